@@ -128,7 +128,7 @@ def show(name: str, against: list[str], args: argparse.Namespace) -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="workloads (all)")
-    parser.add_argument("--against", default="torch,compile,jax", help="systems beside Fluid, also numpy, onnx (%(default)s)")
+    parser.add_argument("--against", default="torch,compile,jax,onnx", help="systems; numpy is another (%(default)s)")
     parser.add_argument("--threads", type=int, help="let each use so many cores (all)")
     parser.add_argument("--separate", action="store_true", help="a process for each system, and its peak memory")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each (%(default)s)")

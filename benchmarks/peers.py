@@ -41,7 +41,7 @@ class FluidOps:
         return self.fluid.ParamAttr(name=name, initializer=self.fluid.initializer.Constant(0.0))
 
     def data(self, batch: Any, name: str) -> Any:
-        return self.fluid.data(name, [None, *batch[name].shape[1:]], batch[name].dtype.name)
+        return self.fluid.data(name, batch[name].shape, batch[name].dtype.name)
 
     image = data
 
@@ -86,6 +86,24 @@ class FluidOps:
 
     def mean(self, x: Any) -> Any:
         return self.layers.mean(x)
+
+    def embedding(self, ids: Any, p: Any, name: str, is_sparse: bool = False) -> Any:
+        return self.fluid.embedding(ids, self.values[name].shape, is_sparse, param_attr=self.attr(name))
+
+    def layer_norm(self, x: Any, p: Any, name: str) -> Any:
+        return self.layers.layer_norm(
+            x, begin_norm_axis=2, param_attr=self.attr(f"{name}.scale"), bias_attr=self.attr(f"{name}.shift")
+        )
+
+    def attention(self, queries: Any, keys: Any, values: Any, heads: int) -> Any:
+        return self.fluid.nets.scaled_dot_product_attention(queries, keys, values, heads)
+
+    def last_of_lstm(self, x: Any, p: Any, name: str, hidden: int) -> Any:
+        parts = (self.values.pop(f"{name}.{part}") for part in ("input", "hidden", "input_bias", "hidden_bias"))
+        self.values[f"{name}.w_0"] = np.concatenate([part.reshape(-1) for part in parts])
+        state = self.layers.fill_constant([1, x.shape[1], hidden], "float32", 0.0)
+        _, last, _ = self.layers.lstm(x, state, state, x.shape[0], hidden, 1, name=name)
+        return self.layers.reshape(last, [-1, hidden])
 
     def cross_entropy(self, logits: Any, label: Any) -> Any:
         return self.layers.mean(self.layers.softmax_with_cross_entropy(logits, label))
@@ -179,8 +197,23 @@ class TorchOps:
     def mean(self, x: Any) -> Any:
         return x.mean()
 
+    def embedding(self, ids: Any, p: Any, name: str, is_sparse: bool = False) -> Any:
+        return self.functional.embedding(ids, p[name], sparse=is_sparse)
+
+    def layer_norm(self, x: Any, p: Any, name: str) -> Any:
+        return self.functional.layer_norm(x, x.shape[-1:], p[f"{name}.scale"], p[f"{name}.shift"])
+
+    def attention(self, queries: Any, keys: Any, values: Any, heads: int) -> Any:
+        parts = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (queries, keys, values))
+        return self.functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2)
+
+    def last_of_lstm(self, x: Any, p: Any, name: str, hidden: int) -> Any:
+        state = x.new_zeros(1, x.shape[1], hidden)
+        weights = [p[f"{name}.{part}"] for part in ("input", "hidden", "input_bias", "hidden_bias")]
+        return self.torch.lstm(x, (state, state), weights, True, 1, 0.0, True, False, False)[1][0]
+
     def cross_entropy(self, logits: Any, label: Any) -> Any:
-        return self.functional.cross_entropy(logits, label.flatten())
+        return self.functional.cross_entropy(logits.flatten(0, -2), label.flatten())
 
 
 def torch_step(workload: Workload, compiled: bool = False) -> Step:
@@ -196,7 +229,7 @@ def torch_step(workload: Workload, compiled: bool = False) -> Step:
 
     if compiled:
         if workload.sparse:
-            raise Unfit("torch.compile has no sparse gradients")
+            raise Unfit("it has no sparse gradients")
         out_of()  # makes what norms keep
         out_of = torch.compile(out_of, dynamic=False)
     if workload.optimizer is None:
@@ -294,9 +327,32 @@ class JaxOps:
     def mean(self, x: Any) -> Any:
         return x.mean()
 
+    def embedding(self, ids: Any, p: Any, name: str, is_sparse: bool = False) -> Any:
+        return p[name] if ids is None else p[name][ids]  # of a sparse gradient, the rows themselves are the parameter
+
+    def layer_norm(self, x: Any, p: Any, name: str) -> Any:
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        return (x - mean) * self.jax.lax.rsqrt(variance + 1e-5) * p[f"{name}.scale"] + p[f"{name}.shift"]
+
+    def attention(self, queries: Any, keys: Any, values: Any, heads: int) -> Any:
+        parts = (part.reshape(*part.shape[:2], heads, -1) for part in (queries, keys, values))
+        return self.jax.nn.dot_product_attention(*parts).reshape(queries.shape)
+
+    def last_of_lstm(self, x: Any, p: Any, name: str, hidden: int) -> Any:
+        sums = x @ p[f"{name}.input"].T + p[f"{name}.input_bias"] + p[f"{name}.hidden_bias"]
+        weight, sigmoid, tanh = p[f"{name}.hidden"].T, self.jax.nn.sigmoid, self.numpy.tanh
+
+        def step(state: Any, sums: Any) -> Any:
+            h, cell = state
+            i, f, g, out = self.numpy.split(sums + h @ weight, 4, 1)
+            cell = sigmoid(f) * cell + sigmoid(i) * tanh(g)
+            return (sigmoid(out) * tanh(cell), cell), None
+
+        zeros = self.numpy.zeros((x.shape[1], hidden))
+        return self.jax.lax.scan(step, (zeros, zeros), sums)[0][0]
+
     def cross_entropy(self, logits: Any, label: Any) -> Any:
-        chosen = self.numpy.take_along_axis(self.jax.nn.log_softmax(logits), label, 1)
-        return -chosen.mean()
+        return -self.numpy.take_along_axis(self.jax.nn.log_softmax(logits), label, -1).mean()
 
 
 def jax_step(workload: Workload) -> Step:
@@ -356,6 +412,79 @@ def jax_step(workload: Workload) -> Step:
     return step
 
 
+# -------------------------------------------------------------------------------------------------------- onnxruntime
+class _Node:
+    """A value of an ONNX graph: its name, and the graph that it is in."""
+
+    def __init__(self, ops: OnnxOps, name: str) -> None:
+        self.ops, self.name = ops, name
+
+    def __add__(self, other: _Node) -> _Node:
+        return self.ops.node("Add", [self, other])
+
+
+class OnnxOps:
+    """Ops that add nodes to an ONNX graph; those of models that predict."""
+
+    def __init__(self, first: Any) -> None:
+        from onnx import helper, numpy_helper
+
+        self.helper = helper
+        self.nodes: list[Any] = []
+        self.inputs: list[Any] = []
+        self.weights = [numpy_helper.from_array(value, name) for name, value in first.items()]
+
+    def node(self, kind: str, inputs: list[Any], **attributes: Any) -> _Node:
+        out = f"{kind}_{len(self.nodes)}"
+        names = [value.name if isinstance(value, _Node) else value for value in inputs]
+        self.nodes.append(self.helper.make_node(kind, names, [out], **attributes))
+        return _Node(self, out)
+
+    def image(self, batch: Any, name: str) -> _Node:
+        self.inputs.append(self.helper.make_tensor_value_info(name, 1, batch[name].shape))
+        return _Node(self, name)
+
+    def _activated(self, x: _Node, act: str | None) -> _Node:
+        if act == "relu6":
+            return self.node("Clip", [x, *map(self._constant, (0.0, 6.0))])
+        return x if act is None else self.relu(x)
+
+    def _constant(self, number: float) -> _Node:
+        return self.node("Constant", [], value_float=number)
+
+    def relu(self, x: _Node) -> _Node:
+        return self.node("Relu", [x])
+
+    def linear(self, x: _Node, p: Any, name: str, act: str | None = None) -> _Node:
+        return self._activated(self.node("Gemm", [x, f"{name}.w", f"{name}.b"]), act)
+
+    def conv(
+        self, x: _Node, p: Any, name: str, stride: int = 1, padding: int = 0, groups: int = 1, act: str | None = None
+    ) -> _Node:
+        edges, steps = [padding] * 4, [stride] * 2
+        return self._activated(self.node("Conv", [x, f"{name}.w", f"{name}.b"], group=groups, pads=edges, strides=steps), act)
+
+    def max_pool(self, x: _Node, size: int, stride: int, padding: int = 0) -> _Node:
+        return self.node("MaxPool", [x], kernel_shape=[size] * 2, strides=[stride] * 2, pads=[padding] * 4)
+
+    def global_pool(self, x: _Node) -> _Node:
+        return self.node("Flatten", [self.node("GlobalAveragePool", [x])])
+
+
+def onnx_step(workload: Workload) -> Step:
+    if workload.optimizer is not None:
+        raise Unfit("it does not train")
+    import onnxruntime
+
+    ops, batch = OnnxOps(workload.first()), dict(workload.batch())
+    out = workload.model(ops, None, batch)
+    results = [ops.helper.make_tensor_value_info(out.name, 1, None)]
+    graph = ops.helper.make_graph(ops.nodes, "model", ops.inputs, results, ops.weights)
+    model = ops.helper.make_model(graph, opset_imports=[ops.helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return lambda: float(np.abs(session.run(None, batch)[0]).mean())
+
+
 def numpy_step(workload: Workload) -> Step:
     if workload.hand_written is None:
         raise Unfit("not written by hand")
@@ -367,6 +496,7 @@ PEERS: dict[str, tuple[str, str, Callable[[Workload], Step]]] = {
     "torch": ("torch", "torch", torch_step),
     "compile": ("torch.compile", "torch", compiled_step),
     "jax": ("jax", "jax", jax_step),
+    "onnx": ("onnxruntime", "onnxruntime", onnx_step),
     "numpy": ("numpy by hand", "numpy", numpy_step),
 }
 """By name: how it is called in tables, what is imported for it, and what makes a step."""

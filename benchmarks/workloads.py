@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,160 @@ def resnet20_first() -> Arrays:
     return draw.values
 
 
+# ------------------------------------------------------------------------------------------------- sequences and tables
+LSTM_STEPS, LSTM_BATCH, LSTM_FEATURES, LSTM_HIDDEN = 35, 20, 256, 256
+
+
+def lstm(o: Any, p: Any, batch: Any) -> Any:
+    h = o.last_of_lstm(o.data(batch, "x"), p, "lstm", LSTM_HIDDEN)
+    return o.cross_entropy(o.linear(h, p, "fc"), o.data(batch, "label"))
+
+
+def lstm_first() -> Arrays:
+    draw, gates, scale = Draw(), 4 * LSTM_HIDDEN, LSTM_HIDDEN**-0.5
+    draw.normal("lstm.input", gates, LSTM_FEATURES, scale=scale)
+    draw.normal("lstm.hidden", gates, LSTM_HIDDEN, scale=scale)
+    draw.normal("lstm.input_bias", gates, scale=scale)
+    draw.normal("lstm.hidden_bias", gates, scale=scale)
+    draw.linear("fc", LSTM_HIDDEN, 10)
+    return draw.values
+
+
+def lstm_batch() -> Arrays:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((LSTM_STEPS, LSTM_BATCH, LSTM_FEATURES), np.float32)
+    return {"x": x, "label": random.integers(0, 10, (LSTM_BATCH, 1))}
+
+
+WORDS, WIDTH, HEADS, LENGTH, BLOCKS = 1000, 128, 4, 64, 2
+
+
+def transformer(o: Any, p: Any, batch: Any) -> Any:
+    h = o.embedding(o.data(batch, "ids"), p, "words") + o.value(p["places"])
+    for block in range(BLOCKS):
+        name = f"block{block}"
+        x = o.layer_norm(h, p, f"{name}.norm1")
+        parts = (o.linear(x, p, f"{name}.{part}") for part in ("queries", "keys", "values"))
+        h = h + o.linear(o.attention(*parts, HEADS), p, f"{name}.out")
+        x = o.linear(o.layer_norm(h, p, f"{name}.norm2"), p, f"{name}.wide", act="relu")
+        h = h + o.linear(x, p, f"{name}.narrow")
+    return o.cross_entropy(o.linear(o.layer_norm(h, p, "norm"), p, "fc"), o.data(batch, "label"))
+
+
+def transformer_first() -> Arrays:
+    draw = Draw()
+    draw.normal("words", WORDS, WIDTH, scale=0.5)
+    draw.normal("places", LENGTH, WIDTH, scale=0.5)
+    for block in range(BLOCKS):
+        name = f"block{block}"
+        draw.norm(f"{name}.norm1", WIDTH)
+        for part in ("queries", "keys", "values", "out"):
+            draw.linear(f"{name}.{part}", WIDTH, WIDTH)
+        draw.norm(f"{name}.norm2", WIDTH)
+        draw.linear(f"{name}.wide", WIDTH, 4 * WIDTH)
+        draw.linear(f"{name}.narrow", 4 * WIDTH, WIDTH)
+    draw.norm("norm", WIDTH)
+    draw.linear("fc", WIDTH, WORDS)
+    return draw.values
+
+
+def transformer_batch() -> Arrays:
+    random = np.random.default_rng(1)
+    return {"ids": random.integers(0, WORDS, (8, LENGTH)), "label": random.integers(0, WORDS, (8, LENGTH, 1))}
+
+
+ROWS, ROW_WIDTH, LOOKUPS = 1_000_000, 64, 1024
+
+
+def table(o: Any, p: Any, batch: Any) -> Any:
+    rows = o.embedding(o.data(batch, "ids"), p, "table", is_sparse=True) * o.data(batch, "factors")
+    return o.mean(rows * rows)
+
+
+def table_first() -> Arrays:
+    draw = Draw()
+    draw.normal("table", ROWS, ROW_WIDTH, scale=1.0)
+    return draw.values
+
+
+def table_batch() -> Arrays:
+    random = np.random.default_rng(1)
+    return {"ids": random.integers(0, ROWS, LOOKUPS), "factors": random.standard_normal((LOOKUPS, ROW_WIDTH), np.float32)}
+
+
+# ---------------------------------------------------------------------------------------------------------- prediction
+# The nets are those of the papers with their norms folded into the convolutions before them, for every system.
+def _bottlenecks() -> list[tuple[str, int, int, int]]:
+    """Of ResNet-50's blocks: name, channels in, inner channels, stride."""
+    blocks, channels = [], 64
+    for stage, (inner, count) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
+        for number in range(count):
+            blocks.append((f"block{stage}{number}", channels, inner, 2 if stage and not number else 1))
+            channels = 4 * inner
+    return blocks
+
+
+def resnet50(o: Any, p: Any, batch: Any) -> Any:
+    h = o.max_pool(o.conv(o.image(batch, "x"), p, "start", 2, 3, act="relu"), 3, 2, 1)
+    for name, channels, inner, stride in _bottlenecks():
+        out = o.conv(h, p, f"{name}.a", act="relu")
+        out = o.conv(o.conv(out, p, f"{name}.b", stride, 1, act="relu"), p, f"{name}.c")
+        short = h if channels == 4 * inner else o.conv(h, p, f"{name}.short", stride)
+        h = o.relu(out + short)
+    return o.linear(o.global_pool(h), p, "fc")
+
+
+def resnet50_first() -> Arrays:
+    draw = Draw()
+    draw.conv("start", 64, 3, 7, bias=True)
+    for name, channels, inner, _ in _bottlenecks():
+        draw.conv(f"{name}.a", inner, channels, 1, bias=True)
+        draw.conv(f"{name}.b", inner, inner, 3, bias=True)
+        draw.conv(f"{name}.c", 4 * inner, inner, 1, bias=True)
+        draw.values[f"{name}.c.w"] *= np.float32(0.2)  # sums of so many blocks stay small
+        if channels != 4 * inner:
+            draw.conv(f"{name}.short", 4 * inner, channels, 1, bias=True)
+    draw.linear("fc", 2048, 1000)
+    return draw.values
+
+
+def _inverted() -> list[tuple[str, int, int, int, int]]:
+    """Of MobileNet-v2's blocks: name, channels in, inner channels, channels out, stride."""
+    blocks, channels = [], 32
+    stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for stage, (factor, filters, count, stride) in enumerate(stages):
+        for number in range(count):
+            blocks.append((f"block{stage}{number}", channels, factor * channels, filters, 1 if number else stride))
+            channels = filters
+    return blocks
+
+
+def mobilenet(o: Any, p: Any, batch: Any) -> Any:
+    h = o.conv(o.image(batch, "x"), p, "start", 2, 1, act="relu6")
+    for name, channels, inner, filters, stride in _inverted():
+        out = h if inner == channels else o.conv(h, p, f"{name}.a", act="relu6")
+        out = o.conv(o.conv(out, p, f"{name}.b", stride, 1, inner, act="relu6"), p, f"{name}.c")
+        h = h + out if stride == 1 and channels == filters else out
+    return o.linear(o.global_pool(o.conv(h, p, "end", act="relu6")), p, "fc")
+
+
+def mobilenet_first() -> Arrays:
+    draw = Draw()
+    draw.conv("start", 32, 3, 3, bias=True)
+    for name, channels, inner, filters, _ in _inverted():
+        if inner != channels:
+            draw.conv(f"{name}.a", inner, channels, 1, bias=True)
+        draw.conv(f"{name}.b", inner, 1, 3, bias=True)
+        draw.conv(f"{name}.c", filters, inner, 1, bias=True)
+    draw.conv("end", 1280, 320, 1, bias=True)
+    draw.linear("fc", 1280, 1000)
+    return draw.values
+
+
+def images(count: int) -> Arrays:
+    return {"x": np.random.default_rng(1).standard_normal((count, 3, 224, 224), np.float32)}
+
+
 WORKLOADS = {
     "small_ops": Workload(
         "1,000 small ops",
@@ -226,4 +381,24 @@ WORKLOADS = {
     "resnet20": Workload(
         "ResNet-20 32 x 32", "batch 32, momentum", resnet20, resnet20_first, lambda: labelled(32, 3, 32, 32), ("momentum", 0.01)
     ),
+    "lstm": Workload("LSTM 256-256", "35 steps, batch 20, SGD", lstm, lstm_first, lstm_batch, ("sgd", 0.1)),
+    "transformer": Workload(
+        "transformer 2 x 128", "64 words, batch 8, Adam", transformer, transformer_first, transformer_batch, ("adam", 0.001)
+    ),
+    "table": Workload(
+        "table 1M x 64", "1,024 rows, sparse SGD", table, table_first, table_batch, ("sgd", 1000.0), sparse="table"
+    ),
+    "deep": Workload(
+        "64 layers of 1024",
+        "batch 512, SGD",
+        deep,
+        deep_first,
+        lambda: {"x": np.random.default_rng(1).standard_normal((512, 1024), np.float32)},
+        ("sgd", 0.001),
+    ),
+    **{
+        f"{model.__name__}_{count}": Workload(what, f"batch {count}, prediction", model, first, partial(images, count))
+        for what, model, first in (("ResNet-50", resnet50, resnet50_first), ("MobileNet-v2", mobilenet, mobilenet_first))
+        for count in (1, 8)
+    },
 }

@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 _WAS_SET = "BENCHMARK_CORETYPE_WAS"
@@ -37,6 +38,7 @@ def machine(torch: bool = True) -> str:
     import numpy
 
     lines = [f"{processor()}, {os.cpu_count()} cores, {platform.system()}; Python {platform.python_version()}"]
+    lines[0] += f", {vectors()}"
     versions = [f"numpy {numpy.__version__}"]
     if torch:
         import torch as torch_package
@@ -66,6 +68,17 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
+def vectors() -> str:
+    """The widest vectors of the processor that matter, as their name goes."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next(line.split() for line in file if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return "vectors not known"
+    names = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
+    return next((name for flag, name in names.items() if flag in flags), "vectors of 16 bytes")
+
+
 def row(what: str, fluid: str, torch: str = "", numpy: str = "", ratio: str = "", remark: str = "") -> None:
     """Print one row of the table; `all.py` collects them."""
     print("| " + " | ".join((what, fluid, torch, numpy, ratio, remark)) + " |", flush=True)
@@ -80,29 +93,37 @@ def milliseconds(seconds: float) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- time
-def race(runs: Mapping[str, Callable[[], Any]], rounds: int = 5, block: float = 0.5) -> dict[str, float]:
-    """Median seconds of one call of each.
+def timed_block(run: Callable[[], Any], seconds: float) -> list[float]:
+    """Seconds of each call in about so many seconds, after a pause in which threads of others stop spinning, and three calls."""
+    time.sleep(0.3)
+    for _ in range(3):
+        run()
+    times: list[float] = []
+    now = time.perf_counter()
+    end = now + seconds
+    while now < end:
+        start = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        times.append(now - start)
+    return times
 
-    Each runs for `block` seconds at a time, in turns, so that all see the same state of the machine. There is a pause
-    before each block, in which the threads of the one before stop spinning, and its first calls are not counted.
-    """
-    times: dict[str, list[float]] = {name: [] for name in runs}
+
+def race_blocks(blocks: Mapping[str, Callable[[float], list[float]]], rounds: int, block: float) -> dict[str, float]:
+    """Median seconds of one call of each, of functions that give the times of a block of calls. They take turns, so that all
+    see the same state of the machine."""
+    times: dict[str, list[float]] = {name: [] for name in blocks}
+    for _ in range(rounds):
+        for name, timed in blocks.items():
+            times[name] += timed(block)
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
+
+
+def race(runs: Mapping[str, Callable[[], Any]], rounds: int = 5, block: float = 0.5) -> dict[str, float]:
+    """Median seconds of one call of each, in turns of blocks of so many seconds."""
     for run in runs.values():
         run()
-    for _ in range(rounds):
-        for name, run in runs.items():
-            time.sleep(0.3)
-            for _ in range(3):
-                run()
-            end = time.perf_counter() + block
-            while True:
-                start = time.perf_counter()
-                run()
-                now = time.perf_counter()
-                times[name].append(now - start)
-                if now > end:
-                    break
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
+    return race_blocks({name: partial(timed_block, run) for name, run in runs.items()}, rounds, block)
 
 
 def race_row(what: str, runs: Mapping[str, Callable[[], Any]], remark: str = "") -> None:

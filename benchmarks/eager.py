@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
-import lenet
-import mlp
-import numpy as np
-import small_ops
 import torch
-from common import check_losses, header, milliseconds, parameters, race, race_row, row
+from common import check_losses, header, milliseconds, race, race_row, row
+from peers import fluid_step, torch_step
+from workloads import CONSTANT, WORKLOADS
 
 import fluid
 from fluid import dygraph
 
+OPTIMIZERS = {"sgd": fluid.optimizer.SGD, "adam": fluid.optimizer.Adam}
 
-def eager_step(loss_of, parameters, start, optimizer):
-    """A step of `loss_of()` and an optimizer, from these first values; and `loss_of` itself."""
-    for parameter, value in zip(parameters, start.values(), strict=True):
+
+def eager_step(loss_of, parameters, workload):
+    """A step of `loss_of()` and the workload's optimizer, from its first values; and `loss_of` itself."""
+    for parameter, value in zip(parameters, workload.first().values(), strict=True):
         parameter.set_value(value)
-    optimizer = optimizer(parameter_list=parameters)
+    kind, rate = workload.optimizer
+    optimizer = OPTIMIZERS[kind](rate, parameter_list=parameters)
 
     def step():
         loss = loss_of()
@@ -32,17 +32,17 @@ def eager_step(loss_of, parameters, start, optimizer):
     return step, loss_of
 
 
-def chain(x, start):
-    data = dygraph.Tensor(x)
-    bias, *weights = parameters = [dygraph.Tensor(value, stop_gradient=False) for value in start.values()]
+def chain(workload):
+    data = dygraph.Tensor(workload.batch()["x"])
+    bias, *weights = parameters = [dygraph.Tensor(value, stop_gradient=False) for value in workload.first().values()]
 
     def loss_of():
         h = data
         for weight in weights:
-            h = ((h.tanh() + bias) * small_ops.CONSTANT).tanh() @ weight
+            h = ((h.tanh() + bias) * CONSTANT).tanh() @ weight
         return (h * h).mean()
 
-    return eager_step(loss_of, parameters, start, partial(fluid.optimizer.SGD, small_ops.RATE))
+    return eager_step(loss_of, parameters, workload)
 
 
 def perceptron():
@@ -60,12 +60,10 @@ def convolutions():
     )
 
 
-def classifier(net, images, labels, start, optimizer):
-    x, y = dygraph.Tensor(images), dygraph.Tensor(labels[:, None])
+def classifier(net, workload):
+    x, y = map(dygraph.Tensor, workload.batch().values())
     net(x)  # makes its parameters
-    return eager_step(
-        lambda: fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(net(x), y)), net.parameters(), start, optimizer
-    )
+    return eager_step(lambda: fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(net(x), y)), net.parameters(), workload)
 
 
 def traced(net, images):
@@ -81,67 +79,38 @@ def traced(net, images):
     return {"fluid": lambda: found(x), "program": program}
 
 
-def show(what, eager, torch_step, program, remark):
+def show(workload, eager):
     """Race eager mode against torch, and say how it compares with the same step as a program, and what part recording is."""
     step, forward = eager
-    runs = {"fluid": step, "torch": torch_step}
+    runs, program = {"fluid": step, "torch": torch_step(workload)}, fluid_step(workload)
     check_losses({name: [run() for _ in range(3)] for name, run in {**runs, "program": program}.items()})
     found = race({"fluid": step, "program": program, "forward": forward, "unrecorded": dygraph.no_grad(forward)})
     times = found["fluid"] / found["program"]
     recording = (found["forward"] - found["unrecorded"]) / found["program"]
-    race_row(what, runs, f"{remark}, eager; {times:.2f} of the time as a program, of which recording {recording:.2f}")
+    remark = f"{workload.remark}, eager; {times:.2f} of the time as a program, of which recording {recording:.2f}"
+    race_row(workload.what, runs, remark)
 
 
-def show_traced(what, net, images):
+def show_traced(workload, net):
     """Race a traced layer against its program, run by an executor."""
-    found = race(traced(net, images))
+    found = race(traced(net, workload.batch()["x"]))
     row(
-        what,
+        workload.what,
         milliseconds(found["fluid"]),
         remark=f"batch 64, traced, forward; {found['fluid'] / found['program']:.2f} of the program's time",
     )
 
 
-def fresh(build, *args):
-    """A step as a program of its own, and its parameters as they are at first."""
-    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
-        scope = fluid.Scope()
-        with fluid.scope_guard(scope):
-            step = build(*args)
-            start = parameters(fluid.default_main_program())
-
-    def run():
-        with fluid.scope_guard(scope):
-            return step()
-
-    return run, start
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ops", type=int, default=1000, help="length of the chain (%(default)s)")
-    repeats = parser.parse_args().ops // 5
-    random = np.random.default_rng(0)
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     header("Eager mode: training steps")
-
-    x = random.standard_normal((16, 32), np.float32)
-    program, start = fresh(small_ops.fluid_step, repeats, x)
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # ops so small are quicker in torch without its threads
-    torch_step = small_ops.torch_step(repeats, x, start)
-    show(f"{repeats * 5:,} small ops", chain(x, start), torch_step, program, "training step, SGD, torch with one thread")
-    torch.set_num_threads(torch.get_num_interop_threads())
-
-    images, labels = random.standard_normal((64, 784), np.float32), random.integers(0, 10, 64)
-    program, start = fresh(mlp.fluid_step, images, labels)
-    ours = classifier(perceptron(), images, labels, start, partial(fluid.optimizer.Adam, mlp.RATE))
-    show("MLP 784-512-512-10", ours, mlp.torch_step(images, labels, start), program, "batch 64, Adam")
-    show_traced("MLP 784-512-512-10", perceptron(), images)
-
-    images = random.standard_normal((64, 1, 28, 28), np.float32)
-    program, start = fresh(lenet.fluid_step, images, labels)
-    ours = classifier(convolutions(), images, labels, start, partial(fluid.optimizer.SGD, lenet.RATE))
-    show("LeNet on 28 x 28", ours, lenet.torch_step(images, labels, start), program, "batch 64, SGD")
-    show_traced("LeNet on 28 x 28", convolutions(), images)
+    show(WORKLOADS["small_ops"], chain(WORKLOADS["small_ops"]))
+    torch.set_num_threads(threads)
+    for name, net in (("mlp", perceptron), ("lenet", convolutions)):
+        show(WORKLOADS[name], classifier(net(), WORKLOADS[name]))
+        show_traced(WORKLOADS[name], net())
 
 
 if __name__ == "__main__":

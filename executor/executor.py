@@ -6,14 +6,14 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeError, did_you_mean, locate
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
-from fluid.values.cache import FEW
+from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
 from fluid.values.lod_tensor import FedArray
 from fluid.values.numeric import NO_NUMBERS, numeric_array
@@ -38,6 +38,23 @@ _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
 _BoundPlans = tuple[Memory, OrderedDict[_Key, BoundPlan]]
 
 
+class _Feed(NamedTuple):
+    """A fed array as it was in a run, and whether its variable held it to the declared shape."""
+
+    var: Variable
+    is_checked: bool
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class _Run(NamedTuple):
+    """What a run was: its bound plan, the version of the program, and what was fed."""
+
+    bound: weakref.ref[BoundPlan]
+    version: int
+    feeds: dict[str, _Feed]
+
+
 class Executor:
     """Runs programs on a place.
 
@@ -54,6 +71,7 @@ class Executor:
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
         self._bound_plans: weakref.WeakKeyDictionary[Scope, _BoundPlans] = weakref.WeakKeyDictionary()
         self._stepwise: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, StepwiseProgram]] = weakref.WeakKeyDictionary()
+        self._runs: Cache[tuple[Any, ...], _Run] = Cache(FEW)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -62,6 +80,7 @@ class Executor:
             self._plans.clear()
             self._bound_plans.clear()
             self._stepwise.clear()
+            self._runs.clear()
 
     def run(
         self,
@@ -97,12 +116,17 @@ class Executor:
             ExecutionError: an op failed.
         """
         program, scope = _program(program), _scope(scope)
-        feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
+        feeds, fetches = _with_loaders(program, feed), _names(fetch_list)
         check = _raise_if_not_finite if check_nan else None
+        bound = self._bound_before(program, feeds, fetches, scope)
+        if bound is None:
+            feeds, fed = self._feeds(program, feeds), feeds
+            _check_fetches(program, fetches)
         with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
             try:
-                has_sequences = any(type(value) is LoDArray for value in feeds.values())
-                bound = None if has_sequences else self._bound(program, feeds, fetches, scope)
+                if bound is None and not any(type(value) is LoDArray for value in feeds.values()):
+                    bound = self._bound(program, feeds, fetches, scope)
+                    self._note(bound, fed, fetches, scope)
                 if bound is None or bound.plan.reads_rows:
                     results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
                 else:
@@ -122,7 +146,7 @@ class Executor:
         """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
         ``to_string(calls=True)`` also shows the calls of each op."""
         program, scope = _program(program), _scope(scope)
-        feeds, fetches = self._feeds(program, _only_feed(feed)), _fetches(program, fetch_list)
+        feeds, fetches = self._feeds(program, _only_feed(feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active():
             return self._bound(program, feeds, fetches, scope).plan
 
@@ -136,7 +160,7 @@ class Executor:
     ) -> list[Any]:
         """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower."""
         program, scope = _program(program), _scope(scope)
-        feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
+        feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active(), np.errstate(all="ignore"):
             try:
                 results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
@@ -183,6 +207,37 @@ class Executor:
             _keep(programs, key, programs.get(key) or StepwiseProgram(program, fetches, self.place))
             return programs[key]
 
+    def _bound_before(self, program: Program, feed: Any, fetches: list[str], scope: Scope) -> BoundPlan | None:
+        """The bound plan of the last run of a program in a scope with these fetches, if the same is fed as then: plain arrays of
+        the same types and shapes, which need no check."""
+        run = self._runs.get((id(program), id(scope), *fetches))
+        if run is None or run.version != program.version or type(feed) is not dict or len(feed) != len(run.feeds):
+            return None
+        bound = run.bound()
+        if bound is None or bound.plan.program is not program or not bound.is_of(scope):
+            return None
+        for name, value in feed.items():
+            expected = run.feeds.get(name) if type(name) is str else None
+            if expected is None or type(value) is not np.ndarray:
+                return None
+            if value.dtype is not expected.dtype or value.shape != expected.shape:
+                return None
+            if expected.var.need_check_feed is not expected.is_checked:
+                return None
+        return bound
+
+    def _note(self, bound: BoundPlan, feed: Any, fetches: list[str], scope: Scope) -> None:
+        """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
+        program, feeds = bound.plan.program, {}
+        if bound.plan.reads_rows:
+            return
+        for name, value in feed.items():
+            if type(name) is not str or type(value) is not np.ndarray:
+                return
+            var = program.global_block().vars[name]
+            feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape)
+        self._runs.keep((id(program), id(scope), *fetches), _Run(weakref.ref(bound), program.version, feeds))
+
     def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
         specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
         key = (id(program), program.version, tuple(specs.items()), tuple(fetches))
@@ -209,7 +264,7 @@ class Executor:
 
     def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
         """Fed values as arrays, checked against the declared variables."""
-        if not isinstance(feed, Mapping):
+        if type(feed) is not dict and not isinstance(feed, Mapping):
             raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
         block = program.global_block()
         feeds = {}
@@ -250,6 +305,8 @@ def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
 
 
 def _program(program: Any) -> Program:
+    if type(program) is Program:
+        return program
     program = program if program is not None else default_main_program()
     inner = getattr(program, "program", None)
     program = inner if isinstance(inner, Program) else program  # a CompiledProgram
@@ -281,21 +338,27 @@ def _with_loaders(program: Program, feed: Any) -> Any:
     return feed
 
 
-def _fetches(program: Program, fetch_list: Any) -> list[str]:
+def _names(fetch_list: Any) -> list[str]:
+    """The names in a fetch list."""
     if fetch_list is None:
         return []
     items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list
-    if isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable):
+    if type(items) is not list and (isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable)):
         raise FeedError(f"fetch_list should be a list of Variables or names, not {fetch_list!r}")
-    names, variables = [], program.global_block().vars
-    for item in items:
-        name = item.name if isinstance(item, Variable) else item
+    names = [item.name if isinstance(item, Variable) else item for item in items]
+    for name in names:
         if not isinstance(name, str):
             raise FeedTypeError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
+    return names
+
+
+def _check_fetches(program: Program, names: list[str]) -> list[str]:
+    """The names, if the program has such variables."""
+    variables = program.global_block().vars
+    for name in names:
         if name not in variables:
             hint = did_you_mean(name, variables)
             raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
-        names.append(name)
     return names
 
 
@@ -414,7 +477,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
     if return_numpy:
-        return convertible(to_numpy(array_of(value)))
+        return convertible(value if type(value) is np.ndarray else to_numpy(array_of(value)))
     if isinstance(value, SelectedRows):
         return value
     tensor = LoDTensor(array_of(value))

@@ -8,11 +8,12 @@ import re
 import sys
 import warnings
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import Checks, each
 
 import fluid
 from fluid import layers
@@ -607,6 +608,80 @@ def test_plans_are_kept_by_program_version_and_feed_shapes() -> None:
     assert np.array_equal(exe.run(main(), {"x": X}, [y])[0], X * 3)
     exe.close()
     assert np.array_equal(exe.run(main(), {"x": X}, [y])[0], X * 3)
+
+
+def test_a_run_like_the_last_one_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of arrays of the same types and shapes, in the same scope, with the same fetches."""
+    w = layers.create_parameter([3], "float32", "w")
+    y, total = data() * w, layers.reduce_sum(w)
+    exe, scope = Executor(), Scope()
+    exe.run(startup(), scope=scope)
+    scope.var("w").get_tensor().set(np.ones(3, "float32"))
+    exe.run(main(), {"x": X}, [y], scope=scope)
+    exe.run(main(), {"x": X}, [total, y.name], scope=scope)
+    exe.run(main(), {"x": X}, [y], scope=scope)
+    monkeypatch.setattr(Executor, "_feeds", lambda *_: pytest.fail("checked"))
+    for number in range(3):
+        assert np.array_equal(exe.run(main(), {"x": X + number}, [y], scope=scope)[0], X + number)
+        assert np.array_equal(exe.run(main(), {"x": X + number}, (total, y), scope=scope)[1], X + number)
+    exe.close()
+    with pytest.raises(pytest.fail.Exception, match="checked"):
+        exe.run(main(), {"x": X}, [y], scope=scope)
+
+
+def test_a_run_unlike_the_last_one_is_checked() -> None:
+    x, free = data(), layers.data("free", [3])
+    w = layers.create_parameter([3], "float32", "w")
+    y = (x + free) * w
+    exe, scope, other = Executor(), Scope(), Scope()
+    feed = {"x": X, "free": X}
+
+    def ran(feed: Any, scope: Scope = scope, program: Any = None, fetches: Any = (y,)) -> Any:
+        return exe.run(program or main(), feed, list(fetches), scope=scope)[0]
+
+    for place, value in ((scope, 1.0), (other, 2.0)):
+        exe.run(startup(), scope=place)
+        place.var("w").get_tensor().set(np.full(3, value, "float32"))
+    with Checks() as check:
+        for what, wrong, message in (
+            ("another type", {"x": X.astype("float64"), "free": X}, "float64"),
+            ("another rank", {"x": X.reshape(1, 2, 3), "free": X}, "declared"),
+            ("one less", {"x": X}, "free"),
+            ("one more", {**feed, "z": X}, "no such variable"),
+            ("another name", {"x": X, "z": X}, "no such variable"),
+            ("no dict", [feed, feed], "one device"),
+            ("integers", {"x": X, "free": np.ones((2, 3), "int64")}, "int64"),
+            ("another byte order", {"x": X, "free": X.byteswap().view(X.dtype.newbyteorder())}, "convert it"),
+        ):
+            ran(feed)
+            with check(what), pytest.raises(ExecutionError, match=message):
+                ran(wrong)
+        for what, right, expected in (
+            ("more rows", {"x": np.vstack([X, X]), "free": np.vstack([X, X])}, np.vstack([2 * X, 2 * X])),
+            ("another order", {"free": X, "x": X + 1}, 2 * X + 1),
+            ("lists", {"x": X.tolist(), "free": X}, 2 * X),
+            ("by variable", {x: X, "free": X}, 2 * X),
+        ):
+            ran(feed)
+            with check(what):
+                assert np.array_equal(ran(right), expected)
+        ran(feed)
+        with check("another scope"):
+            assert np.array_equal(ran(feed, other), 4 * X)
+        with check("a parameter is given other values"):
+            scope.var("w").get_tensor().set(np.full(3, 3.0, "float32"))
+            assert np.array_equal(ran(feed), 6 * X)
+        with check("a fetch that is none"), pytest.raises(FeedError, match="neither a Variable nor a name"):
+            ran(feed, fetches=[SimpleNamespace(name=y.name)])
+        with check("a variable that is held to its shape from now on"):
+            ran({"x": X, "free": X[0]})
+            free.need_check_feed = True
+            with pytest.raises(FeedError, match="declared"):
+                ran({"x": X, "free": X[0]})
+        ran(feed)
+        with check("a changed program"):
+            main().global_block().append_op("scale", {"X": y}, {"Out": y}, {"scale": 10.0})
+            assert np.array_equal(ran(feed), 60 * X)
 
 
 def test_only_so_many_plans_are_kept() -> None:

@@ -19,7 +19,7 @@ from fluid.executor.stepwise.control import add
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, program_guard
 from fluid.values.lod_array import LoDArray
-from fluid.values.selected_rows import SelectedRows
+from fluid.values.selected_rows import SelectedRows, put_rows
 from fluid.values.types import VarType
 
 ROWS, WIDTH = 12, 3
@@ -27,6 +27,43 @@ IDS = np.array([[1], [5], [1], [7], [5], [5]])
 rng = np.random.default_rng(3)
 TABLE = rng.uniform(-1, 1, (ROWS, WIDTH)).astype("float32")
 WEIGHTS = rng.uniform(-1, 1, (len(IDS), WIDTH)).astype("float32")
+
+
+@each("index", [[], [4], [4, 2, 9, 0], [7, 7, 7], [3, 9, 3, 3, 0, 9, 3], [0, 0, 5, 5, 9, 9]])
+def test_rows_are_merged_in_the_order_in_which_they_are_stored(index: list[int]) -> None:
+    values = (10.0 ** rng.uniform(-6, 6, (len(index), 2, 3))).astype("float32")  # sums depend on the order
+    merged = SelectedRows(np.array(index, "int64"), values, 10).merged(np)
+    assert merged.rows() == sorted(set(index)) and merged.value.shape == (len(set(index)), 2, 3)
+    for row, value in zip(merged.rows(), merged.value, strict=True):
+        total = np.zeros((2, 3), "float32")
+        for place, stored in enumerate(index):
+            if stored == row:
+                total += values[place]
+        assert np.array_equal(value, total)
+
+
+@each(
+    "table",
+    [
+        np.zeros((6, 3), "float32"),
+        np.zeros((6, 2, 3)),
+        np.zeros(6, "float32"),
+        np.zeros((6, 0), "float32"),
+        np.zeros((6, 6), "float32")[:, ::2],
+        np.zeros((3, 6), "float32").T,
+    ],
+    ids=["contiguous", "of three dimensions", "of one", "of none", "strided", "transposed"],
+)
+def test_rows_are_put_into_tables_of_any_layout(table: Any) -> None:
+    places, rows = np.array([4, 0, 5]), rng.uniform(1, 2, (3, *table.shape[1:]))
+    for stored in (rows.astype(table.dtype), rows.astype("float64"), np.asfortranarray(rows.astype(table.dtype))):
+        table[...] = 0
+        put_rows(table, places, stored)
+        expected = np.zeros(table.shape, table.dtype)
+        expected[places] = stored
+        assert np.array_equal(table, expected)
+    with pytest.raises(IndexError):
+        put_rows(table, np.array([0, 6, 1]), rows.astype(table.dtype))
 
 
 def test_merged_and_dense() -> None:

@@ -17,7 +17,7 @@ from fluid.opdef import registry
 from fluid.opdef.registry import updated_input
 from fluid.ops.shapes import aligned
 from fluid.values.place import to_numpy
-from fluid.values.selected_rows import SelectedRows
+from fluid.values.selected_rows import SelectedRows, put_rows
 from fluid.values.types import as_dtype, is_floating
 
 from .table import KERNELS, Slots, bind, sparse
@@ -66,7 +66,7 @@ def get_tensor_from_selected_rows(X: Any) -> Any:
 @sparse("select_rows_like")
 def select_rows_like(xp: Any, X: Any, Like: Any) -> SelectedRows:
     index = xp.unique(_checked("select_rows_like", Like).index)
-    return SelectedRows(index, X[index], len(X))
+    return SelectedRows(index, X.take(index, 0), len(X))
 
 
 # ------------------------------------------------------------------------------------------------------ ordinary ops
@@ -190,12 +190,12 @@ def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, 
     grad = inputs["Grad"].merged(xp)
     param = inputs["Param"]
     places = param.places(xp, grad.index) if isinstance(param, SelectedRows) else grad.index
-    own = {slot: _stored(inputs[slot])[places] for slot in _tables(inputs)}
+    own = {slot: _stored(inputs[slot]).take(places, 0) for slot in _tables(inputs)}
     results = {slot: own.get(updated_input(registry.get(op_type), slot) or "", value) for slot, value in outputs.items()}
     _computed(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs)
     for slot, value in outputs.items():
         if value is not None and value is not results[slot]:
-            _stored(value)[places] = results[slot]
+            put_rows(_stored(value), places, results[slot])
 
 
 def _stored(table: Any) -> Any:

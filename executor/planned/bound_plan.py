@@ -11,6 +11,8 @@ from math import prod
 from operator import length_hint
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import ExecutionError, FluidError, locate, said_of, while_running
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator
@@ -110,6 +112,10 @@ class BoundPlan:
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
         """Arrays that go to the scope when a run has filled them."""
+        self._inputs: dict[str, Any] = {}
+        """Name of a feed -> the array that it is copied to; those that nothing reads are left out."""
+        self._outputs: list[Any] = []
+        """For each fetch its array; None for what is in a cell."""
         self.generation = -1
         self.steps: list[Step] = []
         self._starts: list[int] = []
@@ -127,6 +133,10 @@ class BoundPlan:
         spec = self.plan.specs[value]
         raw = self.arena[offset : offset + byte_size(spec)]
         return raw.view(spec.dtype.numpy).reshape(spec.shape)
+
+    def is_of(self, scope: Scope) -> bool:
+        """Whether the calls are bound to the arrays that a scope holds now."""
+        return self._scope() is scope and self.generation == scope.generation
 
     @property
     def scope(self) -> Scope:
@@ -186,7 +196,14 @@ class BoundPlan:
         self._tables = tables
         if tables is not None:
             tables.compile()
+        self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
+        self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
+
+    def _input(self, name: str) -> Any:
+        """The array of a feed, in the arena or of the scope; None if nothing reads it."""
+        view = self._views.get((name, 0))
+        return self._stored.get(name) if view is None and (name, 0) in self.plan.specs else view
 
     def array(self, value: Value | None) -> Any:
         """The array of a value that has a spec; None for None."""
@@ -297,18 +314,17 @@ class BoundPlan:
 
         `check` is called with each op, output name and value as they are made; `timer` counts the time of each op.
         """
-        with self.scope.lock:
+        scope = self.scope
+        with scope.lock:
             if not self._fits_scope():
                 with collector_paused():
                     self._bind()
-            self._machine.streams.begin(self.scope.runs)
-            self.scope.runs += 1
+            self._machine.streams.begin(scope.runs)
+            scope.runs += 1
             for name, value in feeds.items():
-                target = self._views.get((name, 0))
+                target = self._inputs.get(name)
                 if target is not None:
                     upload(target, value)
-                elif (name, 0) in self.plan.specs and name in self._stored:
-                    upload(self._stored[name], value)
             self._machine.check = check
             try:
                 if check is None and timer is None:
@@ -316,9 +332,9 @@ class BoundPlan:
                 else:
                     self._run_checked(check, timer)
                 for name, array in self._fresh.items():
-                    self.scope.put(name, array)
+                    scope.put(name, array)
                 self._fresh.clear()
-                return [self._fetch(name, value) for name, value in zip(self.plan.fetches, self.plan.fetch_values, strict=True)]
+                return [self._fetch(number) if array is None else array.copy() for number, array in enumerate(self._outputs)]
             finally:
                 self._cells.clear()
 
@@ -357,16 +373,19 @@ class BoundPlan:
     def _content(self, value: Value) -> Any:
         return self.array(value) if value in self.plan.specs else self._cells.get(value)
 
-    def _fetch(self, name: str, value: Value) -> Any:
-        content = self._content(value)
+    def _fetch(self, number: int) -> Any:
+        """What is fetched from a cell."""
+        content = self._content(self.plan.fetch_values[number])
         if content is None:
-            raise not_made(name)
+            raise not_made(self.plan.fetches[number])
         return list(content) if isinstance(content, list) else content.copy()
 
 
 def upload(target: Any, value: Any) -> None:
     """Copy a fed value into an array of the place."""
-    if not hasattr(target, "__cuda_array_interface__"):
+    if type(target) is type(value) is np.ndarray:
+        target[...] = value
+    elif not hasattr(target, "__cuda_array_interface__"):
         target[...] = to_numpy(value)
     elif hasattr(value, "__cuda_array_interface__"):
         target[...] = value

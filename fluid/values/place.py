@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 
+_NO_CONTEXT = contextlib.nullcontext()
+
+
 class Place:
     """A device."""
 
@@ -44,7 +47,7 @@ class Place:
 
     def active(self) -> AbstractContextManager[Any]:
         """A context inside which new arrays are on this device."""
-        return contextlib.nullcontext()
+        return _NO_CONTEXT
 
     def wait(self) -> None:
         """Wait until all work of this device is done."""

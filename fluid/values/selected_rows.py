@@ -11,7 +11,7 @@ from ..errors import ExecutionError
 from .lod_tensor import LoDTensor
 from .place import namespace_of, to_numpy
 
-__all__ = ["SelectedRows", "add_rows_at"]
+__all__ = ["SelectedRows", "add_rows_at", "put_rows"]
 
 
 class SelectedRows:
@@ -123,13 +123,16 @@ class SelectedRows:
 
     def merged(self, xp: Any) -> SelectedRows:
         """The same tensor with each row stored once, sorted by index."""
-        index, place = xp.unique(self.index, return_inverse=True)
-        if len(index) == len(self.index):
-            order = xp.argsort(self.index)
-            return SelectedRows(index, self.value[order], self.shape[0])
-        value = xp.zeros((len(index), *self.shape[1:]), self.dtype)
-        add_rows_at(xp, self.value, place.reshape(-1), value)
-        return SelectedRows(index, value, self.shape[0])
+        order = xp.argsort(self.index, kind="stable")
+        index = self.index.take(order)
+        is_first = xp.ones(len(index), bool)
+        xp.not_equal(index[1:], index[:-1], out=is_first[1:])
+        if bool(is_first.all()):
+            return SelectedRows(index, self.value.take(order, 0), self.shape[0])
+        firsts, others = xp.flatnonzero(is_first), xp.flatnonzero(~is_first)
+        value = self.value.take(order.take(firsts), 0)
+        add_rows_at(xp, self.value.take(order.take(others), 0), xp.cumsum(is_first).take(others) - 1, value)
+        return SelectedRows(index.take(firsts), value, self.shape[0])
 
     def add_to(self, xp: Any, array: Any) -> None:
         """Add the rows to a dense array, in place."""
@@ -183,6 +186,16 @@ class _StoredRows(LoDTensor):
     @array.setter
     def array(self, array: Any) -> None:
         self._rows.set_values(array)
+
+
+def put_rows(table: Any, places: Any, rows: Any) -> None:
+    """``table[places] = rows`` along the first axis, in place."""
+    is_plain = type(table) is np.ndarray and table.ndim > 1 and table.flags.c_contiguous and rows.flags.c_contiguous
+    if is_plain and rows.size and table.dtype == rows.dtype:
+        whole = np.dtype((np.void, table[0].nbytes))  # a row as one element, which numpy copies several times faster
+        table.reshape(len(table), -1).view(whole)[places, 0] = rows.reshape(len(rows), -1).view(whole)[:, 0]
+    else:
+        table[places] = rows
 
 
 def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:

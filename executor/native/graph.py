@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, count
 from math import prod
 from operator import mul
 
@@ -32,6 +32,8 @@ class Node:
 
     shape: Shape
     element: Type
+    serial: int = field(default_factory=count().__next__, init=False, repr=False)
+    """Nodes are numbered as they are made."""
     halo: int = field(default=0, init=False)
     """Pixels of zeros around images, where they lie in memory."""
     within: View | None = field(default=None, init=False)
@@ -300,8 +302,8 @@ def memory_shape(node: Node) -> Shape:
     """The shape of the memory of a node."""
     if not node.halo:
         return node.shape
-    count, height, width, channels = node.shape
-    return count, height + 2 * node.halo, width + 2 * node.halo, channels
+    images, height, width, channels = node.shape
+    return images, height + 2 * node.halo, width + 2 * node.halo, channels
 
 
 def contiguous(shape: Sequence[int]) -> Shape:
@@ -328,9 +330,9 @@ def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
 
 def channels_first(node: Node) -> Node:
     """Images [N, C, H, W] of images [N, H, W, C]."""
-    count, height, width, channels = node.shape
-    shape = (count, channels, height, width)
-    if node.size == count * channels or channels == 1:
+    images, height, width, channels = node.shape
+    shape = (images, channels, height, width)
+    if node.size == images * channels or channels == 1:
         return reshaped(node, shape)
     return Turned(shape, node.element, node)
 
@@ -339,9 +341,9 @@ def channels_last(node: Node) -> Node:
     """Images [N, H, W, C] of images [N, C, H, W]."""
     if isinstance(node, Turned):
         return node.source
-    count, channels, height, width = node.shape
-    if node.size == count * channels or channels == 1:
-        return reshaped(node, (count, height, width, channels))
+    images, channels, height, width = node.shape
+    if node.size == images * channels or channels == 1:
+        return reshaped(node, (images, height, width, channels))
     return transposed(node, (0, 2, 3, 1))
 
 

@@ -18,9 +18,9 @@ from fluid.values.types import VarType, is_floating
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
 from .cores import halos_of
-from .emitter import BYTE, Type
+from .emitter import BYTE, FLOAT, Type
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, mapped, operands_of, memory_shape, offset_of, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
@@ -234,11 +234,12 @@ class _Finder:
             if any(value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True)):
                 raise NotLowered("an output of unknown shape")
             wanted[slot] = specs if declared.many else specs[0]
+        first = constant(0, FLOAT).serial
         try:
             outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
         except (FluidError, KeyError, AssertionError, ValueError, TypeError, IndexError) as error:
             raise NotLowered(f"{op.type}: {error}") from error
-        if definition.type not in CHECKS and _reads_by_index(inputs, outputs):
+        if definition.type not in CHECKS and _reads_by_index(outputs, first):
             raise NotLowered("indices that nobody checks")
         results: dict[Value, Node] = {}
         for slot, values in instruction.writes.items():
@@ -254,16 +255,16 @@ class _Finder:
         return results
 
 
-def _reads_by_index(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-    """Whether the outputs of an op are found by indices in its inputs."""
-    known = {tensor.node for tensor in _tensors(inputs)}
+def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
+    """Whether outputs are found by indices, in the nodes that were made from a number on."""
     pending = [tensor.node for tensor in _tensors(outputs)]
+    seen: set[Node] = set()
     while pending:
         node = pending.pop()
-        if isinstance(node, (Rows, Choice, Scattered)):
+        if isinstance(node, (Rows, Choice, Scattered)) and node.serial > first:
             return True
-        pending += [operand for operand in operands_of(node) if operand not in known]
-        known.add(node)
+        seen.add(node)
+        pending += [operand for operand in operands_of(node) if operand.serial > first and operand not in seen]
     return False
 
 

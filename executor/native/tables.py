@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .cores import Phase, is_small, phases_of
-from .compiler import Library, compile_object, host
+from .cache import compile_kernels
+from .compiler import host
 from ..threads import get_num_threads
 from .emitter import Function, Module, Value, zero
 from .fusion import source_of
@@ -147,18 +148,15 @@ class Tables:
 
     def compile(self) -> None:
         """Compile the kernels, and fill in the tables."""
-        target = host()
-        parts = {line: None for text in self._texts.values() for line in text.split("\n") if line.startswith("declare")}
-        bodies = ["\n".join(line for line in text.split("\n") if not line.startswith("declare")) for text in self._texts.values()]
-        library = Library(compile_object("\n".join([*parts, *bodies]), target), list(self._texts))
+        kernels = compile_kernels(self._texts)
         workspace = np.empty(self._workspace_bytes + 64, np.uint8)
         start = workspace.ctypes.data + -workspace.ctypes.data % 64
-        self._keep = [library, workspace]
+        self._keep = [kernels, workspace]
         for records in self._records:
             table = np.zeros((len(records), RECORD_WORDS), np.int64)
             words = [np.array([start if item == _WORKSPACE else item for item in addresses], np.int64) for _, addresses, _ in records]
             for number, (name, _, flags) in enumerate(records):
-                table[number] = library.addresses[name], words[number].ctypes.data, flags, 0
+                table[number] = kernels.addresses[name], words[number].ctypes.data, flags, 0
             self._keep += [table, words]
             self._steps.append(pool().caller(table))
 

@@ -557,6 +557,17 @@ def test_a_layer_serves_both_modes(fresh: None) -> None:
     np.testing.assert_allclose(eager, static, rtol=1e-5)
 
 
+def test_parameters_are_named_by_scope_and_class(fresh: None) -> None:
+    """By these names Fluid 1.6 saved what optimizers keep, and scripts choose parameters."""
+    names = [param.name for param in Net("net").parameters(include_sublayers=False)]
+    assert names == ["net/Net_0.b_0", "net/Net_0.w_0", "net/Net_0.w_1"]
+    net = Net("net")
+    net(fluid.data("images", [None, 2, 6, 6]))
+    assert net.full_name() == "net/Net_1" and net._fc.weight.name == "net/Net_1/FC_0.w_0"
+    linear, third = fluid.dygraph.Linear(2, 2), fluid.dygraph.LayerOf(layers.fc, size=2).full_name()
+    assert linear.weight.name == "linear_2.w_0" and third == "fc_0"  # names of their own
+
+
 def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
     """In a test program beside the training one, after `eval`, and with values that were set before."""
     linear, drop = fluid.dygraph.Linear(3, 2), fluid.dygraph.Dropout(0.5, dropout_implementation="upscale_in_train")

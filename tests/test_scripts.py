@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each, fresh_programs
+from checks import Checks, each, fresh_programs
 
 import fluid
 from fluid import layers
@@ -309,6 +309,19 @@ SAID = {
     "np.exp(x)": "operand 'Variable' does not support ufuncs",
     "x * np.array([0.5])": None,
 }
+
+
+NOT_IN_PROGRAMS = ["numpy", "backward", "gradient", "clear_gradient", "set_value"]
+
+
+def test_methods_of_tensors_raise_what_they_did_in_programs(fresh: None) -> None:
+    """An AssertionError, as scripts for both modes expect it; hasattr tells, too."""
+    x = fluid.data("x", [None, 3])
+    with Checks() as check:
+        for name in NOT_IN_PROGRAMS:
+            with check(name), pytest.raises(AssertionError, match=f"no attribute '{name}'; "):
+                getattr(x, name)()
+            assert not hasattr(x, name)
 
 
 @each("code", SAID)

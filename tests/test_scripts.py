@@ -371,6 +371,14 @@ def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None
         assert copy.deepcopy(tensor).note == "mine"
 
 
+def test_a_tensor_persists_as_long_as_something_refers_to_it() -> None:
+    weight, tensor = fluid.dygraph.Parameter([1.0]), fluid.dygraph.to_variable([1.0])
+    for one, persists in ((weight, True), (tensor, False)):
+        with pytest.warns(UserWarning, match="persistable means nothing for tensors"):
+            one.persistable = not persists
+        assert one.persistable is persists
+
+
 # ------------------------------------------------------------------------------------------------ loaders in eager mode
 def images_and_labels() -> Any:
     for number in range(5):

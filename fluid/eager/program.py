@@ -46,7 +46,7 @@ class Parameter(Tensor):
 
     __slots__ = ("do_model_average", "gradient_clip_attr", "optimize_attr", "regularizer")
 
-    persistable = True
+    _persists = True
 
     def __init__(
         self,

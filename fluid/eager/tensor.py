@@ -155,13 +155,27 @@ class Tensor(ValueOperators):
         return self._kind.spec.type
 
     # -- attributes of variables and parameters that layers and optimizers read
-    persistable = False
+    _persists = False
     is_data = False
     has_shape = has_dtype = True
     error_clip: Any = None
     optimize_attr: Mapping[str, Any] = {"learning_rate": 1.0}
     regularizer: Any = None
     gradient_clip_attr: Any = None
+
+    @property
+    def persistable(self) -> bool:
+        """Whether it is a parameter. Any tensor stays as long as something refers to it, so that setting this changes nothing."""
+        return self._persists
+
+    @persistable.setter
+    def persistable(self, persistable: bool) -> None:
+        if persistable is not self._persists:
+            warnings.warn(
+                f"{self.name}: persistable means nothing for tensors, which stay as long as something refers to them; what a "
+                "layer is to save is its parameter, or register_buffer(name, tensor)",
+                stacklevel=2,
+            )
 
     @property
     def block(self) -> Block:

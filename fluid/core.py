@@ -17,7 +17,7 @@ from .values.selected_rows import SelectedRows
 from .values.types import VarType
 
 __all__ = [
-    "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
+    "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "Layer", "LoDTensor",
     "LoDTensorArray", "OpDesc", "Place", "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "get_cuda_device_count",
     "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
@@ -33,6 +33,14 @@ class ProgramDesc(desc.ProgramDesc):
 
     def __init__(self, program: Program | None = None) -> None:
         super().__init__(program if program is not None else Program())
+
+
+class Layer:
+    """What all layers of `fluid.dygraph` are, for ``isinstance``."""
+
+    def forward(self, *inputs: Any) -> Any:
+        """Nothing, in an empty list."""
+        return []
 
 
 class AttrType(enum.IntEnum):

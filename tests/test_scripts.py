@@ -379,6 +379,13 @@ def test_a_tensor_persists_as_long_as_something_refers_to_it() -> None:
         assert one.persistable is persists
 
 
+def test_layers_are_layers_of_core_too() -> None:
+    linear = fluid.dygraph.Linear(2, 2)
+    assert isinstance(linear, fluid.core.Layer) and fluid.core.Layer().forward([]) == []
+    with pytest.raises(NotImplementedError, match="Layer should define forward"):
+        fluid.dygraph.Layer("l").forward([])
+
+
 # ------------------------------------------------------------------------------------------------ loaders in eager mode
 def images_and_labels() -> Any:
     for number in range(5):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import unique_name
+from .. import core, unique_name
 from ..building.layer_helper import Keep, LayerHelper, Wanted, keeping
 from ..building.weight_norm import PARTS, WeightNorm, normalized
 from ..eager.graph import Hooks, RemovableHandle
@@ -44,7 +44,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-class Layer:
+class Layer(core.Layer):
     """A part of a network: a call with tensors returns the result of its `forward`::
 
         class Perceptron(dygraph.Layer):

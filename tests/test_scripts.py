@@ -386,6 +386,25 @@ def test_layers_are_layers_of_core_too() -> None:
         fluid.dygraph.Layer("l").forward([])
 
 
+def test_arrays_are_arguments_of_layers_in_eager_mode(fresh: None) -> None:
+    """Inside a guard layers take them for tensors, also in lists and beside tensors; outside, it is an error as before."""
+    x, y = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, 5.0]], np.float32)
+    with fluid.dygraph.guard():
+        tensor = fluid.dygraph.to_variable(y)
+        assert layers.elementwise_sub(x, y).numpy().tolist() == [[-2.0, -3.0]]
+        assert layers.elementwise_mul(tensor, y=x).numpy().tolist() == [[3.0, 10.0]]
+        assert layers.concat([x, tensor], axis=0).shape == (2, 2) and layers.sums([x, y]).numpy().tolist() == [[4.0, 7.0]]
+        assert float(layers.reduce_sum(x).numpy()) == 3.0 and layers.reshape(x, np.array([2, 1])).shape == (2, 1)
+        weights = fluid.dygraph.to_variable(np.ones((2, 2), np.float32))
+        weights.stop_gradient = False
+        layers.matmul(x, weights).backward()
+        assert weights.gradient().tolist() == [[1.0, 1.0], [2.0, 2.0]]
+        with pytest.raises(TypeError, match="should be a Variable, not list"):
+            layers.elementwise_sub([1.0], y)
+    with pytest.raises(TypeError, match=r"should be a Variable, not ndarray; layers\.assign makes one"):
+        layers.elementwise_sub(x, y)
+
+
 # ------------------------------------------------------------------------------------------------ loaders in eager mode
 def images_and_labels() -> Any:
     for number in range(5):

@@ -636,6 +636,35 @@ def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
     exe.run(loaded, scope=fluid.Scope())
 
 
+def test_a_call_is_traced_while_it_trains(tmp_path: Path) -> None:
+    """`dygraph.jit.trace` gives the output, with its graph, and a program that runs on what `save_dygraph` wrote."""
+    exe, scope, programs = fluid.Executor(), fluid.Scope(), []
+    with fluid.dygraph.guard():
+        net, optimizer, images = Net("net"), fluid.optimizer.SGD(0.5), fluid.dygraph.to_variable(IMAGES)
+        for _ in range(2):
+            out, program = fluid.dygraph.jit.trace(net, images, feed_names=["images"], fetch_names=["out"])
+            programs.append(program)
+            fluid.save_dygraph(net.state_dict(), str(tmp_path / "net"))
+            for name, value in fluid.load_dygraph(str(tmp_path / "net"))[0].items():
+                scope.var(name).get_tensor().set(np.array(value.value().get_tensor()), fluid.CPUPlace())
+                assert (
+                    np.array_equal(value.numpy(), net.state_dict()[name].numpy())
+                    and type(pickle.loads(value.dumps())) is np.ndarray
+                )
+            assert fluid.dygraph.jit.extract_vars([images, (out,), {"more": [images]}]) == [images, out, images]
+            with fluid.scope_guard(scope), fluid.framework._dygraph_guard(None):
+                again = exe.run(program, feed={"images": IMAGES}, fetch_list=["out"])[0]
+            np.testing.assert_allclose(out.numpy(), again, rtol=1e-5)
+            layers.mean(layers.square(out)).backward()
+            assert all(param.gradient() is not None for param in net.parameters() if param.trainable)
+            optimizer.minimize(out)
+            net.clear_gradients()
+    assert str(programs[0]) == str(programs[1]) and programs[0].global_block().has_var("_fc.weight")
+    assert net._norm._mean.numpy().any()  # the calls were as any others
+    with pytest.raises(TypeError, match=r"jit\.trace takes a Layer, not a function; dygraph\.trace takes any function"):
+        fluid.dygraph.jit.trace(lambda x: x, [])
+
+
 # ------------------------------------------------------------------------------------------------ arguments of layers and ops
 def run_all(fetches: Any, feed: Any = None, **kwargs: Any) -> list[Any]:
     exe = fluid.Executor()

@@ -26,7 +26,7 @@ from ..values.place import Place
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType, is_complex
-from .graph import Hooks, Node, NodeHooks, RemovableHandle, leaf_edge, user_line
+from .graph import Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_edge, user_line
 from .mode import state
 from .parts import parts
 
@@ -258,7 +258,7 @@ class Tensor(ValueOperators):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it was not computed by a recorded op; `backward` sets the `grad` of leaves."""
+        """Whether it was not computed by a recorded op; `backward` sets the `grad` of leaves, inside a `guard` of all tensors."""
         return self._edge is None
 
     @property
@@ -298,7 +298,7 @@ class Tensor(ValueOperators):
         grad = self.grad
         if grad is not None:
             return grad.numpy()
-        if self._edge is not None and not self.retains_grad:
+        if self._edge is not None and self._edge[0]._keepers is None and not self.retains_grad:
             warnings.warn(
                 f"{self.name} is computed by {self._edge[0].name}, and only keeps its gradient where it is asked to: call its "
                 "retain_grads() before backward",
@@ -715,6 +715,7 @@ class Tensor(ValueOperators):
                 if edge is not None:
                     edge[0]._all_hooks().retained[edge[1]] = reference
         self._edge, self._stop = edge, edge is None
+        keep_gradient(self)
 
     def _in_place(self, op_type: str, *others: Any, **attrs: Any) -> Tensor:
         by = op_type + "_"

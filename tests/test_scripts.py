@@ -380,6 +380,21 @@ def test_a_tensor_persists_as_long_as_something_refers_to_it() -> None:
         assert one.persistable is persists
 
 
+def test_what_is_alive_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """As scripts do that look for leaks: in a loop that keeps nothing, nothing grows."""
+    with fluid.dygraph.guard():
+        linear, counts = fluid.dygraph.Linear(2, 2), []
+        for _ in range(3):
+            linear(fluid.dygraph.to_variable(np.ones((1, 2), np.float32))).backward()
+            counts.append(fluid.dygraph.base._print_debug_msg(is_test=True))
+        kept = [linear(fluid.dygraph.to_variable(np.ones((1, 2), np.float32)))]
+        names, ops, tensors = fluid.dygraph.base._print_debug_msg(is_test=True)
+        fluid.dygraph.base._print_debug_msg(limit=1)
+    assert counts[1] == counts[2] and len(kept) == 1
+    assert (names, ops, tensors) == (counts[2][0], counts[2][1] + 2, counts[2][2] + 1)
+    assert f"{ops} recorded ops, {tensors} tensors" in capsys.readouterr().out
+
+
 def test_layers_are_layers_of_core_too() -> None:
     linear = fluid.dygraph.Linear(2, 2)
     assert isinstance(linear, fluid.core.Layer) and fluid.core.Layer().forward([]) == []

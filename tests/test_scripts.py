@@ -395,6 +395,37 @@ def test_what_is_alive_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{ops} recorded ops, {tensors} tensors" in capsys.readouterr().out
 
 
+OLD_NAMES: dict[str, tuple[Callable[[], Any], str, tuple[int, ...]]] = {
+    "FC": (lambda: fluid.FC("a", 3), "_w _b", (2, 4)),
+    "Embedding": (lambda: fluid.Embedding("a", [4, 3]), "_w", ()),
+    "Conv2D": (lambda: fluid.Conv2D("a", 3, 2), "_filter_param _bias_param", (1, 2, 4, 4)),
+    "Conv3D": (lambda: fluid.dygraph.Conv3D("a", 3, 2), "_filter_param _bias_param", (1, 2, 4, 4, 4)),
+    "Conv2DTranspose": (lambda: fluid.dygraph.Conv2DTranspose("a", 3, filter_size=2), "_img_filter _bias_param", (1, 2, 4, 4)),
+    "Conv3DTranspose": (lambda: fluid.dygraph.Conv3DTranspose("a", 3, filter_size=2), "_img_filter _bias_param", (1, 2, 3, 3, 3)),
+    "BatchNorm": (lambda: fluid.BatchNorm("a", 2), "_scale _bias _mean _variance", (2, 2, 3, 3)),
+    "LayerNorm": (lambda: fluid.dygraph.LayerNorm("a"), "_scale_w _bias_w", (2, 4)),
+    "GroupNorm": (lambda: fluid.dygraph.GroupNorm("a", 2), "_scale _bias", (2, 4, 3, 3)),
+    "SpectralNorm": (lambda: fluid.dygraph.SpectralNorm("a"), "u v", (2, 4)),
+    "PRelu": (lambda: fluid.dygraph.PRelu("a", "channel"), "_alpha", (2, 4, 3, 3)),
+}
+
+
+@each("kind", OLD_NAMES)
+def test_parameters_have_the_names_that_layers_gave_them(kind: str) -> None:
+    """Also where they are assigned, by which scripts share them; that once added a parameter that nothing used."""
+    make, names, shape = OLD_NAMES[kind]
+    with fluid.dygraph.guard():
+        one, other = make(), make()
+        x = np.ones(shape, np.float32) if shape else np.array([[1], [2]])
+        for layer in (one, other):
+            layer(fluid.dygraph.to_variable(x))
+        for name in names.split():
+            assert getattr(one, name) is not getattr(other, name)
+            setattr(other, name, getattr(one, name))
+            assert getattr(one, name) is getattr(other, name)
+        assert {id(param) for param in other.parameters()} == {id(param) for param in one.parameters()}
+
+
 def test_layers_are_layers_of_core_too() -> None:
     linear = fluid.dygraph.Linear(2, 2)
     assert isinstance(linear, fluid.core.Layer) and fluid.core.Layer().forward([]) == []

@@ -11,7 +11,7 @@ from .ir import desc
 from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
 from .ir.program import OpRole, Program
 from .not_here import names_not_here
-from .opdef.registry import EMPTY
+from .opdef.registry import EMPTY, grad_slot
 from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, get_cuda_device_count, is_compiled_with_cuda
 from .values.selected_rows import SelectedRows
 from .values.types import VarType
@@ -96,6 +96,14 @@ def kEmptyVarName() -> str:
 
 
 empty_var_name = kEmptyVarName
+
+
+def grad_var_suffix() -> str:
+    """What the name of a gradient ends in."""
+    return grad_slot("")
+
+
+kGradVarSuffix = grad_var_suffix
 
 
 def _is_here(*args: Any) -> bool:

@@ -372,6 +372,18 @@ def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None
         assert copy.deepcopy(tensor).note == "mine"
 
 
+def test_gradients_are_read_by_the_names_that_they_had() -> None:
+    """Of parameters, to compare them with what a program computes."""
+    with fluid.dygraph.guard():
+        used, unused = fluid.dygraph.Linear(2, 2), fluid.dygraph.Linear(2, 2)
+        x = fluid.dygraph.to_variable(np.ones((3, 2), np.float32))
+        layers.reduce_sum(used(x)).backward()
+        gradients = {p.name + fluid.core.grad_var_suffix(): p._ivar._grad_ivar() for p in used.parameters()}
+        assert all(p._ivar._grad_ivar() is None for p in unused.parameters()) and x.lod_level == 0
+    read = {name: np.array(grad.value().get_tensor()).tolist() for name, grad in gradients.items()}
+    assert read == {"linear_0.w_0@GRAD": [[3.0, 3.0]] * 2, "linear_0.b_0@GRAD": [3.0, 3.0]}
+
+
 def test_a_tensor_persists_as_long_as_something_refers_to_it() -> None:
     weight, tensor = fluid.dygraph.Parameter([1.0]), fluid.dygraph.to_variable([1.0])
     for one, persists in ((weight, True), (tensor, False)):

@@ -133,6 +133,11 @@ class Tensor(ValueOperators):
         """The sequences that its rows form (see `fluid.values.spec.Lod`)."""
         return self._kind.lod
 
+    @property
+    def lod_level(self) -> int:
+        """How many levels of sequences its rows form."""
+        return len(self._kind.lod)
+
     def with_lod(self, lod: Lod) -> Tensor:
         """A tensor in the same memory whose rows form these sequences; nothing is recorded."""
         if state.tracer is not None:
@@ -233,6 +238,10 @@ class Tensor(ValueOperators):
     def _ivar(self) -> Tensor:
         """The tensor itself: in Fluid 1.6, the object of C++ behind it."""
         return self
+
+    def _grad_ivar(self) -> Tensor | None:
+        """Its `grad`: in Fluid 1.6, the gradient of the object of C++ behind it."""
+        return self.grad
 
     def value(self) -> Tensor:
         """The tensor itself: in Fluid 1.6, the variable that holds it."""

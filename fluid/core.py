@@ -11,13 +11,13 @@ from .ir import desc
 from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
 from .ir.program import OpRole, Program
 from .not_here import names_not_here
-from .opdef.registry import EMPTY
+from .opdef.registry import EMPTY, grad_slot
 from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, get_cuda_device_count, is_compiled_with_cuda
 from .values.selected_rows import SelectedRows
 from .values.types import VarType
 
 __all__ = [
-    "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
+    "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "Layer", "LoDTensor",
     "LoDTensorArray", "OpDesc", "Place", "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "get_cuda_device_count",
     "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
@@ -33,6 +33,14 @@ class ProgramDesc(desc.ProgramDesc):
 
     def __init__(self, program: Program | None = None) -> None:
         super().__init__(program if program is not None else Program())
+
+
+class Layer:
+    """What all layers of `fluid.dygraph` are, for ``isinstance``."""
+
+    def forward(self, *inputs: Any) -> Any:
+        """Nothing, in an empty list."""
+        return []
 
 
 class AttrType(enum.IntEnum):
@@ -88,6 +96,14 @@ def kEmptyVarName() -> str:
 
 
 empty_var_name = kEmptyVarName
+
+
+def grad_var_suffix() -> str:
+    """What the name of a gradient ends in."""
+    return grad_slot("")
+
+
+kGradVarSuffix = grad_var_suffix
 
 
 def _is_here(*args: Any) -> bool:

@@ -12,6 +12,7 @@ __all__ = [
     "AttributeRuleError",
     "BackwardError",
     "EOFException",
+    "EagerOnlyError",
     "ElementTypeError",
     "ExecutionError",
     "FeedError",
@@ -47,6 +48,10 @@ class FlagError(FluidTypeError, ValueError):
 
 class MissingAttributeError(FluidError, AttributeError):
     """An object has no such attribute; the message says what to write instead."""
+
+
+class EagerOnlyError(MissingAttributeError, AssertionError):
+    """A method of eager mode's tensors is asked of a variable of a program; Fluid 1.6 raised an AssertionError there."""
 
 
 class ProgramError(FluidError, ValueError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .ir.program import Program
 
-__all__ = ["TakenNames", "UniqueNameGenerator", "avoid", "generate", "guard", "switch", "unused_in"]
+__all__ = ["TakenNames", "UniqueNameGenerator", "avoid", "generate", "guard", "kinds", "switch", "unused_in"]
 
 
 class UniqueNameGenerator:
@@ -90,6 +90,11 @@ def generate(key: str) -> str:
         while name in taken:
             name = _current.generator(key)
     return name
+
+
+def kinds() -> int:
+    """How many keys have had a name."""
+    return len(_current.generator._next)
 
 
 def avoid(taken: TakenNames | None) -> TakenNames | None:

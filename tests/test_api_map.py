@@ -24,7 +24,7 @@ OUT_SECTIONS = {
 }
 OUT_NAMES = {
     r"fluid\.framework\.Variable\.(numpy|set_value|backward|gradient|clear_gradient)": "of eager tensors, see below",
-    r"fluid\.dygraph\.trace": "takes the examples one by one, and gives an object; TracedLayer.trace is as in Fluid",
+    r"fluid\.dygraph\.trace": "takes the examples one by one, and gives an object; those of jit and TracedLayer are as in Fluid",
     r"fluid\.dygraph\.TreeConv.*": "trees of words: an op of its own, as contrib's tree_conv",
     r"fluid\.contrib\.layers\.nn\.search_pyramid_hash": "reads tables of Baidu's parameter servers",
     r"fluid\.contrib\.layers\.nn\.(sequence_topk_avg_pooling|var_conv_2d|match_matrix_tensor|tree_conv)": "search engines' ops",

@@ -249,7 +249,7 @@ def test_averages_of_what_is_not_made_yet() -> None:
     for make in (optimizers.ExponentialMovingAverage, lambda **k: optimizers.ModelAverage(0.5, **k)):
         with pytest.raises(
             ProgramError,
-            match=r"Average: parameter_list lacks the parameters of first_0, which are made .*: call the network once before$",
+            match=r"Average: parameter_list lacks the parameters of first/FC_0, which are made .*: call the network once before$",
         ):
             make(parameter_list=net)
     net(dygraph.to_variable(X))

@@ -567,9 +567,9 @@ def test_layers_that_make_their_parameters_later() -> None:
     x = dygraph.to_variable(X)
     net = Late()
     net.first._said["size"] = 5
-    with pytest.warns(UserWarning, match="the parameters of first_0 are not among these"):
+    with pytest.warns(UserWarning, match="the parameters of first/FC_0 are not among these"):
         incomplete = net.parameters()
-    message = "parameter_list lacks the parameters of first_0, which are made in the first call of each: call the network once"
+    message = "parameter_list lacks the parameters of first/FC_0, which are made in the first call of each: call the network once"
     for make in (optimizers.SGD, optimizers.Adam):
         with pytest.raises(ProgramError, match=f"{make.__name__}: {message}"):
             make(0.1, parameter_list=incomplete)

@@ -357,8 +357,84 @@ def test_gradients_add_up_in_leaves() -> None:
     assert x.grad is None and x.gradient() is None
 
 
+class Doubled(dygraph.PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy * 2.0
+
+
+def written(x: Any) -> Any:
+    layer = dygraph.Layer("scale")
+    out = layer.create_variable()
+    layer._helper.append_op("scale", inputs={"X": [x]}, outputs={"Out": [out]}, attrs={"scale": 2.0})
+    return out
+
+
+def hooked(x: Any) -> Any:
+    layer = dygraph.LayerOf(lambda y: y * 2.0)
+    layer.register_backward_hook(lambda layer, inputs, outputs: None)
+    return layer(x)
+
+
+COMPUTED = {
+    "an op": lambda x: x * 2.0,
+    "one of several outputs": lambda x: ops.split(x * 2.0, num=2, axis=0)[0],
+    "the output of a PyLayer": Doubled.apply,
+    "the output of recompute": lambda x: dygraph.recompute(lambda y: y * 2.0, x),
+    "modified in place": lambda x: (x + 0.0).scale_(2.0),
+    "augmented": lambda x: operator.iadd(x + 0.0, x),
+    "written by an op": written,
+    "the output of a layer with backward hooks": hooked,
+}
+
+
+@each("what", COMPUTED)
+def test_tensors_keep_their_gradients_inside_a_guard(what: str) -> None:
+    """As all did in Fluid 1.6, whose scripts ask those that are no leaves for theirs."""
+    with dygraph.guard():
+        x = leaf(4)
+        y = COMPUTED[what](x)
+        assert y.gradient() is None  # without a warning, as backward has not run
+        loss = (y * y).sum()
+        loss.backward(retain_graph=True)
+        np.testing.assert_allclose(y.gradient(), 2 * y.numpy(), rtol=1e-6)
+        assert float(loss.gradient()) == 1.0 and not y.retains_grad
+        before = y.gradient()
+        dygraph.grad(loss, x, retain_graph=True)
+        np.testing.assert_array_equal(y.gradient(), before)  # which gives gradients, and keeps none
+        loss.backward()
+        np.testing.assert_allclose(y.gradient(), 4 * y.numpy(), rtol=1e-6)
+        y.clear_gradient()
+        assert y.grad is None
+
+
+def test_a_gradient_kept_inside_a_guard_costs_nothing_where_nobody_holds_the_tensor() -> None:
+    x = leaf(3)
+    with dygraph.guard():
+        first = x * 2.0
+        nodes = [first.grad_fn]
+        asked = first.exp()
+        asked.retain_grads()
+        asked.register_hook(lambda grad: grad * 0.5)
+        changed = x * 3.0
+        changed += asked
+        loss = changed.sum()
+        del first
+        loss.backward()
+    np.testing.assert_allclose(asked.gradient(), 0.5)  # once, though both ways keep it, and after the hook
+    assert changed.gradient().tolist() == [1.0, 1.0, 1.0]  # of the final elements
+    assert [node._keepers() for node in nodes] == [None]
+    outside = x * 2.0
+    outside.sum().backward()
+    assert outside.grad is None and outside.grad_fn._keepers is None
+
+
 def test_a_gradient_that_was_not_kept_is_told() -> None:
-    """Fluid 1.6 kept the gradients of all tensors, so its scripts ask tensors that are no leaves for theirs."""
+    """Fluid 1.6 kept the gradients of all tensors, and so does a guard here."""
     x = leaf(3)
     asked, other = x * 2.0, x * 3.0
     asked.retain_grads()

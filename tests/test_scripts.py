@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each, fresh_programs
+from checks import Checks, each, fresh_programs
 
 import fluid
 from fluid import layers
@@ -30,6 +30,7 @@ def loss_and_feed() -> tuple[fluid.Variable, dict[str, Any]]:
 
 # ------------------------------------------------------------------------------------------------ values of one element
 def of_a_program() -> Any:
+    fluid.default_startup_program().random_seed = 3
     loss, feed = loss_and_feed()
     fluid.optimizer.SGD(0.01).minimize(loss)
     exe = fluid.Executor(fluid.CPUPlace())
@@ -311,6 +312,19 @@ SAID = {
 }
 
 
+NOT_IN_PROGRAMS = ["numpy", "backward", "gradient", "clear_gradient", "set_value"]
+
+
+def test_methods_of_tensors_raise_what_they_did_in_programs(fresh: None) -> None:
+    """An AssertionError, as scripts for both modes expect it; hasattr tells, too."""
+    x = fluid.data("x", [None, 3])
+    with Checks() as check:
+        for name in NOT_IN_PROGRAMS:
+            with check(name), pytest.raises(AssertionError, match=f"no attribute '{name}'; "):
+                getattr(x, name)()
+            assert not hasattr(x, name)
+
+
 @each("code", SAID)
 def test_a_variable_says_what_it_is_and_what_to_write(code: str) -> None:
     names = {"x": fluid.data("x", [None, 3]), "np": np}
@@ -356,6 +370,98 @@ def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None
         tensor._stop_gradient = False
         assert tensor.note == "mine" and not tensor.stop_gradient and tensor._ivar is tensor
         assert copy.deepcopy(tensor).note == "mine"
+
+
+def test_gradients_are_read_by_the_names_that_they_had() -> None:
+    """Of parameters, to compare them with what a program computes."""
+    with fluid.dygraph.guard():
+        used, unused = fluid.dygraph.Linear(2, 2), fluid.dygraph.Linear(2, 2)
+        x = fluid.dygraph.to_variable(np.ones((3, 2), np.float32))
+        layers.reduce_sum(used(x)).backward()
+        gradients = {p.name + fluid.core.grad_var_suffix(): p._ivar._grad_ivar() for p in used.parameters()}
+        assert all(p._ivar._grad_ivar() is None for p in unused.parameters()) and x.lod_level == 0
+    read = {name: np.array(grad.value().get_tensor()).tolist() for name, grad in gradients.items()}
+    assert read == {"linear_0.w_0@GRAD": [[3.0, 3.0]] * 2, "linear_0.b_0@GRAD": [3.0, 3.0]}
+
+
+def test_a_tensor_persists_as_long_as_something_refers_to_it() -> None:
+    weight, tensor = fluid.dygraph.Parameter([1.0]), fluid.dygraph.to_variable([1.0])
+    for one, persists in ((weight, True), (tensor, False)):
+        with pytest.warns(UserWarning, match="persistable means nothing for tensors"):
+            one.persistable = not persists
+        assert one.persistable is persists
+
+
+def test_what_is_alive_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """As scripts do that look for leaks: in a loop that keeps nothing, nothing grows."""
+    with fluid.dygraph.guard():
+        linear, counts = fluid.dygraph.Linear(2, 2), []
+        for _ in range(3):
+            linear(fluid.dygraph.to_variable(np.ones((1, 2), np.float32))).backward()
+            counts.append(fluid.dygraph.base._print_debug_msg(is_test=True))
+        kept = [linear(fluid.dygraph.to_variable(np.ones((1, 2), np.float32)))]
+        names, ops, tensors = fluid.dygraph.base._print_debug_msg(is_test=True)
+        fluid.dygraph.base._print_debug_msg(limit=1)
+    assert counts[1] == counts[2] and len(kept) == 1
+    assert (names, ops, tensors) == (counts[2][0], counts[2][1] + 2, counts[2][2] + 1)
+    assert f"{ops} recorded ops, {tensors} tensors" in capsys.readouterr().out
+
+
+OLD_NAMES: dict[str, tuple[Callable[[], Any], str, tuple[int, ...]]] = {
+    "FC": (lambda: fluid.FC("a", 3), "_w _b", (2, 4)),
+    "Embedding": (lambda: fluid.Embedding("a", [4, 3]), "_w", ()),
+    "Conv2D": (lambda: fluid.Conv2D("a", 3, 2), "_filter_param _bias_param", (1, 2, 4, 4)),
+    "Conv3D": (lambda: fluid.dygraph.Conv3D("a", 3, 2), "_filter_param _bias_param", (1, 2, 4, 4, 4)),
+    "Conv2DTranspose": (lambda: fluid.dygraph.Conv2DTranspose("a", 3, filter_size=2), "_img_filter _bias_param", (1, 2, 4, 4)),
+    "Conv3DTranspose": (lambda: fluid.dygraph.Conv3DTranspose("a", 3, filter_size=2), "_img_filter _bias_param", (1, 2, 3, 3, 3)),
+    "BatchNorm": (lambda: fluid.BatchNorm("a", 2), "_scale _bias _mean _variance", (2, 2, 3, 3)),
+    "LayerNorm": (lambda: fluid.dygraph.LayerNorm("a"), "_scale_w _bias_w", (2, 4)),
+    "GroupNorm": (lambda: fluid.dygraph.GroupNorm("a", 2), "_scale _bias", (2, 4, 3, 3)),
+    "SpectralNorm": (lambda: fluid.dygraph.SpectralNorm("a"), "u v", (2, 4)),
+    "PRelu": (lambda: fluid.dygraph.PRelu("a", "channel"), "_alpha", (2, 4, 3, 3)),
+}
+
+
+@each("kind", OLD_NAMES)
+def test_parameters_have_the_names_that_layers_gave_them(kind: str) -> None:
+    """Also where they are assigned, by which scripts share them; that once added a parameter that nothing used."""
+    make, names, shape = OLD_NAMES[kind]
+    with fluid.dygraph.guard():
+        one, other = make(), make()
+        x = np.ones(shape, np.float32) if shape else np.array([[1], [2]])
+        for layer in (one, other):
+            layer(fluid.dygraph.to_variable(x))
+        for name in names.split():
+            assert getattr(one, name) is not getattr(other, name)
+            setattr(other, name, getattr(one, name))
+            assert getattr(one, name) is getattr(other, name)
+        assert {id(param) for param in other.parameters()} == {id(param) for param in one.parameters()}
+
+
+def test_layers_are_layers_of_core_too() -> None:
+    linear = fluid.dygraph.Linear(2, 2)
+    assert isinstance(linear, fluid.core.Layer) and fluid.core.Layer().forward([]) == []
+    with pytest.raises(NotImplementedError, match="Layer should define forward"):
+        fluid.dygraph.Layer("l").forward([])
+
+
+def test_arrays_are_arguments_of_layers_in_eager_mode(fresh: None) -> None:
+    """Inside a guard layers take them for tensors, also in lists and beside tensors; outside, it is an error as before."""
+    x, y = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, 5.0]], np.float32)
+    with fluid.dygraph.guard():
+        tensor = fluid.dygraph.to_variable(y)
+        assert layers.elementwise_sub(x, y).numpy().tolist() == [[-2.0, -3.0]]
+        assert layers.elementwise_mul(tensor, y=x).numpy().tolist() == [[3.0, 10.0]]
+        assert layers.concat([x, tensor], axis=0).shape == (2, 2) and layers.sums([x, y]).numpy().tolist() == [[4.0, 7.0]]
+        assert float(layers.reduce_sum(x).numpy()) == 3.0 and layers.reshape(x, np.array([2, 1])).shape == (2, 1)
+        weights = fluid.dygraph.to_variable(np.ones((2, 2), np.float32))
+        weights.stop_gradient = False
+        layers.matmul(x, weights).backward()
+        assert weights.gradient().tolist() == [[1.0, 1.0], [2.0, 2.0]]
+        with pytest.raises(TypeError, match="should be a Variable, not list"):
+            layers.elementwise_sub([1.0], y)
+    with pytest.raises(TypeError, match=r"should be a Variable, not ndarray; layers\.assign makes one"):
+        layers.elementwise_sub(x, y)
 
 
 # ------------------------------------------------------------------------------------------------ loaders in eager mode
@@ -557,6 +663,17 @@ def test_a_layer_serves_both_modes(fresh: None) -> None:
     np.testing.assert_allclose(eager, static, rtol=1e-5)
 
 
+def test_parameters_are_named_by_scope_and_class(fresh: None) -> None:
+    """By these names Fluid 1.6 saved what optimizers keep, and scripts choose parameters."""
+    names = [param.name for param in Net("net").parameters(include_sublayers=False)]
+    assert names == ["net/Net_0.b_0", "net/Net_0.w_0", "net/Net_0.w_1"]
+    net = Net("net")
+    net(fluid.data("images", [None, 2, 6, 6]))
+    assert net.full_name() == "net/Net_1" and net._fc.weight.name == "net/Net_1/FC_0.w_0"
+    linear, third = fluid.dygraph.Linear(2, 2), fluid.dygraph.LayerOf(layers.fc, size=2).full_name()
+    assert linear.weight.name == "linear_2.w_0" and third == "fc_0"  # names of their own
+
+
 def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
     """In a test program beside the training one, after `eval`, and with values that were set before."""
     linear, drop = fluid.dygraph.Linear(3, 2), fluid.dygraph.Dropout(0.5, dropout_implementation="upscale_in_train")
@@ -576,6 +693,35 @@ def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
     fluid.optimizer.SGD(0.1).minimize(layers.mean(out), parameter_list=linear.parameters())
     loaded = fluid.Program.parse_from_string(fluid.default_startup_program().serialize_to_string())
     exe.run(loaded, scope=fluid.Scope())
+
+
+def test_a_call_is_traced_while_it_trains(tmp_path: Path) -> None:
+    """`dygraph.jit.trace` gives the output, with its graph, and a program that runs on what `save_dygraph` wrote."""
+    exe, scope, programs = fluid.Executor(), fluid.Scope(), []
+    with fluid.dygraph.guard():
+        net, optimizer, images = Net("net"), fluid.optimizer.SGD(0.5), fluid.dygraph.to_variable(IMAGES)
+        for _ in range(2):
+            out, program = fluid.dygraph.jit.trace(net, images, feed_names=["images"], fetch_names=["out"])
+            programs.append(program)
+            fluid.save_dygraph(net.state_dict(), str(tmp_path / "net"))
+            for name, value in fluid.load_dygraph(str(tmp_path / "net"))[0].items():
+                scope.var(name).get_tensor().set(np.array(value.value().get_tensor()), fluid.CPUPlace())
+                assert (
+                    np.array_equal(value.numpy(), net.state_dict()[name].numpy())
+                    and type(pickle.loads(value.dumps())) is np.ndarray
+                )
+            assert fluid.dygraph.jit.extract_vars([images, (out,), {"more": [images]}]) == [images, out, images]
+            with fluid.scope_guard(scope), fluid.framework._dygraph_guard(None):
+                again = exe.run(program, feed={"images": IMAGES}, fetch_list=["out"])[0]
+            np.testing.assert_allclose(out.numpy(), again, rtol=1e-5)
+            layers.mean(layers.square(out)).backward()
+            assert all(param.gradient() is not None for param in net.parameters() if param.trainable)
+            optimizer.minimize(out)
+            net.clear_gradients()
+    assert str(programs[0]) == str(programs[1]) and programs[0].global_block().has_var("_fc.weight")
+    assert net._norm._mean.numpy().any()  # the calls were as any others
+    with pytest.raises(TypeError, match=r"jit\.trace takes a Layer, not a function; dygraph\.trace takes any function"):
+        fluid.dygraph.jit.trace(lambda x: x, [])
 
 
 # ------------------------------------------------------------------------------------------------ arguments of layers and ops

@@ -28,7 +28,7 @@ abs ceil cos erf exp floor gelu leaky_relu log log1p log_softmax reciprocal relu
 softplus sqrt square tanh
 """
 _ABOUT = """
-block device dtype error_clip gradient_clip_attr has_dtype has_shape is_data is_leaf name ndim optimize_attr output_nr
+block device dtype error_clip gradient_clip_attr has_dtype has_shape is_data is_leaf lod_level name ndim optimize_attr output_nr
 persistable regularizer shape size type
 """
 _PYTHONS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..eager.graph import Hooks, RecordedNode, leaf_edge
+from ..eager.graph import Hooks, RecordedNode, keep_gradient, leaf_edge
 from ..eager.nested import refilled, tensors_in
 from ..eager.tensor import Tensor, make
 from ..errors import BackwardError
@@ -39,6 +39,7 @@ def _through(value: Any, what: str) -> tuple[Any, _Boundary, list[int]]:
     for place, number in enumerate(numbers):
         tensor = items[number]
         items[number] = make(tensor._array, tensor._kind, (boundary, place), tensor._version)
+        keep_gradient(items[number])
     return refilled(value, iter(items)), boundary, numbers
 
 

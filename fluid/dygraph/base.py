@@ -1,6 +1,31 @@
 """Switching eager mode on and off, under the module name of Fluid 1.6; see `fluid.eager.program`."""
 
+from __future__ import annotations
+
+import gc
+from collections import Counter
+
+from .. import unique_name
+from ..eager.graph import Node
 from ..eager.mode import no_grad
 from ..eager.program import Parameter, _unpickled, disable_dygraph, enable_dygraph, enabled, guard, to_variable
+from ..eager.tensor import Tensor
 
 __all__ = ["Parameter", "_unpickled", "disable_dygraph", "enable_dygraph", "enabled", "guard", "no_grad", "to_variable"]
+
+
+def _print_debug_msg(limit: int = 5, is_test: bool = False) -> tuple[int, int, int] | None:
+    """Print how many kinds of names, recorded ops and tensors there are, and of the commonest tensors; with `is_test`, return it.
+
+    What grows from step to step is kept by something.
+    """
+    there = gc.get_objects()
+    ops = sum(isinstance(one, Node) and not one.is_leaf for one in there)
+    tensors = Counter(one.describe() for one in there if isinstance(one, Tensor))
+    counts = unique_name.kinds(), ops, tensors.total()
+    if is_test:
+        return counts
+    print("{} kinds of names, {} recorded ops, {} tensors".format(*counts))
+    for kind, count in tensors.most_common(limit):
+        print(f"  {count} of {kind}")
+    return None

@@ -16,10 +16,32 @@ from ..formats.state import check_together
 from ..ir.checked import checked
 from ..optimizer import is_state
 from ..training.states import start_of
+from ..values.lod_tensor import LoDTensor
 
 __all__ = ["load_dygraph", "save_dygraph"]
 
 _NAMES = "StructuredToParameterName@@"
+
+
+class LoadedArray(np.ndarray[Any, Any]):
+    """An array of a loaded state, with what scripts of Fluid 1.6 ask of it, where it was a tensor."""
+
+    __slots__ = ()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The plain array."""
+        return np.asarray(self)
+
+    def value(self) -> LoadedArray:
+        """The array itself, as the `value` of a tensor is that tensor."""
+        return self
+
+    def get_tensor(self) -> LoDTensor:
+        """The array as scopes give values."""
+        return LoDTensor(np.asarray(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return np.asarray(self).__reduce_ex__(protocol)
 
 
 @checked
@@ -91,4 +113,8 @@ def _read(path: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FormatError(f"{path}: it should hold a dict of arrays by name, but holds a {type(content).__name__}")
     content.pop(_NAMES, None)
-    return {name: value for name, value in content.items() if isinstance(name, str)}
+    return {
+        name: value.view(LoadedArray) if type(value) is np.ndarray else value
+        for name, value in content.items()
+        if isinstance(name, str)
+    }

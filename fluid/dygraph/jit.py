@@ -1,8 +1,46 @@
-"""Tracing, under the module name of Fluid 1.6; see `fluid.dygraph.trace`."""
+"""Tracing, under the module name of Fluid 1.6 and in its form; see `fluid.dygraph.trace`."""
 
 from __future__ import annotations
 
-from .static_function import declarative, to_static
-from .tracing import TracedLayer, trace
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["TracedLayer", "declarative", "to_static", "trace"]
+from ..building.layer_helper import listed
+from ..eager.nested import tensors_in as extract_vars
+from ..ir.program import Program
+from .layers import Layer
+from .static_function import declarative, to_static
+from .tracing import TracedLayer, check_layer, traced_call
+
+__all__ = ["TracedLayer", "declarative", "extract_vars", "to_static", "trace"]
+
+
+def trace(
+    layer: Layer, inputs: Any, feed_names: Sequence[str] | None = None, fetch_names: Sequence[str] | None = None
+) -> tuple[Any, Program]:
+    """Call a layer as usual, and write its ops to a program: the layer's output, and the program.
+
+    Parameters and buffers have the names in the program that they have in ``layer.state_dict()``: an executor runs it in a scope
+    that holds them by these.
+
+    Args:
+        inputs: a tensor, or a list of those that the layer is called with.
+        feed_names, fetch_names: as of `fluid.dygraph.trace`.
+
+    >>> linear, x = dygraph.Linear(4, 3), dygraph.Tensor(np.ones([2, 4], "float32"))
+    >>> out, program = dygraph.jit.trace(linear, x, feed_names=["x"], fetch_names=["out"])
+    >>> print(program)
+    block 0 {
+      data x: float32[2, 4]
+      param weight: float32[4, 3]
+      param bias: float32[3]
+      mul_0.tmp_0: float32[2, 3] = mul(X=x, Y=weight)
+      elementwise_add_0.tmp_0: float32[2, 3] = elementwise_add(X=mul_0.tmp_0, Y=bias)
+      out: float32[2, 3] = assign(X=elementwise_add_0.tmp_0)
+    }
+    """
+    check_layer("jit.trace", layer)
+    result, traced, _ = traced_call(layer, listed(inputs), {}, feed_names, fetch_names, keep=True)
+    names = {id(tensor): name for name, tensor in reversed(layer.state_dict().items())}
+    traced.program.rename({name: names[id(tensor)] for name, tensor in traced.captured.items() if id(tensor) in names})
+    return result, traced.program

@@ -62,6 +62,9 @@ class LayerOf(nn._Functional):
         open_ = [key for key, item in parameters.items() if item.kind is item.POSITIONAL_OR_KEYWORD and key not in fixed]
         self._open = None if kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL} else open_
 
+    def _kind_of_name(self, name_scope: str | None) -> str:
+        return name_scope or super()._kind_of_name(None)  # the function's name takes the place of a class
+
     def forward(self, *inputs: Any, **others: Any) -> Any:
         arguments = {**self._said, **others}
         if self._open is not None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import unique_name
+from .. import core, unique_name
 from ..building.layer_helper import Keep, LayerHelper, Wanted, keeping
 from ..building.weight_norm import PARTS, WeightNorm, normalized
 from ..eager.graph import Hooks, RemovableHandle
@@ -44,7 +44,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-class Layer:
+class Layer(core.Layer):
     """A part of a network: a call with tensors returns the result of its `forward`::
 
         class Perceptron(dygraph.Layer):
@@ -60,7 +60,8 @@ class Layer:
     ``_build_once(self, x)`` to make parts: it is called with the arguments of the first call, before `forward`.
 
     Args:
-        name_scope: start of the layer's name, which a number follows, and of its parameters' names; by default the class's name.
+        name_scope: start of the layer's name, as in Fluid 1.6, and so of its parameters' names: ``FC("net", 10)`` is
+            ``net/FC_0``, and has a parameter ``net/FC_0.w_0``; by default the class alone, ``fc_0``.
         dtype: element type of the parameters.
 
     Attributes:
@@ -86,7 +87,7 @@ class Layer:
 
     def __init__(self, name_scope: str | None = None, dtype: DTypeLike = VarType.FP32) -> None:
         own = self.__dict__
-        own["_full_name"] = unique_name.generate(name_scope if name_scope is not None else _snake(type(self).__name__))
+        own["_full_name"] = unique_name.generate(self._kind_of_name(name_scope))
         own["_dtype"] = as_dtype(dtype)
         own["_parameters"], own["_buffers"], own["_sub_layers"] = {}, {}, {}
         own["_unsaved"], own["_norms"], own["_taken_away"] = set(), {}, set()
@@ -95,6 +96,11 @@ class Layer:
         if self._builds:
             own["_made"], own["_to_build"] = False, True
         own["_helper"] = LayerHelper(self._full_name, self._full_name)
+
+    def _kind_of_name(self, name_scope: str | None) -> str:
+        """The layer's name without its number: in Fluid 1.6, the scope and the class."""
+        kind = type(self).__name__
+        return _snake(kind) if name_scope is None else f"{name_scope}/{kind}"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -137,11 +137,15 @@ class _Functional(Layer):
         return self._parameter(name) if own and "_parameters" in self.__dict__ else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        name = self._old_names.get(name, name)
         if value is None and name in ("bias", *self._names):
             self._drop(name)
             self._taken_away.add(name)
         else:
             super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(self._old_names.get(name, name))
 
 
 # ---------------------------------------------------------------------------------------------------- products and tables
@@ -270,6 +274,8 @@ class Embedding(_Functional):
 class BilinearTensorProduct(_Functional):
     """`fluid.layers.bilinear_tensor_product` as an object: ``act(x @ W[i] @ y + b[i])``."""
 
+    _old_names = {"_w": "weight", "_bias_param": "bias"}
+
     def __init__(
         self,
         name_scope: str | None,
@@ -315,6 +321,8 @@ class NCE(_Functional):
 
 class RowConv(_Functional):
     """`fluid.layers.row_conv` as an object, on tensors whose rows form sequences."""
+
+    _old_names = {"_filter_param": "weight"}
 
     def __init__(
         self, name_scope: str | None, future_context_size: int, param_attr: AttrLike = None, act: str | None = None
@@ -400,6 +408,8 @@ class Conv2DTranspose(_Functional):
     (2, 4, 16, 16)
     """
 
+    _old_names = {"_img_filter": "weight", "_bias_param": "bias"}
+
     def __init__(
         self,
         name_scope: str | None,
@@ -429,6 +439,8 @@ class Conv3DTranspose(_Functional):
     >>> conv(dygraph.Tensor(np.ones([2, 3, 4, 4, 4], "float32"))).shape
     (2, 4, 8, 8, 8)
     """
+
+    _old_names = {"_img_filter": "weight", "_bias_param": "bias"}
 
     def __init__(
         self,
@@ -584,6 +596,8 @@ class GroupNorm(_Functional):
     (2, 4, 8, 8)
     """
 
+    _old_names = {"_scale": "weight", "_bias": "bias"}
+
     def __init__(
         self,
         name_scope: str | None,
@@ -605,6 +619,7 @@ class SpectralNorm(_Functional):
     """`fluid.layers.spectral_norm` as an object: a weight divided by its largest singular value."""
 
     _names = ("weight_u", "weight_v")
+    _old_names = {"u": "weight_u", "v": "weight_v"}
 
     def __init__(
         self, name_scope: str | None, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
@@ -623,6 +638,8 @@ class PRelu(_Functional):
     >>> prelu(dygraph.Tensor([-4.0, 2.0])).numpy()
     array([-1.,  2.], dtype=float32)
     """
+
+    _old_names = {"_alpha": "weight"}
 
     def __init__(self, name_scope: str | None, mode: str, param_attr: AttrLike = None) -> None:
         super().__init__(name_scope)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
+from ..building.layer_helper import listed
 from ..building.nested import flatten, rebuild
 from ..eager.dispatch import TensorOp
 from ..eager.function import PyLayerNode
@@ -43,7 +44,7 @@ from ..ops.norm import uses_global_stats
 from ..values.selected_rows import SelectedRows
 from .layers import Layer
 
-__all__ = ["TracedFunction", "TracedLayer", "Tracer", "trace", "traced_call"]
+__all__ = ["TracedFunction", "TracedLayer", "Tracer", "check_layer", "trace", "traced_call"]
 
 _SMALL = 1024
 """Constants of up to this many elements are written into the program."""
@@ -1025,6 +1026,12 @@ def trace(
     return traced_call(function, examples, named, feed_names, fetch_names)[1]
 
 
+def check_layer(where: str, layer: Any) -> None:
+    """Raise a `FluidTypeError` unless `layer` is a Layer."""
+    if not isinstance(layer, Layer):
+        raise FluidTypeError(f"{where} takes a Layer, not a {type(layer).__name__}; dygraph.trace takes any function")
+
+
 class TracedLayer:
     """A layer as a program, as in Fluid 1.6.
 
@@ -1042,11 +1049,8 @@ class TracedLayer:
     @staticmethod
     def trace(layer: Layer, inputs: Any) -> tuple[Any, TracedLayer]:
         """The layer's output for these inputs, and the layer as a program; like `dygraph.trace`, it undoes changes of state."""
-        if not isinstance(layer, Layer):
-            raise FluidTypeError(
-                f"TracedLayer.trace takes a Layer, not a {type(layer).__name__}; dygraph.trace takes any function"
-            )
-        result, traced, _ = traced_call(layer, inputs if isinstance(inputs, (list, tuple)) else [inputs], {})
+        check_layer("TracedLayer.trace", layer)
+        result, traced, _ = traced_call(layer, listed(inputs), {})
         if not state.recording:
             result = refilled(result, iter([item.detach() for item in tensors_in(result)]))
         return result, TracedLayer(traced)
@@ -1061,7 +1065,7 @@ class TracedLayer:
 
     def __call__(self, inputs: Any) -> list[Any]:
         """Run the program on these inputs; a list of its outputs."""
-        return tensors_in(self._traced(*(inputs if isinstance(inputs, (list, tuple)) else [inputs])))
+        return tensors_in(self._traced(*listed(inputs)))
 
     def save_inference_model(
         self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None

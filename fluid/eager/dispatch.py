@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -100,15 +101,19 @@ class TensorOp:
             node = _new_node(OpNode)
             result = make(arrays, compiled_op.single, (node, 0))
             node._saved = compiled_op.save(tensors, (result,)) if compiled_op.saves else ()
+            node._keepers = ref(result) if state.keeps_gradients else None
         else:
             outputs = compiled_op.wrap(arrays)
             if None in compiled_op.out_kinds:
                 compiled_op = compiled_op.with_kinds(tuple([output._kind for output in outputs]))
             if edges is not None:
                 node = _new_node(OpNode)
+                keepers: dict[int, Any] = {}
                 for number, output in enumerate(outputs):
                     if output._kind.differentiable:
                         output._edge, output._stop = (node, number), False
+                        keepers[number] = ref(output)
+                node._keepers = keepers if state.keeps_gradients else None
                 node._saved = compiled_op.save(tensors, outputs) if compiled_op.saves else ()
             result = compiled_op.arrange(outputs)
         if edges is not None:

@@ -276,6 +276,9 @@ class GraphTask:
         while ready:
             node = heappop(ready)[1]
             if plain and node._hooks is None:
+                keepers = node._keepers
+                if keepers is not None and (isinstance(keepers, dict) or keepers() is not None):
+                    self._keep(node, buffers[node].values)
                 try:
                     grads = node.apply(buffers.pop(node).values, None, keep)
                 except Exception as error:
@@ -306,6 +309,8 @@ class GraphTask:
         try:
             if node._hooks is not None:
                 grads = self._before(node, grads)
+            elif node._keepers is not None:
+                self._keep(node, grads)
             wanted = None
             if self._needed is not None or self._blocked:
                 if node in self.captures:
@@ -357,12 +362,24 @@ class GraphTask:
             tensor = reference()
             if tensor is not None and grads[number] is not None:
                 accumulate(tensor, self._unwrapped(_wrapped(grads[number])))
+        if node._keepers is not None:
+            self._keep(node, grads)
         for hook in list(hooks.before.values()):
             tensors = tuple([_wrapped(grad) for grad in grads])
             replaced = hook(tensors)
             if replaced is not None:
                 grads = [self._unwrapped(grad) for grad in _all_checked(replaced, tensors, "a prehook")]
         return grads
+
+    def _keep(self, node: Node, grads: Sequence[Any]) -> None:
+        """Add the gradients of tensors that were computed inside a guard, and are still there, to their `grad`."""
+        if self._needed is not None or node._keepers is None:  # other tensors' gradients are asked for
+            return
+        keepers = node._keepers if isinstance(node._keepers, dict) else {0: node._keepers}
+        for number, reference in keepers.items():
+            tensor, grad = reference(), grads[number]
+            if tensor is not None and grad is not None and tensor._edge == (node, number) and not tensor.retains_grad:
+                accumulate(tensor, self._unwrapped(_wrapped(grad)))
 
     def _after(self, node: Node, received: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
         assert node._hooks is not None

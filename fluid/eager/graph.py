@@ -34,6 +34,7 @@ __all__ = [
     "RemovableHandle",
     "accumulate",
     "height",
+    "keep_gradient",
     "leaf_edge",
     "user_line",
 ]
@@ -138,10 +139,12 @@ class Node:
         topological_nr: the number of edges on the longest path to a leaf.
     """
 
-    __slots__ = ("__weakref__", "_edges", "_hooks", "_line", "_saved", "sequence_nr", "topological_nr")
+    __slots__ = ("__weakref__", "_edges", "_hooks", "_keepers", "_line", "_saved", "sequence_nr", "topological_nr")
 
     _edges: _Edges
     _hooks: NodeHooks | None
+    _keepers: weakref.ref[Tensor] | dict[int, weakref.ref[Tensor]] | None
+    """The tensor that keeps its gradient because it was computed inside a guard; of several outputs, by their numbers."""
     _line: _Line | None
     _saved: Any
     sequence_nr: int
@@ -256,7 +259,8 @@ class RecordedNode(Node):
     __slots__ = ("_kinds",)
 
     def __init__(self, kinds: Sequence[ArrayType | None], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
-        self._kinds, self._edges, self._saved, self._hooks, self._line = kinds, tuple(edges), saved, None, user_line()
+        self._kinds, self._edges, self._saved, self._line = kinds, tuple(edges), saved, user_line()
+        self._hooks = self._keepers = None
         self.sequence_nr, self.topological_nr = next(sequence), height(self._edges)
 
     @property
@@ -363,7 +367,7 @@ class AccumulateGrad(Node):
         self.variable = variable
         self.sequence_nr = _LEAVES + next(sequence)
         self.topological_nr = 0
-        self._edges, self._line, self._saved = (), None, ()
+        self._edges, self._line, self._saved, self._keepers = (), None, (), None
 
     @property
     def kinds(self) -> Sequence[ArrayType | None]:
@@ -393,6 +397,18 @@ def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
                 node = AccumulateGrad(tensor)
                 tensor._accumulator = weakref.ref(node)
     return node, 0
+
+
+def keep_gradient(tensor: Tensor) -> None:
+    """Inside a guard, have a tensor keep the gradient that comes along its edge, which another one may have been made with."""
+    if state.keeps_gradients and tensor._edge is not None:
+        node, number = tensor._edge
+        if len(node.kinds) == 1:
+            node._keepers = weakref.ref(tensor)
+            return
+        if not isinstance(node._keepers, dict):
+            node._keepers = {}
+        node._keepers[number] = weakref.ref(tensor)
 
 
 def accumulate(tensor: Tensor, grad: Any) -> None:

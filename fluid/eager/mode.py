@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from ..ir.program import Program
     from .engine import GraphTask
 
-__all__ = ["enable_grad", "intercepting", "is_grad_enabled", "no_grad", "set_grad_enabled", "state", "tracing"]
+__all__ = [
+    "enable_grad",
+    "intercepting",
+    "is_grad_enabled",
+    "keeping_gradients",
+    "no_grad",
+    "set_grad_enabled",
+    "state",
+    "tracing",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -32,6 +41,7 @@ class _State(threading.local):
         interceptor: given each call of an op, in place of the op itself: a tracer, or what notes which tensors are read.
         again: a call is being repeated, and must not change state such as moving statistics.
         target: the program that a layer appends to, in which variables stand for its parameters.
+        keeps_gradients: tensors that ops compute keep their gradients, as if `retain_grads` were called on each.
     """
 
     recording = True
@@ -43,6 +53,7 @@ class _State(threading.local):
     interceptor: Any = None
     again: bool = False
     target: Program | None = None
+    keeps_gradients = False
 
 
 state = _State()
@@ -73,6 +84,16 @@ class intercepting:
 
     def __exit__(self, *_: object) -> None:
         state.interceptor = self._before
+
+
+class keeping_gradients:
+    """Inside the ``with``, tensors that ops compute keep their gradients while something refers to them, as in Fluid 1.6."""
+
+    def __enter__(self) -> None:
+        self._before, state.keeps_gradients = state.keeps_gradients, True
+
+    def __exit__(self, *_: object) -> None:
+        state.keeps_gradients = self._before
 
 
 def is_grad_enabled() -> bool:

@@ -19,8 +19,8 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import OpDef, updated_input
 from ..values.types import DTypeLike, as_dtype
 from .dispatch import UpdateOp, namespace, update_op
-from .graph import AccumulateGrad
-from .mode import no_grad, state, tracing
+from .graph import AccumulateGrad, keep_gradient
+from .mode import keeping_gradients, no_grad, state, tracing
 from .parts import parts
 from .tensor import Tensor
 
@@ -46,7 +46,7 @@ class Parameter(Tensor):
 
     __slots__ = ("do_model_average", "gradient_clip_attr", "optimize_attr", "regularizer")
 
-    persistable = True
+    _persists = True
 
     def __init__(
         self,
@@ -248,6 +248,7 @@ def write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
     if isinstance(target, Unset):
         target._array, target._kind, target._edge, target._stop = value._array, value._kind, value._edge, value._stop
         target._version = value._version
+        keep_gradient(target)
         target.__class__ = Tensor  # type: ignore[assignment]
     elif updated or target._stop or isinstance(target, Parameter):
         target.set_value(value)
@@ -350,7 +351,10 @@ parts.block = EAGER.global_block()
 
 @contextlib.contextmanager
 def guard(place: Any = None) -> Iterator[None]:
-    """Eager mode: inside the ``with``, layers that take no tensor run at once too, and generated names count from zero.
+    """Eager mode as in Fluid 1.6.
+
+    Inside the ``with``, layers that take no tensor run at once too, layers take arrays for tensors, all tensors keep their
+    gradients, and generated names count from zero.
 
     Args:
         place: the device of new tensors; the CPU by default.
@@ -359,7 +363,8 @@ def guard(place: Any = None) -> Iterator[None]:
     ...     print(layers.fill_constant([2], "float32", 1.0).numpy())
     [1. 1.]
     """
-    with making_on(place) if place is not None else contextlib.nullcontext(), unique_name.guard(), program_guard(EAGER, EAGER):
+    device = making_on(place) if place is not None else contextlib.nullcontext()
+    with device, unique_name.guard(), program_guard(EAGER, EAGER), keeping_gradients():
         yield
 
 
@@ -373,6 +378,7 @@ def enable_dygraph(place: Any = None) -> None:
         if place is not None:
             stack.enter_context(making_on(place))
         stack.enter_context(program_guard(EAGER, EAGER))
+        stack.enter_context(keeping_gradients())
         _enabled.append(stack)
 
 

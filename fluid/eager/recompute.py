@@ -9,7 +9,7 @@ from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import ArrayType
 from .again import Call
 from .engine import InnerTask, engine
-from .graph import Node, RecordedNode, leaf_edge, modified
+from .graph import Node, RecordedNode, keep_gradient, leaf_edge, modified
 from .mode import enable_grad, intercepting, state
 from .nested import refilled, tensors_in
 from .program import Parameter
@@ -71,7 +71,11 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not isinstance(output, Tensor):
             return output
         number = next(numbers)
-        return output if output._stop else make(output._array, output._kind, (node, number), output._version)
+        if output._stop:
+            return output
+        behind = make(output._array, output._kind, (node, number), output._version)
+        keep_gradient(behind)
+        return behind
 
     return refilled(result, iter([cut(item) for item in tensors_in(result)]))
 

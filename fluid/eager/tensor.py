@@ -26,7 +26,7 @@ from ..values.place import Place
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType, is_complex
-from .graph import Hooks, Node, NodeHooks, RemovableHandle, leaf_edge, user_line
+from .graph import Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_edge, user_line
 from .mode import state
 from .parts import parts
 
@@ -133,6 +133,11 @@ class Tensor(ValueOperators):
         """The sequences that its rows form (see `fluid.values.spec.Lod`)."""
         return self._kind.lod
 
+    @property
+    def lod_level(self) -> int:
+        """How many levels of sequences its rows form."""
+        return len(self._kind.lod)
+
     def with_lod(self, lod: Lod) -> Tensor:
         """A tensor in the same memory whose rows form these sequences; nothing is recorded."""
         if state.tracer is not None:
@@ -155,13 +160,27 @@ class Tensor(ValueOperators):
         return self._kind.spec.type
 
     # -- attributes of variables and parameters that layers and optimizers read
-    persistable = False
+    _persists = False
     is_data = False
     has_shape = has_dtype = True
     error_clip: Any = None
     optimize_attr: Mapping[str, Any] = {"learning_rate": 1.0}
     regularizer: Any = None
     gradient_clip_attr: Any = None
+
+    @property
+    def persistable(self) -> bool:
+        """Whether it is a parameter. Any tensor stays as long as something refers to it, so that setting this changes nothing."""
+        return self._persists
+
+    @persistable.setter
+    def persistable(self, persistable: bool) -> None:
+        if persistable is not self._persists:
+            warnings.warn(
+                f"{self.name}: persistable means nothing for tensors, which stay as long as something refers to them; what a "
+                "layer is to save is its parameter, or register_buffer(name, tensor)",
+                stacklevel=2,
+            )
 
     @property
     def block(self) -> Block:
@@ -220,6 +239,10 @@ class Tensor(ValueOperators):
         """The tensor itself: in Fluid 1.6, the object of C++ behind it."""
         return self
 
+    def _grad_ivar(self) -> Tensor | None:
+        """Its `grad`: in Fluid 1.6, the gradient of the object of C++ behind it."""
+        return self.grad
+
     def value(self) -> Tensor:
         """The tensor itself: in Fluid 1.6, the variable that holds it."""
         return self
@@ -244,7 +267,7 @@ class Tensor(ValueOperators):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it was not computed by a recorded op; `backward` sets the `grad` of leaves."""
+        """Whether it was not computed by a recorded op; `backward` sets the `grad` of leaves, inside a `guard` of all tensors."""
         return self._edge is None
 
     @property
@@ -284,7 +307,7 @@ class Tensor(ValueOperators):
         grad = self.grad
         if grad is not None:
             return grad.numpy()
-        if self._edge is not None and not self.retains_grad:
+        if self._edge is not None and self._edge[0]._keepers is None and not self.retains_grad:
             warnings.warn(
                 f"{self.name} is computed by {self._edge[0].name}, and only keeps its gradient where it is asked to: call its "
                 "retain_grads() before backward",
@@ -701,6 +724,7 @@ class Tensor(ValueOperators):
                 if edge is not None:
                     edge[0]._all_hooks().retained[edge[1]] = reference
         self._edge, self._stop = edge, edge is None
+        keep_gradient(self)
 
     def _in_place(self, op_type: str, *others: Any, **attrs: Any) -> Tensor:
         by = op_type + "_"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import FluidTypeError, MissingAttributeError
+from ..errors import EagerOnlyError, FluidTypeError, MissingAttributeError
 from ..opdef import registry
 
 if TYPE_CHECKING:
@@ -63,4 +63,5 @@ def missing_attribute(var: Variable, name: str) -> AttributeError:
         text += f"; {var.name} is a Variable of a program; " + _OF_TENSORS[name].format(var.name)
     elif layer := _LAYERS.get(name) or (f"{name}({{}}, ...)" if registry.find(name) is not None else ""):
         text += f"; write fluid.layers.{layer.format(var.name)}"
-    return MissingAttributeError(text, name=name, obj=var)
+    kind = EagerOnlyError if name == "numpy" or name in _OF_TENSORS else MissingAttributeError
+    return kind(text, name=name, obj=var)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ..errors import FlagError, FluidTypeError
-from .program import Block, Operator, Parameter, Program, Variable
+from .program import Block, Operator, Parameter, Program, Variable, default_main_program
 
 __all__ = ["Check", "Checks", "Known", "Positive", "arguments_of", "check_variable", "checked", "checks_of", "held", "refuse"]
 
@@ -228,18 +228,29 @@ def held(function: str, checks: Checks, args: tuple[Any, ...], kwargs: dict[str,
     in_order, by_name = checks
     for number, (value, (argument, (what, holds, native, plain))) in enumerate(zip(args, in_order, strict=False)):
         if what and type(value) not in native:
-            if not holds(value):
-                refuse(function, argument, what, value)
-            if plain is not None and (converted := plain(value)) is not value:
+            accepted = value if holds(value) else _as_tensors(function, argument, what, holds, value)
+            converted = accepted if plain is None else plain(accepted)
+            if converted is not value:
                 args = (*args[:number], converted, *args[number + 1 :])
     for argument, value in kwargs.items():
         accepted = by_name.get(argument)
         if accepted is not None and type(value) not in accepted.native:
-            if not accepted.holds(value):
-                refuse(function, argument, accepted.what, value)
+            if not accepted.holds(value):  # assigning is allowed while iterating: the key exists
+                value = kwargs[argument] = _as_tensors(function, argument, accepted.what, accepted.holds, value)
             if accepted.plain is not None:
-                kwargs[argument] = accepted.plain(value)  # allowed while iterating: the key exists
+                kwargs[argument] = accepted.plain(value)
     return args
+
+
+def _as_tensors(function: str, argument: str, what: str, holds: Check, value: Any) -> Any:
+    """In eager mode, an array as a tensor, also in lists; where that is not accepted either, the error of `refuse`."""
+    if isinstance(value, (np.ndarray, list, tuple)):
+        loaded, items = default_main_program().loaded, [value] if isinstance(value, np.ndarray) else value
+        tensors = [loaded(item) if isinstance(item, np.ndarray) else item for item in items]
+        converted = tensors[0] if items is not value else tensors
+        if holds(converted):
+            return converted
+    refuse(function, argument, what, value)
 
 
 def refuse(function: str, argument: str, what: str, value: Any) -> NoReturn:

@@ -13,10 +13,10 @@ from ..building.layer_helper import LayerHelper, apply, apply_many, listed
 from ..errors import ProgramError
 from ..ir.checked import Positive, check_variable
 from ..ir.program import Variable
-from .nms import constants_of, multiclass_nms, multiclass_nms2
+from .nms import multiclass_nms, multiclass_nms2
 from .nn import conv2d, flatten, reshape, shape, slice, softmax, softmax_with_cross_entropy, transpose
 from .ops import reduce_sum, smooth_l1
-from .tensor import cast, concat, constant
+from .tensor import cast, concat, constant, constants_of
 
 __all__ = [
     "anchor_generator",

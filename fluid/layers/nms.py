@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..building.layer_helper import LayerHelper, apply_many
+from ..building.layer_helper import LayerHelper
 from ..ir.program import Variable
-from .tensor import constant
+from .tensor import constant, constants_of
 
 __all__ = ["locality_aware_nms", "matrix_nms", "multiclass_nms", "multiclass_nms2"]
-
-
-def constants_of(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], name: str | None = None, layer: str = "") -> Any:
-    """The outputs of an op that no gradient flows through: one, or a tuple."""
-    outputs = [constant(output) for output in apply_many(op_type, inputs, attrs, layer=layer or None, name=name)]
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def multiclass_nms(

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..building.layer_helper import LayerHelper, apply, apply_many
+from ..building.layer_helper import LayerHelper, apply
 from ..errors import ProgramError
 from ..ir.checked import Positive
 from ..ir.program import Variable
 from .nn import gather, reshape
-from .tensor import constant
+from .tensor import constant, constants_of
 
 __all__ = [
     "collect_fpn_proposals",
@@ -26,10 +26,6 @@ __all__ = [
     "retinanet_target_assign",
     "rpn_target_assign",
 ]
-
-
-def _constants(variables: Sequence[Variable]) -> tuple[Variable, ...]:
-    return tuple(map(constant, variables))
 
 
 # -------------------------------------------------------------------------------------------------------------- targets
@@ -92,7 +88,7 @@ def rpn_target_assign(
         "rpn_fg_fraction": rpn_fg_fraction,
         "use_random": use_random,
     }
-    location, score, target, label, weight = _constants(apply_many("rpn_target_assign", inputs, attrs))
+    location, score, target, label, weight = constants_of("rpn_target_assign", inputs, attrs)
     return _chosen(cls_logits, 1, bbox_pred, location, score, label, target, weight)
 
 
@@ -123,7 +119,7 @@ def retinanet_target_assign(
     """
     inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "GtLabels": gt_labels, "IsCrowd": is_crowd, "ImInfo": im_info}
     attrs = {"positive_overlap": positive_overlap, "negative_overlap": negative_overlap}
-    location, score, target, label, weight, count = _constants(apply_many("retinanet_target_assign", inputs, attrs))
+    location, score, target, label, weight, count = constants_of("retinanet_target_assign", inputs, attrs)
     return _chosen(cls_logits, num_classes, bbox_pred, location, score, label, target, weight, count)
 
 
@@ -184,7 +180,7 @@ def generate_proposal_labels(
         "is_cls_agnostic": is_cls_agnostic,
         "is_cascade_rcnn": is_cascade_rcnn,
     }
-    return _constants(apply_many("generate_proposal_labels", inputs, attrs))
+    return constants_of("generate_proposal_labels", inputs, attrs)  # type: ignore[no-any-return]
 
 
 def generate_mask_labels(
@@ -223,7 +219,7 @@ def generate_mask_labels(
         "LabelsInt32": labels_int32,
     }
     attrs = {"num_classes": num_classes, "resolution": resolution}
-    return _constants(apply_many("generate_mask_labels", inputs, attrs))
+    return constants_of("generate_mask_labels", inputs, attrs)  # type: ignore[no-any-return]
 
 
 # ------------------------------------------------------------------------------------------------------------ proposals
@@ -265,7 +261,7 @@ def generate_proposals(
         "min_size": min_size,
         "eta": eta,
     }
-    return _constants(apply_many("generate_proposals", inputs, attrs, name=name))
+    return constants_of("generate_proposals", inputs, attrs, name)  # type: ignore[no-any-return]
 
 
 def distribute_fpn_proposals(

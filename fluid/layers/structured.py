@@ -15,7 +15,7 @@ from ..ir.program import Variable
 from ..param_attr import AttrLike, GivenParameter
 from .nn import one_hot_of, softmax_with_cross_entropy, topk
 from .ops import reduce_sum
-from .tensor import argmax, cast, constant
+from .tensor import argmax, cast, constant, constants_of
 
 __all__ = [
     "beam_search",
@@ -120,7 +120,7 @@ def chunk_eval(
         "chunk_scheme": chunk_scheme,
         "excluded_chunk_types": list(excluded_chunk_types or ()),
     }
-    return _constants(*apply_many("chunk_eval", {"Inference": input, "Label": label, "SeqLength": seq_length}, attrs))
+    return constants_of("chunk_eval", {"Inference": input, "Label": label, "SeqLength": seq_length}, attrs)  # type: ignore[no-any-return]
 
 
 # --------------------------------------------------------------------------------------------------- unaligned labels
@@ -205,7 +205,7 @@ def edit_distance(
             raise ProgramError("edit_distance: ignored_tokens are left out of sequences of rows only, not of padded ones")
         input, label = (apply("sequence_erase", {"X": var}, {"tokens": list(ignored_tokens)}) for var in (input, label))
     inputs = {"Hyps": input, "Refs": label, "HypsLength": input_length, "RefsLength": label_length}
-    count, distance = _constants(*apply_many("edit_distance", inputs, {"normalized": normalized}))
+    count, distance = constants_of("edit_distance", inputs, {"normalized": normalized})
     return distance, count
 
 
@@ -423,5 +423,5 @@ def beam_search_decode(
     `beam_search` selected in each step.
     """
     attrs = {"beam_size": beam_size, "end_id": end_id}
-    words, totals = _constants(*apply_many("beam_search_decode", {"Ids": ids, "Scores": scores}, attrs, name=name))
+    words, totals = constants_of("beam_search_decode", {"Ids": ids, "Scores": scores}, attrs, name)
     return words, totals

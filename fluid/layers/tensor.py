@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
-from ..building.layer_helper import LayerHelper, apply, listed
+from ..building.layer_helper import LayerHelper, apply, apply_many, listed
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import WIDER, Constant, Initializer, constant_attrs, value_attrs
 from ..ir.checked import check_variable
@@ -47,6 +47,12 @@ def constant(var: Variable) -> Variable:
     """`var` itself, marked as a value that no gradient flows through."""
     var.stop_gradient = True
     return var
+
+
+def constants_of(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], name: str | None = None, layer: str = "") -> Any:
+    """The outputs of an op that no gradient flows through: one, or a tuple."""
+    outputs = [constant(output) for output in apply_many(op_type, inputs, attrs, layer=layer or None, name=name)]
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def create_tensor(dtype: DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:

@@ -13,7 +13,7 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, define, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .sequence import offsets_of
+from .sequence import images_of, offsets_of
 from .shapes import fits
 
 _CORNERS = (4, 8, 16, 24, 32)
@@ -104,10 +104,7 @@ def multiclass_nms2() -> None:
 def _counted(BBoxes: Spec, Scores: Spec, RoisNum: Spec | None) -> tuple[Spec, Spec, Spec]:
     rows, images = _chosen(BBoxes, Scores)
     if Scores.ndim == 2:
-        images = RoisNum.shape[0] if RoisNum is not None else -1
-        if RoisNum is None:
-            offsets = offsets_of(BBoxes, "BBoxes")
-            images = -1 if offsets is None else len(offsets) - 1
+        images = images_of(BBoxes, RoisNum, "BBoxes")
     return rows, Spec((-1, 1), VarType.INT32), Spec((images,), VarType.INT32)
 
 

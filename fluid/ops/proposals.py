@@ -16,7 +16,7 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, Attr, define, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .sequence import offsets_of
+from .sequence import images_of, offsets_of
 from .shapes import fits, in_order
 
 _INT = VarType.INT32
@@ -85,14 +85,6 @@ def generate_proposals_v2() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- levels
-def images_of(rois: Spec, counts: Spec | None, name: str) -> int:
-    """The number of images that regions belong to, by their sequences or `counts`; -1 if it is not known yet."""
-    if counts is not None:
-        return counts.shape[0]
-    offsets = offsets_of(rois, name)
-    return -1 if offsets is None else len(offsets) - 1
-
-
 def _distributed(FpnRois: Spec, RoisNum: Spec | None, min_level: int, max_level: int) -> dict[str, Any]:
     in_order("min_level", min_level, "max_level", max_level)
     if max_level - min_level > 100:

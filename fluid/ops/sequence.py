@@ -18,7 +18,7 @@ from ..values.spec import Lod, Spec
 from ..values.types import VarType
 from .shapes import fits, one_a_row
 
-__all__ = ["expanded_rows", "offsets_of"]
+__all__ = ["expanded_rows", "images_of", "offsets_of"]
 
 
 def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None:
@@ -42,6 +42,11 @@ def _rows(spec: Spec) -> int:
 def _count(offsets: tuple[int, ...] | None) -> int:
     """The number of sequences, or -1."""
     return -1 if offsets is None else len(offsets) - 1
+
+
+def images_of(boxes: Spec, counts: Spec | None, name: str) -> int:
+    """The number of images that rows of boxes belong to, by their sequences or `counts`; -1 if it is not known yet."""
+    return counts.shape[0] if counts is not None else _count(offsets_of(boxes, name))
 
 
 def _index(*shape: int, lod: Lod = ()) -> Spec:

@@ -150,10 +150,10 @@ def _join_at_run(xp: Any, X: list[Any], axis: Any, out: Written) -> Any:
 
 
 @prepared("concat")
-def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> list[Call]:
+def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> Call:
     if Out is None:
-        return [partial(_join_at_run, xp, X, AxisTensor, None)]
-    return [partial(xp.copyto, part, x) for part, x in zip(_parts(Out, [x.shape[axis] for x in X], axis), X, strict=True)]
+        return partial(_join_at_run, xp, X, AxisTensor, None)
+    return partial(xp.concatenate, X, axis, Out)
 
 
 def _cut(xp: Any, X: Any, likes: list[Any], axis: int, Out: list[Any]) -> list[Call]:

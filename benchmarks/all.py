@@ -19,6 +19,7 @@ NAMES = (
     "kernels",
     "eager",
     "eager_ops",
+    "jacobian",
     "sparse_table",
     "import_time",
     "memory",

@@ -525,8 +525,8 @@ def _slots_of_gradient(definition: OpDef) -> dict[str, Slot]:
     return {**definition.inputs, **definition.outputs, **cotangents}
 
 
-def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-    """Gradients of a node's inputs, computed by the op's rule over tensors and therefore recorded."""
+def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool], f: OpNamespace | None = None) -> list[Any]:
+    """Gradients of a node's inputs, computed by the op's rule over tensors, or the values of `f`, and therefore recorded."""
     compiled_op = node._compiled_op
     definition = compiled_op.op.definition
     present = [grad is not None for grad in grads]
@@ -563,7 +563,7 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
     if definition.decomposition is not None:
         gradients = _through_decomposition(definition, values, compiled_op.op.attrs, names)
     else:
-        gradients = rule(namespace, values, compiled_op.op.attrs, names)
+        gradients = rule(f or namespace, values, compiled_op.op.attrs, names)
     return [
         _shaped(_pick(gradients.get(slot), nth), kind) if want else None
         for (slot, nth), kind, want in zip(positions, kinds, wanted, strict=True)

@@ -16,6 +16,7 @@ NAMES = (
     "kernels",
     "eager",
     "eager_ops",
+    "jacobian",
     "sparse_table",
     "import_time",
     "memory",

@@ -49,10 +49,17 @@ def test_views_are_made_of_what_is_given() -> None:
         by_x, by_y = run(floats(4, 3), floats(3), g)
         assert np.array_equal(by_x, g) and not np.shares_memory(by_x, g)
         np.testing.assert_allclose(by_y, g.sum(0), rtol=1e-6)
-    run, text = source("transpose2", {"X": floats(2, 3)}, axis=[1, 0])
-    assert "transpose" in text
-    x = floats(2, 3)
-    assert np.array_equal(run(x)[0], x.T)
+    x = floats(2, 3, 4)
+    for name, attrs, expected in (
+        ("transpose2", {"axis": [2, 1, 0]}, x.T),
+        ("transpose2", {"axis": [0, 2, 1]}, x.transpose(0, 2, 1)),
+        ("transpose2", {"axis": [1, 2, 0]}, x.transpose(1, 2, 0)),
+        ("slice", {"axes": [2], "starts": [1], "ends": [3]}, x[:, :, 1:3]),
+    ):
+        run, text = source(name, {"X" if name == "transpose2" else "Input": x}, **attrs)
+        assert ".copy()" in text and "empty" not in text  # a copy is C-contiguous whatever it is a copy of
+        result = run(x)[0] if name == "transpose2" else run(x)
+        assert np.array_equal(result, expected) and result.flags.c_contiguous and not np.shares_memory(result, x)
 
 
 def add_all(array: Any, numbers: dict[str, Any], out: Any) -> None:

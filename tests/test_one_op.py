@@ -77,6 +77,10 @@ def test_the_op_depends_on_types_and_on_arguments() -> None:
         np.testing.assert_allclose(run.call(x, factor).numpy(), x.numpy() * factor, rtol=1e-6)
     assert run.count == 2
     assert run.call(tensor(3), 2.0).shape == (3,) and run.count == 3
+    part = Counted(lambda x, bounds: x[bounds])
+    x = Tensor(np.arange(12, dtype="float32").reshape(4, 3))
+    for index in (1, True, slice(1, 3), slice(0, 3), slice(None, 3), [1, 2], (1, 2), [True, False, True, False], 1, slice(1, 3)):
+        np.testing.assert_array_equal(part.call(x, index).numpy(), np.array(x.numpy()[index], ndmin=1), str(index))
     assert [bool(np.signbit(layers.pow(tensor(1), factor=0.0).numpy() * zero)) for zero in (0.0, -0.0)] == [False, True]
 
 
@@ -95,6 +99,16 @@ def test_whether_gradients_flow_is_asked_again() -> None:
     with dygraph.no_grad():
         assert layers.tanh(x).stop_gradient
     assert not layers.tanh(x).stop_gradient
+
+
+def test_what_intercepts_ops_sees_those_that_are_kept() -> None:
+    x = tensor(2, 3, stop_gradient=False)
+    seen: list[Any] = []
+    for _ in range(2):
+        with dygraph.saved_tensors_hooks(lambda value: seen.append(value) or value, lambda value: value):
+            y = layers.softmax(x)
+        y.sum().backward()
+    assert len(seen) == 2
 
 
 def test_a_tensor_in_two_places() -> None:

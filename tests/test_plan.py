@@ -646,18 +646,19 @@ def test_sharing_memory_changes_no_bit(instructions: list[tuple[int, int, int]],
 def test_the_calls_of_a_plan_can_be_printed() -> None:
     x, y = data("x", (2, 3)), data("y", (2, 4))
     h = layers.relu(layers.matmul(x, y, transpose_x=True))
-    loss = layers.reduce_sum(layers.concat([h, h], axis=0))
+    loss = layers.reduce_sum(layers.stack([layers.concat([h, h], axis=0)] * 2, axis=0))
     plan = Executor().plan(main(), {"x": array(2, 3), "y": array(2, 4)}, [loss])
     text = plan.to_string(calls=True)
     calls = [line.strip() for line in text.splitlines() if line.startswith("          ")]
     assert [line for line in text.splitlines() if not line.startswith("          ")] == str(plan).splitlines()
-    product, positive, joined = "matmul_0.tmp_0", "relu_0.tmp_0", "concat_0.tmp_0"
+    product, positive, joined, stacked = "matmul_0.tmp_0", "relu_0.tmp_0", "concat_0.tmp_0", "stack_0.tmp_0"
     assert calls == [
         f"dot(x.view([3, 2], strides=[1, 3]), y) -> {product}",
         f"maximum({product}, 0.0) -> {positive}",
-        f"copyto({positive}) -> {joined}.view([3, 4])",
-        f"copyto({positive}) -> {joined}.view([3, 4], offset=12)",
-        f"dot({joined}.view([24]), float32[24]) -> reduce_sum_0.tmp_0.view([])",
+        f"concatenate([{positive}, {positive}], 0) -> {joined}",
+        f"copyto({joined}) -> {stacked}.view([6, 4])",
+        f"copyto({joined}) -> {stacked}.view([6, 4], offset=24)",
+        f"dot({stacked}.view([48]), float32[48]) -> reduce_sum_0.tmp_0.view([])",
     ]
     assert plan.to_string() == str(plan)
 

@@ -78,7 +78,8 @@ def name_of(function: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------ what is written
-_OUT_AT = {"copyto": 0, "fill": 0, "dot": 2, "clip": 3, "sum": 3, "prod": 3, "cumsum": 3, "max": 2, "min": 2, "all": 2, "any": 2}
+_OUT_AT = {"copyto": 0, "fill": 0, "concatenate": 2, "dot": 2, "clip": 3}
+_OUT_AT |= {"sum": 3, "prod": 3, "cumsum": 3, "max": 2, "min": 2, "all": 2, "any": 2}
 """Function of arrays -> position of the array that it writes to; for ``add.reduce`` that is 3."""
 
 

@@ -243,10 +243,12 @@ class _Writer:
         if offset == 0 and array.dtype == root.dtype and array.size == root.size:
             if array.flags.c_contiguous:
                 return f"{name}.reshape({array.shape!r})"
-            for axes in ([*range(root.ndim)][::-1], [*range(root.ndim - 2), root.ndim - 1, root.ndim - 2]):
-                transposed = root.transpose(axes) if root.ndim > 1 else root
-                if (transposed.shape, transposed.strides) == (array.shape, array.strides):
-                    return f"{name}.transpose({axes!r})"
+            if (root.T.shape, root.T.strides) == (array.shape, array.strides):
+                return f"{name}.T"
+            axes = [*range(root.ndim - 2), root.ndim - 1, root.ndim - 2]
+            transposed = root.transpose(axes) if root.ndim > 1 else root
+            if (transposed.shape, transposed.strides) == (array.shape, array.strides):
+                return f"{name}.transpose({axes!r})"
         if self._xp is not np:
             raise _Opaque
         return f"{self.constant(np.ndarray)}({array.shape!r}, {self.constant(array.dtype)}, {name}, {offset}, {array.strides!r})"
@@ -258,9 +260,8 @@ def _address(array: Any) -> int:
 
 
 def _alike(source: Any, target: Any) -> bool:
-    """Whether a copy of `source` is an array like `target`."""
-    is_array = isinstance(source, np.ndarray) and source.flags.c_contiguous
-    return bool(is_array and (source.shape, source.dtype) == (target.shape, target.dtype))
+    """Whether ``source.copy()``, which is C-contiguous, is an array like `target`."""
+    return isinstance(source, np.ndarray) and (source.shape, source.dtype) == (target.shape, target.dtype)
 
 
 def _destination(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:

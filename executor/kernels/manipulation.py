@@ -150,10 +150,10 @@ def _join_at_run(xp: Any, X: list[Any], axis: Any, out: Written) -> Any:
 
 
 @prepared("concat")
-def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> list[Call]:
+def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> Call:
     if Out is None:
-        return [partial(_join_at_run, xp, X, AxisTensor, None)]
-    return [partial(xp.copyto, part, x) for part, x in zip(_parts(Out, [x.shape[axis] for x in X], axis), X, strict=True)]
+        return partial(_join_at_run, xp, X, AxisTensor, None)
+    return partial(xp.concatenate, X, axis, Out)
 
 
 def _cut(xp: Any, X: Any, likes: list[Any], axis: int, Out: list[Any]) -> list[Call]:
@@ -504,12 +504,13 @@ def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: W
     ids, kept = kept_ids(xp, Index, ignore_index)
     out.fill(0)
     X = xp.where(kept, X, X.dtype.type(0))
-    target, ids, values = (xp.moveaxis(array, axis, -1) for array in (out, ids, X))
-    if ids.shape[-1] == 1:
-        xp.put_along_axis(target, ids, values, -1)  # one index each: none can come twice
+    axis %= out.ndim
+    if ids.shape[axis] == 1:
+        xp.put_along_axis(out, ids, X, axis)  # one index each: none can come twice
         return
-    index = xp.ogrid[tuple(slice(0, extent) for extent in ids.shape)]
-    xp.add.at(target, (*index[:-1], ids), values)
+    before, extent, behind = prod(out.shape[:axis]), out.shape[axis], prod(out.shape[axis + 1 :])
+    places = ids.reshape(before, ids.shape[axis], behind) + xp.arange(before).reshape(-1, 1, 1) * extent
+    xp.add.at(out.reshape(-1), (places * behind + xp.arange(behind)).reshape(-1), X.reshape(-1))  # at once, where flat
 
 
 @checked("place")

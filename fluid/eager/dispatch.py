@@ -75,74 +75,23 @@ class TensorOp:
     def __call__(self, *tensors: Tensor) -> Any:
         if state.interceptor is not None:
             return state.interceptor.call(self, tensors)
-        compiled_op = self._compiled.get(tuple([tensor._kind for tensor in tensors]))
-        if compiled_op is None:
-            compiled_op = self._compiled_op(tensors)
-        try:
-            arrays = quietly.run(compiled_op.run, *[tensor._array for tensor in tensors])
-        except Exception as error:
-            raise self._failure(error, tensors) from error
-        edges = None
-        if compiled_op.recorded and state.recording:
-            edges = tuple([None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors])
-            if compiled_op.not_wrt:
-                if compiled_op.constants:
-                    self._warn_of_constants(compiled_op.constants, edges)
-                edges = tuple([None if number in compiled_op.not_wrt else edge for number, edge in enumerate(edges)])
-            missing = edges.count(None)
-            if missing > len(compiled_op.not_wrt):
-                if missing == len(edges):
-                    edges = None
-                elif compiled_op.saves:
-                    compiled_op = compiled_op.with_edges(edges)
-        if compiled_op.single is not None:
-            if edges is None:
-                return make(arrays, compiled_op.single)
-            node = _new_node(OpNode)
-            result = make(arrays, compiled_op.single, (node, 0))
-            node._saved = compiled_op.save(tensors, (result,)) if compiled_op.saves else ()
-            node._keepers = ref(result) if state.keeps_gradients else None
+        return self.compiled_for(tensors).call(tensors)
+
+    def compiled_for(self, tensors: Sequence[Tensor]) -> CompiledOp:
+        """The op compiled for tensors of these kinds."""
+        if len(tensors) == 1:  # the commonest; where there are more, a loop over so few takes less time than a comprehension
+            kinds: Any = tensors[0]._kind
         else:
-            outputs = compiled_op.wrap(arrays)
-            if None in compiled_op.out_kinds:
-                compiled_op = compiled_op.with_kinds(tuple([output._kind for output in outputs]))
-            if edges is not None:
-                node = _new_node(OpNode)
-                keepers: dict[int, Any] = {}
-                for number, output in enumerate(outputs):
-                    if output._kind.differentiable:
-                        output._edge, output._stop = (node, number), False
-                        keepers[number] = ref(output)
-                node._keepers = keepers if state.keeps_gradients else None
-                node._saved = compiled_op.save(tensors, outputs) if compiled_op.saves else ()
-            result = compiled_op.arrange(outputs)
-        if edges is not None:
-            node._compiled_op = compiled_op
-            node._edges = edges
-            node._hooks = None
-            node._line = user_line()
-            node.sequence_nr = next(sequence)
-            deepest = 0
-            for edge in edges:
-                if edge is not None and edge[0].topological_nr > deepest:
-                    deepest = edge[0].topological_nr
-            node.topological_nr = deepest + 1
-        return result
+            kinds = []
+            for tensor in tensors:
+                kinds.append(tensor._kind)
+            kinds = tuple(kinds)
+        return self._compiled.get(kinds) or self._compiled.keep(kinds, self._compile(tensors))
 
-    def _warn_of_constants(self, constants: Sequence[int], edges: Sequence[Any]) -> None:
-        """Warn of tensors that require a gradient but are inputs that the op takes as constants."""
-        for number in constants:
-            if edges[number] is not None:
-                warnings.warn(
-                    f"no gradient flows to {self.positions()[number][0]}, which {self.definition.type} takes as a constant; if "
-                    f"that is meant, detach() it\n  called at: {line_text(user_line())}",
-                    stacklevel=3,
-                )
-
-    def _compiled_op(self, tensors: Sequence[Tensor]) -> CompiledOp:
+    def _compile(self, tensors: Sequence[Tensor]) -> CompiledOp:
         kinds = tuple(tensor._kind for tensor in tensors)
         try:
-            return self._compiled.keep(kinds, CompiledOp(self, kinds))
+            return CompiledOp(self, kinds)
         except FluidError as error:
             inputs = self._inputs_text(kinds)
             raise type(error)(
@@ -227,20 +176,18 @@ class CompiledOp:
         self.single = self.out_kinds[0] if only else None
         self.recorded = rule is not ZERO_GRADIENT and any(kind.differentiable for kind in kinds)
         self.recorded &= any(kind is None or kind.differentiable for kind in self.out_kinds)
-        self.not_wrt: frozenset[int] = frozenset()
+        self.not_wrt = frozenset(i for i, kind in enumerate(kinds) if not kind.differentiable)
         self.constants: tuple[int, ...] = ()
         self._save_in: tuple[int, ...] = ()
         self._save_out: tuple[int, ...] = ()
         if isinstance(rule, Rule):
             slots = [slot for slot, _ in op.positions()]
             inputs = definition.inputs
-            self.not_wrt = frozenset(i for i, s in enumerate(slots) if s not in rule.wrt or not kinds[i].differentiable)
+            self.not_wrt |= {i for i, slot in enumerate(slots) if slot not in rule.wrt}
             self.constants = tuple(i for i, s in enumerate(slots) if s in definition.constants and kinds[i].differentiable)
             self._save_in = tuple(i for i, s in enumerate(slots) if rule.inputs.get(s) is False and not inputs[s].shape_only)
             self._save_out = tuple(i for i, s in enumerate(self._slots) if rule.outputs.get(s) is False)
             self.recorded &= len(self.not_wrt) < len(slots)
-        elif self.recorded:
-            self.not_wrt = frozenset(i for i, kind in enumerate(kinds) if not kind.differentiable)
         self.device = next(iter(devices), CPU)
         self.large = self._work() >= LARGE
         self.saves = bool(self._save_in or self._save_out)
@@ -270,6 +217,83 @@ class CompiledOp:
         return sqrt(prod(factors)) if len(factors) == 3 else largest  # of [m, k], [k, n] and [m, n]: m k n
 
     # -- forward
+    def call(self, tensors: Sequence[Tensor]) -> Any:
+        """What the op returns for tensors of these kinds; the call is recorded where one asks for a gradient."""
+        try:
+            if len(tensors) == 1:
+                results = quietly.run(self.run, tensors[0]._array)
+            else:
+                arrays = []
+                for tensor in tensors:
+                    arrays.append(tensor._array)  # noqa: PERF401
+                results = quietly.run(self.run, *arrays)
+        except Exception as error:
+            raise self.op._failure(error, tensors) from error
+        if self.recorded and state.recording:
+            for tensor in tensors:
+                if not tensor._stop:
+                    return self._recorded(tensors, results)
+        return self._plain(results)
+
+    def _plain(self, results: Any) -> Any:
+        return make(results, self.single) if self.single is not None else self.arrange(self.wrap(results))
+
+    def _recorded(self, tensors: Sequence[Tensor], results: Any) -> Any:
+        edges: list[Any] = []
+        absent = deepest = 0
+        for tensor in tensors:
+            if tensor._stop or len(edges) in self.not_wrt:
+                absent += 1
+                edges.append(None)
+            else:
+                edge = tensor._edge or leaf_edge(tensor)
+                edges.append(edge)
+                if edge[0].topological_nr > deepest:
+                    deepest = edge[0].topological_nr
+        compiled_op = self
+        if absent:
+            if self.constants:
+                self._warn_of_constants(tensors)
+            if absent == len(edges):
+                return self._plain(results)
+            if self.saves and absent > len(self.not_wrt):
+                compiled_op = self.with_edges(edges)
+        node = _new_node(OpNode)
+        if compiled_op.single is not None:
+            result = make(results, compiled_op.single, (node, 0))
+            node._saved = compiled_op.save(tensors, (result,)) if compiled_op.saves else ()
+            node._keepers = ref(result) if state.keeps_gradients else None
+        else:
+            outputs = compiled_op.wrap(results)
+            if None in compiled_op.out_kinds:
+                compiled_op = compiled_op.with_kinds(tuple([output._kind for output in outputs]))
+            keepers: dict[int, Any] = {}
+            for number, output in enumerate(outputs):
+                if output._kind.differentiable:
+                    output._edge, output._stop = (node, number), False
+                    keepers[number] = ref(output)
+            node._keepers = keepers if state.keeps_gradients else None
+            node._saved = compiled_op.save(tensors, outputs) if compiled_op.saves else ()
+            result = compiled_op.arrange(outputs)
+        node._compiled_op = compiled_op
+        node._edges = tuple(edges)
+        node._hooks = None
+        node._line = user_line(4)  # behind this method, `call`, and what calls that
+        node.sequence_nr = next(sequence)
+        node.topological_nr = deepest + 1
+        return result
+
+    def _warn_of_constants(self, tensors: Sequence[Tensor]) -> None:
+        """Warn of tensors that require a gradient but are inputs that the op takes as constants."""
+        for number in self.constants:
+            if not tensors[number]._stop:
+                slot = self.op.positions()[number][0]
+                warnings.warn(
+                    f"no gradient flows to {slot}, which {self.op.definition.type} takes as a constant; if that is meant, "
+                    f"detach() it\n  called at: {line_text(user_line())}",
+                    stacklevel=5,
+                )
+
     def save(self, tensors: Sequence[Tensor], outputs: Sequence[Any]) -> tuple[tuple[Any, list[Any], int], ...]:
         """What backward needs, as (array, the tensor's version counter, its count now)."""
         saved = []
@@ -506,8 +530,8 @@ def _slots_of_gradient(definition: OpDef) -> dict[str, Slot]:
     return {**definition.inputs, **definition.outputs, **cotangents}
 
 
-def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-    """Gradients of a node's inputs, computed by the op's rule over tensors and therefore recorded."""
+def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool], f: OpNamespace | None = None) -> list[Any]:
+    """Gradients of a node's inputs, computed by the op's rule over tensors, or the values of `f`, and therefore recorded."""
     compiled_op = node._compiled_op
     definition = compiled_op.op.definition
     present = [grad is not None for grad in grads]
@@ -544,7 +568,7 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
     if definition.decomposition is not None:
         gradients = _through_decomposition(definition, values, compiled_op.op.attrs, names)
     else:
-        gradients = rule(namespace, values, compiled_op.op.attrs, names)
+        gradients = rule(f or namespace, values, compiled_op.op.attrs, names)
     return [
         _shaped(_pick(gradients.get(slot), nth), kind) if want else None
         for (slot, nth), kind, want in zip(positions, kinds, wanted, strict=True)

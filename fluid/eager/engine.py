@@ -40,6 +40,7 @@ __all__ = [
     "InputBuffer",
     "ReadyQueue",
     "backward",
+    "edge_of",
     "engine",
     "get_num_threads",
     "grad",
@@ -322,11 +323,7 @@ class GraphTask:
                     return ()
                 counts, blocked = self._dependencies, self._blocked
                 wanted = tuple([e is not None and e[0] in counts and e not in blocked for e in node._edges])
-            if self.create_graph:
-                gradients = node.apply_recorded(grads, wanted, self.keep_graph)
-            else:
-                with timed_node(node):
-                    gradients = node.apply(grads, wanted, self.keep_graph)
+            gradients = self._apply(node, grads, wanted)
             if anomaly.is_enabled():
                 anomaly.check(node, grads, gradients, self)
             if node._hooks is not None and node._hooks.after:
@@ -334,6 +331,13 @@ class GraphTask:
             return gradients
         except Exception as error:
             raise located(error, node) from error.__cause__
+
+    def _apply(self, node: Node, grads: list[Any], wanted: Sequence[bool] | None) -> Sequence[Any]:
+        """The gradients of a node's inputs."""
+        if self.create_graph:
+            return node.apply_recorded(grads, wanted, self.keep_graph)
+        with timed_node(node):
+            return node.apply(grads, wanted, self.keep_graph)
 
     # -- hooks
     def _unwrapped(self, value: Any) -> Any:
@@ -619,7 +623,7 @@ def _no_duplicates(tensors: Sequence[Tensor], what: str) -> None:
             raise ProgramError(f"{what} {first} and {number} are the same tensor, {tensor.name}; name each tensor once")
 
 
-def _edge_of(tensor: Tensor) -> _Edge:
+def edge_of(tensor: Tensor) -> _Edge:
     return tensor._edge or leaf_edge(tensor)
 
 
@@ -630,7 +634,7 @@ def _roots(tensors: Sequence[Tensor], what: str) -> list[_Edge]:
                 f"{what} {number}, {tensor.name} ({tensor._kind}), has no graph: no tensor that it was computed from requires a "
                 "gradient, or recording was off; set stop_gradient=False on the tensors to differentiate by"
             )
-    return [_edge_of(tensor) for tensor in tensors]
+    return [edge_of(tensor) for tensor in tensors]
 
 
 def _seeds(tensors: Sequence[Tensor], weights: Any, name: str, create_graph: bool) -> list[Any]:
@@ -780,12 +784,12 @@ def _gradients(
             raise BackwardError(
                 f"{what}: input {number}, {tensor.name} ({tensor._kind}), has stop_gradient set; set it to False first"
             )
-    blocked = frozenset(_edge_of(tensor) for tensor in constant if not tensor._stop)
+    blocked = frozenset(edge_of(tensor) for tensor in constant if not tensor._stop)
     open_roots = [root not in blocked for root in roots]
     seeds = _seeds(outputs, grad_outputs, "grad_outputs" if what == "grad" else "grad_tensors", create_graph)
     kept_roots = [root for root, is_open in zip(roots, open_roots, strict=True) if is_open]
     kept_seeds = [seed for seed, is_open in zip(seeds, open_roots, strict=True) if is_open]
-    targets = [_edge_of(tensor) for tensor in inputs]
+    targets = [edge_of(tensor) for tensor in inputs]
     return engine.execute(lambda: GraphTask(kept_roots, kept_seeds, keep, create_graph, targets, blocked, into_leaves))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..values.types import VarType
+from .batched import batched_gradients
 from .dispatch import namespace
 from .engine import grad
 from .mode import enable_grad, no_grad, state
@@ -142,10 +143,17 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     return _plain(outputs, create_graph), _shaped_like(products, outputs)
 
 
-def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
+def jacobian(func: _Function, inputs: Any, create_graph: bool = False, vectorize: bool = False) -> Any:
     """The derivatives of each output element by each input element, of shape ``[*output, *input]``.
 
     One tensor for one input and one output; else a tuple over inputs, over outputs, or over outputs of tuples over inputs.
+
+    Args:
+        create_graph: record the computation, so that the matrix can be differentiated.
+        vectorize: go back through the function once for all elements of an output, and not once for each. This takes much less
+            time, and as much memory as the gradients of all elements together; results may differ in rounding. What cannot be
+            computed of all at once (a `PyLayer`, hooks, ops whose gradient says nothing of batches) is computed of one after
+            another, and so is all of it while a function is traced.
 
     >>> dygraph.jacobian(lambda x: x * x, dygraph.Tensor([1.0, 2.0])).numpy()
     array([[2., 0.],
@@ -155,22 +163,47 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
     with enable_grad():
         points = _fresh(inputs, "jacobian", create_graph)
         outputs = _called(func, points)
+    of_output = _rows_at_once if vectorize and state.tracer is None else _row_by_row
     rows = []
     for output in _many(outputs, "jacobian: outputs"):
-        parts: list[list[Tensor]] = [[] for _ in points]
-        for number in range(output.size):
-            weight = _zeros(output)
-            weight._array.reshape(-1)[number] = 1
-            for part, gradient in zip(parts, _gradients([output], points, [weight], create_graph), strict=True):
-                part.append(gradient)
-        with _recording(create_graph):
-            whole = [_stacked(part, output.shape) for part in parts]
-        rows.append(_shaped_like(whole, inputs))
+        if not output.size:
+            raise ProgramError("jacobian: the output has no elements")
+        rows.append(_shaped_like(of_output(output, points, create_graph), inputs))
     return _shaped_like(rows, outputs)
 
 
-def hessian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
+def _row_by_row(output: Tensor, points: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
+    """The derivatives of each element of an output by the elements of each point."""
+    parts: list[list[Tensor]] = [[] for _ in points]
+    for number in range(output.size):
+        weight = _zeros(output)
+        weight._array.reshape(-1)[number] = 1
+        for part, gradient in zip(parts, _gradients([output], points, [weight], create_graph), strict=True):
+            part.append(gradient)
+    with _recording(create_graph):
+        return [_stacked(part, output.shape) for part in parts]
+
+
+def _rows_at_once(output: Tensor, points: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
+    """As `_row_by_row`, in one pass."""
+    xp, size = output._kind.xp, output.size
+    gradients: list[Tensor | None] = [None] * len(points)
+    if not output._stop:
+        weights = Tensor._of(xp.eye(size, dtype=output._kind.numpy_dtype).reshape(size, *output.shape))
+        gradients = batched_gradients(output, points, weights, create_graph)
+    shapes = [(*output.shape, *point.shape) for point in points]
+    with _recording(create_graph):
+        return [
+            Tensor._of(xp.zeros(shape, point._kind.numpy_dtype)) if gradient is None else gradient.reshape(shape)
+            for shape, point, gradient in zip(shapes, points, gradients, strict=True)
+        ]
+
+
+def hessian(func: _Function, inputs: Any, create_graph: bool = False, vectorize: bool = False) -> Any:
     """The second derivatives of a function with one output element, ``[*input, *input]``; for several inputs, a tuple of rows.
+
+    Args:
+        create_graph, vectorize: as in `jacobian`, of the gradient.
 
     >>> dygraph.hessian(lambda x: (x * x * x).sum(), dygraph.Tensor([1.0, 2.0])).numpy()
     array([[ 6.,  0.],
@@ -181,7 +214,7 @@ def hessian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
         value = _one_number(func(*points), "hessian")
         return tuple(_gradients([value], points, [None], True))
 
-    rows = jacobian(slope, inputs if isinstance(inputs, (tuple, list)) else [inputs], create_graph)
+    rows = jacobian(slope, inputs if isinstance(inputs, (tuple, list)) else [inputs], create_graph, vectorize)
     return rows if isinstance(inputs, (tuple, list)) else rows[0][0]
 
 
@@ -218,8 +251,6 @@ def _plain(outputs: Any, connected: bool) -> Any:
 
 
 def _stacked(parts: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    if not parts:
-        raise ProgramError("jacobian: the output has no elements")
     return namespace.stack(list(parts), axis=0).reshape([*shape, *parts[0].shape])  # type: ignore[no-any-return]
 
 

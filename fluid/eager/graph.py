@@ -110,9 +110,9 @@ class NodeHooks:
 
 
 # ---------------------------------------------------------------------------------------------------- the user's lines
-def user_line() -> _Line:
-    """The position in the innermost frame outside Fluid; `line_text` formats it."""
-    frame = sys._getframe(1)
+def user_line(depth: int = 1) -> _Line:
+    """The position in the innermost frame outside Fluid, which is at least this deep; `line_text` formats it."""
+    frame = sys._getframe(depth)
     while OURS[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti

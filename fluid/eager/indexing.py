@@ -11,7 +11,7 @@ from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
 from .dispatch import as_tensor, namespace
 from .mode import state
-from .one_op import Constant, one_op
+from .one_op import Constant, one_op, shortened
 from .parts import parts
 from .tensor import Tensor
 
@@ -194,4 +194,4 @@ def _text(items: tuple[Any, ...]) -> str:
     return ", ".join("..." if entry is Ellipsis else repr(entry) for entry in items)
 
 
-parts.getitem, parts.setitem = one_op(getitem), setitem
+parts.getitem, parts.setitem = shortened(getitem), setitem

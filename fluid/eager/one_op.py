@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from ..executor.random import RANDOM, Draw
 from ..layers import arguments
 from ..values.cache import Cache
-from .dispatch import TensorOp
+from .dispatch import CompiledOp, TensorOp
 from .mode import intercepting, state, tracing
 from .tensor import Tensor
 
-__all__ = ["Constant", "one_op"]
+__all__ = ["Constant", "one_op", "shortened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLAIN = frozenset((int, bool, str, type(None), type(...)))
@@ -54,39 +54,50 @@ class _Watch:
 
 def one_op(function: _Function) -> _Function:
     """Decorates a function of tensors that mostly comes down to one op; see the module's text."""
-    kept: Cache[Any, tuple[TensorOp, list[Any] | None] | tuple[()]] = Cache()
-    """Arguments -> the op and, for each of its inputs, the position among the tensors in the arguments, or a `Constant`; None if
-    the inputs are just these tensors; () if the function does more."""
+    run = shortened(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        return run(args, kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """As `one_op`, but the result takes a tuple of arguments and a dict of those with names, which need not be packed again."""
+    kept: Cache[Any, tuple[TensorOp, CompiledOp, list[Any] | None] | tuple[()]] = Cache()
+    """Arguments -> the op and, for each of its inputs, the position among the tensors in the arguments, or a `Constant`; None if
+    the inputs are just these tensors; () if the function does more."""
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if state.tracer is not None or state.target is not None:
             return function(*args, **kwargs)
-        if not kwargs and len(args) < 3 and args and args[0].__class__ is Tensor and (len(args) == 1 or args[1].__class__ is int):
-            tensor = args[0]  # as below, of the commonest calls: with a tensor, or with one and an integer
-            signature: Any = state.recording, tensor._kind, tensor._stop, *args[1:]
-            chosen = kept.get(signature)
-            if chosen and chosen[1] is None:
-                return chosen[0](tensor)
-            return function(*args) if chosen is not None else watched(signature, (tensor,), args, kwargs)
-        key: list[Any] = [state.recording]
-        tensors: list[Tensor] = []
-        if not _describe(args, key, tensors):
-            return function(*args, **kwargs)
-        if kwargs and not (_describe(kwargs, key, tensors) and _describe(kwargs.values(), key, tensors)):
-            return function(*args, **kwargs)
-        if not tensors:  # whether it makes a tensor or a variable is up to the default program
-            return function(*args, **kwargs)
-        signature = tuple(key)
-        chosen = kept.get(signature)
-        if chosen:
-            op, places = chosen
-            if places is None:
-                return op(*tensors)
-            return op(*[tensors[place] if place.__class__ is int else place for place in places])
-        if chosen is None:
-            return watched(signature, tensors, args, kwargs)
-        return function(*args, **kwargs)
+        key: Any = None
+        if len(args) == 1 and not kwargs and args[0].__class__ is Tensor:  # as below, of the commonest calls
+            tensor = args[0]
+            tensors: Sequence[Tensor] = args
+            key = state.recording, tensor._kind, tensor._stop
+        elif len(args) == 2 and not kwargs and args[0].__class__ is Tensor and (plain := _plain_key(args[1])) is not None:
+            tensor = args[0]
+            tensors = (tensor,)
+            key = state.recording, tensor._kind, tensor._stop, plain
+        else:
+            parts: list[Any] = [state.recording]
+            tensors = []
+            if not _describe(args, parts, tensors):
+                return function(*args, **kwargs)
+            if kwargs and not (_describe(kwargs, parts, tensors) and _describe(kwargs.values(), parts, tensors)):
+                return function(*args, **kwargs)
+            if not tensors:  # whether it makes a tensor or a variable is up to the default program
+                return function(*args, **kwargs)
+            key = tuple(parts)
+        chosen = kept.get(key)
+        if not chosen:
+            return function(*args, **kwargs) if chosen is not None else watched(key, tensors, args, kwargs)
+        op, compiled_op, places = chosen
+        if places is not None:
+            tensors = [tensors[place] if place.__class__ is int else place for place in places]
+        return compiled_op.call(tensors) if state.interceptor is None else op(*tensors)
 
     def watched(signature: Any, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
         """The function's result; the op is kept if it is all that the function runs."""
@@ -107,7 +118,7 @@ def one_op(function: _Function) -> _Function:
             kept.keep(signature, _single(watch.calls, result, places))
         return result
 
-    return call  # type: ignore[return-value]
+    return run
 
 
 def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any, places: dict[int, int]) -> Any:
@@ -115,38 +126,43 @@ def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any
     if len(calls) != 1 or result is not calls[0][2] or type(result) is not Tensor or result._name is not None:
         return ()
     op, inputs, _ = calls[0]
-    if not all(id(tensor) in places or type(tensor) is Constant for tensor in inputs):
+    if type(op) is not TensorOp or not all(id(tensor) in places or type(tensor) is Constant for tensor in inputs):
         return ()
     if [places.get(id(tensor)) for tensor in inputs] == list(range(len(places))):
-        return op, None
-    return op, [places.get(id(tensor), tensor) for tensor in inputs]
+        return op, op.compiled_for(inputs), None
+    return op, op.compiled_for(inputs), [places.get(id(tensor), tensor) for tensor in inputs]
 
 
 def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor]) -> bool:
     """Add to the key what tells arguments apart, except for the elements of tensors, and list the tensors; False for others."""
     for value in values:
         kind = value.__class__
-        if kind is Tensor:
+        if kind is Tensor or isinstance(value, Tensor):
             tensors.append(value)
             key += (kind, value._kind, value._stop)
-        elif kind in _PLAIN:
-            key += (kind, value)
+        elif (plain := _plain_key(value)) is not None:
+            key.append(plain)
         elif kind is list or kind is tuple:
             key += (kind, len(value))
             if not _describe(value, key, tensors):
                 return False
-        elif kind is float and value:  # 0.0 == -0.0
-            key += (kind, value)
-        elif kind is slice:
-            key.append(kind)
-            if not _describe((value.start, value.stop, value.step), key, tensors):
-                return False
-        elif isinstance(value, Tensor):
-            tensors.append(value)
-            key += (kind, value._kind, value._stop)
         else:
             return False
     return True
 
 
-arguments.on_tensors = one_op
+def _plain_key(value: Any) -> Any:
+    """What tells an argument without tensors apart from others; None where nothing does, and for tensors."""
+    kind = value.__class__
+    if kind in _PLAIN:
+        return kind, value
+    if kind is slice:
+        kinds: tuple[type, ...] = (value.start.__class__, value.stop.__class__, value.step.__class__)
+        return (kind, value.start, value.stop, value.step, *kinds) if _PLAIN.issuperset(kinds) else None
+    if kind is list or kind is tuple:
+        kinds = tuple(map(type, value))
+        return (kind, kinds, *value) if _PLAIN.issuperset(kinds) else None
+    return (kind, value) if kind is float and value else None  # 0.0 == -0.0
+
+
+arguments.on_tensors = shortened

@@ -29,7 +29,8 @@ class Parts:
         scaled: ``scaled(tensor, factor)``, the product of a tensor and a number.
         run_rule: computes gradients by an op's rule, recorded.
         backward, grad: run a backward pass.
-        getitem, setitem: ``x[...]`` and the assignment to it.
+        getitem: ``x[i]``, given ``(x, i)`` and no arguments with names.
+        setitem: ``x[i] = v``.
         program_of: makes a program of a recorded graph.
         block: the block whose ops run on tensors when they are appended.
         twin_of: the variable that stands for a parameter in the program that a layer appends to; the tensor itself elsewhere.
@@ -48,7 +49,7 @@ class Parts:
     run_rule: Callable[..., list[Any]]
     backward: Callable[..., None]
     grad: Callable[..., Any]
-    getitem: Callable[[Tensor, Any], Tensor]
+    getitem: Callable[[tuple[Tensor, Any], dict[str, Any]], Tensor]
     setitem: Callable[[Tensor, Any, Any], None]
     program_of: Callable[[Tensor], Any]
     block: Block

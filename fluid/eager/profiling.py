@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,9 +10,9 @@ from ..executor import timing
 from ..executor.binding.array_types import CPU
 from ..executor.timing import Timer
 from ..values.place import CPUPlace, CUDAPlace, Place
-from .dispatch import TensorOp, UpdateOp
+from .dispatch import CompiledOp, UpdateOp
 from .graph import Node
-from .mode import state
+from .tensor import Tensor
 
 __all__ = ["timed_node"]
 
@@ -27,24 +27,24 @@ def timed_node(node: Node) -> AbstractContextManager[Any]:
     return nullcontext() if timer is None or node.is_leaf else timing.counted(timer, node.name, _place(node.device))
 
 
-_calls: dict[type[Any], Callable[..., Any]] = {op: op.__call__ for op in (TensorOp, UpdateOp)}
-
-
-def _timed(call: Callable[..., Any], timer: Timer) -> Callable[..., Any]:
-    def timed_call(self: Any, *tensors: Any) -> Any:
-        if state.interceptor is not None:  # which calls it again
-            return call(self, *tensors)
-        device = tensors[0]._kind.device if tensors else CPU
-        with timing.counted(timer, self.definition.type, _place(device)):
-            return call(self, *tensors)
-
-    return timed_call
+_run_op, _run_update = CompiledOp.call, UpdateOp.__call__
 
 
 def _follow(timer: Timer | None) -> None:
     """Let calls of ops be timed; without a timer, they are as they were, and cost nothing more."""
-    for op, call in _calls.items():
-        op.__call__ = call if timer is None else _timed(call, timer)
+    if timer is None:
+        CompiledOp.call, UpdateOp.__call__ = _run_op, _run_update  # type: ignore[method-assign]
+        return
+
+    def timed_op(self: CompiledOp, tensors: Sequence[Tensor]) -> Any:
+        with timing.counted(timer, self.op.definition.type, _place(self.device)):
+            return _run_op(self, tensors)
+
+    def timed_update(self: UpdateOp, *tensors: Tensor) -> None:
+        with timing.counted(timer, self.definition.type, _place(tensors[0]._kind.device)):
+            _run_update(self, *tensors)
+
+    CompiledOp.call, UpdateOp.__call__ = timed_op, timed_update  # type: ignore[method-assign]
 
 
 timing.followed_by(_follow)

@@ -607,7 +607,7 @@ class Tensor(ValueOperators):
 
         So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy; ``x[0] += 1`` and ``x[0, 1] = 2`` change `x`.
         """
-        return parts.getitem(self, item)
+        return parts.getitem((self, item), {})
 
     def __setitem__(self, item: Any, value: Any) -> None:
         self._refuse_sparse("setitem")

@@ -44,15 +44,15 @@ def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
     error.args = (text,)
 
 
-on_tensors: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-"""Decorates a layer to go a shorter way with tensors; set by eager mode."""
+on_tensors: Callable[[Callable[..., Any]], Callable[[tuple[Any, ...], dict[str, Any]], Any]] | None = None
+"""Makes a function of a layer that is given its arguments, and goes a shorter way with tensors; set by eager mode."""
 
 
 def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
     """`layer` with checked arguments: a `FluidTypeError` names layer, argument, value and line if an annotation forbids it."""
     name = layer.__name__
     checks: Checks | None = None  # made in the first call, as is `shorter`: a program calls few of the hundreds of layers
-    shorter: Callable[..., Any] | None = None
+    shorter: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
 
     def in_full(*args: Any, **kwargs: Any) -> Any:
         nonlocal checks
@@ -75,7 +75,7 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
                 return in_full(*args, **kwargs)
             if shorter is None:
                 shorter = on_tensors(in_full)
-            return shorter(*args, **kwargs)
+            return shorter(args, kwargs)
         except (FluidTypeError, ProgramError) as error:
             _located(error, name)
             raise

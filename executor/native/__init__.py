@@ -16,7 +16,7 @@ def is_available() -> bool:
 
 
 def native_regions(instructions, specs, kept, storage):
-    from . import ops  # noqa: F401
+    from . import ops, recurrent  # noqa: F401
     from .compiler import host
     from .regions import native_regions as regions
 

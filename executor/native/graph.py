@@ -20,13 +20,13 @@ from .emitter import Type
 
 __all__ = [
     "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Joined", "Map", "Memory", "Node", "PackedFilter", "PackedMatrix", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Scattered", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
-    "constant", "contiguous", "joined", "mapped", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
+    "constant", "contiguous", "joined", "mapped", "memory_of", "put_within", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Node:
     """A tensor: its shape and the type of its elements."""
 
@@ -39,6 +39,9 @@ class Node:
     within: View | None = field(default=None, init=False)
     """Where the elements lie, if that is a part of another node's memory (`Joined`)."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{list(self.shape)}"
+
     @property
     def size(self) -> int:
         return prod(self.shape)
@@ -48,26 +51,26 @@ class Node:
         return len(self.shape)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Memory(Node):
     """An array of the plan, whose elements lie side by side, rows first."""
 
     value: Value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Constant(Node):
     """A number."""
 
     number: float
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Position(Node):
     """The index of each element along the last axis."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Map(Node):
     """A formula of the elements of operands, which have as many dimensions; those of extent 1 are broadcast."""
 
@@ -75,7 +78,7 @@ class Map(Node):
     operands: tuple[Node, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Reduction(Node):
     """Elements combined over `axes`, which remain with extent 1: ``sum`` or ``max``."""
 
@@ -84,14 +87,14 @@ class Reduction(Node):
     axes: tuple[int, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Reshaped(Node):
     """The same elements in the same order, in another shape."""
 
     source: Node
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class View(Node):
     """Elements of another node's memory: the first one's offset, and steps from one to the next by dimension, in elements."""
 
@@ -100,7 +103,7 @@ class View(Node):
     strides: Shape
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rows(Node):
     """Rows of a table [V, width] by number: of `ids` [R, 1] the rows [R, width]."""
 
@@ -108,7 +111,7 @@ class Rows(Node):
     ids: Node
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Choice(Node):
     """One element of each row of `source` [R, C], by number: of `ids` [R, 1] the elements [R, 1]."""
 
@@ -116,14 +119,14 @@ class Choice(Node):
     ids: Node
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Joined(Node):
     """A tensor that consists of others, each of which is stored where it belongs."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Turned(Node):
     """Images [N, C, H, W] of a node that has them as [N, H, W, C]. What is computed of them elementwise is computed there."""
 
@@ -134,7 +137,7 @@ class Core(Node):
     """What has a kernel of its own, with which a group may begin."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Product(Core):
     """The product of two stacks of matrices, [..., M, K] and [..., K, N]; leading extents of 1 are broadcast."""
 
@@ -144,7 +147,7 @@ class Product(Core):
     """The right one in the order in which it is read, where several products share it."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Scattered(Core):
     """A table [V, width] of zeros, to whose rows of the numbers `ids` [R, 1] those of `rows` [R, width] are added."""
 
@@ -152,7 +155,7 @@ class Scattered(Core):
     ids: Node
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
     """A matrix [K, N] in the order in which products read it that have it on the right, and as many rows."""
 
@@ -171,7 +174,7 @@ class Windows:
     groups: int = 1
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PackedFilter(Core):
     """A filter [M, C / groups, rows, columns] in the order in which a convolution, or the gradient of its input, reads it."""
 
@@ -181,7 +184,7 @@ class PackedFilter(Core):
     for_input: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Convolved(Core):
     """The convolution of images [N, H, W, C] with a filter."""
 
@@ -189,7 +192,7 @@ class Convolved(Core):
     packed: PackedFilter
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ConvolvedBack(Core):
     """The gradient of a convolution's input, of that of its output."""
 
@@ -197,7 +200,7 @@ class ConvolvedBack(Core):
     packed: PackedFilter
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class FilterGradient(Core):
     """The gradient of a convolution's filter, of its input and the gradient of its output."""
 
@@ -206,7 +209,7 @@ class FilterGradient(Core):
     windows: Windows
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Pooled(Core):
     """The greatest elements of windows, or their averages: ``max``, ``average``, or ``inside`` of what lies within the image."""
 
@@ -215,7 +218,7 @@ class Pooled(Core):
     windows: Windows
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Positions(Core):
     """Where in each window its greatest element is."""
 
@@ -223,7 +226,7 @@ class Positions(Core):
     windows: Windows
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PooledBack(Core):
     """The gradient of what was pooled, of that of the output, and of the positions of the greatest elements."""
 
@@ -291,7 +294,7 @@ def offset_of(node: Node) -> int:
     if isinstance(node, View):
         return node.offset
     if node.within is not None:
-        return node.within.offset
+        return node.within.offset + offset_of(node.within.source)
     if isinstance(node, Turned):
         return offset_of(node.source)
     _, row, pixel, _ = strides_of(node) if node.halo else (0, 0, 0, 0)
@@ -481,6 +484,19 @@ def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node
     shape = (*node.shape[:axis], count, *node.shape[axis + 1 :])
     strides = (*base.strides[:axis], base.strides[axis] * step, *base.strides[axis + 1 :])
     return View(shape, node.element, base.source, base.offset + start * base.strides[axis], strides)
+
+
+def put_within(node: Node, whole: Joined, offset: int, strides: Shape) -> Node:
+    """Let the elements of a node, which nothing else decides, lie in the memory of another node."""
+    node.within = View(node.shape, node.element, whole, offset, strides)
+    return node
+
+
+def memory_of(node: Node) -> Node:
+    """The node whose memory holds the elements of one that lies within others."""
+    while node.within is not None:
+        node = node.within.source
+    return node
 
 
 def joined(parts: Sequence[Node], axis: int) -> Node:

@@ -20,7 +20,7 @@ from ..kernels.table import CHECKS, check_call
 from .cores import halos_of
 from .emitter import BYTE, FLOAT, Type
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
@@ -108,6 +108,10 @@ class Region:
     def outer(self) -> dict[str, Value]:
         """The values that are read, by a text that tells versions of one name apart."""
         return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+
+_WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
+"""Slots of what other backends of Paddle's keep, which may have no elements."""
 
 
 class Check:
@@ -216,12 +220,13 @@ class _Finder:
             declared = definition.inputs.get(slot)
             if declared is None or not values:
                 continue
-            tensors = [None if value is None else Tensor(self.node_of(value)) for value in values]
+            tensors = [None if value is None or self._is_empty(value) else Tensor(self.node_of(value)) for value in values]
             inputs[slot] = tensors if declared.many else tensors[0]
         wanted: dict[str, Any] = {}
-        for slot, values in (*instruction.reads.items(), *instruction.writes.items()):
-            declared = definition.inputs.get(slot) or definition.outputs.get(slot)
-            may_be_absent = declared is None or declared.intermediate or declared.optional or declared.shape_only
+        first_out = next(iter(definition.outputs))
+        for slot, values in (*instruction.reads.items(), (first_out, instruction.writes.get(first_out, []))):
+            declared = definition.inputs.get(slot) or definition.outputs[first_out]
+            may_be_absent = slot in _WORKSPACES or declared.intermediate or declared.optional or declared.shape_only
             if not may_be_absent and any(map(self._is_empty, values)):
                 raise NotLowered("no elements")
         for slot, values in instruction.writes.items():
@@ -413,13 +418,18 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
         if not of_group:
             continue
         for node in of_group:
-            whole = node if node.within is None else node.within.source
+            whole = memory_of(node)
             if node is not whole and whole in value_of:
                 value_of[node] = value_of[whole]
             if node not in value_of:
                 value_of[node] = value_of[whole] = value = (f"native.{count}" if not node.halo else f"{CLEARED}{count}", 0)
                 count += 1
                 finder.specs[value] = Spec(memory_shape(whole), _dtype(node.element))  # type: ignore[index]
+            around = node
+            while around.within is not None:
+                around = around.within.source
+                value_of[around] = value_of[whole]
+            value_of[node] = value_of[whole]
         nest = None if item.core is not None else Nest(item, of_group, lanes)
         partial: dict[Node, Value] = {}
         if nest is not None and nest.chunks > 1:

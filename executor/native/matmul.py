@@ -332,7 +332,7 @@ class _Piece(NamedTuple):
     row: int
     column: int
     vector: Value
-    count: int
+    lanes: int
 
 
 @dataclass
@@ -360,6 +360,11 @@ class _Writer:
     def at(self, pointer: Value, index: Operand) -> Value:
         return self.f.at(pointer, index, self.product.element)
 
+    def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int = 1) -> tuple[Value, Value]:
+        """Two pointers, so many steps further on."""
+        first, second = (self.f.opaque(self.at(place, steps * stride)) for place, stride in zip(pointers, strides, strict=True))
+        return first, second
+
     # -- loops, from the outermost to the innermost
     def write(self, a: Value, b: Value, c: Value) -> None:
         f, product = self.f, self.product
@@ -374,7 +379,8 @@ class _Writer:
             for extent, *strides in reversed(product.batch):
                 index, rest = f.rem(rest, extent), f.div(rest, extent)
                 pointers = [self.at(pointer, f.mul(index, stride)) for pointer, stride in zip(pointers, strides, strict=True)]
-            self._parts(_Item(*pointers, f.mul(number, rows)), rows_of_a)
+            a_item, b_item, c_item = pointers
+            self._parts(_Item(a_item, b_item, c_item, f.mul(number, rows)), rows_of_a)
 
         f.loop(*self.bounds["batch"], 1, [], item)
 
@@ -453,7 +459,7 @@ class _Writer:
             def column(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
                 for begin in range(0, rows, lanes):  # lanes too many are overwritten by what follows
                     f.store(f.load_first(self.at(source, begin), self.vector, min(lanes, rows - begin)), self.at(to, begin))
-                return self.at(source, a_inner), self.at(to, rows)
+                return self._moved((source, to), (a_inner, rows))
 
             f.loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
 
@@ -468,7 +474,7 @@ class _Writer:
             for begin in range(0, width, lanes):
                 vector = f.load_first(self.at(source, begin), self.vector, min(lanes, width - begin))
                 f.store(vector, self.at(to, begin))
-            return self.at(source, b_inner), self.at(to, pitch)
+            return self._moved((source, to), (b_inner, pitch))
 
         def strided_row(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
             def one(column: Value) -> None:
@@ -476,7 +482,7 @@ class _Writer:
 
             f.loop(0, width, 1, [], one)
             f.loop(width, pitch, 1, [], lambda column: f.store(zero(self.product.element), self.at(to, column)))
-            return self.at(source, b_inner), self.at(to, pitch)
+            return self._moved((source, to), (b_inner, pitch))
 
         if b_column != 1 and b_inner == 1:
             self._pack_transposed(source, to, depth, width, pitch)
@@ -593,7 +599,7 @@ class _Writer:
             return *self._moved((a, b), strides, unrolled), *itertools.chain(*parts)
 
         def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
-            return *self._moved((a, b), strides, 1), *step(0, a, b, sums)
+            return *self._moved((a, b), strides), *step(0, a, b, sums)
 
         whole = self._multiple(extent, unrolled)
         a, b, *sums = f.loop(0, whole, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
@@ -603,10 +609,6 @@ class _Writer:
         if unrolled > 1:
             a, b, *sums = f.loop(whole, extent, 1, [a, b, *sums], one)
         return a, b, sums
-
-    def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int) -> tuple[Value, Value]:
-        a, b = (self.at(pointer, steps * stride) for pointer, stride in zip(pointers, strides, strict=True))
-        return a, b
 
     # -- results
     def _finish(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
@@ -649,12 +651,12 @@ class _Writer:
         """A piece added to what C holds, if anything."""
         f, is_first = self.f, tile.part.is_first
         place = self.at(tile.c, piece.row * self.product.c_stride + piece.column)
-        value = f.add(piece.vector, f.load_first(place, piece.vector.type, piece.count))
+        value = f.add(piece.vector, f.load_first(place, piece.vector.type, piece.lanes))
         return value if is_first is None or self.product.accumulates else f.select(is_first, piece.vector, value)
 
     def _store(self, pieces: Sequence[_Piece], to: Value, stride: int) -> None:
-        for row, column, vector, count in pieces:
-            self.f.store_first(vector, self.at(to, row * stride + column), count)
+        for row, column, vector, lanes in pieces:
+            self.f.store_first(vector, self.at(to, row * stride + column), lanes)
 
     def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
         """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""

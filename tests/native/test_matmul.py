@@ -17,7 +17,16 @@ from harness import CROSS, TARGETS, compiled, emits
 from fluid.executor.native.compiler import Target
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.kernel import Share
-from fluid.executor.native.matmul import Epilogue, Product, packed_bytes, workspace_bytes, write_pack, write_product
+from fluid.executor.native.matmul import (
+    Epilogue,
+    Product,
+    _plain,
+    _tiling,
+    packed_bytes,
+    workspace_bytes,
+    write_pack,
+    write_product,
+)
 
 Array = Any
 Body = Callable[[Function, Sequence[Value], Share], None]
@@ -56,6 +65,7 @@ CASES = [
     Case(70, 1, 50, "tn", gap=4, accumulates=True),
     Case(100, 10, 60, "tn", gap=1, accumulates=True),
     Case(40, 3, 40, "st"),
+    Case(64, 10, 100, gap=1),
     Case(11, 6, 130, "nt"),
     Case(6, 21, 2500, "tn", accumulates=True),
     Case(40, 9, 2101, "tn", gap=1),
@@ -138,6 +148,20 @@ def test_products_are_near_the_exact_ones() -> None:
             for case in cases:
                 with check(f"{case}, {element}, {vector_bytes} bytes"):
                     _check(case, target, vector_bytes, element, checked=element == FLOAT and vector_bytes > 16)
+
+
+def test_cases_are_computed_in_all_ways() -> None:
+    """Else, what chooses among them has changed, and the cases should follow."""
+    for target in TARGETS:
+        tilings = [
+            _tiling(_plain(Operands(case, FLOAT).product), target.vector_bytes) for case in CASES if case.rows * case.columns
+        ]
+        assert {tiling.way for tiling in tilings} == {"spread", "turned", "dots"}
+        assert {tiling.axis for tiling in tilings} == {"batch", "columns", "rows"}
+        assert {(tiling.way, tiling.packs) for tiling in tilings} > {("spread", True), ("turned", True), ("turned", False)}
+        large = [_tiling(_plain(Operands(case, FLOAT).product), target.vector_bytes) for case in LARGE]
+        assert any(tiling.packs for tiling in large)
+        assert any(tiling.packs_a for tiling in large)
 
 
 def test_operands_of_large_products_are_copied() -> None:

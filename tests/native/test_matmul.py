@@ -34,7 +34,11 @@ Body = Callable[[Function, Sequence[Value], Share], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A product: how A and B lie ("n" by rows, "t" by columns, "s" with gaps everywhere), and what else it says."""
+    """A product: how A and B lie, and what else it says.
+
+    Orders are "n" for by rows, "t" for by columns, "s" for gaps everywhere, "r" for rows and columns in reverse, and "0" for one
+    row that stands for all.
+    """
 
     rows: int
     columns: int
@@ -65,6 +69,8 @@ CASES = [
     Case(70, 1, 50, "tn", gap=4, accumulates=True),
     Case(100, 10, 60, "tn", gap=1, accumulates=True),
     Case(40, 3, 40, "st"),
+    Case(9, 21, 12, "rr"),
+    Case(9, 21, 12, "00"),
     Case(64, 10, 100, gap=1),
     Case(11, 6, 130, "nt"),
     Case(6, 21, 2500, "tn", accumulates=True),
@@ -92,10 +98,13 @@ class Operands:
         random, dtype = np.random.default_rng(0), np.float32 if element == FLOAT else np.float64
 
         def draw(batch: Sequence[int], rows: int, columns: int, order: str) -> Array:
-            down, along, gap = {"n": (1, 1, 0), "t": (1, 1, 0), "s": (2, 3, 0), "c": (1, 1, case.gap)}[order]
-            shape = (rows * down, columns * along + gap)
+            down, along, gap = {"s": (2, 3, 0), "r": (-1, -1, 0), "c": (1, 1, case.gap)}.get(order, (1, 1, 0))
+            shape = (rows * abs(down), columns * abs(along) + gap)
             numbers = random.standard_normal((*batch, *(shape[::-1] if order == "t" else shape))).astype(dtype)
-            return (numbers.swapaxes(-1, -2) if order == "t" else numbers)[..., ::down, : columns * along : along]
+            if order == "0":
+                return np.broadcast_to(numbers[..., :1, :], numbers.shape)
+            numbers = numbers.swapaxes(-1, -2) if order == "t" else numbers[..., : columns * abs(along)]
+            return numbers[..., ::down, ::along]
 
         self.a = draw(case.batch, case.rows, case.inner, case.order[0])
         b = draw(() if case.shares_b else case.batch, case.inner, case.columns, case.order[1])

@@ -12,8 +12,8 @@ A product is cut in tiles of C that stay in registers while the kernel goes alon
 Each element of C is a sum of products in an order that shape and strides give, each step rounded once (FMA): it differs from
 the exact one by at most ``(inner + 1) * eps * (|A| |B| + |C|)``, C if the product accumulates; threads do not change a bit.
 
-There is no call of a BLAS: at one thread these kernels were faster than OpenBLAS's for all shapes of networks that were measured
-(``benchmarks/native_products.py``), and from 0.92 to 1.1 times as fast at 2048 cubed.
+There is no call of a BLAS: at one thread these kernels were as fast as OpenBLAS or faster for nearly all shapes measured
+(``benchmarks/native_products.py``), by up to three times. Slower were 64 x 10 x 512 (0.8) and 2048 cubed (0.92), in float64.
 """
 
 from __future__ import annotations
@@ -270,10 +270,13 @@ def write_product(
     vector_bytes: int,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """Write code for a product. Where the inner extent is long, C holds partial sums, also if the epilogue stores elsewhere.
+    """Write code for a product, of which `share` is one thread's part.
 
     Args:
-        workspace: `workspace_bytes` for each thread.
+        a, b, c: pointers to the first elements. Where the inner extent is long (some 4 KiB), C holds partial sums for a while,
+            also if the epilogue stores elsewhere.
+        workspace: pointer to `workspace_bytes` for each thread; not read where that is 0.
+        epilogue: makes of finished vectors what is stored. Called for each element once, also within loops.
     """
     product = _plain(product)
     if product.rows and product.columns:
@@ -332,7 +335,7 @@ class _Piece(NamedTuple):
     row: int
     column: int
     vector: Value
-    count: int
+    lanes: int
 
 
 @dataclass
@@ -349,6 +352,7 @@ class _Writer:
     def __post_init__(self) -> None:
         product, width = self.product, self.tiling.columns
         self.vector = product.element.of(self.tiling.lanes)
+        self.is_one_column = self.tiling.way == "turned" and _is_one_column(_turned(product))
         panels, rest = divmod(product.columns, width)
         self.panels: list[_Group] = [(0, panels, width, 0), (panels, int(rest > 0), rest, panels * width)]
         self.tiles = _even(product.rows, self.tiling.rows)
@@ -359,6 +363,11 @@ class _Writer:
 
     def at(self, pointer: Value, index: Operand) -> Value:
         return self.f.at(pointer, index, self.product.element)
+
+    def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int = 1) -> tuple[Value, Value]:
+        """Two pointers, so many steps further on."""
+        first, second = (self.f.opaque(self.at(place, steps * stride)) for place, stride in zip(pointers, strides, strict=True))
+        return first, second
 
     # -- loops, from the outermost to the innermost
     def write(self, a: Value, b: Value, c: Value) -> None:
@@ -374,7 +383,8 @@ class _Writer:
             for extent, *strides in reversed(product.batch):
                 index, rest = f.rem(rest, extent), f.div(rest, extent)
                 pointers = [self.at(pointer, f.mul(index, stride)) for pointer, stride in zip(pointers, strides, strict=True)]
-            self._parts(_Item(*pointers, f.mul(number, rows)), rows_of_a)
+            a_item, b_item, c_item = pointers
+            self._parts(_Item(a_item, b_item, c_item, f.mul(number, rows)), rows_of_a)
 
         f.loop(*self.bounds["batch"], 1, [], item)
 
@@ -433,8 +443,8 @@ class _Writer:
                 self._finish(this, self._dots(rows, width, a_tile, b))
             else:
                 pieces = self._spread(rows, width, a_tile, strides, b, pitch if is_packed else b_inner, part.extent, is_packed)
-                is_turned = tiling.way == "turned" and not (product.rows == product.c_stride == 1)
-                (self._finish_turned if is_turned else self._finish)(this, pieces)
+                finish = self._finish_turned if tiling.way == "turned" and not self.is_one_column else self._finish
+                finish(this, pieces)
 
         self._each("rows", self.tiles, tile)
 
@@ -453,7 +463,7 @@ class _Writer:
             def column(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
                 for begin in range(0, rows, lanes):  # lanes too many are overwritten by what follows
                     f.store(f.load_first(self.at(source, begin), self.vector, min(lanes, rows - begin)), self.at(to, begin))
-                return self.at(source, a_inner), self.at(to, rows)
+                return self._moved((source, to), (a_inner, rows))
 
             f.loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
 
@@ -468,7 +478,7 @@ class _Writer:
             for begin in range(0, width, lanes):
                 vector = f.load_first(self.at(source, begin), self.vector, min(lanes, width - begin))
                 f.store(vector, self.at(to, begin))
-            return self.at(source, b_inner), self.at(to, pitch)
+            return self._moved((source, to), (b_inner, pitch))
 
         def strided_row(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
             def one(column: Value) -> None:
@@ -476,7 +486,7 @@ class _Writer:
 
             f.loop(0, width, 1, [], one)
             f.loop(width, pitch, 1, [], lambda column: f.store(zero(self.product.element), self.at(to, column)))
-            return self.at(source, b_inner), self.at(to, pitch)
+            return self._moved((source, to), (b_inner, pitch))
 
         if b_column != 1 and b_inner == 1:
             self._pack_transposed(source, to, depth, width, pitch)
@@ -593,7 +603,7 @@ class _Writer:
             return *self._moved((a, b), strides, unrolled), *itertools.chain(*parts)
 
         def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
-            return *self._moved((a, b), strides, 1), *step(0, a, b, sums)
+            return *self._moved((a, b), strides), *step(0, a, b, sums)
 
         whole = self._multiple(extent, unrolled)
         a, b, *sums = f.loop(0, whole, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
@@ -603,10 +613,6 @@ class _Writer:
         if unrolled > 1:
             a, b, *sums = f.loop(whole, extent, 1, [a, b, *sums], one)
         return a, b, sums
-
-    def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int) -> tuple[Value, Value]:
-        a, b = (self.at(pointer, steps * stride) for pointer, stride in zip(pointers, strides, strict=True))
-        return a, b
 
     # -- results
     def _finish(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
@@ -649,12 +655,12 @@ class _Writer:
         """A piece added to what C holds, if anything."""
         f, is_first = self.f, tile.part.is_first
         place = self.at(tile.c, piece.row * self.product.c_stride + piece.column)
-        value = f.add(piece.vector, f.load_first(place, piece.vector.type, piece.count))
+        value = f.add(piece.vector, f.load_first(place, piece.vector.type, piece.lanes))
         return value if is_first is None or self.product.accumulates else f.select(is_first, piece.vector, value)
 
     def _store(self, pieces: Sequence[_Piece], to: Value, stride: int) -> None:
-        for row, column, vector, count in pieces:
-            self.f.store_first(vector, self.at(to, row * stride + column), count)
+        for row, column, vector, lanes in pieces:
+            self.f.store_first(vector, self.at(to, row * stride + column), lanes)
 
     def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
         """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""

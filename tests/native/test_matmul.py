@@ -17,7 +17,16 @@ from harness import CROSS, TARGETS, compiled, emits
 from fluid.executor.native.compiler import Target
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.kernel import Share
-from fluid.executor.native.matmul import Epilogue, Product, packed_bytes, workspace_bytes, write_pack, write_product
+from fluid.executor.native.matmul import (
+    Epilogue,
+    Product,
+    _plain,
+    _tiling,
+    packed_bytes,
+    workspace_bytes,
+    write_pack,
+    write_product,
+)
 
 Array = Any
 Body = Callable[[Function, Sequence[Value], Share], None]
@@ -25,7 +34,11 @@ Body = Callable[[Function, Sequence[Value], Share], None]
 
 @dataclass(frozen=True)
 class Case:
-    """A product: how A and B lie ("n" by rows, "t" by columns, "s" with gaps everywhere), and what else it says."""
+    """A product: how A and B lie, and what else it says.
+
+    Orders are "n" for by rows, "t" for by columns, "s" for gaps everywhere, "r" for rows and columns in reverse, and "0" for one
+    row that stands for all.
+    """
 
     rows: int
     columns: int
@@ -56,6 +69,9 @@ CASES = [
     Case(70, 1, 50, "tn", gap=4, accumulates=True),
     Case(100, 10, 60, "tn", gap=1, accumulates=True),
     Case(40, 3, 40, "st"),
+    Case(9, 21, 12, "rr"),
+    Case(9, 21, 12, "00"),
+    Case(64, 10, 100, gap=1),
     Case(11, 6, 130, "nt"),
     Case(6, 21, 2500, "tn", accumulates=True),
     Case(40, 9, 2101, "tn", gap=1),
@@ -82,10 +98,13 @@ class Operands:
         random, dtype = np.random.default_rng(0), np.float32 if element == FLOAT else np.float64
 
         def draw(batch: Sequence[int], rows: int, columns: int, order: str) -> Array:
-            down, along, gap = {"n": (1, 1, 0), "t": (1, 1, 0), "s": (2, 3, 0), "c": (1, 1, case.gap)}[order]
-            shape = (rows * down, columns * along + gap)
+            down, along, gap = {"s": (2, 3, 0), "r": (-1, -1, 0), "c": (1, 1, case.gap)}.get(order, (1, 1, 0))
+            shape = (rows * abs(down), columns * abs(along) + gap)
             numbers = random.standard_normal((*batch, *(shape[::-1] if order == "t" else shape))).astype(dtype)
-            return (numbers.swapaxes(-1, -2) if order == "t" else numbers)[..., ::down, : columns * along : along]
+            if order == "0":
+                return np.broadcast_to(numbers[..., :1, :], numbers.shape)
+            numbers = numbers.swapaxes(-1, -2) if order == "t" else numbers[..., : columns * abs(along)]
+            return numbers[..., ::down, ::along]
 
         self.a = draw(case.batch, case.rows, case.inner, case.order[0])
         b = draw(() if case.shares_b else case.batch, case.inner, case.columns, case.order[1])
@@ -138,6 +157,20 @@ def test_products_are_near_the_exact_ones() -> None:
             for case in cases:
                 with check(f"{case}, {element}, {vector_bytes} bytes"):
                     _check(case, target, vector_bytes, element, checked=element == FLOAT and vector_bytes > 16)
+
+
+def test_cases_are_computed_in_all_ways() -> None:
+    """Else, what chooses among them has changed, and the cases should follow."""
+    for target in TARGETS:
+        tilings = [
+            _tiling(_plain(Operands(case, FLOAT).product), target.vector_bytes) for case in CASES if case.rows * case.columns
+        ]
+        assert {tiling.way for tiling in tilings} == {"spread", "turned", "dots"}
+        assert {tiling.axis for tiling in tilings} == {"batch", "columns", "rows"}
+        assert {(tiling.way, tiling.packs) for tiling in tilings} > {("spread", True), ("turned", True), ("turned", False)}
+        large = [_tiling(_plain(Operands(case, FLOAT).product), target.vector_bytes) for case in LARGE]
+        assert any(tiling.packs for tiling in large)
+        assert any(tiling.packs_a for tiling in large)
 
 
 def test_operands_of_large_products_are_copied() -> None:

@@ -335,8 +335,8 @@ class Schedule:
             return self._fits(group, source, position, False)
         if self.home[source] != position:
             return True
-        if source in self.uniform:
-            return False  # it is computed before all else
+        if source in self.uniform or isinstance(source, Joined):
+            return False  # it is computed before all else, or consists of what other nodes leave there
         if base_of(operand) is not source or source in group.sums:
             return False  # a view of what is not all there
         if isinstance(node, Choice) and operand is node.source:
@@ -362,7 +362,7 @@ class Schedule:
                 if not self._fits(group, source, position, False):
                     return False
             elif self.home[source] == position:
-                if source in self.uniform or base_of(operand) is not source or operand.size != group.total:
+                if source in self.uniform or isinstance(source, Joined) or base_of(operand) is not source or operand.size != group.total:
                     return False
             elif not isinstance(operand, Constant) and steps_over(operand, node.shape, extents) is None:
                 return False

@@ -72,6 +72,11 @@ def _take_rows(variable: ScopeVariable | None) -> None:
         variable.tensor.array = variable._rows.complete()
 
 
+def _value_of(tensor: LoDTensor) -> Any:
+    """The array of a tensor, as a `LoDArray` where its rows form sequences."""
+    return with_lod(tensor.array, tuple(map(tuple, tensor.lod())))
+
+
 class Scope:
     """Variables by name; names not found here are looked up in the parent scope.
 
@@ -119,13 +124,24 @@ class Scope:
         return variable.tensor.array if variable is not None else None
 
     def value(self, name: str) -> Any:
-        """The array of a variable's tensor, as a `LoDArray` where its rows form sequences, or None if there is none."""
+        """The array of a variable's tensor, as a `LoDArray` where its rows form sequences; a list of such values for an array of
+        tensors; None if there is neither."""
         variable = self.find_var(name)
-        return None if variable is None else with_lod(variable.tensor.array, tuple(map(tuple, variable.tensor.lod())))
+        if variable is None:
+            return None
+        if variable.tensor.array is None and isinstance(variable.value, LoDTensorArray):
+            return list(map(_value_of, variable.value)) or None
+        return _value_of(variable.tensor)
 
     def put(self, name: str, value: Any) -> None:
-        """Set the array of a variable's tensor, or a `LoDArray`; the variable is created in this scope if it does not exist."""
+        """Set the array of a variable's tensor, a `LoDArray`, or a list of them for an array of tensors.
+
+        The variable is created in this scope if it does not exist.
+        """
         variable = self.find_var(name) or self.var(name)
+        if isinstance(value, list):
+            variable.get_lod_tensor_array()[:] = map(LoDTensor.of, value)
+            return
         variable.put(array_of(value))
         variable.tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ExecutionError, FluidTypeError
-from .lod_array import checked_levels
+from .lod_array import array_of, checked_levels, lod_of, to_lengths
 from .numeric import numeric_array
 from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
@@ -38,6 +38,13 @@ class LoDTensor:
         self._lengths: list[list[int]] = []
         self._dims: list[int] = []
         self._owner = weakref.ref(owner) if owner is not None else None  # a scope goes as soon as nothing uses it
+
+    @classmethod
+    def of(cls, value: Any) -> LoDTensor:
+        """A tensor that holds an array, or a `LoDArray` with its sequences; None for one that holds nothing."""
+        tensor = cls(array_of(value))
+        tensor._lengths = to_lengths(lod_of(value))
+        return tensor
 
     @property
     def array(self) -> Any:

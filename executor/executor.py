@@ -229,7 +229,7 @@ class Executor:
     def _note(self, bound: BoundPlan, feed: Any, fetches: list[str], scope: Scope) -> None:
         """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
         program, feeds = bound.plan.program, {}
-        if bound.plan.reads_rows:
+        if bound.plan.step_by_step:
             return
         for name, value in feed.items():
             if type(name) is not str or type(value) is not np.ndarray:

@@ -258,9 +258,19 @@ WRONG: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
     "an element type that an op does not take": (TypeError, lambda: layers.dropout(fluid.data("x", [3], "int32"), 0.5)),
     "element types that differ": (TypeError, lambda: fluid.data("x", [3]) + fluid.data("y", [3], "float64")),
     "an element type that a layer does not take": (TypeError, lambda: layers.fc(fluid.data("x", [3, 4], "int64"), 2)),
+    "random integers, whatever the shape": (TypeError, lambda: layers.uniform_random(fluid.data("x", [None, 4]), "int32")),
     "arithmetic of bools": (TypeError, lambda: fluid.data("x", [3], "bool") + 1),
     "no Variable": (TypeError, lambda: layers.fc([[1.0]], 2)),
     "a value": (ValueError, lambda: layers.pool2d(fluid.data("x", [1, 1, 4, 4]), 2, pool_type="min")),
+    "partial windows without padding": (
+        ValueError,
+        lambda: layers.pool2d(fluid.data("x", [1, 1, 5, 5]), 2, pool_padding="VALID", ceil_mode=True),
+    ),
+    "partial windows of volumes": (
+        ValueError,
+        lambda: layers.pool3d(fluid.data("x", [1, 1, 5, 5, 5]), 2, pool_padding="valid", ceil_mode=True),
+    ),
+    "what tensors of eager mode do": (AssertionError, lambda: layers.mean(fluid.data("x", [3])).backward()),
     "sizes": (ValueError, lambda: layers.matmul(fluid.data("x", [3, 4]), fluid.data("y", [3, 4]))),
     "sizes of a parameter": (
         ValueError,

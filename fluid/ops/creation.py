@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -121,7 +121,7 @@ def _size(declared: Mapping[str, Spec]) -> Spec:
 
 def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
     if not Start.dtype is End.dtype is Step.dtype:
-        raise InferenceError(f"Start is {Start}, End is {End}, Step is {Step}: their element types should be equal")
+        raise ElementTypeError(f"Start is {Start}, End is {End}, Step is {Step}: their element types should be equal")
     return Spec((-1,), Start.dtype)
 
 

@@ -112,6 +112,25 @@ def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) ->
         exe.run(feed={"old": np.zeros((2, 3))}, fetch_list=[total])
 
 
+def test_labels_of_layers_data_are_fed_integers_whatever_they_declare(fresh: None) -> None:
+    """As in Fluid 1.6, whose labels often left dtype at its default; labels of floats are refused where they are fed or sure."""
+    logits, label = layers.fc(layers.data("x", [4]), 3), layers.data("label", [1])
+    loss = layers.mean(layers.softmax_with_cross_entropy(logits, label))
+    accuracy = layers.accuracy(layers.softmax(logits), label)
+    layers.mean(layers.cross_entropy(layers.softmax(logits), label))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.eye(4, dtype="float32"), "label": np.array([[0], [1], [2], [0]])}
+    losses = [float(executor.run(feed=feed, fetch_list=[loss, accuracy])[0]) for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+    with pytest.raises(RuntimeError, match=r"Label float32.*class numbers, as integers"):
+        executor.run(feed={**feed, "label": feed["label"].astype("float32")}, fetch_list=[loss])
+    for sure in (fluid.data("sure", [None, 1]), layers.scale(label)):
+        with pytest.raises(TypeError, match="class numbers, as integers"):
+            layers.softmax_with_cross_entropy(logits, sure)
+
+
 def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None) -> None:
     x = layers.data("x", [3])
     out = layers.fc(x, 2)

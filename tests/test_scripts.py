@@ -557,6 +557,38 @@ def test_descriptions_in_the_words_of_the_c_classes(fresh: None) -> None:
     assert y.block.desc == fluid.default_main_program().desc.block(0) and fluid.data("z", [1]).op is None
 
 
+def test_ops_and_blocks_are_looked_into_as_then(fresh: None) -> None:
+    kinds, w = fluid.core.AttrType, layers.create_parameter([3], "float32", name="w")
+    y = layers.cond(layers.fill_constant([1], "bool", 1), lambda: layers.scale(w, 2.0), lambda: w)
+    program = fluid.default_main_program()
+    block = program.global_block()
+    fill, branch = (next(op for op in block.ops if op.type == type_) for type_ in ("fill_constant", "conditional_block"))
+    types = {"shape": kinds.LONGS, "dtype": kinds.INT, "value": kinds.FLOAT, "force_cpu": kinds.BOOL, "str_value": kinds.STRING}
+    assert {name: fill.attr_type(name) for name in types} == {name: fill.desc.attr_type(name) for name in types} == types
+    assert branch.attr_type("sub_block") is kinds.BLOCK and branch._block_attr_id("sub_block") == 1
+    assert branch._block_attr("sub_block") is program.block(1) and branch.to_string() == str(branch)
+    op = block.desc.append_op()
+    op.set_type("theirs")
+    values = {"i": 3, "f": 1.5, "is": [1, 2], "fs": [0.5], "bs": [True], "long": 1 << 40, "blocks": [program.block(1)]}
+    for name, value in values.items():
+        op._set_attr(name, value)
+    assert [op.attr_type(name).name for name in op.attr_names()] == ["INT", "FLOAT", "INTS", "FLOATS", "BOOLS", "LONG", "BLOCKS"]
+    assert op._op._blocks_attr_ids("blocks") == [1] and op._op._blocks_attr("blocks") == [program.block(1)]
+
+    assert list(block.iter_parameters()) == block.all_parameters() == [w] and block.to_string() == str(block)
+    assert y.desc == block.desc.find_var(y.name) and {y.desc, w.desc} == {block.desc.var(name) for name in (y.name, "w")}
+    assert block._rename_var("w", "v") is w and w.name == "v" and "w" not in block.vars and not w.op
+    assert "v" in program.block(1).ops[0].input_arg_names
+    with pytest.raises(ValueError, match="no variable 'u'"):
+        block._rename_var("u", "v")
+    with pytest.raises(ValueError, match="block 0 has such a variable"):
+        block._rename_var(y.name, "v")
+    program.block(1).ops[0]._rename_input("v", "other")
+    assert program.block(1).ops[0].input_arg_names == ["other"]
+    copied = fluid.Program().global_block()._clone_variable(y)
+    assert copied.name == y.name and copied.spec == y.spec and copied.persistable
+
+
 def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
     scope = fluid.Scope()
     tensor = scope.var("t").get_tensor()

@@ -61,7 +61,6 @@ def missing_attribute(var: Variable, name: str) -> AttributeError:
         text += f"; {_nature(var)}"
     elif name in _OF_TENSORS:
         text += f"; {var.name} is a Variable of a program; " + _OF_TENSORS[name].format(var.name)
-        return EagerOnlyError(text, name=name, obj=var)
     elif layer := _LAYERS.get(name) or (f"{name}({{}}, ...)" if registry.find(name) is not None else ""):
         text += f"; write fluid.layers.{layer.format(var.name)}"
     kind = EagerOnlyError if name == "numpy" or name in _OF_TENSORS else MissingAttributeError

@@ -22,7 +22,7 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
-from ..values.types import DTypeLike, VarType, as_dtype
+from ..values.types import AttrType, DTypeLike, VarType, as_dtype
 from .advice import missing_attribute, without_value
 from .frames import Frames, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
@@ -425,6 +425,26 @@ class Operator:
             return copy.copy(definition.attrs[name].default)
         raise ProgramError(f"{self.type} has no attribute {name!r}")
 
+    def attr_type(self, name: str) -> AttrType:
+        """The kind of an attribute; `ProgramError` if there is none of this name."""
+        from ..formats.program import attr_type
+
+        return attr_type(self, name)
+
+    # -- the block, or blocks, in an attribute
+    def _block_attr(self, name: str) -> Block:
+        block: Block = self.attr(name)
+        return block
+
+    def _blocks_attr(self, name: str) -> list[Block]:
+        return list(self.attr(name))
+
+    def _block_attr_id(self, name: str) -> int:
+        return self._block_attr(name).idx
+
+    def _blocks_attr_ids(self, name: str) -> list[int]:
+        return [block.idx for block in self._blocks_attr(name)]
+
     def all_attrs(self) -> dict[str, Any]:
         """Every attribute, including those left at their defaults."""
         definition = self.definition
@@ -447,6 +467,8 @@ class Operator:
         self.outputs = {slot: [new if name == old else name for name in names] for slot, names in self.outputs.items()}
         self.block.program._changed()
 
+    _rename_input, _rename_output = rename_input, rename_output
+
     @property
     def role(self) -> int:
         """Bits of `OpRole`."""
@@ -468,6 +490,9 @@ class Operator:
     def user_frame(self) -> tuple[str, int, str] | None:
         """(file, line, function) of the user's code that made this op, where known."""
         return user_frame(self.frames)
+
+    def to_string(self, throw_on_error: bool = False) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         from ..formats.text import op_to_string
@@ -667,8 +692,22 @@ class Block:
 
     _remove_var = remove_var
 
+    def _rename_var(self, name: str, new_name: str) -> Variable:
+        """Rename a variable of this block wherever it is named; errors as of `Program.rename`."""
+        var = self.var(name)
+        self.program.rename(var, new_name)
+        return var
+
+    def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """Declare a variable like one of another program, by default a persistable one."""
+        keys = ("name", "type", "shape", "dtype", "lod_level", "is_data", "need_check_feed")
+        return self.create_var(**{key: getattr(var, key) for key in keys}, persistable=force_persistable or var.persistable)
+
     def all_parameters(self) -> list[Parameter]:
-        return [var for var in self.vars.values() if isinstance(var, Parameter)]
+        return list(self.iter_parameters())
+
+    def iter_parameters(self) -> Iterator[Parameter]:
+        return (var for var in self.vars.values() if isinstance(var, Parameter))
 
     def fresh_name(self, base: str) -> str:
         """`base`, followed by a number if this block or one around it declares it."""
@@ -781,6 +820,9 @@ class Block:
                 if not slot.optional and not op.inputs.get(slot.name):
                     raise AttributeRuleError(f"{type} needs a variable in its input slot {slot.name!r}\n{locate(op)}")
         return op
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         from ..formats.text import block_to_string

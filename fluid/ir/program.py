@@ -1124,15 +1124,16 @@ class Program:
     # -- edits: each verifies its result, changes nothing if it fails, and reports what it changed
     def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
         """A copy with only what `targets` need, as in Fluid 1.x; `prune` does it in place and reports."""
-        from ..transform.pruning import prune
-
-        return prune(self, [targets] if isinstance(targets, (Variable, str)) else targets)
+        return self._prune_with_input((), [targets] if isinstance(targets, (Variable, str)) else targets)
 
     def _prune_with_input(self, feeded_var_names: Iterable[str], targets: Iterable[Variable | str]) -> Program:
         """A copy with only what is needed to compute `targets` from these feeds."""
         from ..transform.pruning import prune
 
-        return prune(self, targets, feeded_var_names)
+        feeds = list(feeded_var_names)
+        if targets is None or not all(isinstance(name, str) for name in feeds):
+            raise ProgramError(f"a program is pruned for names of feeds, and to targets, not for {feeds}, to {targets}")
+        return prune(self, targets, feeds)
 
     def prune(self, feeds: NameList | None, targets: NameList) -> EditReport:
         """Leave only the ops and variables that the targets need.

@@ -289,6 +289,9 @@ WRONG: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
         ValueError,
         lambda: layers.pool3d(fluid.data("x", [1, 1, 5, 5, 5]), 2, pool_padding="valid", ceil_mode=True),
     ),
+    "lengths that do not fit": (AssertionError, lambda: fluid.create_lod_tensor([[1, 2], [3]], [[2, 2]], fluid.CPUPlace())),
+    "pruning for what is no name": (ValueError, lambda: fluid.default_main_program()._prune_with_input([1], [])),
+    "pruning to nothing": (ValueError, lambda: fluid.default_main_program()._prune(None)),
     "what tensors of eager mode do": (AssertionError, lambda: layers.mean(fluid.data("x", [3])).backward()),
     "sizes": (ValueError, lambda: layers.matmul(fluid.data("x", [3, 4]), fluid.data("y", [3, 4]))),
     "sizes of a parameter": (
@@ -605,6 +608,22 @@ def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
     array = scope.var("a").get_lod_tensor_array()
     array.append(np.ones(2))
     assert len(scope.var("a").get_lod_tensor_array()) == 1 and array[0].shape() == [2]
+    fresh_tensor = fluid.core.LoDTensor()
+    fresh_tensor._set_dims([2, 2])
+    assert fresh_tensor._mutable_data(fluid.CPUPlace(), fluid.core.VarDesc.VarType.FP64) == fresh_tensor.array.ctypes.data
+    assert fresh_tensor.shape() == [2, 2] and fresh_tensor._dtype() is fluid.core.VarDesc.VarType.FP64
+    rows = fluid.core.SelectedRows()
+    rows.set_height(9)
+    assert rows.height() == 9 and rows.rows() == []
+
+    number = scope.var("n")
+    assert not number.is_int() and not number.is_float()
+    number.set_int(3)
+    assert number.is_int() and number.get_int() == 3
+    number.set_float(1.5)
+    assert number.is_float() and not number.is_int() and number.get_float() == 1.5
+    with pytest.raises(fluid.FluidError, match="n holds no int"):
+        number.get_int()
 
     scope.var("kept").get_tensor().set(np.array([1.5], np.float32))
     assert float(fluid.executor._fetch_var("kept", scope)) == 1.5
@@ -613,6 +632,47 @@ def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
         fluid.executor.as_numpy(tensor)
     with pytest.raises(fluid.FluidError, match="missing has no value"):
         fluid.executor._fetch_var("missing", scope)
+
+
+def test_rank_tables_that_persist_are_found_in_the_scope(fresh: None) -> None:
+    """Later runs use the table too, which lists (sequence, length) from the longest to the shortest."""
+    x = layers.data("x", shape=[1], lod_level=1)
+    table = layers.lod_rank_table(x)
+    table.persistable = True
+    executor = fluid.Executor()
+    executor.run(feed={"x": (np.zeros((6, 1), "float32"), [[2, 3, 1]])})
+    held = fluid.global_scope().find_var(table.name).get_lod_rank_table()
+    assert list(held.items()) == [(1, 3), (0, 2), (2, 1)]
+    with fluid.program_guard(fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        kept = block.create_var(name=table.name, type=table.type, persistable=True)
+        (length,) = executor.run(fluid.default_main_program(), fetch_list=[layers.max_sequence_len(kept)])
+    assert length.tolist() == [3]
+    with pytest.raises(fluid.FluidError, match="t holds no rank table"):
+        fluid.global_scope().var("t").get_lod_rank_table()
+
+
+def test_local_scopes_of_a_thread(fresh: None) -> None:
+    from fluid import default_scope_funcs as scopes
+
+    def inner() -> None:
+        assert scopes.find_var("outer") is not None
+        scopes.var("inner").set_int(1)
+        assert scopes.get_cur_scope().find_var("inner").get_int() == 1
+
+    assert scopes.find_var("inner") is None
+    outer = scopes.get_cur_scope()
+    scopes.var("outer")
+    scopes.scoped_function(inner)
+    assert scopes.get_cur_scope() is outer and scopes.find_var("inner") is None
+    with pytest.raises(ZeroDivisionError):
+        scopes.scoped_function(lambda: 1 / 0)
+    assert scopes.get_cur_scope() is outer
+    scopes.enter_local_scope()
+    assert scopes.get_cur_scope() is not outer
+    scopes.leave_local_scope()
+    with pytest.raises(fluid.FluidError, match="no local scope"):
+        scopes.leave_local_scope()
 
 
 def test_programs_are_switched_and_blocks_made_by_hand(fresh: None) -> None:

@@ -118,8 +118,8 @@ class Plan:
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
 
     step_by_step: bool = False
-    """Whether its program runs op by op: it keeps arrays of tensors in the scope (then there are no instructions), or reads a
-    `SelectedRows` there, whose number of rows may change."""
+    """Whether its program runs op by op: it keeps arrays of tensors, or rank tables, in the scope (then there are no
+    instructions), or reads a `SelectedRows` there, whose number of rows may change."""
 
     def __str__(self) -> str:
         return self.to_string()
@@ -177,7 +177,7 @@ def compile_plan(
     block = program.global_block()
     ops = ops_to_run(block, fetches)
     refuse_unsupported(program, ops)
-    if any(_holds_array(var, scope) for var in block.vars.values()):
+    if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
         return Plan(program, dict(feeds), list(fetches), [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
@@ -187,9 +187,12 @@ def compile_plan(
     return planner.plan()
 
 
-def _holds_array(var: Variable, scope: Scope) -> bool:
-    """Whether a variable is an array of tensors that the scope holds, or is to hold after the run."""
-    return var.persistable and (var.type is VarType.LOD_TENSOR_ARRAY or isinstance(scope.value(var.name), list))
+_NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
+
+
+def _is_kept_beside_tensors(var: Variable, scope: Scope) -> bool:
+    """Whether a variable is an array of tensors, or a rank table, that the scope holds or is to hold after the run."""
+    return var.persistable and (var.type in _NO_TENSORS or isinstance(scope.value(var.name), list))
 
 
 class _Planner:

@@ -14,7 +14,7 @@ from .lod_array import array_of, checked_levels, lod_of, to_lengths
 from .numeric import numeric_array
 from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
-from .types import VarType, as_dtype
+from .types import DTypeLike, VarType, as_dtype
 
 __all__ = ["FedArray", "LoDTensor", "LoDTensorArray"]
 
@@ -86,6 +86,12 @@ class LoDTensor:
 
     def _alloc_int(self, place: Place | None = None) -> None:
         self.set(np.zeros(self._dims, np.int32), place)
+
+    def _mutable_data(self, place: Place, dtype: DTypeLike) -> int:
+        """Memory for elements of this type in the shape of `_set_dims`; returns its address."""
+        self.set(np.zeros(self._dims, as_dtype(dtype).numpy), place)
+        data = self.array.data
+        return int(self.array.ctypes.data if isinstance(data, memoryview) else data.ptr)
 
     def _get_float_element(self, index: int) -> float:
         return float(np.asarray(self).reshape(-1)[index])

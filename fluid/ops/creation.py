@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
+from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, floats, ints, least, like, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import normalize_axis, unknown_shape
@@ -197,6 +197,12 @@ def assign(f: Any, dOut: Any) -> Any:
 )
 def assign_value() -> None:
     """A tensor of `shape` and `dtype` with the values that the attribute for its element type lists."""
+
+
+@define("rnn_memory_helper(X) -> Out", infer=like("X"), dtype=FP32)
+def rnn_memory_helper(f: Any, X: ShapeOnly, Out: ShapeOnly, dOut: Any = None) -> Any:
+    """A copy of X: what a step of Fluid 1.6's `StaticRNN` hands to the next one; here that is an `assign`."""
+    return {"X": f.fill_zeros_like(X) if dOut is None else f.assign(dOut)}
 
 
 def _fill(value: list[float], shape: list[int], dtype: int) -> Spec:

@@ -236,6 +236,12 @@ def _expand_as(op: Operator) -> None:
     _set(op, "expand_as_v2", target_shape=list(target))
 
 
+def _rnn_memory_helper_grad(op: Operator) -> None:
+    gradient = op.input("Out@GRAD")  # zeros if missing
+    op.inputs, op.outputs = {"X": gradient or op.input("X")}, {"Out": op.output("X@GRAD")}
+    _set(op, "assign" if gradient else "fill_zeros_like")
+
+
 def _diag(op: Operator) -> None:
     op.inputs = {"X": op.inputs.get("Diagonal", [])}
     _set(op, "diag_v2", offset=0, padding_value=0.0)
@@ -387,6 +393,8 @@ _TO_2_6 = [
     Row("isfinite", _isfinite),
     Row("expand_as", _expand_as),
     Row("diag", _diag),
+    Row("rnn_memory_helper", lambda op: _set(op, "assign")),
+    Row("rnn_memory_helper_grad", _rnn_memory_helper_grad),
     Row("read_from_array", _read_from_array),
     Row("while_grad", check=_while_grad),
     Row("recurrent_grad", check=_recurrent_grad),

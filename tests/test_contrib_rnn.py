@@ -120,6 +120,19 @@ def test_units_and_names() -> None:
         np.testing.assert_allclose(one, other, 1e-4, 1e-5)
 
 
+def test_parameters_are_named_as_in_files_of_that_time() -> None:
+    x, h = fluid.data("x", [None, 3, FEATURES]), fluid.data("h", [None, HIDDEN])
+    BasicGRUUnit("unit", HIDDEN)(layers.reduce_sum(x, dim=1), h)
+    basic_gru(x, None, HIDDEN, num_layers=2)
+    basic_lstm(x, None, None, HIDDEN, bidirectional=True, name="encoder")
+    names = {parameter.name for parameter in fluid.default_main_program().all_parameters()}
+    gru = ["unit/BasicGRUUnit_0", "basic_gru_layers_0/BasicGRUUnit_0", "basic_gru_layers_1/BasicGRUUnit_0"]
+    lstm = ["encoder_layers_0/BasicLSTMUnit_0", "encoder_reverse_layers_0/BasicLSTMUnit_0"]
+    assert names == {f"{name}.{kind}_{part}" for name in gru for kind in "wb" for part in (0, 1)} | {
+        f"{name}.{kind}_0" for name in lstm for kind in "wb"
+    }
+
+
 def test_named_parameters_differ_by_layer_and_dropout_is_between_layers() -> None:
     x = fluid.data("x", list(X.shape))
     basic_gru(x, None, HIDDEN, 2, bidirectional=True, dropout_prob=0.5, param_attr=fluid.ParamAttr("w"), bias_attr=False)

@@ -30,7 +30,8 @@ class BasicGRUUnit:
         activation: Any = None,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name_scope)
+        name = f"{name_scope}/BasicGRUUnit"
+        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name)
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
         """The new state, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the state before."""
@@ -53,7 +54,8 @@ class BasicLSTMUnit:
         forget_bias: float = 1.0,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name_scope)
+        name = f"{name_scope}/BasicLSTMUnit"
+        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
         """The new states, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the states before."""
@@ -77,6 +79,10 @@ class _Stack(RNNCell):
             if self.dropout_prob > 0:
                 inputs = dropout(inputs, self.dropout_prob, dropout_implementation="upscale_in_train")
         return inputs, after
+
+
+_PATHS = {"_fw": "_layers_", "_bw": "_reverse_layers_"}
+"""Direction -> what Fluid 1.6 puts between the names of the network and of a layer's unit, in names of parameters."""
 
 
 def _named(attr: Any, suffix: str) -> Any:
@@ -161,7 +167,8 @@ def basic_gru(
 
     def make(direction: str, layer: int) -> GRUCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))
-        return GRUCell(hidden_size, weight, bias, gate_activation, activation, dtype, name)
+        unit = f"{name}{_PATHS[direction]}{layer}/BasicGRUUnit"
+        return GRUCell(hidden_size, weight, bias, gate_activation, activation, dtype, unit)
 
     rest = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
     out, hidden = _run(make, 1, input, [init_hidden], *rest)
@@ -190,7 +197,8 @@ def basic_lstm(
 
     def make(direction: str, layer: int) -> LSTMCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))
-        return LSTMCell(hidden_size, weight, bias, gate_activation, activation, forget_bias, dtype, name)
+        unit = f"{name}{_PATHS[direction]}{layer}/BasicLSTMUnit"
+        return LSTMCell(hidden_size, weight, bias, gate_activation, activation, forget_bias, dtype, unit)
 
     rest = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
     out, hidden, cell = _run(make, 2, input, [init_hidden, init_cell], *rest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from .errors import LengthsError
 from .executor.scope import LoDTensor
+from .values.lod_array import refuse_other_counts
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -26,11 +26,7 @@ def _checked(lengths: Lengths) -> list[list[int]]:
         raise LengthsError("recursive_sequence_lengths should have at least one level, such as [[2, 3]] for two sequences")
     if any(length < 0 for level in levels for length in level):
         raise LengthsError(f"lengths of sequences cannot be negative, as some in {levels} are")
-    for number, (outer, inner) in enumerate(itertools.pairwise(levels)):
-        if sum(outer) != len(inner):
-            raise LengthsError(
-                f"level {number} of the lengths, {outer}, counts {sum(outer)} sequences, but level {number + 1} has {len(inner)}"
-            )
+    refuse_other_counts(levels)
     return levels
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -57,6 +58,17 @@ def test_sequence_lengths_and_offsets() -> None:
     assert tensor.lod() == [[0, 2, 3], [0, 1, 4, 6]]
     tensor.set_lod([[0, 4, 5]])
     assert tensor.recursive_sequence_lengths() == [[4, 1]]
+
+
+@each("lengths", [[[], [1], [3]], [[0], [2], [3]], [[2], [1, 2, 3]], [[1], [2], [2]]])
+def test_levels_that_do_not_count_each_other(lengths: list[list[int]]) -> None:
+    """Wrong for any rows, unlike lengths of more or fewer rows, which may be set before the rows are."""
+    tensor = LoDTensor(np.zeros((3, 1)))
+    with pytest.raises(ExecutionError, match=r"level . of the lengths.* counts"):
+        tensor.set_recursive_sequence_lengths(lengths)
+    with pytest.raises(ExecutionError, match=r"level . of the lengths.* counts"):
+        tensor.set_lod([[0, *np.cumsum(level).tolist()] for level in lengths])
+    assert tensor.recursive_sequence_lengths() == []
 
 
 def test_children_find_what_their_parents_hold() -> None:

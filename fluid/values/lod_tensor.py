@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ExecutionError, FluidTypeError
-from .lod_array import array_of, checked_levels, lod_of, to_lengths
+from .lod_array import array_of, checked_levels, lod_of, refuse_other_counts, to_lengths
 from .numeric import numeric_array
 from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
@@ -125,13 +125,15 @@ class LoDTensor:
         return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        self._lengths = [np.diff(level).tolist() for level in checked_levels(lod)]
+        self.set_recursive_sequence_lengths([np.diff(level).tolist() for level in checked_levels(lod)])
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         return [list(level) for level in self._lengths]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        self._lengths = checked_levels(lengths)
+        levels = checked_levels(lengths)
+        refuse_other_counts(levels)
+        self._lengths = levels
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.array is None:

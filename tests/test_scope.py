@@ -164,6 +164,28 @@ def test_arrays_of_tensors_that_persist_outlive_a_run(fresh: None) -> None:
     assert exe.run(feed={"x": np.zeros((1, 2), "float32")}, fetch_list=[array])[0][0].tolist() == [[9, 9]]
 
 
+@each(("attrs", "shape"), [({"axis": 0}, (8, 3)), ({"axis": 1}, (2, 12)), ({"axis": 1, "use_stack": True}, (2, 4, 3))])
+def test_arrays_that_a_scope_holds_are_joined(attrs: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Nothing is known of the entries when the program is built; the gradient is an array of as many."""
+    scope = fluid.global_scope()
+    for value in range(4):
+        scope.var("parts").get_lod_tensor_array().append(np.full((2, 3), value, "float32"))
+    block = fluid.default_main_program().global_block()
+    parts = block.create_var(name="parts", type=fluid.core.VarDesc.VarType.LOD_TENSOR_ARRAY, persistable=True)
+    whole, sizes = (block.create_var(name=name) for name in ("whole", "sizes"))
+    op = block.append_op("tensor_array_to_tensor", {"X": parts}, {"Out": whole, "OutIndex": sizes}, attrs)
+    (gradient,), _ = fluid.core.get_grad_op_desc(op.desc, set(), [])
+    block.desc.append_op().copy_from(gradient)
+    fluid.layers.assign(whole, block.create_var(name="whole@GRAD", shape=shape, dtype="float32", persistable=True))
+    block.ops.insert(1, block.ops.pop())
+    for name in gradient.output_arg_names():
+        block.create_var(name=name, type=parts.type, persistable=True)
+    (result,) = fluid.Executor().run(fetch_list=[whole])
+    assert result.shape == shape
+    values = [np.array(item) for item in _array("parts@GRAD")]
+    assert [value.shape for value in values] == [(2, 3)] * 4 and [value[0, 0] for value in values] == [0, 1, 2, 3]
+
+
 def test_arrays_of_sequences_are_found_with_their_lengths(fresh: None) -> None:
     words = fluid.layers.data("words", shape=[1], dtype="int64", lod_level=2)
     array = fluid.layers.lod_tensor_to_array(words, fluid.layers.lod_rank_table(words))

@@ -570,6 +570,8 @@ def test_ops_and_blocks_are_looked_into_as_then(fresh: None) -> None:
     assert {name: fill.attr_type(name) for name in types} == {name: fill.desc.attr_type(name) for name in types} == types
     assert branch.attr_type("sub_block") is kinds.BLOCK and branch._block_attr_id("sub_block") == 1
     assert branch._block_attr("sub_block") is program.block(1) and branch.to_string() == str(branch)
+    assert fill.attr("op_role") == fluid.core.op_proto_and_checker_maker.OpRole.Forward and fill.attr("op_role_var") == []
+    assert fill.attr("op_namescope") == "/" and fill.has_attr("op_callstack") and "op_role" not in fill.attrs
     op = block.desc.append_op()
     op.set_type("theirs")
     values = {"i": 3, "f": 1.5, "is": [1, 2], "fs": [0.5], "bs": [True], "long": 1 << 40, "blocks": [program.block(1)]}

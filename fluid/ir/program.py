@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .desc import BlockDesc, OpDesc, ProgramDesc, VarDesc
 
 __all__ = [
-    "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
+    "COMMON_ATTRS", "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
     "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program", "switch_startup_program",
 ]  # fmt: skip
 
@@ -51,6 +51,17 @@ class OpRole:
     LOSS = 256
     NAME = "op_role"
     VARS = "op_role_var"
+
+
+COMMON_ATTRS: Mapping[str, Any] = {
+    OpRole.NAME: OpRole.FORWARD,
+    OpRole.VARS: [],
+    "op_namescope": "/",
+    "op_callstack": [""],
+    "op_device": "",
+    "with_quant_attr": False,
+}
+"""Attributes that any op may carry, with the values that count where it does not say them."""
 
 
 class Variable(ValueOperators, metaclass=ABCMeta):
@@ -414,7 +425,7 @@ class Operator:
 
     def has_attr(self, name: str) -> bool:
         definition = self.definition
-        return name in self.attrs or (definition is not None and name in definition.attrs)
+        return name in self.attrs or (definition is not None and name in definition.attrs) or name in COMMON_ATTRS
 
     def attr(self, name: str) -> Any:
         """An attribute's value, or its default by the definition; `ProgramError` if there is neither."""
@@ -423,6 +434,8 @@ class Operator:
         definition = self.definition
         if definition is not None and name in definition.attrs:
             return copy.copy(definition.attrs[name].default)
+        if name in COMMON_ATTRS:
+            return copy.copy(COMMON_ATTRS[name])
         raise ProgramError(f"{self.type} has no attribute {name!r}")
 
     def attr_type(self, name: str) -> AttrType:

@@ -9,6 +9,7 @@ version each op gets all of them.
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 from ..errors import FluidError, ProgramError
 from ..formats.program import KINDS, attr_kind, fits
-from ..ir.program import Operator, OpRole, Program, Variable
+from ..ir.program import COMMON_ATTRS, Operator, OpRole, Program, Variable
 from ..ir.regions import region_of
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
@@ -309,15 +310,7 @@ def _complete(op: Operator) -> None:
         op.inputs = {**{slot: [] for slot in definition.inputs}, **op.inputs}
         op.outputs = {**{slot: [] for slot in definition.outputs}, **op.outputs}
         op.attrs = op.all_attrs()
-    op.attrs = {
-        OpRole.NAME: op.role,
-        OpRole.VARS: [],
-        "op_namescope": "/",
-        "op_callstack": [""],
-        "op_device": "",
-        "with_quant_attr": False,
-        **op.attrs,
-    }
+    op.attrs = {**copy.deepcopy(dict(COMMON_ATTRS)), **op.attrs}
 
 
 # ------------------------------------------------------------------------------------------------------------ the table

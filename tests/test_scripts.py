@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import math
 import pickle
@@ -652,6 +653,14 @@ def test_rank_tables_that_persist_are_found_in_the_scope(fresh: None) -> None:
     assert length.tolist() == [3]
     with pytest.raises(fluid.FluidError, match="t holds no rank table"):
         fluid.global_scope().var("t").get_lod_rank_table()
+
+
+def test_the_module_of_a_layers_name_is_called_as_the_layer(fresh: None) -> None:
+    """An import under another name, such as paddle.fluid.layers.rnn, puts the module where the layer was."""
+    module: Any = importlib.import_module("fluid.layers.rnn")
+    assert module is not layers.rnn
+    out, _ = module(module.GRUCell(4), fluid.data("x", [None, 3, 2]))
+    assert out.shape == (-1, 3, 4)
 
 
 def test_local_scopes_of_a_thread(fresh: None) -> None:

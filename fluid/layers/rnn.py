@@ -481,14 +481,21 @@ def _tiled(x: Variable, beams: int) -> Variable:
     return tiled
 
 
+def _sizes(x: Variable, start: int) -> list[int | Variable]:
+    """The sizes of the dimensions from `start` on; variables for those that only a run tells."""
+    f = _ops()
+    axes = range(start, x.ndim)
+    return [x.shape[i] if x.shape[i] >= 0 else f.slice(f.shape(x), axes=[0], starts=[i], ends=[i + 1]) for i in axes]
+
+
 def _merged(x: Variable) -> Variable:
     """``[batch, beams, ...]`` as ``[batch * beams, ...]``."""
-    return reshape(x, [-1, *x.shape[2:]])
+    return reshape(x, [-1, *_sizes(x, 2)])
 
 
 def _split(x: Variable, beams: int) -> Variable:
     """``[batch * beams, ...]`` as ``[batch, beams, ...]``."""
-    return reshape(x, [-1, beams, *x.shape[1:]])
+    return reshape(x, [-1, beams, *_sizes(x, 1)])
 
 
 def dynamic_decode(

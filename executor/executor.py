@@ -14,7 +14,7 @@ from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeErro
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.values.cache import FEW, Cache
-from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
+from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray
 from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.one_element import convertible
@@ -127,7 +127,7 @@ class Executor:
                 if bound is None and not any(type(value) is LoDArray for value in feeds.values()):
                     bound = self._bound(program, feeds, fetches, scope)
                     self._note(bound, fed, fetches, scope)
-                if bound is None or bound.plan.reads_rows:
+                if bound is None or bound.plan.step_by_step:
                     results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
                 else:
                     results = bound.run(feeds, check, timing.current)
@@ -229,7 +229,7 @@ class Executor:
     def _note(self, bound: BoundPlan, feed: Any, fetches: list[str], scope: Scope) -> None:
         """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
         program, feeds = bound.plan.program, {}
-        if bound.plan.reads_rows:
+        if bound.plan.step_by_step:
             return
         for name, value in feed.items():
             if type(name) is not str or type(value) is not np.ndarray:
@@ -480,9 +480,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
         return convertible(value if type(value) is np.ndarray else to_numpy(array_of(value)))
     if isinstance(value, SelectedRows):
         return value
-    tensor = LoDTensor(array_of(value))
-    tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
-    return tensor
+    return LoDTensor.of(value)
 
 
 def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fluid.errors import ExecutionError
 from fluid.values.lod_array import array_of, lod_of, to_lengths, with_lod
@@ -14,6 +14,9 @@ from fluid.values.lod_tensor import LoDTensor, LoDTensorArray
 from fluid.values.selected_rows import SelectedRows
 
 __all__ = ["LoDTensor", "LoDTensorArray", "Scope", "ScopeVariable", "checked_scope", "global_scope", "scope_guard"]
+
+
+_Number = TypeVar("_Number", int, float)
 
 
 class ScopeVariable:
@@ -65,11 +68,46 @@ class ScopeVariable:
             raise ExecutionError(f"{self.name} holds no array of tensors")
         return self.value
 
+    def get_lod_rank_table(self) -> Any:
+        """The rank table that it holds: ``items()`` lists its sequences, from the longest to the shortest."""
+        if not hasattr(self.value, "items"):
+            raise ExecutionError(f"{self.name} holds no rank table")
+        return self.value
+
+    # -- one number of Python, which programs do not see
+    def set_int(self, value: int) -> None:
+        self.value = int(value)
+
+    def set_float(self, value: float) -> None:
+        self.value = float(value)
+
+    def is_int(self) -> bool:
+        return type(self.value) is int
+
+    def is_float(self) -> bool:
+        return type(self.value) is float
+
+    def get_int(self) -> int:
+        return self._number(int)
+
+    def get_float(self) -> float:
+        return self._number(float)
+
+    def _number(self, kind: type[_Number]) -> _Number:
+        if not isinstance(self.value, kind):
+            raise ExecutionError(f"{self.name} holds no {kind.__name__}")
+        return self.value
+
 
 def _take_rows(variable: ScopeVariable | None) -> None:
     """Let runs see the rows that were set, as soon as there are as many values."""
     if variable is not None and variable._rows is not None:
         variable.tensor.array = variable._rows.complete()
+
+
+def _value_of(tensor: LoDTensor) -> Any:
+    """The array of a tensor, as a `LoDArray` where its rows form sequences."""
+    return with_lod(tensor.array, tuple(map(tuple, tensor.lod())))
 
 
 class Scope:
@@ -119,13 +157,28 @@ class Scope:
         return variable.tensor.array if variable is not None else None
 
     def value(self, name: str) -> Any:
-        """The array of a variable's tensor, as a `LoDArray` where its rows form sequences, or None if there is none."""
+        """The array of a variable's tensor, as a `LoDArray` where its rows form sequences; a list of such values for an array of
+        tensors; a rank table; None if there is nothing."""
         variable = self.find_var(name)
-        return None if variable is None else with_lod(variable.tensor.array, tuple(map(tuple, variable.tensor.lod())))
+        if variable is None:
+            return None
+        value = variable.value
+        if variable.tensor.array is not None or value is None or isinstance(value, (int, float)):
+            return _value_of(variable.tensor)
+        return value if not isinstance(value, list) else list(map(_value_of, value)) or None
 
     def put(self, name: str, value: Any) -> None:
-        """Set the array of a variable's tensor, or a `LoDArray`; the variable is created in this scope if it does not exist."""
+        """Set the array of a variable's tensor, a `LoDArray`, a list of them for an array of tensors, or a rank table.
+
+        The variable is created in this scope if it does not exist.
+        """
         variable = self.find_var(name) or self.var(name)
+        if isinstance(value, list):
+            variable.get_lod_tensor_array()[:] = map(LoDTensor.of, value)
+            return
+        if not hasattr(value, "dtype"):
+            variable.value = value
+            return
         variable.put(array_of(value))
         variable.tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
 

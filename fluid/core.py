@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any
 
 from .errors import EOFException, FluidError
@@ -14,7 +13,7 @@ from .not_here import names_not_here
 from .opdef.registry import EMPTY, grad_slot
 from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, get_cuda_device_count, is_compiled_with_cuda
 from .values.selected_rows import SelectedRows
-from .values.types import VarType
+from .values.types import AttrType, VarType
 
 __all__ = [
     "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "Layer", "LoDTensor",
@@ -41,23 +40,6 @@ class Layer:
     def forward(self, *inputs: Any) -> Any:
         """Nothing, in an empty list."""
         return []
-
-
-class AttrType(enum.IntEnum):
-    """Kinds of attributes, with Paddle's numbers."""
-
-    INT = 0
-    FLOAT = 1
-    STRING = 2
-    INTS = 3
-    FLOATS = 4
-    STRINGS = 5
-    BOOL = 6
-    BOOLS = 7
-    BLOCK = 8
-    LONG = 9
-    BLOCKS = 10
-    LONGS = 11
 
 
 class op_proto_and_checker_maker:

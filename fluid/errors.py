@@ -23,6 +23,7 @@ __all__ = [
     "FormatError",
     "IndexRangeError",
     "InferenceError",
+    "LengthsError",
     "MissingAttributeError",
     "NameNotFoundError",
     "ProgramError",
@@ -89,6 +90,10 @@ class ExecutionError(FluidError, RuntimeError):
 
 class FeedError(ExecutionError, ValueError):
     """What is fed or fetched does not fit the program."""
+
+
+class LengthsError(FeedError, AssertionError):
+    """Lengths of sequences do not fit each other, or the data; Fluid 1.6 raised an AssertionError."""
 
 
 class FeedTypeError(FeedError, FluidTypeError):

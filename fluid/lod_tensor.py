@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .errors import FeedError
+from .errors import LengthsError
 from .executor.scope import LoDTensor
+from .values.lod_array import refuse_other_counts
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -17,20 +17,16 @@ Lengths = Sequence[Sequence[int]]
 
 
 def _checked(lengths: Lengths) -> list[list[int]]:
-    """Lengths as lists, after checking that each level counts the sequences of the next; `FeedError` if not."""
+    """Lengths as lists, after checking that each level counts the sequences of the next; `LengthsError` if not."""
     try:
         levels = [[int(length) for length in level] for level in lengths]
     except TypeError:
-        raise FeedError(f"recursive_sequence_lengths should be a list of lists of numbers, not {lengths!r}") from None
+        raise LengthsError(f"recursive_sequence_lengths should be a list of lists of numbers, not {lengths!r}") from None
     if not levels:
-        raise FeedError("recursive_sequence_lengths should have at least one level, such as [[2, 3]] for two sequences")
+        raise LengthsError("recursive_sequence_lengths should have at least one level, such as [[2, 3]] for two sequences")
     if any(length < 0 for level in levels for length in level):
-        raise FeedError(f"lengths of sequences cannot be negative, as some in {levels} are")
-    for number, (outer, inner) in enumerate(itertools.pairwise(levels)):
-        if sum(outer) != len(inner):
-            raise FeedError(
-                f"level {number} of the lengths, {outer}, counts {sum(outer)} sequences, but level {number + 1} has {len(inner)}"
-            )
+        raise LengthsError(f"lengths of sequences cannot be negative, as some in {levels} are")
+    refuse_other_counts(levels)
     return levels
 
 
@@ -45,13 +41,13 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
         place: the place of the tensor.
 
     Raises:
-        FeedError: the lengths do not fit each other or the data.
+        LengthsError: the lengths do not fit each other or the data.
     """
     lengths = _checked(recursive_seq_lens)
     if isinstance(data, list):
         counts = [len(sequence) for sequence in data]
         if counts != lengths[-1]:
-            raise FeedError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths[-1]}")
+            raise LengthsError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths[-1]}")
         items = [item for sequence in data for item in sequence]
         array = np.array(items).reshape(len(items), -1) if items else np.zeros((0, 1), np.int64)
         array = array.astype(np.int64) if array.dtype.kind in "iu" else array
@@ -59,7 +55,7 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
         array = np.asarray(data)
     if array.ndim == 0 or sum(lengths[-1]) != array.shape[0]:
         rows = f"{array.dtype}{list(array.shape)}"
-        raise FeedError(f"the lengths {lengths[-1]} are of {sum(lengths[-1])} rows, but the data is {rows}")
+        raise LengthsError(f"the lengths {lengths[-1]} are of {sum(lengths[-1])} rows, but the data is {rows}")
     tensor = LoDTensor()
     tensor.set(array, place)
     tensor.set_recursive_sequence_lengths(lengths)

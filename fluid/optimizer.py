@@ -143,7 +143,7 @@ class Optimizer:
         self._parameter_list = complete(type(self).__name__, parameter_list)
         self._grad_clip = grad_clip
         self._rates: ByProgram[Variable] = ByProgram()
-        self._accumulators: ByProgram[dict[tuple[str, Any], Variable]] = ByProgram()
+        self._kept: ByProgram[dict[tuple[str, Any], Variable]] = ByProgram()
         """By name and parameter (in a program, the parameter's name)."""
         self._given = GivenState()
         """Values from `set_dict` for variables still to be made."""
@@ -152,8 +152,27 @@ class Optimizer:
         self._asked: list[Any] = []
         """The last parameters from a `parameter_list` that is a layer or function."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a class say the names of its accumulators as in Fluid 1.6: ``_velocity_acc_str``, ``_moment1_acc_str``, ..."""
+        super().__init_subclass__(**kwargs)
+        for name in cls.accumulators.values():
+            setattr(cls, f"_{name.strip('_').removesuffix('_acc')}_acc_str", name)
+
+    @property
+    def _accumulators(self) -> dict[str, dict[Any, Variable]]:
+        """The accumulators by name, then by parameter, as Fluid 1.6 keeps them."""
+        by_name: dict[str, dict[Any, Variable]] = {}
+        for variables in self._kept.values():
+            for (name, param), var in variables.items():
+                by_name.setdefault(name, {})[param] = var
+        return by_name
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_calls": {}, "_asked": []}  # by ids, which copies do not share
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        former = {"_accumulators": "_kept"}  # names in older pickles -> names now
+        self.__dict__.update((former.get(name, name), value) for name, value in state.items())
 
     # -- minimization
     def minimize(
@@ -176,7 +195,7 @@ class Optimizer:
             grad_clip: how to clip the gradients.
 
         Returns:
-            The update ops, and (parameter, gradient) pairs.
+            The ops of the updates, and (parameter, gradient) pairs.
         """
         params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
         if grad_clip is not None:
@@ -221,7 +240,7 @@ class Optimizer:
             return self.apply_gradients(params_grads)
 
     def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        """Append clips, weight decay and updates for these pairs to the default main program; the update ops."""
+        """Append clips, weight decay and updates for these pairs to the default main program; the ops of the updates."""
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         if self._grad_clip is not None:
             pairs = self._grad_clip(pairs)
@@ -237,7 +256,7 @@ class Optimizer:
 
     def get_opti_var_name_list(self) -> list[str]:
         """Names of the variables that the optimizer keeps for parameters of programs, such as moments."""
-        return [var.name for variables in self._accumulators.values() for var in variables.values()]
+        return [var.name for variables in self._kept.values() for var in variables.values()]
 
     # -- eager mode
     def step(self) -> None:
@@ -262,7 +281,7 @@ class Optimizer:
         if len(params) != len(self._asked) or not all(map(operator.is_, params, self._asked)):
             self._asked = params
             there = {id(param) for param in params}
-            for variables in self._accumulators.values():
+            for variables in self._kept.values():
                 _forget(variables, params)
             self._calls = {key: call for key, call in self._calls.items() if key in there}
         return params
@@ -280,7 +299,7 @@ class Optimizer:
         """In eager mode, the state that the optimizer keeps between steps, by name: the tensors themselves."""
         tensors: dict[str, Any] = {}
         self._parameters()
-        for program, variables in self._accumulators.items():
+        for program, variables in self._kept.items():
             self._check_eager(program)
             tensors.update((var.name, var) for var in variables.values())
         if isinstance(self._learning_rate, Schedule):
@@ -299,7 +318,7 @@ class Optimizer:
         check_state(f"{type(self).__name__}.set_dict", state_dict)
         values = GivenState({name: value for name, value in state_dict.items() if name != "global_step"})
         variables: list[tuple[str, Any]] = []
-        for program, own in self._accumulators.items():
+        for program, own in self._kept.items():
             self._check_eager(program)
             variables += ((self._start(name, param), var) for (name, param), var in own.items())
         values.give(variables)
@@ -318,30 +337,31 @@ class Optimizer:
     def _tell_unused(self, trained: Sequence[Pair] | None = None) -> None:
         """Warn of values from `set_dict` without a match, once the parameters are known: listed, or `trained` now."""
         listed = isinstance(self._parameter_list, list)
-        if not listed and trained is None and not self._accumulators:
+        if not listed and trained is None and not self._kept:
             return
-        seen = {id(param) for variables in self._accumulators.values() for _, param in variables}
+        seen = {id(param) for variables in self._kept.values() for _, param in variables}
         seen |= {id(param) for param, _ in trained or ()}
         coming = [f"{param.name}_" for param in self._parameter_list if id(param) not in seen] if listed else []
         self._given.tell_unused(type(self).__name__, coming)
 
     def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
         program = default_main_program()
-        with program.block_guard(program.global_block()):
+        with program.block_guard(program.global_block()) as block:
+            start = len(block.ops)
             self._create_global_learning_rate(pairs[0][0].dtype)
             trained = [pair for pair in pairs if pair[0].trainable]
-            self._create_accumulators(program.global_block(), [param for param, _ in trained if id(param) not in self._calls])
+            self._create_accumulators(block, [param for param, _ in trained if id(param) not in self._calls])
             if self._given:
                 self._tell_unused(trained)
-            ops = []
+            updates = []
             for pair in trained:
                 with program.updating(*pair) as block:
-                    ops.append(self._append_optimize_op(block, pair))
+                    updates.append(self._append_optimize_op(block, pair))
             if type(self)._finish_update is not Optimizer._finish_update:
                 for pair in trained:
                     with program.updating(*pair) as block:
                         self._finish_update(block, pair)
-        return ops
+        return block.ops[start:] or updates
 
     # -- the learning rate
     def _create_global_learning_rate(self, dtype: VarType = VarType.FP32) -> None:
@@ -393,7 +413,7 @@ class Optimizer:
     ) -> Variable:
         """An accumulator of a parameter: a persistable variable, of the parameter's shape by default."""
         program = default_main_program()
-        variables = self._accumulators.setdefault(program, {})
+        variables = self._kept.setdefault(program, {})
         key = name, program.key_of(param)
         if key in variables:
             return variables[key]
@@ -418,7 +438,7 @@ class Optimizer:
 
     def _get_accumulator(self, name: str, param: Parameter) -> Variable:
         program = default_main_program()
-        return self._accumulators[program][name, program.key_of(param)]
+        return self._kept[program][name, program.key_of(param)]
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         """Attributes of the op that updates a parameter."""
@@ -697,6 +717,7 @@ class AdamaxOptimizer(Optimizer):
 
     type = "adamax"
     accumulators = {"Moment": "moment", "InfNorm": "inf_norm"}
+    _beta1_pow_acc_str = "beta1_pow_acc"
 
     def __init__(
         self,
@@ -716,16 +737,18 @@ class AdamaxOptimizer(Optimizer):
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
         for param in parameters:
             super()._create_accumulators(block, [param])
-            self._add_accumulator("beta1_pow_acc", param, self._beta1, [1])
+            self._add_accumulator(self._beta1_pow_acc_str, param, self._beta1, [1])
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
 
     def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        return self._update(block, param_and_grad, {"Beta1Pow": self._get_accumulator("beta1_pow_acc", param_and_grad[0])})
+        return self._update(
+            block, param_and_grad, {"Beta1Pow": self._get_accumulator(self._beta1_pow_acc_str, param_and_grad[0])}
+        )
 
     def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
-        power = self._get_accumulator("beta1_pow_acc", param_and_grad[0])
+        power = self._get_accumulator(self._beta1_pow_acc_str, param_and_grad[0])
         block.append_op("scale", {"X": power}, {"Out": power}, {"scale": self._beta1})
 
 
@@ -1127,7 +1150,7 @@ class LookaheadOptimizer:
         self.alpha, self.k = float(alpha), k
         self.type = "lookahead"
         self._variables: ByProgram[dict[Any, Variable]] = ByProgram()
-        """Slow parameters, by the key of `Optimizer._accumulators`; under "" the step counter."""
+        """Slow parameters, by the key of `Optimizer._kept`; under "" the step counter."""
         self._given = GivenState()
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:

@@ -61,7 +61,7 @@ def expected(step: Any, begin: list[Any], num_layers: int, bidirectional: bool, 
                 new = step(found[:, t], state, f"_{direction}_{number}")
                 inside = (t < lengths)[:, None]
                 state = [np.where(inside, a, b) for a, b in zip(new, state, strict=True)]
-                made[:, t] = new[0]
+                made[:, t] = state[0]
             found = made
             last[place] = state
         outputs.append(found)
@@ -93,8 +93,7 @@ def test_against_numpy(kind: str, given: bool, batch_first: bool, num_layers: in
     step = gru_step if kind == "basic_gru" else lstm_step
     limits = LENGTHS if given else np.full(BATCH, TIME)
     wanted, wanted_last = expected(step, begin, num_layers, bidirectional, limits)
-    for row, length in enumerate(limits):
-        np.testing.assert_allclose(found[row, :length], wanted[row, :length], 1e-4, 1e-5)
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
     for one, other in zip(found_last, wanted_last, strict=True):
         np.testing.assert_allclose(one, other, 1e-4, 1e-5)
 
@@ -118,6 +117,19 @@ def test_units_and_names() -> None:
     np.testing.assert_allclose(found[0], gru_step(feed["x"], [feed["h"]], "")[0], 1e-4, 1e-5)
     for one, other in zip(found[1:], lstm_step(feed["x"], [feed["h"], feed["c"]], "2"), strict=True):
         np.testing.assert_allclose(one, other, 1e-4, 1e-5)
+
+
+def test_parameters_are_named_as_in_files_of_that_time() -> None:
+    x, h = fluid.data("x", [None, 3, FEATURES]), fluid.data("h", [None, HIDDEN])
+    BasicGRUUnit("unit", HIDDEN)(layers.reduce_sum(x, dim=1), h)
+    basic_gru(x, None, HIDDEN, num_layers=2)
+    basic_lstm(x, None, None, HIDDEN, bidirectional=True, name="encoder")
+    names = {parameter.name for parameter in fluid.default_main_program().all_parameters()}
+    gru = ["unit/BasicGRUUnit_0", "basic_gru_layers_0/BasicGRUUnit_0", "basic_gru_layers_1/BasicGRUUnit_0"]
+    lstm = ["encoder_layers_0/BasicLSTMUnit_0", "encoder_reverse_layers_0/BasicLSTMUnit_0"]
+    assert names == {f"{name}.{kind}_{part}" for name in gru for kind in "wb" for part in (0, 1)} | {
+        f"{name}.{kind}_0" for name in lstm for kind in "wb"
+    }
 
 
 def test_named_parameters_differ_by_layer_and_dropout_is_between_layers() -> None:

@@ -57,6 +57,7 @@ FLUID_1_6 = {
     "core",
     "data_feeder",
     "debugger",
+    "default_scope_funcs",
     "dygraph_grad_clip",
     "evaluator",
     "executor",

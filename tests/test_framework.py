@@ -159,7 +159,7 @@ def test_more_operators() -> None:
         np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
-@each("apply", [lambda x: x < 2.5, lambda x: x == 2.5, lambda x: x**0.5, lambda x: x % 2.5, lambda x: 0.5**x, lambda x: x / 2])
+@each("apply", [lambda x: x < 2.5, lambda x: x == 2.5, lambda x: x**0.5, lambda x: x % 2.5, lambda x: 0.5**x, lambda x: x / 2.5])
 def test_whole_numbers_and_fractions(apply: Callable[..., Any]) -> None:
     """A fraction is never cut off in silence."""
     x = data("x", [3], "int64")
@@ -167,6 +167,15 @@ def test_whole_numbers_and_fractions(apply: Callable[..., Any]) -> None:
         apply(x)
     assert not block().ops
     assert apply(layers.cast(x, "float32")).shape == (3,)
+
+
+def test_integers_divided_by_integers() -> None:
+    """The quotients are those of `elementwise_div`, whole as those of two variables, and as in Fluid 1.6."""
+    x = data("x", [4], "int64")
+    quotients = [x / 7, x / 7.0, x / layers.fill_constant([1], "int64", 7), x / np.int64(7)]
+    values = np.array([3, 14, -10, 18])
+    for quotient in Executor().run(main(), {"x": values}, quotients):
+        assert quotient.dtype == np.int64 and quotient.tolist() == [0, 2, -1, 2]
 
 
 def test_operators_append_to_the_current_block() -> None:

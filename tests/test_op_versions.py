@@ -135,12 +135,26 @@ def read_from_array():
     return skipped + x, kinds
 
 
+def rnn_memory_helper():
+    return append("rnn_memory_helper", {"X": data("x", [2, 3])}, {}, Out="float32"), ["assign"]
+
+
+def rnn_memory_helper_grad():
+    x = data("x", [2, 3])
+    x.stop_gradient = False
+    copied = append("rnn_memory_helper", {"X": x}, {}, Out="float32")
+    (gradient,) = fluid.gradients(layers.square(copied), [x])
+    return gradient, ["assign", "square", "square_grad", "assign"]
+
+
 REWRITTEN = {
     "paddle-1.6": [
         matmul_v2, bmm, top_k_v2, tile, expand_v2, flatten_contiguous_range, silu, bilinear_interp_v2, nearest_interp_v2,
         trilinear_interp_v2, fill_constant,
     ],
-    "paddle-2.6": [one_hot, unsqueeze, isfinite, expand_as, diag, read_from_array],
+    "paddle-2.6": [
+        one_hot, unsqueeze, isfinite, expand_as, diag, read_from_array, rnn_memory_helper, rnn_memory_helper_grad,
+    ],
 }  # fmt: skip
 
 

@@ -264,7 +264,7 @@ def test_names_of_states(
 ) -> None:
     """Variables have Fluid's names and start in the startup program; what is saved goes on as what was not."""
     ops, _ = make().minimize(linear())
-    (op,) = ops
+    op, *_ = ops
     assert {slot: op.input(slot) for slot in state} == {slot: [f"w_{name}_0"] for slot, name in state.items()}
     for name in state.values():
         assert programs.global_block().var(f"w_{name}_0").persistable
@@ -590,3 +590,29 @@ def test_rmsprop_without_the_mean_of_gradients() -> None:
     assert "MeanGradOut" not in apply_op("rmsprop", inputs, {})
     with pytest.raises(InferenceError, match="a centered update needs MeanGrad"):
         apply_op("rmsprop", inputs, {"centered": True})
+
+
+def test_optimizers_are_looked_into_as_then(fresh: None) -> None:
+    """`minimize` returns all that updates, and what an optimizer keeps is found by its name and the parameter's."""
+    kinds = {
+        optimizer.SGD(0.1): ([], ["sgd"]),
+        optimizer.Momentum(0.1, 0.9): (["velocity"], ["momentum"]),
+        optimizer.Adagrad(0.1): (["moment"], ["adagrad"]),
+        optimizer.Adam(0.1): (["moment1", "moment2", "beta1_pow", "beta2_pow"], ["adam"]),
+        optimizer.Adamax(0.1): (["moment", "inf_norm", "beta1_pow"], ["adamax", "scale"]),
+        optimizer.Adadelta(0.1): (["avg_squared_grad", "avg_squared_update"], ["adadelta"]),
+        optimizer.RMSProp(0.1): (["momentum", "mean_square", "mean_grad"], ["rmsprop"]),
+        optimizer.Ftrl(0.1): (["squared", "linear"], ["ftrl"]),
+    }
+    for kind, (names, types) in kinds.items():
+        with fluid.program_guard(fluid.Program(), fluid.Program()):
+            w = layers.create_parameter([3], "float32", attr=fluid.ParamAttr(name="w", learning_rate=0.5))
+            assert kind._accumulators == {}
+            ops, _ = kind.minimize(layers.mean(w))
+            block = fluid.default_main_program().global_block()
+            assert [op.type for op in ops] == ["scale", *types] and ops == block.ops[-len(ops) :]
+        kept = kind._accumulators
+        assert len(kept) == len(names)
+        for name in names:
+            accumulator = kept[getattr(kind, f"_{name}_acc_str")]["w"]
+            assert block.vars[accumulator.name] is accumulator and list(kept[getattr(kind, f"_{name}_acc_str")]) == ["w"]

@@ -466,3 +466,12 @@ def one_op(op_type: str, shapes: dict[str, list[int]], lod_level: int = 0, **att
 def test_what_does_not_fit_is_told(build: Any, text: str) -> None:
     with pytest.raises(FluidError, match=text):
         build()
+
+
+def test_beams_of_sizes_that_only_a_run_tells() -> None:
+    x = fluid.data("x", [None, 2, None])
+    tiled = layers.BeamSearchDecoder.tile_beam_merge_with_batch(x, 3)
+    assert tiled.shape == (-1, 2, -1)
+    value = np.arange(20, dtype="float32").reshape(2, 2, 5)
+    (found,) = fluid.Executor().run(feed={"x": value}, fetch_list=[tiled])
+    np.testing.assert_array_equal(found, np.repeat(value, 3, axis=0))

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
+from fluid.core import LoDTensorArray
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, LoDTensor, Scope, global_scope, scope_guard
 
@@ -56,6 +58,17 @@ def test_sequence_lengths_and_offsets() -> None:
     assert tensor.lod() == [[0, 2, 3], [0, 1, 4, 6]]
     tensor.set_lod([[0, 4, 5]])
     assert tensor.recursive_sequence_lengths() == [[4, 1]]
+
+
+@each("lengths", [[[], [1], [3]], [[0], [2], [3]], [[2], [1, 2, 3]], [[1], [2], [2]]])
+def test_levels_that_do_not_count_each_other(lengths: list[list[int]]) -> None:
+    """Wrong for any rows, unlike lengths of more or fewer rows, which may be set before the rows are."""
+    tensor = LoDTensor(np.zeros((3, 1)))
+    with pytest.raises(ExecutionError, match=r"level . of the lengths.* counts"):
+        tensor.set_recursive_sequence_lengths(lengths)
+    with pytest.raises(ExecutionError, match=r"level . of the lengths.* counts"):
+        tensor.set_lod([[0, *np.cumsum(level).tolist()] for level in lengths])
+    assert tensor.recursive_sequence_lengths() == []
 
 
 def test_children_find_what_their_parents_hold() -> None:
@@ -121,3 +134,76 @@ def test_sequences_outlive_a_run(fresh: None) -> None:
         total = layers.sequence_pool(later, "sum") + layers.reduce_sum(fluid.data("y", [None, 1], lod_level=1))
         (found,) = executor.run(fluid.default_main_program(), {"y": (rows[:1], [[1]])}, [total])
     assert found.ravel().tolist() == [2.0, 7.0]
+
+
+def _array(name: str) -> LoDTensorArray:
+    variable = fluid.global_scope().find_var(name)
+    assert variable is not None
+    return variable.get_lod_tensor_array()
+
+
+def test_arrays_of_tensors_that_persist_outlive_a_run(fresh: None) -> None:
+    """What a run leaves in an array is found in the scope, and the next run goes on from there."""
+    x = fluid.layers.data("x", shape=[2])
+    length = fluid.layers.create_global_var([1], 0, "int64", persistable=True, name="length")
+    array = (
+        fluid.default_main_program()
+        .global_block()
+        .create_var(name="array", type=fluid.core.VarDesc.VarType.LOD_TENSOR_ARRAY, dtype="float32", persistable=True)
+    )
+    fluid.layers.array_write(x, length, array)
+    fluid.layers.assign(fluid.layers.array_length(array), length)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    for count in range(1, 4):
+        exe.run(feed={"x": np.full((1, 2), count, "float32")})
+        np.testing.assert_array_equal(
+            np.concatenate([np.array(item) for item in _array("array")]), [[i, i] for i in range(1, count + 1)]
+        )
+    _array("array")[0].set(np.full((1, 2), 9, "float32"))
+    assert exe.run(feed={"x": np.zeros((1, 2), "float32")}, fetch_list=[array])[0][0].tolist() == [[9, 9]]
+
+
+@each(("attrs", "shape"), [({"axis": 0}, (8, 3)), ({"axis": 1}, (2, 12)), ({"axis": 1, "use_stack": True}, (2, 4, 3))])
+def test_arrays_that_a_scope_holds_are_joined(attrs: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Nothing is known of the entries when the program is built; the gradient is an array of as many."""
+    scope = fluid.global_scope()
+    for value in range(4):
+        scope.var("parts").get_lod_tensor_array().append(np.full((2, 3), value, "float32"))
+    block = fluid.default_main_program().global_block()
+    parts = block.create_var(name="parts", type=fluid.core.VarDesc.VarType.LOD_TENSOR_ARRAY, persistable=True)
+    whole, sizes = (block.create_var(name=name) for name in ("whole", "sizes"))
+    op = block.append_op("tensor_array_to_tensor", {"X": parts}, {"Out": whole, "OutIndex": sizes}, attrs)
+    (gradient,), _ = fluid.core.get_grad_op_desc(op.desc, set(), [])
+    block.desc.append_op().copy_from(gradient)
+    fluid.layers.assign(whole, block.create_var(name="whole@GRAD", shape=shape, dtype="float32", persistable=True))
+    block.ops.insert(1, block.ops.pop())
+    for name in gradient.output_arg_names():
+        block.create_var(name=name, type=parts.type, persistable=True)
+    (result,) = fluid.Executor().run(fetch_list=[whole])
+    assert result.shape == shape
+    values = [np.array(item) for item in _array("parts@GRAD")]
+    assert [value.shape for value in values] == [(2, 3)] * 4 and [value[0, 0] for value in values] == [0, 1, 2, 3]
+
+
+def test_arrays_of_sequences_are_found_with_their_lengths(fresh: None) -> None:
+    words = fluid.layers.data("words", shape=[1], dtype="int64", lod_level=2)
+    array = fluid.layers.lod_tensor_to_array(words, fluid.layers.lod_rank_table(words))
+    array.persistable = True
+    rows = np.arange(5).reshape(5, 1)
+    fluid.Executor().run(feed={"words": (rows, [[1, 2], [1, 2, 2]])})
+    assert [np.array(item).ravel().tolist() for item in _array(array.name)] == [[1, 2, 0], [3, 4]]
+    assert [item.recursive_sequence_lengths() for item in _array(array.name)] == [[[2, 1]], [[2]]]
+
+
+def test_arrays_that_a_scope_holds_are_read(fresh: None) -> None:
+    """An op reads an array that was filled by hand, as a program read from a file does whose variables were set."""
+    for value in (3.0, 4.0):
+        fluid.global_scope().var("filled").get_lod_tensor_array().append(np.full(1, value, "float32"))
+    block = fluid.default_main_program().global_block()
+    filled = block.create_var(name="filled", dtype="float32", persistable=True)
+    out = block.create_var(name="out", dtype="float32", persistable=True)
+    block.append_op("read_from_array", {"X": filled, "I": fluid.layers.fill_constant([1], "int64", 1)}, {"Out": out})
+    for _ in range(2):
+        fluid.Executor().run()
+        assert np.array(fluid.global_scope().find_var("out").get_tensor()).tolist() == [4.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import inspect
 import math
 import pickle
@@ -110,6 +111,25 @@ def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) ->
     assert flat.shape == (-1, 1) and exe.run(feed={"flat": np.zeros((512, 1), np.int64)}, fetch_list=[flat])[0].shape == (512, 1)
     with pytest.raises(fluid.errors.FeedError, match=r"old is declared float32\[2, 3\], but float64"):
         exe.run(feed={"old": np.zeros((2, 3))}, fetch_list=[total])
+
+
+def test_labels_of_layers_data_are_fed_integers_whatever_they_declare(fresh: None) -> None:
+    """As in Fluid 1.6, whose labels often left dtype at its default; labels of floats are refused where they are fed or sure."""
+    logits, label = layers.fc(layers.data("x", [4]), 3), layers.data("label", [1])
+    loss = layers.mean(layers.softmax_with_cross_entropy(logits, label))
+    accuracy = layers.accuracy(layers.softmax(logits), label)
+    layers.mean(layers.cross_entropy(layers.softmax(logits), label))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.eye(4, dtype="float32"), "label": np.array([[0], [1], [2], [0]])}
+    losses = [float(executor.run(feed=feed, fetch_list=[loss, accuracy])[0]) for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+    with pytest.raises(RuntimeError, match=r"Label float32.*class numbers, as integers"):
+        executor.run(feed={**feed, "label": feed["label"].astype("float32")}, fetch_list=[loss])
+    for sure in (fluid.data("sure", [None, 1]), layers.scale(label)):
+        with pytest.raises(TypeError, match="class numbers, as integers"):
+            layers.softmax_with_cross_entropy(logits, sure)
 
 
 def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None) -> None:
@@ -258,9 +278,22 @@ WRONG: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
     "an element type that an op does not take": (TypeError, lambda: layers.dropout(fluid.data("x", [3], "int32"), 0.5)),
     "element types that differ": (TypeError, lambda: fluid.data("x", [3]) + fluid.data("y", [3], "float64")),
     "an element type that a layer does not take": (TypeError, lambda: layers.fc(fluid.data("x", [3, 4], "int64"), 2)),
+    "random integers, whatever the shape": (TypeError, lambda: layers.uniform_random(fluid.data("x", [None, 4]), "int32")),
     "arithmetic of bools": (TypeError, lambda: fluid.data("x", [3], "bool") + 1),
     "no Variable": (TypeError, lambda: layers.fc([[1.0]], 2)),
     "a value": (ValueError, lambda: layers.pool2d(fluid.data("x", [1, 1, 4, 4]), 2, pool_type="min")),
+    "partial windows without padding": (
+        ValueError,
+        lambda: layers.pool2d(fluid.data("x", [1, 1, 5, 5]), 2, pool_padding="VALID", ceil_mode=True),
+    ),
+    "partial windows of volumes": (
+        ValueError,
+        lambda: layers.pool3d(fluid.data("x", [1, 1, 5, 5, 5]), 2, pool_padding="valid", ceil_mode=True),
+    ),
+    "lengths that do not fit": (AssertionError, lambda: fluid.create_lod_tensor([[1, 2], [3]], [[2, 2]], fluid.CPUPlace())),
+    "pruning for what is no name": (ValueError, lambda: fluid.default_main_program()._prune_with_input([1], [])),
+    "pruning to nothing": (ValueError, lambda: fluid.default_main_program()._prune(None)),
+    "what tensors of eager mode do": (AssertionError, lambda: layers.mean(fluid.data("x", [3])).backward()),
     "sizes": (ValueError, lambda: layers.matmul(fluid.data("x", [3, 4]), fluid.data("y", [3, 4]))),
     "sizes of a parameter": (
         ValueError,
@@ -528,6 +561,40 @@ def test_descriptions_in_the_words_of_the_c_classes(fresh: None) -> None:
     assert y.block.desc == fluid.default_main_program().desc.block(0) and fluid.data("z", [1]).op is None
 
 
+def test_ops_and_blocks_are_looked_into_as_then(fresh: None) -> None:
+    kinds, w = fluid.core.AttrType, layers.create_parameter([3], "float32", name="w")
+    y = layers.cond(layers.fill_constant([1], "bool", 1), lambda: layers.scale(w, 2.0), lambda: w)
+    program = fluid.default_main_program()
+    block = program.global_block()
+    fill, branch = (next(op for op in block.ops if op.type == type_) for type_ in ("fill_constant", "conditional_block"))
+    types = {"shape": kinds.LONGS, "dtype": kinds.INT, "value": kinds.FLOAT, "force_cpu": kinds.BOOL, "str_value": kinds.STRING}
+    assert {name: fill.attr_type(name) for name in types} == {name: fill.desc.attr_type(name) for name in types} == types
+    assert branch.attr_type("sub_block") is kinds.BLOCK and branch._block_attr_id("sub_block") == 1
+    assert branch._block_attr("sub_block") is program.block(1) and branch.to_string() == str(branch)
+    assert fill.attr("op_role") == fluid.core.op_proto_and_checker_maker.OpRole.Forward and fill.attr("op_role_var") == []
+    assert fill.attr("op_namescope") == "/" and fill.has_attr("op_callstack") and "op_role" not in fill.attrs
+    op = block.desc.append_op()
+    op.set_type("theirs")
+    values = {"i": 3, "f": 1.5, "is": [1, 2], "fs": [0.5], "bs": [True], "long": 1 << 40, "blocks": [program.block(1)]}
+    for name, value in values.items():
+        op._set_attr(name, value)
+    assert [op.attr_type(name).name for name in op.attr_names()] == ["INT", "FLOAT", "INTS", "FLOATS", "BOOLS", "LONG", "BLOCKS"]
+    assert op._op._blocks_attr_ids("blocks") == [1] and op._op._blocks_attr("blocks") == [program.block(1)]
+
+    assert list(block.iter_parameters()) == block.all_parameters() == [w] and block.to_string() == str(block)
+    assert y.desc == block.desc.find_var(y.name) and {y.desc, w.desc} == {block.desc.var(name) for name in (y.name, "w")}
+    assert block._rename_var("w", "v") is w and w.name == "v" and "w" not in block.vars and not w.op
+    assert "v" in program.block(1).ops[0].input_arg_names
+    with pytest.raises(ValueError, match="no variable 'u'"):
+        block._rename_var("u", "v")
+    with pytest.raises(ValueError, match="block 0 has such a variable"):
+        block._rename_var(y.name, "v")
+    program.block(1).ops[0]._rename_input("v", "other")
+    assert program.block(1).ops[0].input_arg_names == ["other"]
+    copied = fluid.Program().global_block()._clone_variable(y)
+    assert copied.name == y.name and copied.spec == y.spec and copied.persistable
+
+
 def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
     scope = fluid.Scope()
     tensor = scope.var("t").get_tensor()
@@ -544,6 +611,22 @@ def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
     array = scope.var("a").get_lod_tensor_array()
     array.append(np.ones(2))
     assert len(scope.var("a").get_lod_tensor_array()) == 1 and array[0].shape() == [2]
+    fresh_tensor = fluid.core.LoDTensor()
+    fresh_tensor._set_dims([2, 2])
+    assert fresh_tensor._mutable_data(fluid.CPUPlace(), fluid.core.VarDesc.VarType.FP64) == fresh_tensor.array.ctypes.data
+    assert fresh_tensor.shape() == [2, 2] and fresh_tensor._dtype() is fluid.core.VarDesc.VarType.FP64
+    rows = fluid.core.SelectedRows()
+    rows.set_height(9)
+    assert rows.height() == 9 and rows.rows() == []
+
+    number = scope.var("n")
+    assert not number.is_int() and not number.is_float()
+    number.set_int(3)
+    assert number.is_int() and number.get_int() == 3
+    number.set_float(1.5)
+    assert number.is_float() and not number.is_int() and number.get_float() == 1.5
+    with pytest.raises(fluid.FluidError, match="n holds no int"):
+        number.get_int()
 
     scope.var("kept").get_tensor().set(np.array([1.5], np.float32))
     assert float(fluid.executor._fetch_var("kept", scope)) == 1.5
@@ -552,6 +635,55 @@ def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
         fluid.executor.as_numpy(tensor)
     with pytest.raises(fluid.FluidError, match="missing has no value"):
         fluid.executor._fetch_var("missing", scope)
+
+
+def test_rank_tables_that_persist_are_found_in_the_scope(fresh: None) -> None:
+    """Later runs use the table too, which lists (sequence, length) from the longest to the shortest."""
+    x = layers.data("x", shape=[1], lod_level=1)
+    table = layers.lod_rank_table(x)
+    table.persistable = True
+    executor = fluid.Executor()
+    executor.run(feed={"x": (np.zeros((6, 1), "float32"), [[2, 3, 1]])})
+    held = fluid.global_scope().find_var(table.name).get_lod_rank_table()
+    assert list(held.items()) == [(1, 3), (0, 2), (2, 1)]
+    with fluid.program_guard(fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        kept = block.create_var(name=table.name, type=table.type, persistable=True)
+        (length,) = executor.run(fluid.default_main_program(), fetch_list=[layers.max_sequence_len(kept)])
+    assert length.tolist() == [3]
+    with pytest.raises(fluid.FluidError, match="t holds no rank table"):
+        fluid.global_scope().var("t").get_lod_rank_table()
+
+
+def test_the_module_of_a_layers_name_is_called_as_the_layer(fresh: None) -> None:
+    """An import under another name, such as paddle.fluid.layers.rnn, puts the module where the layer was."""
+    module: Any = importlib.import_module("fluid.layers.rnn")
+    assert module is not layers.rnn
+    out, _ = module(module.GRUCell(4), fluid.data("x", [None, 3, 2]))
+    assert out.shape == (-1, 3, 4)
+
+
+def test_local_scopes_of_a_thread(fresh: None) -> None:
+    from fluid import default_scope_funcs as scopes
+
+    def inner() -> None:
+        assert scopes.find_var("outer") is not None
+        scopes.var("inner").set_int(1)
+        assert scopes.get_cur_scope().find_var("inner").get_int() == 1
+
+    assert scopes.find_var("inner") is None
+    outer = scopes.get_cur_scope()
+    scopes.var("outer")
+    scopes.scoped_function(inner)
+    assert scopes.get_cur_scope() is outer and scopes.find_var("inner") is None
+    with pytest.raises(ZeroDivisionError):
+        scopes.scoped_function(lambda: 1 / 0)
+    assert scopes.get_cur_scope() is outer
+    scopes.enter_local_scope()
+    assert scopes.get_cur_scope() is not outer
+    scopes.leave_local_scope()
+    with pytest.raises(fluid.FluidError, match="no local scope"):
+        scopes.leave_local_scope()
 
 
 def test_programs_are_switched_and_blocks_made_by_hand(fresh: None) -> None:

@@ -65,7 +65,7 @@ def fill_any_like(xp: Any, value: float, Out: Any) -> Call:
     return fill(xp, Out, value)
 
 
-@prepared("assign", inplace={"Out": "X"})
+@prepared("assign", "rnn_memory_helper", inplace={"Out": "X"})
 def assign(xp: Any, X: Any, Out: Any) -> list[Call]:
     return copy(xp, X, Out)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
 from fluid.ir.dataflow import Facts, needed_ops
-from fluid.ir.program import Block, Operator, Program
+from fluid.ir.program import Block, Operator, Program, Variable
 from fluid.ir.verify import reason_of, refuse_deep
 from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.inference import infer_specs
@@ -117,11 +117,9 @@ class Plan:
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
 
-    reads_rows: bool = field(init=False)
-    """Whether it reads a `SelectedRows` of the scope, whose number of rows may change: such programs run step by step."""
-
-    def __post_init__(self) -> None:
-        self.reads_rows = any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values())
+    step_by_step: bool = False
+    """Whether its program runs op by op: it keeps arrays of tensors, or rank tables, in the scope (then there are no
+    instructions), or reads a `SelectedRows` there, whose number of rows may change."""
 
     def __str__(self) -> str:
         return self.to_string()
@@ -138,6 +136,7 @@ class Plan:
         lines = [
             f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
             f"values, at most {_size(self.live_bytes)} alive at once"
+            + ("; the program runs step by step" if self.step_by_step else "")
         ]
         lines += [f"  feed {name}: {spec} -> {self._place((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
@@ -178,12 +177,22 @@ def compile_plan(
     block = program.global_block()
     ops = ops_to_run(block, fetches)
     refuse_unsupported(program, ops)
+    if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
+        return Plan(program, dict(feeds), list(fetches), [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
     if native and is_available():
         planner.use_native_code()
     planner.place(reuse)
     return planner.plan()
+
+
+_NO_TENSORS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
+
+
+def _is_kept_beside_tensors(var: Variable, scope: Scope) -> bool:
+    """Whether a variable is an array of tensors, or a rank table, that the scope holds or is to hold after the run."""
+    return var.persistable and (var.type in _NO_TENSORS or isinstance(scope.value(var.name), list))
 
 
 class _Planner:
@@ -466,6 +475,7 @@ class _Planner:
             frozenset(self.absent),
             self.temporaries_bytes,
             self.live_bytes,
+            step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
         )
 
 

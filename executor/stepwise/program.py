@@ -9,6 +9,7 @@ from fluid.errors import FeedError
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import outer_names
 from fluid.values.place import Place
+from fluid.values.types import VarType
 
 from ..planned.plan import ops_to_run
 from ..random import RandomStreams
@@ -46,6 +47,7 @@ class StepwiseProgram:
                     machine.run_op(op, env)
                 for name in names:
                     env.values.pop(name, None)
+            env.keep_arrays()
             results = [env.get(name) for name in self.fetches]
             for name, value in zip(self.fetches, results, strict=True):
                 if value is None:
@@ -83,7 +85,10 @@ class _ScopeEnvironment(Environment):
         self.scope = scope
 
     def _outside(self, name: str) -> Any:
-        return self.scope.value(name)
+        value = self.scope.value(name)
+        if isinstance(value, list):
+            self.values[name] = value  # the entries of an array of tensors are looked up once
+        return value
 
     def _keep(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
@@ -92,6 +97,13 @@ class _ScopeEnvironment(Environment):
             self.scope.put(name, value)
         else:
             self.values[name] = value
+
+    def keep_arrays(self) -> None:
+        """Leave the arrays of tensors that persist in the scope."""
+        for name, value in self.values.items():
+            var = self.block.vars.get(name)
+            if isinstance(value, list) and var is not None and var.persistable and var.type is not VarType.STEP_SCOPES:
+                self.scope.put(name, value)
 
 
 def not_made(name: str) -> FeedError:

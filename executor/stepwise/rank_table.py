@@ -51,6 +51,10 @@ class RankTable:
     def __repr__(self) -> str:
         return f"a rank table of {len(self.order)} sequences"
 
+    def items(self) -> list[tuple[int, int]]:
+        """(index, length) of each sequence, the longest first."""
+        return [(number, self.lengths[number]) for number in self.order]
+
     def active(self, step: int) -> int:
         """The number of sequences that are longer than `step`."""
         return sum(length > step for length in self.lengths)

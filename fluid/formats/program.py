@@ -28,7 +28,7 @@ from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
 from ..proto import ProgramDesc, TensorDesc, VarDesc
-from ..values.types import VarType, is_floating
+from ..values.types import AttrType, VarType, is_floating
 
 __all__ = [
     "KINDS", "OpWire", "attr_kind", "fits", "parse_program", "parse_tensor_desc", "serialize_program", "serialize_tensor_desc",
@@ -71,31 +71,31 @@ def _is(type_: type) -> Callable[[Any], bool]:
 class _Kind:
     """A kind of attribute: its number in files, the field that holds it, and the values that the field can hold."""
 
-    number: int
+    number: AttrType
     field: str
     holds: Callable[[Any], bool]
     many: bool = False
 
 
 KINDS = {
-    "int": _Kind(0, "i", _is_int32),
-    "float": _Kind(1, "f", _is_float32),
-    "string": _Kind(2, "s", _is(str)),
-    "ints": _Kind(3, "ints", _is_int32, many=True),
-    "floats": _Kind(4, "floats", _is_float32, many=True),
-    "strings": _Kind(5, "strings", _is(str), many=True),
-    "bool": _Kind(6, "b", _is(bool)),
-    "bools": _Kind(7, "bools", _is(bool), many=True),
-    "block": _Kind(8, "block_idx", _is(Block)),
-    "long": _Kind(9, "l", _is_int64),
-    "blocks": _Kind(10, "blocks_idx", _is(Block), many=True),
-    "longs": _Kind(11, "longs", _is_int64, many=True),
-    "float64s": _Kind(12, "float64s", _is_float64, many=True),
-    "var": _Kind(13, "var_name", _is(str)),
-    "vars": _Kind(14, "vars_name", _is(str), many=True),
-    "float64": _Kind(15, "float64", _is_float64),
-    "scalar": _Kind(16, "scalar", _is_scalar),
-    "scalars": _Kind(17, "scalars", _is_scalar, many=True),
+    "int": _Kind(AttrType.INT, "i", _is_int32),
+    "float": _Kind(AttrType.FLOAT, "f", _is_float32),
+    "string": _Kind(AttrType.STRING, "s", _is(str)),
+    "ints": _Kind(AttrType.INTS, "ints", _is_int32, many=True),
+    "floats": _Kind(AttrType.FLOATS, "floats", _is_float32, many=True),
+    "strings": _Kind(AttrType.STRINGS, "strings", _is(str), many=True),
+    "bool": _Kind(AttrType.BOOL, "b", _is(bool)),
+    "bools": _Kind(AttrType.BOOLS, "bools", _is(bool), many=True),
+    "block": _Kind(AttrType.BLOCK, "block_idx", _is(Block)),
+    "long": _Kind(AttrType.LONG, "l", _is_int64),
+    "blocks": _Kind(AttrType.BLOCKS, "blocks_idx", _is(Block), many=True),
+    "longs": _Kind(AttrType.LONGS, "longs", _is_int64, many=True),
+    "float64s": _Kind(AttrType.FLOAT64S, "float64s", _is_float64, many=True),
+    "var": _Kind(AttrType.VAR, "var_name", _is(str)),
+    "vars": _Kind(AttrType.VARS, "vars_name", _is(str), many=True),
+    "float64": _Kind(AttrType.FLOAT64, "float64", _is_float64),
+    "scalar": _Kind(AttrType.SCALAR, "scalar", _is_scalar),
+    "scalars": _Kind(AttrType.SCALARS, "scalars", _is_scalar, many=True),
 }
 """Kinds of attributes, by the names that definitions use."""
 
@@ -138,6 +138,17 @@ def attr_kind(op: Operator, name: str, value: Any) -> str:
         if kind + many in KINDS and (value or not many or kind == "int") and fits(kind + many, value):
             return kind + many
     raise ProgramError(f"{op.type}: attribute {name!r} is {value!r}, which no kind of attribute on the wire can hold")
+
+
+def _written_kind(op: Operator, name: str, value: Any) -> str:
+    """The kind as which an attribute is written: that of the op's file if the value fits it, else `attr_kind`."""
+    kind = op.wire.kinds.get(name) if op.wire is not None else None
+    return kind if kind is not None and fits(kind, value) else attr_kind(op, name, value)
+
+
+def attr_type(op: Operator, name: str) -> AttrType:
+    """The kind of an attribute in files; `ProgramError` if the op has none of this name."""
+    return KINDS[_written_kind(op, name, op.attr(name))].number
 
 
 # ---------------------------------------------------------------------------------------------- what only files know
@@ -355,9 +366,7 @@ def _write_op(op: Operator, message: Any) -> None:
                 f"{_MOST_VALUES} do not belong into a program: let it read a persistable variable (layers.create_parameter, or a "
                 "value put into the scope), which save_params saves beside it"
             )
-        kind = wire.kinds.get(name) if wire is not None else None
-        if kind is None or not fits(kind, value):
-            kind = attr_kind(op, name, value)
+        kind = _written_kind(op, name, value)
         entry = message.attrs.add()
         if parts and ("attrs", name) in parts:
             entry.MergeFromString(parts["attrs", name])

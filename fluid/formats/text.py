@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
-from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
+from ..ir.program import COMMON_ATTRS, Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import on_cycles
 from ..values.types import VarType
 
@@ -50,7 +50,7 @@ _ROLES = {
     OpRole.LOSS: "loss",
 }
 _ROLE_BITS = {name: bit for bit, name in _ROLES.items()}
-NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_callstack", "with_quant_attr"})
+NOISE = frozenset(COMMON_ATTRS)
 """Attributes that do not affect what an op computes."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
 _DEEPEST_INDENT = 20

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..opdef import registry
 from ..opdef.registry import EMPTY
 from ..values import types
-from ..values.types import DTypeLike, as_dtype
+from ..values.types import AttrType, DTypeLike, as_dtype
 from .inference import infer_shape
 
 if TYPE_CHECKING:
@@ -74,6 +74,12 @@ class VarDesc:
 
     def set_need_check_feed(self, check: bool) -> None:
         self._var.need_check_feed = check
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VarDesc) and other._var is self._var
+
+    def __hash__(self) -> int:
+        return hash(self._var)
 
 
 class OpDesc:
@@ -141,6 +147,9 @@ class OpDesc:
     def attr(self, name: str) -> Any:
         return self._op.attr(name)
 
+    def attr_type(self, name: str) -> AttrType:
+        return self._op.attr_type(name)
+
     def attr_names(self) -> list[str]:
         return self._op.attr_names
 
@@ -151,7 +160,7 @@ class OpDesc:
         self._op.set_attr(name, block._block)
 
     def _block_attr_id(self, name: str) -> int:
-        return int(self._op.attr(name).idx)
+        return self._op._block_attr_id(name)
 
     def check_attrs(self) -> None:
         """`AttributeRuleError` if attributes break the definition of the op; attributes left out get their defaults."""

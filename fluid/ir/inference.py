@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
-from ..errors import FluidError, InferenceError, locate, said_of
+from ..errors import ElementTypeError, FluidError, InferenceError, locate, said_of
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import EMPTY, OpDef
-from ..values.types import VarType
+from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
     from .program import Block, Operator, Variable
@@ -37,13 +37,29 @@ def declared_specs(op: Operator) -> dict[str, Any]:
     return {slot: var.spec for slot, var in variables.items() if var is not None and var.has_shape}
 
 
+def _inferred(op: Operator, definition: OpDef) -> dict[str, Any]:
+    """`infer_specs` of an op.
+
+    A Label that `layers.data` declares may be fed integers, whatever it declares; where an op refuses it as floats, it counts as
+    integers, and the op looks at what is fed.
+    """
+    specs, declared = gather_specs(op), declared_specs(op)
+    try:
+        return infer_specs(definition, specs, op.attrs, declared)
+    except ElementTypeError:
+        label = op.block.find_var(op.inputs["Label"][0]) if op.inputs.get("Label") else None
+        if label is None or not label.is_data or label.need_check_feed or not is_floating(label.dtype):
+            raise
+        return infer_specs(definition, {**specs, "Label": label.spec.with_dtype(VarType.INT64)}, op.attrs, declared)
+
+
 def infer_shape(op: Operator) -> None:
     """Infer the shapes and element types of an op's outputs from its inputs, and set them."""
     definition = op.definition
     if definition is None or (definition.infer is None and definition.forward is None):
         return
     try:
-        inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+        inferred = _inferred(op, definition)
     except FluidError as error:
         raise type(error)(f"{said_of(op.type, error)}\n{locate(op)}") from None
     for slot, specs in inferred.items():

@@ -22,7 +22,7 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
-from ..values.types import DTypeLike, VarType, as_dtype
+from ..values.types import AttrType, DTypeLike, VarType, as_dtype
 from .advice import missing_attribute, without_value
 from .frames import Frames, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .desc import BlockDesc, OpDesc, ProgramDesc, VarDesc
 
 __all__ = [
-    "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
+    "COMMON_ATTRS", "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
     "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program", "switch_startup_program",
 ]  # fmt: skip
 
@@ -51,6 +51,17 @@ class OpRole:
     LOSS = 256
     NAME = "op_role"
     VARS = "op_role_var"
+
+
+COMMON_ATTRS: Mapping[str, Any] = {
+    OpRole.NAME: OpRole.FORWARD,
+    OpRole.VARS: [],
+    "op_namescope": "/",
+    "op_callstack": [""],
+    "op_device": "",
+    "with_quant_attr": False,
+}
+"""Attributes that any op may carry, with the values that count where it does not say them."""
 
 
 class Variable(ValueOperators, metaclass=ABCMeta):
@@ -414,7 +425,7 @@ class Operator:
 
     def has_attr(self, name: str) -> bool:
         definition = self.definition
-        return name in self.attrs or (definition is not None and name in definition.attrs)
+        return name in self.attrs or (definition is not None and name in definition.attrs) or name in COMMON_ATTRS
 
     def attr(self, name: str) -> Any:
         """An attribute's value, or its default by the definition; `ProgramError` if there is neither."""
@@ -423,7 +434,29 @@ class Operator:
         definition = self.definition
         if definition is not None and name in definition.attrs:
             return copy.copy(definition.attrs[name].default)
+        if name in COMMON_ATTRS:
+            return copy.copy(COMMON_ATTRS[name])
         raise ProgramError(f"{self.type} has no attribute {name!r}")
+
+    def attr_type(self, name: str) -> AttrType:
+        """The kind of an attribute; `ProgramError` if there is none of this name."""
+        from ..formats.program import attr_type
+
+        return attr_type(self, name)
+
+    # -- the block, or blocks, in an attribute
+    def _block_attr(self, name: str) -> Block:
+        block: Block = self.attr(name)
+        return block
+
+    def _blocks_attr(self, name: str) -> list[Block]:
+        return list(self.attr(name))
+
+    def _block_attr_id(self, name: str) -> int:
+        return self._block_attr(name).idx
+
+    def _blocks_attr_ids(self, name: str) -> list[int]:
+        return [block.idx for block in self._blocks_attr(name)]
 
     def all_attrs(self) -> dict[str, Any]:
         """Every attribute, including those left at their defaults."""
@@ -447,6 +480,8 @@ class Operator:
         self.outputs = {slot: [new if name == old else name for name in names] for slot, names in self.outputs.items()}
         self.block.program._changed()
 
+    _rename_input, _rename_output = rename_input, rename_output
+
     @property
     def role(self) -> int:
         """Bits of `OpRole`."""
@@ -468,6 +503,9 @@ class Operator:
     def user_frame(self) -> tuple[str, int, str] | None:
         """(file, line, function) of the user's code that made this op, where known."""
         return user_frame(self.frames)
+
+    def to_string(self, throw_on_error: bool = False) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         from ..formats.text import op_to_string
@@ -667,8 +705,22 @@ class Block:
 
     _remove_var = remove_var
 
+    def _rename_var(self, name: str, new_name: str) -> Variable:
+        """Rename a variable of this block wherever it is named; errors as of `Program.rename`."""
+        var = self.var(name)
+        self.program.rename(var, new_name)
+        return var
+
+    def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """Declare a variable like one of another program, by default a persistable one."""
+        keys = ("name", "type", "shape", "dtype", "lod_level", "is_data", "need_check_feed")
+        return self.create_var(**{key: getattr(var, key) for key in keys}, persistable=force_persistable or var.persistable)
+
     def all_parameters(self) -> list[Parameter]:
-        return [var for var in self.vars.values() if isinstance(var, Parameter)]
+        return list(self.iter_parameters())
+
+    def iter_parameters(self) -> Iterator[Parameter]:
+        return (var for var in self.vars.values() if isinstance(var, Parameter))
 
     def fresh_name(self, base: str) -> str:
         """`base`, followed by a number if this block or one around it declares it."""
@@ -781,6 +833,9 @@ class Block:
                 if not slot.optional and not op.inputs.get(slot.name):
                     raise AttributeRuleError(f"{type} needs a variable in its input slot {slot.name!r}\n{locate(op)}")
         return op
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         from ..formats.text import block_to_string
@@ -1082,15 +1137,16 @@ class Program:
     # -- edits: each verifies its result, changes nothing if it fails, and reports what it changed
     def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
         """A copy with only what `targets` need, as in Fluid 1.x; `prune` does it in place and reports."""
-        from ..transform.pruning import prune
-
-        return prune(self, [targets] if isinstance(targets, (Variable, str)) else targets)
+        return self._prune_with_input((), [targets] if isinstance(targets, (Variable, str)) else targets)
 
     def _prune_with_input(self, feeded_var_names: Iterable[str], targets: Iterable[Variable | str]) -> Program:
         """A copy with only what is needed to compute `targets` from these feeds."""
         from ..transform.pruning import prune
 
-        return prune(self, targets, feeded_var_names)
+        feeds = list(feeded_var_names)
+        if targets is None or not all(isinstance(name, str) for name in feeds):
+            raise ProgramError(f"a program is pruned for names of feeds, and to targets, not for {feeds}, to {targets}")
+        return prune(self, targets, feeds)
 
     def prune(self, feeds: NameList | None, targets: NameList) -> EditReport:
         """Leave only the ops and variables that the targets need.

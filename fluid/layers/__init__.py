@@ -1,6 +1,7 @@
 """What users build programs of. Each layer appends ops to the default main program."""
 
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..not_here import names_not_here
@@ -47,6 +48,14 @@ def _hand_on(module: str) -> None:
 
     sys.modules[module].__dict__["__getattr__"] = get
 
+
+class _ModuleOfRnn(ModuleType):
+    """The module `rnn`, called as the layer of that name: an import under another name puts the module where the layer is."""
+
+    __call__ = staticmethod(globals()["rnn"])
+
+
+sys.modules[f"{__name__}.rnn"].__class__ = _ModuleOfRnn
 
 for _name in ("control_flow", "detection", "io", "learning_rate_scheduler", "loss", "metric_op", "nn", "ops", "rnn", "tensor"):
     _hand_on(f"{__name__}.{_name}")

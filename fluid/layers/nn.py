@@ -418,6 +418,8 @@ def pooling(
     _check_pool_type(layer, pool_type)
     count = len(formats[0]) - 2
     paddings, algorithm = _window(padding, layer, data_format)
+    if algorithm == "VALID" and attrs["ceil_mode"]:
+        raise ProgramError(f"{layer}: padding 'VALID' leaves partial windows out, and ceil_mode=True counts them; choose one")
     attrs.update(
         pooling_type=pool_type,
         ksize=extents(size, count, f"{layer}: pool_size"),

@@ -242,13 +242,18 @@ class LSTMCell(RNNCell):
         return self.dtype
 
 
-def _step_mask(sequence: Variable, lengths: Variable, dtype: VarType) -> Variable:
-    """``[batch, time]`` for ``sequence [time, batch, ...]``: 1 before the end of each sequence, 0 after it."""
-    f, steps = _ops(), sequence.shape[0]
+def held(before: Any, after: Any, mask: Variable) -> Any:
+    """States after a step, those before it in rows whose mask is 0."""
+    return _map(lambda old, new: old + _ops().elementwise_mul(new - old, mask, axis=0), before, after)
+
+
+def step_mask(sequence: Variable, lengths: Variable, dtype: VarType, axis: int = 0) -> Variable:
+    """``[batch, time]`` for a sequence with the steps along `axis`: 1 before the end of each sequence, 0 after it."""
+    f, steps = _ops(), sequence.shape[axis]
     if steps > 0:
         mask: Variable = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
     else:
-        steps = f.slice(f.shape(sequence), axes=[0], starts=[0], ends=[1])
+        steps = f.slice(f.shape(sequence), axes=[0], starts=[axis], ends=[axis + 1])
         mask = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
     return mask
 
@@ -292,14 +297,14 @@ def rnn(
     if sequence_length is not None:
         first = flatten(sequences, "rnn: inputs")[0]
         dtype = flatten(initial_states, "rnn: initial_states")[0].dtype
-        mask = in_order(_swapped(_step_mask(first, sequence_length, dtype)))
+        mask = in_order(_swapped(step_mask(first, sequence_length, dtype)))
 
     def step(slices: Any, before: Any, mask: Any) -> tuple[Any, Any]:
         outputs, after = cell(slices, before, **kwargs)
         if structure(after) != structure(before):
             raise ProgramError(f"rnn: the cell takes states structured as {structure(before)} but returns {structure(after)}")
         if mask is not None:
-            after = _map(lambda old, new: old + _ops().elementwise_mul(new - old, mask, axis=0), before, after)
+            after = held(before, after, mask)
         return outputs, after
 
     def result(outputs: Any) -> Any:
@@ -476,14 +481,21 @@ def _tiled(x: Variable, beams: int) -> Variable:
     return tiled
 
 
+def _sizes(x: Variable, start: int) -> list[int | Variable]:
+    """The sizes of the dimensions from `start` on; variables for those that only a run tells."""
+    f = _ops()
+    axes = range(start, x.ndim)
+    return [x.shape[i] if x.shape[i] >= 0 else f.slice(f.shape(x), axes=[0], starts=[i], ends=[i + 1]) for i in axes]
+
+
 def _merged(x: Variable) -> Variable:
     """``[batch, beams, ...]`` as ``[batch * beams, ...]``."""
-    return reshape(x, [-1, *x.shape[2:]])
+    return reshape(x, [-1, *_sizes(x, 2)])
 
 
 def _split(x: Variable, beams: int) -> Variable:
     """``[batch * beams, ...]`` as ``[batch, beams, ...]``."""
-    return reshape(x, [-1, beams, *x.shape[1:]])
+    return reshape(x, [-1, beams, *_sizes(x, 1)])
 
 
 def dynamic_decode(

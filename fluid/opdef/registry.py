@@ -494,7 +494,7 @@ class OpDef:
             for slot, value in inputs.items()
             if value is not None and slot in self.inputs
         )
-        return InferenceError("; ".join(filter(None, [text, ", ".join(specs)])))
+        return type(error)("; ".join(filter(None, [text, ", ".join(specs)])))
 
     def infer_specs(
         self, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None = None

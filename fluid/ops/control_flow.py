@@ -254,8 +254,11 @@ def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
     return {"X": f.unstack_array(dOut)}
 
 
-def _joined(X: Spec, axis: int, use_stack: bool) -> Spec:
+def _joined(X: Spec, axis: int, use_stack: bool) -> Spec | None:
+    """What joins the entries of an array; None if nothing is known of them."""
     rank = X.ndim + use_stack
+    if X.ndim == 0 and not (use_stack and axis in (-1, 0)):
+        return None
     if not -rank <= axis < rank:
         how = "stacked" if use_stack else "concatenated"
         raise InferenceError(f"tensor_array_to_tensor: axis {axis} does not fit entries of {X.ndim} dimensions that are {how}")
@@ -264,7 +267,7 @@ def _joined(X: Spec, axis: int, use_stack: bool) -> Spec:
     return Spec(tuple(shape), X.dtype)
 
 
-def _joined_with_sizes(X: Spec, axis: int, use_stack: bool) -> tuple[Spec, Spec]:
+def _joined_with_sizes(X: Spec, axis: int, use_stack: bool) -> tuple[Spec | None, Spec]:
     return _joined(X, axis, use_stack), Spec((-1,), VarType.INT32)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import Attr, ShapeOnly, choice, counted, define, ints, least, like
 from ..values.spec import Spec
 
@@ -92,7 +92,7 @@ def _convolved(count: int) -> Callable[..., Spec]:
                 f"a convolution needs Input and Filter of {ndim} dimensions, got Input {Input} and Filter {Filter}"
             )
         if Input.dtype is not Filter.dtype:
-            raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
+            raise ElementTypeError(f"Input {Input} and Filter {Filter} differ in element type")
         if 0 in Filter.shape[2:]:
             raise InferenceError(f"Filter {Filter} should have elements in each of its dimensions from 2 on")
         channel, axes = image_axes(data_format, ndim)
@@ -144,7 +144,7 @@ def _transposed(count: int) -> Callable[..., Spec]:
         if inputs.get("Bias") is not None:
             raise InferenceError("a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
         if Input.dtype is not Filter.dtype:
-            raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
+            raise ElementTypeError(f"Input {Input} and Filter {Filter} differ in element type")
         if Input.shape[channel] >= 0 and Input.shape[channel] % max(attrs["groups"], 1):
             raise InferenceError(f"the channels of Input {Input} cannot be shared among {attrs['groups']} groups")
         shape = list(Input.shape)

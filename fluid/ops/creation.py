@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
+from ..errors import ElementTypeError, InferenceError
+from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, floats, ints, least, like, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import normalize_axis, unknown_shape
@@ -121,7 +121,7 @@ def _size(declared: Mapping[str, Spec]) -> Spec:
 
 def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
     if not Start.dtype is End.dtype is Step.dtype:
-        raise InferenceError(f"Start is {Start}, End is {End}, Step is {Step}: their element types should be equal")
+        raise ElementTypeError(f"Start is {Start}, End is {End}, Step is {Step}: their element types should be equal")
     return Spec((-1,), Start.dtype)
 
 
@@ -197,6 +197,12 @@ def assign(f: Any, dOut: Any) -> Any:
 )
 def assign_value() -> None:
     """A tensor of `shape` and `dtype` with the values that the attribute for its element type lists."""
+
+
+@define("rnn_memory_helper(X) -> Out", infer=like("X"), dtype=FP32)
+def rnn_memory_helper(f: Any, X: ShapeOnly, Out: ShapeOnly, dOut: Any = None) -> Any:
+    """A copy of X: what a step of Fluid 1.6's `StaticRNN` hands to the next one; here that is an `assign`."""
+    return {"X": f.fill_zeros_like(X) if dOut is None else f.assign(dOut)}
 
 
 def _fill(value: list[float], shape: list[int], dtype: int) -> Spec:

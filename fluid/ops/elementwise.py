@@ -248,7 +248,7 @@ def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -
     for slot, spec in (("Min", Min), ("Max", Max)):
         one_number(slot, spec)
         if spec is not None and spec.dtype is not X.dtype:
-            raise InferenceError(f"{slot} is {spec}; it should have the element type of X {X}")
+            raise ElementTypeError(f"{slot} is {spec}; it should have the element type of X {X}")
     if Min is None and Max is None:
         in_order("min", min, "max", max)
     return X
@@ -271,7 +271,7 @@ def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) 
 def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
     one_number("FactorTensor", FactorTensor)
     if FactorTensor is not None and FactorTensor.dtype is not X.dtype:
-        raise InferenceError(f"FactorTensor is {FactorTensor}; it should have the element type of X {X}")
+        raise ElementTypeError(f"FactorTensor is {FactorTensor}; it should have the element type of X {X}")
     if FactorTensor is None and not is_floating(X.dtype) and (factor < 0 or factor % 1):
         raise InferenceError(f"X is {X}, so factor {factor} should be an integer, not below 0: cast X to float32 first")
     return X

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ShapeOnly, define, least, long, required
 from ..values.spec import Spec
 from ..values.types import is_floating
@@ -50,7 +50,7 @@ def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -
         raise InferenceError(f"{what}: {'soft ' if soft_label else ''}Label {Label} should have shape {list(expected)} for {X}")
     if is_floating(Label.dtype) != soft_label:
         hard, soft = "class numbers, as integers (soft_label is off)", "a probability for each class (soft_label is on)"
-        raise InferenceError(f"{what}: Label {Label} should hold {soft if soft_label else hard}")
+        raise ElementTypeError(f"{what}: Label {Label} should hold {soft if soft_label else hard}")
     return loss
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, ints, least, long, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -701,7 +701,7 @@ def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
 def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
     depth = Index.shape[-1]
     if X.dtype is not Updates.dtype:
-        raise InferenceError(f"scatter_nd_add: X {X} and Updates {Updates} should have one element type")
+        raise ElementTypeError(f"scatter_nd_add: X {X} and Updates {Updates} should have one element type")
     if depth > X.ndim:
         raise InferenceError(f"scatter_nd_add: Index {Index} names {depth} axes of X {X}; there should not be more than it has")
     if depth >= 0:

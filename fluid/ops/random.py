@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ZERO_GRADIENT, define, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
@@ -12,22 +12,23 @@ from .creation import FP32, filled, filled_like_batch, filled_plainly
 from .shapes import in_order
 
 
-def _drawn(spec: Spec) -> Spec:
-    if not is_floating(spec.dtype):
-        raise InferenceError(f"dtype {int(spec.dtype)} ({spec.dtype.text}) should be of floats: float32, float64 or float16")
-    return spec
+def _of_floats(dtype: int) -> int:
+    """`dtype`; `ElementTypeError` if it is no type of floats."""
+    if not is_floating(as_dtype(dtype)):
+        raise ElementTypeError(f"dtype {dtype} ({as_dtype(dtype).text}) should be of floats: float32, float64 or float16")
+    return dtype
 
 
 def _floats(shape: list[int], dtype: int, ShapeTensor: Spec | None, ShapeTensorList: list[Spec] | None) -> Spec:
-    return _drawn(filled(shape, dtype, ShapeTensor, ShapeTensorList))
+    return filled(shape, _of_floats(dtype), ShapeTensor, ShapeTensorList)
 
 
 def _floats_plainly(shape: list[int], dtype: int) -> Spec:
-    return _drawn(filled_plainly(shape, dtype))
+    return filled_plainly(shape, _of_floats(dtype))
 
 
 def _floats_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int) -> Spec:
-    return _drawn(filled_like_batch(Input, shape, dtype, input_dim_idx, output_dim_idx))
+    return filled_like_batch(Input, shape, _of_floats(dtype), input_dim_idx, output_dim_idx)
 
 
 def _uniform(

@@ -9,6 +9,7 @@ version each op gets all of them.
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 from ..errors import FluidError, ProgramError
 from ..formats.program import KINDS, attr_kind, fits
-from ..ir.program import Operator, OpRole, Program, Variable
+from ..ir.program import COMMON_ATTRS, Operator, OpRole, Program, Variable
 from ..ir.regions import region_of
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
@@ -236,6 +237,12 @@ def _expand_as(op: Operator) -> None:
     _set(op, "expand_as_v2", target_shape=list(target))
 
 
+def _rnn_memory_helper_grad(op: Operator) -> None:
+    gradient = op.input("Out@GRAD")  # zeros if missing
+    op.inputs, op.outputs = {"X": gradient or op.input("X")}, {"Out": op.output("X@GRAD")}
+    _set(op, "assign" if gradient else "fill_zeros_like")
+
+
 def _diag(op: Operator) -> None:
     op.inputs = {"X": op.inputs.get("Diagonal", [])}
     _set(op, "diag_v2", offset=0, padding_value=0.0)
@@ -303,15 +310,7 @@ def _complete(op: Operator) -> None:
         op.inputs = {**{slot: [] for slot in definition.inputs}, **op.inputs}
         op.outputs = {**{slot: [] for slot in definition.outputs}, **op.outputs}
         op.attrs = op.all_attrs()
-    op.attrs = {
-        OpRole.NAME: op.role,
-        OpRole.VARS: [],
-        "op_namescope": "/",
-        "op_callstack": [""],
-        "op_device": "",
-        "with_quant_attr": False,
-        **op.attrs,
-    }
+    op.attrs = {**copy.deepcopy(dict(COMMON_ATTRS)), **op.attrs}
 
 
 # ------------------------------------------------------------------------------------------------------------ the table
@@ -387,6 +386,8 @@ _TO_2_6 = [
     Row("isfinite", _isfinite),
     Row("expand_as", _expand_as),
     Row("diag", _diag),
+    Row("rnn_memory_helper", lambda op: _set(op, "assign")),
+    Row("rnn_memory_helper_grad", _rnn_memory_helper_grad),
     Row("read_from_array", _read_from_array),
     Row("while_grad", check=_while_grad),
     Row("recurrent_grad", check=_recurrent_grad),

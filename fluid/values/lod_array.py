@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExecutionError
+from ..errors import ExecutionError, LengthsError
 from .spec import Lod
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "last_offsets",
     "lengths_of",
     "lod_of",
+    "refuse_other_counts",
     "to_lengths",
     "to_lod",
     "with_lod",
@@ -108,6 +109,16 @@ def checked_levels(levels: Any) -> list[list[int]]:
             f"sequences are told of by lists of integers, level by level, as [[2, 3]] for two of 2 and 3 rows, not by {levels!r}"
         )
         raise ExecutionError(text) from None
+
+
+def refuse_other_counts(lengths: Sequence[Sequence[int]]) -> None:
+    """`LengthsError` unless each level of lengths counts the sequences of the next."""
+    for number, (outer, inner) in enumerate(pairwise(lengths)):
+        if sum(outer) != len(inner):
+            brief = _brief(list(outer))
+            raise LengthsError(
+                f"level {number} of the lengths, {brief}, counts {sum(outer)} sequences, but level {number + 1} has {len(inner)}"
+            )
 
 
 def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:

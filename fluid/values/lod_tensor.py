@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ExecutionError, FluidTypeError
-from .lod_array import checked_levels
+from .lod_array import array_of, checked_levels, lod_of, refuse_other_counts, to_lengths
 from .numeric import numeric_array
 from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
-from .types import VarType, as_dtype
+from .types import DTypeLike, VarType, as_dtype
 
 __all__ = ["FedArray", "LoDTensor", "LoDTensorArray"]
 
@@ -38,6 +38,13 @@ class LoDTensor:
         self._lengths: list[list[int]] = []
         self._dims: list[int] = []
         self._owner = weakref.ref(owner) if owner is not None else None  # a scope goes as soon as nothing uses it
+
+    @classmethod
+    def of(cls, value: Any) -> LoDTensor:
+        """A tensor that holds an array, or a `LoDArray` with its sequences; None for one that holds nothing."""
+        tensor = cls(array_of(value))
+        tensor._lengths = to_lengths(lod_of(value))
+        return tensor
 
     @property
     def array(self) -> Any:
@@ -80,6 +87,12 @@ class LoDTensor:
     def _alloc_int(self, place: Place | None = None) -> None:
         self.set(np.zeros(self._dims, np.int32), place)
 
+    def _mutable_data(self, place: Place, dtype: DTypeLike) -> int:
+        """Memory for elements of this type in the shape of `_set_dims`; returns its address."""
+        self.set(np.zeros(self._dims, as_dtype(dtype).numpy), place)
+        data = self.array.data
+        return int(self.array.ctypes.data if isinstance(data, memoryview) else data.ptr)
+
     def _get_float_element(self, index: int) -> float:
         return float(np.asarray(self).reshape(-1)[index])
 
@@ -112,13 +125,15 @@ class LoDTensor:
         return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        self._lengths = [np.diff(level).tolist() for level in checked_levels(lod)]
+        self.set_recursive_sequence_lengths([np.diff(level).tolist() for level in checked_levels(lod)])
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         return [list(level) for level in self._lengths]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        self._lengths = checked_levels(lengths)
+        levels = checked_levels(lengths)
+        refuse_other_counts(levels)
+        self._lengths = levels
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.array is None:

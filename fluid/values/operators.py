@@ -189,7 +189,7 @@ class ValueOperators:
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, numbers.Number):
             divisor = other = self._number(other)
-            if divisor != 0:
+            if divisor != 0 and divisor.__class__ is float:
                 return self._ops().scale(self, scale=1.0 / divisor)
             if str(divisor) == "-0.0":  # a constant of -0.0 would be written as 0.0
                 return -self / 0.0

@@ -17,7 +17,8 @@ __all__ = ["SelectedRows", "add_rows_at", "put_rows"]
 class SelectedRows:
     """Some rows of a tensor; the others are zeros. A row that is stored several times counts as the sum.
 
-    ``SelectedRows(rows, height)`` has no values yet: ``get_tensor().set(...)`` gives them, as in Fluid 1.6.
+    ``SelectedRows(rows, height)`` and ``SelectedRows()`` have no values yet: as in Fluid 1.6, ``get_tensor().set(...)``
+    gives them.
 
     Attributes:
         index: the indices of the rows, an integer array ``[n]``.
@@ -29,7 +30,7 @@ class SelectedRows:
 
     __array_ufunc__ = None  # array + self calls __radd__
 
-    def __init__(self, index: Any, value: Any, height: int | None = None) -> None:
+    def __init__(self, index: Any = (), value: Any = 0, height: int | None = None) -> None:
         if height is None:
             index, value, height = np.asarray(index, np.int64), np.empty(0, np.float32), value
         self.index, self.value = index, value

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FluidTypeError
 
-__all__ = ["BFLOAT16", "DTypeLike", "VarType", "as_dtype", "is_complex", "is_floating"]
+__all__ = ["BFLOAT16", "AttrType", "DTypeLike", "VarType", "as_dtype", "is_complex", "is_floating"]
 
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
 """The bits of bfloat16 as integers: numpy cannot compute with it. See `fluid.bfloat16`."""
@@ -63,6 +63,29 @@ class VarType(IntEnum):
     def text(self) -> str:
         """The name as users write it: ``float32``, ``int64``, ..."""
         return _TO_NUMPY[self].name if self in _TO_NUMPY else self.name.lower()
+
+
+class AttrType(IntEnum):
+    """Kinds of attributes, with Paddle's numbers."""
+
+    INT = 0
+    FLOAT = 1
+    STRING = 2
+    INTS = 3
+    FLOATS = 4
+    STRINGS = 5
+    BOOL = 6
+    BOOLS = 7
+    BLOCK = 8
+    LONG = 9
+    BLOCKS = 10
+    LONGS = 11
+    FLOAT64S = 12
+    VAR = 13
+    VARS = 14
+    FLOAT64 = 15
+    SCALAR = 16
+    SCALARS = 17
 
 
 DTypeLike = Union[VarType, str, int, type, np.dtype[Any]]

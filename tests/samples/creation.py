@@ -85,6 +85,7 @@ add(
     ),
 )
 add("assign", *(Sample({"X": data(*shape)}, {}, lambda X: X) for shape in ((2, 3), (), (0, 2), (1,))))
+add("rnn_memory_helper", *(Sample({"X": data(*shape)}, {}, lambda X: X) for shape in ((2, 3), (), (0, 2))))
 add("assign", Sample({"X": data.ints(2, 3)}, {}, lambda X: X), Sample({"X": data.bools(3)}, {}, lambda X: X))
 add(
     "assign_value",

@@ -11,8 +11,9 @@ from ...errors import ProgramError
 from ...ir.program import Variable
 from ...layers import GRUCell, LSTMCell, RNNCell, concat, dropout, fill_constant_batch_size_like, rnn
 from ...layers import slice as slice_
+from ...layers.rnn import held, step_mask
 from ...param_attr import AttrLike, ParamAttr
-from ...values.types import DTypeLike
+from ...values.types import DTypeLike, as_dtype
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 
@@ -30,7 +31,8 @@ class BasicGRUUnit:
         activation: Any = None,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name_scope)
+        name = f"{name_scope}/BasicGRUUnit"
+        self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name)
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
         """The new state, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the state before."""
@@ -53,7 +55,8 @@ class BasicLSTMUnit:
         forget_bias: float = 1.0,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name_scope)
+        name = f"{name_scope}/BasicLSTMUnit"
+        self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
         """The new states, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the states before."""
@@ -64,19 +67,30 @@ class BasicLSTMUnit:
 
 
 class _Stack(RNNCell):
-    """A stack of cells with dropout after each."""
+    """A stack of cells with dropout after each.
+
+    Its input may be a list of the input and a mask: where that is 0, a cell keeps its states, and the hidden one is its output.
+    """
 
     def __init__(self, cells: Sequence[RNNCell], dropout_prob: float) -> None:
         self.cells, self.dropout_prob = cells, dropout_prob
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        inputs, mask = inputs if isinstance(inputs, list) else (inputs, None)
         after = []
-        for cell, state in zip(self.cells, states, strict=True):
-            inputs, state = cell(inputs, state)
+        for cell, before in zip(self.cells, states, strict=True):
+            inputs, state = cell(inputs, before)
+            if mask is not None:
+                state = held(before, state, mask)
+                inputs = state[0] if isinstance(state, list) else state
             after.append(state)
             if self.dropout_prob > 0:
                 inputs = dropout(inputs, self.dropout_prob, dropout_implementation="upscale_in_train")
         return inputs, after
+
+
+_PATHS = {"_fw": "_layers_", "_bw": "_reverse_layers_"}
+"""Direction -> what Fluid 1.6 puts between the names of the network and of a layer's unit, in names of parameters."""
 
 
 def _named(attr: Any, suffix: str) -> Any:
@@ -103,6 +117,10 @@ def _run(
     if any(state is None for state in first) != all(state is None for state in first):
         raise ProgramError("basic_lstm: give both init_hidden and init_cell, or neither")
     check_kept(f"basic_{'gru' if states == 1 else 'lstm'}", input)
+    sequences: Any = input
+    if sequence_length is not None:
+        mask = step_mask(input, sequence_length, as_dtype(dtype), axis=1 if batch_first else 0)
+        sequences = [input, mask if batch_first else mask._ops().transpose2(mask, axis=[1, 0])]
     directions = 1 + bool(bidirectional)
     outs: list[Variable] = []
     last: dict[tuple[int, int, int], Variable] = {}
@@ -120,7 +138,7 @@ def _run(
         inits: list[Any] = [[before(layer, number) for number in range(states)] for layer in range(num_layers)]
         inits = inits if states > 1 else [state for (state,) in inits]
         stack = _Stack(cells, dropout_prob)
-        out, finals = rnn(stack, input, inits, sequence_length, time_major=not batch_first, is_reverse=direction == 1)
+        out, finals = rnn(stack, sequences, inits, time_major=not batch_first, is_reverse=direction == 1)
         outs.append(out)
         for layer, state in enumerate(finals):
             for number, value in enumerate(state if states > 1 else [state]):
@@ -153,7 +171,8 @@ def basic_gru(
     Args:
         input: ``[batch, time, features]``, or ``[time, batch, features]`` if `batch_first` is False; the output alike.
         init_hidden: the first states, ``[num_layers * directions, batch, hidden_size]``; zeros if None.
-        sequence_length: the lengths of the sequences, ``[batch]``; after its end, a sequence keeps its states.
+        sequence_length: the lengths of the sequences, ``[batch]``; after its end, a sequence keeps its states, and the last
+            hidden one is its output.
         dropout_prob: the dropout probability after each layer.
         bidirectional: whether a second GRU goes backward; the outputs of the two are concatenated.
         param_attr, bias_attr: a name is followed by direction, layer and part.
@@ -161,7 +180,8 @@ def basic_gru(
 
     def make(direction: str, layer: int) -> GRUCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))
-        return GRUCell(hidden_size, weight, bias, gate_activation, activation, dtype, name)
+        unit = f"{name}{_PATHS[direction]}{layer}/BasicGRUUnit"
+        return GRUCell(hidden_size, weight, bias, gate_activation, activation, dtype, unit)
 
     rest = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
     out, hidden = _run(make, 1, input, [init_hidden], *rest)
@@ -190,7 +210,8 @@ def basic_lstm(
 
     def make(direction: str, layer: int) -> LSTMCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))
-        return LSTMCell(hidden_size, weight, bias, gate_activation, activation, forget_bias, dtype, name)
+        unit = f"{name}{_PATHS[direction]}{layer}/BasicLSTMUnit"
+        return LSTMCell(hidden_size, weight, bias, gate_activation, activation, forget_bias, dtype, unit)
 
     rest = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
     out, hidden, cell = _run(make, 2, input, [init_hidden, init_cell], *rest)

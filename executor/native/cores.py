@@ -4,7 +4,7 @@ each part of the core's result while it is in registers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,7 +19,7 @@ from .images import Images, Pixel, affine, parts
 from .kernel import AFTER_BARRIER, Share
 from .loops import applied, numbers_of
 
-__all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type"]
+__all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type", "target_of"]
 
 _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
@@ -91,6 +91,22 @@ def halos_of(core: Node) -> dict[Node, int]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
+def target_of(group: Group, stored: Any) -> Node:
+    """The node that the kernel of a core itself stores: it may hold parts of sums meanwhile. One that lies within another node's
+    memory has to have its columns side by side; if there is no such node, the core."""
+    core = group.core
+    assert core is not None
+    for node in reversed(group.nodes):
+        if node not in stored or node.element != core.element:
+            continue
+        if node.within is None:
+            return node
+        steps = steps_over(node, node.shape, extents_of(core)) if isinstance(core, Product) and core.ndim == 2 else None
+        if steps is not None and steps[1] == 1:
+            return node
+    return core
+
+
 class _After:
     """What follows a core, at one place of its index space."""
 
@@ -99,8 +115,7 @@ class _After:
         self.f, self.group, self.pointers, self.core = f, group, pointers, group.core
         self.extents = extents_of(group.core)
         self.numbers = numbers_of(f, group, pointers)
-        stored = [node for node in group.nodes if node in pointers.stored and node.element == self.core.element]
-        self.target = stored[-1]
+        self.target = target_of(group, pointers.stored)
         """The node that the core's kernel itself stores."""
 
     @property
@@ -172,7 +187,10 @@ def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         left, right = (pointers.first(operand) for operand in (core.left, packed or core.right))
-        matmul.write_product(f, product, left, right, pointers.target(after.target), share, workspace, vector_bytes, after.epilogue)
+        target = after.target
+        steps = steps_over(target, target.shape, after.extents) if core.ndim == 2 else None
+        strided = product if steps is None else replace(product, c_stride=steps[0] if core.shape[0] > 1 else core.shape[1])
+        matmul.write_product(f, strided, left, right, pointers.target(target), share, workspace, vector_bytes, after.epilogue)
 
     return [Phase(write)], matmul.workspace_bytes(product, vector_bytes) * threads
 

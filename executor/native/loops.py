@@ -360,9 +360,14 @@ class Nest:
 
     def _own_steps(self, node: Node) -> list[int]:
         """The steps of a node of the group in the memory where it is stored."""
-        steps = steps_over(node, node.shape, [*self.row_extents, *self.column_extents])
-        assert steps is not None, "dimensions are merged only where what is stored allows it"
-        return steps
+        return self._steps(node, node.shape)
+
+    def _steps(self, node: Node, shape: Sequence[int]) -> list[int]:
+        """The steps over rows and columns of a node that is used in a shape."""
+        extents = [prod(shape)] if self.flat else [*self.row_extents, *self.column_extents]
+        steps = steps_over(node, shape, extents)
+        assert steps is not None, "dimensions are merged only where operands allow it"
+        return [steps[0] * self._row_size, steps[0]] if self.flat else steps
 
     def _store(self, value: Value, node: Node) -> None:
         """Store neighbouring columns of a node."""
@@ -468,13 +473,7 @@ class Nest:
 
     def _leaf(self, node: Node, shape: Sequence[int], width: int) -> Value:
         f, row = self.f, self._row
-        if self.flat:
-            steps: list[int] | None = steps_over(node, shape, [prod(shape)])
-            assert steps is not None
-            steps = [steps[0] * self._row_size, steps[0]]
-        else:
-            steps = steps_over(node, shape, [*self.row_extents, *self.column_extents])
-        assert steps is not None, "dimensions are merged only where operands allow it"
+        steps = self._steps(node, shape)
         key = node, tuple(shape)
         outer, inner = steps[: len(self.row_extents)], steps[len(self.row_extents) :]
         if key not in row.pointers:

@@ -17,7 +17,7 @@ from fluid.values.types import VarType, is_floating
 
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
-from .cores import halos_of
+from .cores import halos_of, target_of
 from .emitter import BYTE, FLOAT, Type
 from .fusion import Group, Schedule, is_elementwise, source_of
 from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
@@ -242,7 +242,7 @@ class _Finder:
         first = constant(0, FLOAT).serial
         try:
             outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
-        except (FluidError, KeyError, AssertionError, ValueError, TypeError, IndexError) as error:
+        except (FluidError, KeyError, AssertionError, AttributeError, ValueError, TypeError, IndexError) as error:
             raise NotLowered(f"{op.type}: {error}") from error
         if definition.type not in CHECKS and _reads_by_index(outputs, first):
             raise NotLowered("indices that nobody checks")
@@ -417,6 +417,8 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
         of_group = [node for node in item.nodes if node in set(stored[position])]
         if not of_group:
             continue
+        if item.core is not None and (target := target_of(item, of_group)) not in of_group:
+            of_group.insert(0, target)
         for node in of_group:
             whole = memory_of(node)
             if node is not whole and whole in value_of:

@@ -40,6 +40,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
+from ..values.cache import Cache
 from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -173,6 +174,11 @@ class Attr(NamedTuple):
     element: bool = False
     """Whether the value must be the number of an element type, or the default (such as -1 for none)."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether any value of the kind is allowed."""
+        return not self.choices and self.least is None and self.most is None
+
     def check(self, value: Any) -> Any:
         """`value` as plain Python of this kind; ``TypeError``, ``ValueError`` or ``OverflowError`` if it is not allowed."""
         if self.or_one and not isinstance(value, Iterable):
@@ -211,7 +217,7 @@ def _within(bits: int) -> Callable[[Any], int]:
     limit = 1 << (bits - 1)
 
     def check(value: Any) -> int:
-        number = _to_int(value)
+        number = value if value.__class__ is int else _to_int(value)
         if not -limit <= number < limit:
             raise OverflowError(f"{number} does not fit into {bits} bits")
         return number
@@ -267,6 +273,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "block": _same,
     "blocks": _each(_same),
 }
+_PLAIN = {"bool": bool, "float": float, "float64": float, "string": str}
+"""Kind of attribute -> the Python type of its values, where each value of that type is of the kind."""
 _KIND_OF = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
@@ -383,8 +391,7 @@ class Rule:
             else:
                 text = f"the gradient rule of {definition.type} names {name!r}, which is not a slot or attribute of it"
                 raise ProgramError(text)
-        updated = tuple(slot.name for slot in definition.outputs.values() if slot.updated)
-        self.wrt = wrt if wrt is not None else tuple(definition.inputs) + updated
+        self.wrt = wrt if wrt is not None else tuple(definition.inputs) + definition.updated
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
@@ -435,18 +442,31 @@ class OpDef:
     """The module that defines the op."""
     forward: OpDef | None = None
     """For a gradient op: the definition of the forward op, whose rule computes it."""
-    infer_reads: tuple[str, ...] = field(default=(), repr=False)
+    infer_reads: tuple[str, ...] = field(init=False, repr=False)
+    """The parameters of `infer`."""
     typed: tuple[Slot, ...] = field(init=False, repr=False)
     """The inputs whose element types or shape the signature restricts."""
+    required: tuple[str, ...] = field(init=False, repr=False)
+    """The input slots that may not be empty."""
+    updated: tuple[str, ...] = field(init=False, repr=False)
+    """The outputs that the op updates."""
+    plain: dict[str, type] = field(init=False, repr=False)
+    """Attribute -> the Python type of which every value is allowed, where there is one."""
+    inferred: Cache[Any, dict[str, Any]] = field(init=False, repr=False, compare=False)
+    """What `fluid.ir.inference` has inferred for variables of certain shapes and types."""
 
     def __post_init__(self) -> None:
         slots = self.inputs.values() if self.forward is None else ()
+        self.infer_reads = tuple(parameters_of(self.infer)) if self.infer is not None else ()
         self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
+        self.required = tuple(slot.name for slot in self.inputs.values() if not slot.optional)
+        self.updated = tuple(slot.name for slot in self.outputs.values() if slot.updated)
+        self.plain = {name: _PLAIN[attr.kind] for name, attr in self.attrs.items() if attr.kind in _PLAIN and attr.is_free}
+        self.inferred = Cache()
 
     def updates(self, slot: str) -> bool:
         """Whether this is an output that the op updates."""
-        described = self.outputs.get(slot)
-        return described is not None and described.updated
+        return slot in self.updated
 
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
@@ -455,9 +475,10 @@ class OpDef:
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` as plain Python; `AttributeRuleError` if a value is not allowed or a required attribute is missing."""
         checked = {}
+        plain = self.plain
         for name, value in attrs.items():
             attr = self.attrs.get(name)
-            if attr is not None:
+            if attr is not None and plain.get(name) is not value.__class__:
                 try:
                     value = attr.check(value)
                 except (TypeError, ValueError, OverflowError) as error:
@@ -655,8 +676,6 @@ def define(
         lod_aware=lod_aware,
         sparse_grad=sparse_grad,
     )
-    if infer is not None:
-        definition.infer_reads = tuple(parameters_of(infer))
 
     def register(fn: Callable[..., Any]) -> OpDef:
         definition.doc = inspect.getdoc(fn) or ""

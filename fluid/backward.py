@@ -187,7 +187,8 @@ def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
 def _undone_on_error(program: Program) -> Iterator[None]:
     """Restore the program if the body of the ``with`` raises."""
     before = [(block, list(block.ops), dict(block.vars)) for block in program.blocks]
-    owners = [(op, op.inputs.copy(), op.outputs.copy()) for _, ops, _ in before for op in ops if op.sub_blocks]
+    looked_at = [ops for _, ops, _ in before] if len(before) > 1 else []
+    owners = [(op, op.inputs.copy(), op.outputs.copy()) for ops in looked_at for op in ops if op.sub_blocks]
     try:
         yield
     except BaseException:
@@ -262,7 +263,7 @@ def append_backward(
 
 def _mark_loss(block: Block, loss: Variable) -> None:
     for op in reversed(block.ops):
-        if loss.name in op.output_arg_names:
+        if any(loss.name in names for names in op.outputs.values()):
             op.attrs[OpRole.NAME] = op.role | OpRole.LOSS
             return
 

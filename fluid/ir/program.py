@@ -375,14 +375,15 @@ class Operator:
 
     def input(self, slot: str) -> list[str]:
         """The names in an input slot, which may be called by Paddle's name for it."""
-        return self._names_in(self.inputs, slot)
+        return list(self.inputs.get(slot) or self._by_paddles_name(self.inputs, slot))
 
     def output(self, slot: str) -> list[str]:
         """The names in an output slot, which may be called by Paddle's name for it."""
-        return self._names_in(self.outputs, slot)
+        return list(self.outputs.get(slot) or self._by_paddles_name(self.outputs, slot))
 
-    def _names_in(self, slots: Mapping[str, list[str]], slot: str) -> list[str]:
-        return list(slots.get(slot) or slots.get(OUR_SLOTS.get((self.type, slot), slot), ()))
+    def _by_paddles_name(self, slots: Mapping[str, list[str]], slot: str) -> Sequence[str]:
+        ours = OUR_SLOTS.get((self.type, slot))
+        return slots.get(ours, ()) if ours is not None else ()
 
     @property
     def input_names(self) -> list[str]:

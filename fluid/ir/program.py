@@ -329,7 +329,7 @@ Names = Mapping[str, Any]
 
 
 def _as_names(value: Any) -> list[str]:
-    if value.__class__ is Variable:
+    if value.__class__ is Variable or value.__class__ is Parameter:
         return [value.name]
     values = [value] if isinstance(value, (str, Variable)) else () if value is None else value
     return [item if isinstance(item, str) else item.name for item in values]

@@ -455,7 +455,7 @@ class Operator:
         """Bits of `OpRole`."""
         role = self.attrs.get(OpRole.NAME, OpRole.FORWARD)
         if role.__class__ is int:
-            return role  # type: ignore[no-any-return]
+            return role
         return int(role) if isinstance(role, Integral) else OpRole.FORWARD  # a file may hold anything
 
     @property

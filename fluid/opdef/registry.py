@@ -273,7 +273,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "block": _same,
     "blocks": _each(_same),
 }
-_PLAIN = {"bool": bool, "float": float, "float64": float, "string": str}
+_PythonType = type[Any]
+_PLAIN: dict[str, _PythonType] = {"bool": bool, "float": float, "float64": float, "string": str}
 """Kind of attribute -> the Python type of its values, where each value of that type is of the kind."""
 _KIND_OF = {bool: "bool", int: "int", float: "float", str: "string"}
 
@@ -450,7 +451,7 @@ class OpDef:
     """The input slots that may not be empty."""
     updated: tuple[str, ...] = field(init=False, repr=False)
     """The outputs that the op updates."""
-    plain: dict[str, type] = field(init=False, repr=False)
+    plain: dict[str, _PythonType] = field(init=False, repr=False)
     """Attribute -> the Python type of which every value is allowed, where there is one."""
     inferred: Cache[Any, dict[str, Any]] = field(init=False, repr=False, compare=False)
     """What `fluid.ir.inference` has inferred for variables of certain shapes and types."""

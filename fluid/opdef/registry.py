@@ -35,7 +35,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -392,7 +392,8 @@ class Rule:
             else:
                 text = f"the gradient rule of {definition.type} names {name!r}, which is not a slot or attribute of it"
                 raise ProgramError(text)
-        self.wrt = wrt if wrt is not None else tuple(definition.inputs) + definition.updated
+        updated = tuple(slot.name for slot in definition.outputs.values() if slot.updated)
+        self.wrt = wrt if wrt is not None else tuple(definition.inputs) + updated
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
@@ -447,23 +448,32 @@ class OpDef:
     """The parameters of `infer`."""
     typed: tuple[Slot, ...] = field(init=False, repr=False)
     """The inputs whose element types or shape the signature restricts."""
-    required: tuple[str, ...] = field(init=False, repr=False)
-    """The input slots that may not be empty."""
-    updated: tuple[str, ...] = field(init=False, repr=False)
-    """The outputs that the op updates."""
-    plain: dict[str, _PythonType] = field(init=False, repr=False)
-    """Attribute -> the Python type of which every value is allowed, where there is one."""
-    inferred: Cache[Any, dict[str, Any]] = field(init=False, repr=False, compare=False)
-    """What `fluid.ir.inference` has inferred for variables of certain shapes and types."""
 
     def __post_init__(self) -> None:
         slots = self.inputs.values() if self.forward is None else ()
         self.infer_reads = tuple(parameters_of(self.infer)) if self.infer is not None else ()
         self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
-        self.required = tuple(slot.name for slot in self.inputs.values() if not slot.optional)
-        self.updated = tuple(slot.name for slot in self.outputs.values() if slot.updated)
-        self.plain = {name: _PLAIN[attr.kind] for name, attr in self.attrs.items() if attr.kind in _PLAIN and attr.is_free}
-        self.inferred = Cache()
+
+    # What most of the hundreds of ops are never asked is found out when it is.
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The input slots that may not be empty."""
+        return tuple(slot.name for slot in self.inputs.values() if not slot.optional)
+
+    @cached_property
+    def updated(self) -> tuple[str, ...]:
+        """The outputs that the op updates."""
+        return tuple(slot.name for slot in self.outputs.values() if slot.updated)
+
+    @cached_property
+    def plain(self) -> dict[str, _PythonType]:
+        """Attribute -> the Python type of which every value is allowed, where there is one."""
+        return {name: _PLAIN[attr.kind] for name, attr in self.attrs.items() if attr.kind in _PLAIN and attr.is_free}
+
+    @cached_property
+    def inferred(self) -> Cache[Any, dict[str, Any]]:
+        """What `fluid.ir.inference` has inferred for variables of certain shapes and types."""
+        return Cache()
 
     def updates(self, slot: str) -> bool:
         """Whether this is an output that the op updates."""

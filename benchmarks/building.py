@@ -1,4 +1,5 @@
-"""Building programs: time per forward op for layers, `append_backward` and SGD, from 1,000 to 50,000 ops.
+"""Building programs: time per forward op for layers, `append_backward` and SGD, from 1,000 to 50,000 ops; and for each op of
+the whole program, to write it as bytes and to read it again.
 
 The program is the chain of `small_ops.py` with one matrix that all share: a parameter that is read 10,000 times.
 """
@@ -16,7 +17,7 @@ import fluid
 
 
 def build(ops):
-    """Seconds for the forward ops, for the backward ops and for the optimizer's, and the number of ops in the end."""
+    """Seconds for forward, backward and update ops, and to write and read them all; the number of ops in the end."""
     main, startup = fluid.Program(), fluid.Program()
     gc.collect()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -34,7 +35,11 @@ def build(ops):
         backward = time.perf_counter()
         optimizer.apply_gradients(gradients)
         end = time.perf_counter()
-    return forward - start, backward - forward, end - backward, len(main.global_block().ops)
+    data = main.serialize_to_string()
+    written = time.perf_counter()
+    fluid.Program.parse_from_string(data)
+    read = time.perf_counter()
+    return forward - start, backward - forward, end - backward, written - end, read - written, len(main.global_block().ops)
 
 
 def main():
@@ -44,18 +49,28 @@ def main():
     args = parser.parse_args()
     header("Building: microseconds per forward op", torch=False)
     build(args.ops[0])
-    print("forward ops   layers  backward     SGD     all   ops in the program")
-    totals = []
+    print("forward ops   layers  backward     SGD     all   ops in the program   write    read  (per op of the program)")
+    totals, writing, reading = [], [], []
     for ops in args.ops:
         parts = [build(ops) for _ in range(args.rounds)]
         total = statistics.median(sum(part[:3]) for part in parts) / ops * 1e6
         layers, backward, sgd = (statistics.median(part[i] for part in parts) / ops * 1e6 for i in range(3))
-        print(f"{ops:11,} {layers:8.2f} {backward:9.2f} {sgd:7.2f} {total:7.2f} {parts[0][3]:20,}", flush=True)
+        count = parts[0][5]
+        write, read = (statistics.median(part[i] for part in parts) / count * 1e6 for i in (3, 4))
+        print(f"{ops:11,} {layers:8.2f} {backward:9.2f} {sgd:7.2f} {total:7.2f} {count:20,} {write:7.2f} {read:7.2f}", flush=True)
         totals.append(total)
-    shown = ", ".join(f"{total:.1f}" for total in totals)
+        writing.append(write)
+        reading.append(read)
     sizes = ", ".join(f"{ops:,}" for ops in args.ops)
     print()
-    row("building, per forward op", f"{shown} µs", remark=f"at {sizes} ops; most to least: {max(totals) / min(totals):.2f}")
+    row("building, per forward op", _listed(totals), remark=f"at {sizes} ops; most to least: {max(totals) / min(totals):.2f}")
+    row("writing, per op", _listed(writing), remark="the same programs, with all their ops, as bytes")
+    row("reading, per op", _listed(reading), remark="and back")
+
+
+def _listed(times):
+    """Times in microseconds as text."""
+    return ", ".join(f"{each:.1f}" for each in times) + " µs"
 
 
 if __name__ == "__main__":

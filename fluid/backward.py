@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from .autodiff.expand import expand_active
-from .autodiff.recompute import copies_of, recompute, segment_ends
+from .autodiff.recompute import copies_of, recompute, recomputed, segment_ends
 from .autodiff.reverse import Callback, Differentiator
 from .errors import BackwardError, did_you_mean
 from .ir.collector import collector_paused
@@ -100,7 +100,8 @@ def _differentiate(
 ) -> list[str | None]:
     """Append gradient ops to block 0; returns the gradient variables of `wanted`, None if no gradient reaches one."""
     refuse_deep(block.program)
-    constant = frozenset(name for var in no_grad for name in (var, *copies_of(block, var)))
+    copies = recomputed(block)
+    constant = frozenset(name for var in no_grad for name in (var, *copies_of(var, copies)))
     with collector_paused():
         return _append_gradients(block, targets, seeds, wanted, constant, callbacks, checkpoints)
 
@@ -114,7 +115,8 @@ def _append_gradients(
     callbacks: Sequence[Callback],
     checkpoints: Sequence[str],
 ) -> list[str | None]:
-    groups = [[name, *_recomputed(block, name)] for name in wanted]
+    copies = recomputed(block)
+    groups = [[name, *_copies_to_sum(block, name, copies)] for name in wanted]
     expand_active(block, [target.name for target in targets], [name for names in groups for name in names], no_grad)
     walker = Differentiator(block, block, no_grad, callbacks)
     versions = walker.versions
@@ -145,9 +147,9 @@ def _append_gradients(
     return results
 
 
-def _recomputed(block: Block, name: str) -> list[str]:
-    """The variables that recompute `name`; gradients with respect to it are sums over them too."""
-    var, copies = block.vars.get(name), copies_of(block, name)
+def _copies_to_sum(block: Block, name: str, among: Sequence[str]) -> list[str]:
+    """The variables among the `recomputed` ones that recompute `name`; gradients with respect to it are sums over them too."""
+    var, copies = block.vars.get(name), copies_of(name, among)
     if not copies or var is None or var.persistable or var.is_data:
         return []  # values from before the run are not recomputed
     writers = Counter(written for op in block.ops for written in op.output_arg_names)
@@ -187,7 +189,8 @@ def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
 def _undone_on_error(program: Program) -> Iterator[None]:
     """Restore the program if the body of the ``with`` raises."""
     before = [(block, list(block.ops), dict(block.vars)) for block in program.blocks]
-    owners = [(op, op.inputs.copy(), op.outputs.copy()) for _, ops, _ in before for op in ops if op.sub_blocks]
+    looked_at = [ops for _, ops, _ in before] if len(before) > 1 else []
+    owners = [(op, op.inputs.copy(), op.outputs.copy()) for ops in looked_at for op in ops if op.sub_blocks]
     try:
         yield
     except BaseException:
@@ -262,7 +265,7 @@ def append_backward(
 
 def _mark_loss(block: Block, loss: Variable) -> None:
     for op in reversed(block.ops):
-        if loss.name in op.output_arg_names:
+        if any(loss.name in names for names in op.outputs.values()):
             op.attrs[OpRole.NAME] = op.role | OpRole.LOSS
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -708,3 +709,28 @@ def test_a_sequence_is_overwritten_by_other_sequences_of_the_same_rows(lengths: 
         (grad,) = fluid.gradients(target, x)
         (value,) = fluid.Executor().run(feed={"x": np.ones((2, 3))}, fetch_list=[grad], scope=fluid.Scope())
     np.testing.assert_array_equal(value, [[3, 4, 5], [0, 1, 2]])
+
+
+def test_the_work_grows_with_the_parameters_and_not_with_their_square():
+    """Counted as calls of functions, which are the same on any machine."""
+
+    def calls_of(parameters: int) -> int:
+        with fluid.program_guard(fluid.Program(), fluid.Program()):
+            h = fluid.data("x", [None, 2])
+            for _ in range(parameters):
+                h = h + layers.create_parameter([2], "float32")
+            loss, count = layers.mean(h), 0
+
+            def tally(frame: Any, event: str, arg: Any) -> None:
+                nonlocal count
+                count += event in ("call", "c_call")
+
+            before = sys.getprofile()
+            sys.setprofile(tally)
+            try:
+                append_backward(loss)
+            finally:
+                sys.setprofile(before)
+        return count
+
+    assert calls_of(320) < 10 * calls_of(40)

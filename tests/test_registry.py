@@ -328,6 +328,46 @@ def test_inference_error_names_op_and_line(own_ops: None) -> None:
         block.append_op("odd", {"X": x}, {"Out": out})
 
 
+def test_inference_runs_once_for_what_it_depends_on(own_ops: None) -> None:
+    asked: list[Any] = []
+
+    def infer(X: Spec, Y: Spec | None, sizes: list[int], number: float, declared: Any) -> Spec:
+        asked.append((X, Y, sizes, number, declared))
+        return X if Y is None else Y
+
+    define("odd(X, Y?) -> Out", infer=infer, grad=NOT_DIFFERENTIABLE, sizes=ints(), number=1.0, unread=0)(lambda: None)
+    with fluid.program_guard(fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        x, other, wide = fluid.data("x", [None, 2]), fluid.data("other", [None, 2], "int64"), fluid.data("wide", [None, 3])
+        rows = fluid.data("rows", [None, 2], lod_level=1)
+
+        def appended(attrs: dict[str, Any] | None = None, declared: Any = None, **inputs: Any) -> Any:
+            out = block.create_var(name=fluid.unique_name.generate("out"), shape=declared)
+            block.append_op("odd", {slot: [var] for slot, var in inputs.items()}, {"Out": [out]}, attrs)
+            return out
+
+        new = {
+            "the first": lambda: appended(X=x),
+            "another element type": lambda: appended(X=other),
+            "another shape": lambda: appended(X=wide),
+            "rows of sequences": lambda: appended(X=rows),
+            "one more input": lambda: appended(X=x, Y=rows),
+            "another attribute": lambda: appended({"number": 2.0}, X=x),
+            "another list": lambda: appended({"sizes": [1, 2]}, X=x),
+            "a declared shape": lambda: appended(declared=[5, 2], X=x),
+        }
+        for name, make in new.items():
+            count = len(asked)
+            first, again = make(), make()
+            assert len(asked) == count + 1, name
+            assert (again.shape, again.dtype, again.lod_level) == (first.shape, first.dtype, first.lod_level)
+        appended({"unread": 3}, X=x)
+        assert len(asked) == len(new)
+        for _ in range(2):  # too much to keep
+            appended({"sizes": list(range(1000))}, X=x)
+        assert len(asked) == len(new) + 2
+
+
 def test_slot_that_the_op_lacks() -> None:
     block = fluid.Program().global_block()
     x = block.create_var(name="x", shape=[2], dtype="float32")

@@ -14,7 +14,6 @@ from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
-from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
@@ -33,7 +32,7 @@ def truth(value: Any, name: str) -> bool:
         raise ExecutionError(f"the condition {name} has no value")
     if value.size != 1:
         raise ExecutionError(f"the condition {name} has {value.size} elements; it should have one")
-    return bool(to_numpy(array_of(value)).reshape(()))
+    return bool(array_of(value).item())
 
 
 def array_in(op: Operator, slot: str, env: Environment) -> Sequence[Any]:
@@ -285,7 +284,7 @@ def _integer(op: Operator, slot: str, env: Environment, what: str) -> int:
     value = env.get(name)
     if value is None or value.size != 1:
         raise ExecutionError(f"the {what} {name} should be one integer")
-    return int(to_numpy(array_of(value)).reshape(()))
+    return int(array_of(value).item())
 
 
 def position_of(op: Operator, env: Environment) -> int:

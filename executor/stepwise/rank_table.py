@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, chain, count
+from itertools import accumulate, chain, count, starmap
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,8 @@ def _rows_of(lod: Lod, start: int, end: int) -> tuple[int, int]:
 def _gathered(xp: Any, value: Any, parts: list[tuple[int, int]]) -> Any:
     """The outermost entries (sequences or rows) of `value` in the ranges `parts`, one after the other."""
     array, lod = array_of(value), lod_of(value)
-    index = np.fromiter(chain.from_iterable(range(*_rows_of(lod, start, end)) for start, end in parts), np.int64)
+    rows = [_rows_of(lod, start, end) for start, end in parts] if lod else parts
+    index = np.fromiter(chain.from_iterable(starmap(range, rows)), np.int64)
     return with_lod(array[xp.asarray(index)], _lod_of_parts(lod, parts))
 
 

@@ -27,7 +27,7 @@ from ..ir.renaming import redirect
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import EMPTY
 
-__all__ = ["copies_of", "recompute", "segment_ends"]
+__all__ = ["copies_of", "recompute", "recomputed", "segment_ends"]
 
 _SUFFIX = "@RECOMPUTE"
 _ONCE = {"feed", "fetch", "print", "py_func", "read", "save", "save_combine", "load", "load_combine", "assert"}
@@ -51,10 +51,17 @@ def segment_ends(versions: BlockVersions, names: Iterable[str], end: int) -> lis
     return sorted((index + 1, value) for index, value in ends.items() if index + 1 < end)
 
 
-def copies_of(block: Block, name: str) -> list[str]:
-    """The variables of a block that hold recomputed values of `name`."""
+def recomputed(block: Block) -> list[str]:
+    """The variables of a block that hold recomputed values."""
+    return [name for name in block.vars if _SUFFIX in name]
+
+
+def copies_of(name: str, among: Sequence[str]) -> list[str]:
+    """The variables among the `recomputed` ones that hold values of `name`."""
+    if not among:
+        return []
     copy = re.compile(rf"{re.escape(name)}({_SUFFIX}(_\d+)?)+")
-    return [other for other in block.vars if copy.fullmatch(other)]
+    return [other for other in among if copy.fullmatch(other)]
 
 
 def recompute(

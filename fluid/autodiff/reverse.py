@@ -30,11 +30,14 @@ Callback = Callable[[Block, Mapping[str, Any]], None]
 Place = tuple[Operator, str, int]
 """An op, one of its output slots, and a position there."""
 
+Wanted = dict[str, list[Value | None]]
+"""The values of an op whose gradients are wanted, by slot; None at the positions of others."""
+
 
 def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dict[str, Place]:
     """The places of a rule's results that may be renamed: `ops` write them and do not read them, and they are returned once."""
-    count = Counter(result.name for result in results if result is not None)
-    read = {name for op in ops for name in op.input_arg_names}
+    count = Counter([result.name for result in results if result is not None])
+    read = {name for op in ops for names in op.inputs.values() for name in names}
     return {
         name: (op, slot, position)
         for op in ops
@@ -158,7 +161,7 @@ class Differentiator:
         versions = self.versions
         for index in range((len(versions.ops) if end is None else end) - 1, start - 1, -1):
             # An op matters if a gradient has reached one of its outputs.
-            if any(value in self._parts for _, _, value in versions.written_at(index)):
+            if not all(map(self._parts.keys().isdisjoint, versions.writes[index].values())):
                 try:
                     self._differentiate(index, versions.ops[index])
                 except FluidError:
@@ -173,9 +176,9 @@ class Differentiator:
         definition = op.definition
         rule = definition.rule if definition is not None else None
         grads: dict[str, list[str | None]] = {}
-        for slot, values in versions.writes[index].items():
-            names = [None if value is None else self.gradient(value) for value in values]
-            if any(name is not None for name in names):
+        for slot, written in versions.writes[index].items():
+            names = [None if value is None else self.gradient(value) for value in written]
+            if any(names):
                 grads[slot] = names
         if not grads:
             return
@@ -187,12 +190,12 @@ class Differentiator:
         if rule is REGION and op.type in _REGION_GRADIENTS:
             _REGION_GRADIENTS[op.type](self, index, op, grads)
             return
-        wanted: dict[str, list[bool]] = {}
+        wanted: Wanted = {}
         slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
         for slot in slots:
-            mask = [value is not None and value in self.varied for value in self._values_of(index, slot)]
-            if any(mask):
-                wanted[slot] = mask
+            values = [value if value in self.varied else None for value in self.values_of(index, slot)]
+            if any(values):
+                wanted[slot] = values
         if not wanted or rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:
             return
         if definition is None or not isinstance(rule, Rule):
@@ -205,7 +208,7 @@ class Differentiator:
         if definition.inline_grad:
             self._emit_inline(index, op, definition, rule, grads, wanted)
         else:
-            self._emit_grad_op(index, op, rule, grads, wanted)
+            self._emit_grad_op(index, op, definition, rule, grads, wanted)
 
     def _no_rule(self, op: Operator, definition: OpDef | None, grads: Mapping[str, Any]) -> BackwardError:
         if definition is None:
@@ -239,7 +242,7 @@ class Differentiator:
                     f"stop_gradient to cut the gradient there\n{locate(op)}"
                 )
 
-    def _values_of(self, index: int, slot: str) -> list[Value | None]:
+    def values_of(self, index: int, slot: str) -> list[Value | None]:
         """The values in `slot` that op number `index` has gradients for: its inputs, or the old value of an output it updates."""
         previous = self.versions.updates[index].get(slot)
         return [previous] if previous is not None else self.versions.reads[index].get(slot, [])
@@ -265,22 +268,26 @@ class Differentiator:
         return names
 
     def _emit_grad_op(
-        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
+        self,
+        index: int,
+        op: Operator,
+        definition: OpDef,
+        rule: Rule,
+        grads: Mapping[str, list[str | None]],
+        wanted: Wanted,
     ) -> None:
         read = self._read_by_rule(index, op, rule, grads)
         inputs = {slot: [EMPTY if name is None else name for name in names] for slot, names in read.items()}
         attrs = dict(op.attrs)
         attrs[OpRole.NAME] = OpRole.BACKWARD
         attrs.pop(OpRole.VARS, None)
-        outputs = {grad_slot(slot): [EMPTY] * len(mask) for slot, mask in wanted.items()}
-        assert op.definition is not None
-        grad_op = Operator(self.out, op.definition.grad_type, inputs, outputs, attrs, op.frames)
+        outputs = {grad_slot(slot): [EMPTY] * len(values) for slot, values in wanted.items()}
+        grad_op = Operator(self.out, definition.grad_type, inputs, outputs, attrs, op.frames)
         self.out.ops.append(grad_op)
-        for slot, mask in wanted.items():
-            for position, (value, is_wanted) in enumerate(zip(self._values_of(index, slot), mask, strict=True)):
-                if is_wanted:
-                    assert value is not None
-                    is_sparse = slot == op.definition.sparse_grad and bool(op.attrs.get("is_sparse"))
+        for slot, values in wanted.items():
+            is_sparse = slot == definition.sparse_grad and bool(op.attrs.get("is_sparse"))
+            for position, value in enumerate(values):
+                if value is not None:
                     self.contribute(value, grad_op, grad_slot(slot), position, is_sparse)
 
     def _emit_inline(
@@ -290,7 +297,7 @@ class Differentiator:
         definition: OpDef,
         rule: Rule,
         grads: Mapping[str, list[str | None]],
-        wanted: Mapping[str, list[bool]],
+        wanted: Wanted,
     ) -> None:
         slots = {**definition.inputs, **definition.outputs}
         slots |= {grad_slot(slot): described for slot, described in definition.outputs.items()}
@@ -308,11 +315,10 @@ class Differentiator:
         results = {slot: value if isinstance(value, list) else [value] for slot, value in by_slot.items()}
         places = nameable(self.out.ops[first:], [result for listed in results.values() for result in listed])
         kept: set[int] = set()
-        for slot, mask in wanted.items():
-            for value, is_wanted, result in zip(self._values_of(index, slot), mask, results.get(slot, [None]), strict=True):
-                if not is_wanted or result is None:
+        for slot, wanted_values in wanted.items():
+            for value, result in zip(wanted_values, results.get(slot, [None]), strict=True):
+                if value is None or result is None:
                     continue
-                assert value is not None
                 if result.name in self.owned:
                     kept.update(id(writer) for writer in self.out.ops[first:] if result.name in writer.output_arg_names)
                     self.seed(value, result.name)
@@ -355,7 +361,7 @@ class Differentiator:
         if len(parts) == 1 and isinstance(parts[0], str):
             name = parts[0]
         else:
-            updated = [part for part in parts if part in self.owned]
+            updated = [part for part in parts if part in self.owned] if self.owned else []
             if updated:
                 parts.sort(key=lambda part: part not in updated)
             name = updated[0] if updated else self.new_name(value[0] + "@GRAD")
@@ -406,11 +412,12 @@ class Differentiator:
 
     def declare(self, name: str, like: Variable, is_sparse: bool = False) -> Variable:
         """Declare in `out` a variable with the shape and element type of another."""
-        if name not in self.out.vars:
+        var = self.out.vars.get(name)
+        if var is None:
             kind = VarType.SELECTED_ROWS if is_sparse else like.type
-            var = Variable(self.out, type=kind, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
+            var = Variable(self.out, kind, name, like._shape, like._dtype, like.lod_level)
             self.out.vars[name] = var
-        return self.out.vars[name]
+        return var
 
     def append(
         self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator | None, **attrs: Any
@@ -520,9 +527,15 @@ class _VariedAnalysis(Forward[bool]):
         rule = definition.rule if definition is not None else None
         if rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:  # an updated parameter does not depend on the old one
             return False
-        varied = [(slot, value[0]) for slot, _, value in walker.versions.read_at(index) if facts.get(value[0])]
-        if varied and definition is not None and definition.constants:
-            constants = [(slot, name) for slot, name in varied if slot in definition.constants]
+        if definition is not None and definition.constants:
+            read = walker.versions.read_at(index)
+            constants = [(slot, value[0]) for slot, _, value in read if slot in definition.constants and facts.get(value[0])]
             if constants:
                 walker.constants[index] = constants
-        return any(not isinstance(rule, Rule) or slot in rule.wrt for slot, _ in varied)
+        if not isinstance(rule, Rule):
+            return any(facts.get(value[0]) for _, _, value in walker.versions.read_at(index))
+        for slot in rule.wrt:
+            for value in walker.values_of(index, slot):
+                if value is not None and facts.get(value[0]):
+                    return True
+        return False

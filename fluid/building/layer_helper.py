@@ -405,7 +405,7 @@ def apply_many(
     count: int = 1,
 ) -> list[Any]:
     """A layer of one op: its visible outputs, in order; lists for slots of several."""
-    outputs = LayerHelper(layer or op_type, name).apply(op_type, inputs, attrs, count=count)
+    outputs = LayerHelper(layer or op_type, name, False, False).apply(op_type, inputs, attrs, count=count)
     slots = registry.get(op_type).outputs
     return [value for slot, value in outputs.items() if not slots[slot].intermediate]
 
@@ -421,7 +421,7 @@ def apply(
     outputs: Mapping[str, Any] | None = None,
 ) -> Variable:
     """A layer of one op with one visible output, and an optional activation."""
-    helper = LayerHelper(layer or op_type, name, act=act)
+    helper = LayerHelper(layer or op_type, name, False, False, act)
     results = helper.apply(op_type, inputs, attrs, outputs)
     slots = registry.get(op_type).outputs
     (seen,) = (value for slot, value in results.items() if not slots[slot].intermediate)

@@ -18,10 +18,16 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+"""Types of most arguments that are no variables: told at once, while `isinstance` asks every class that counts as one."""
+
+
 def program_of(values: Iterable[Any]) -> Program | None:
     """The program of the variables among these arguments, which may be nested: the eager one if one of them is a tensor."""
     program = None
     for value in values:
+        if value.__class__ in _PLAIN:
+            continue
         inner = None
         if isinstance(value, Variable):
             inner = value.block.program

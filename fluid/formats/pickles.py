@@ -331,13 +331,17 @@ def read_pickle(path: str) -> Any:
         raise FormatError(f"{path}: the file cannot be read: {reason(error)}") from None
 
 
+_MOST_PARTS = 300_000
+"""How many small parts any file may have; a large one may have more."""
+
+
 def _read(path: str, data: Any) -> Any:
     def fail(message: object, at: int) -> NoReturn:
         raise FormatError(f"{path}, at byte {at}: {message}") from None
 
     machine = _Machine()
     size = len(data)
-    left = 300_000 + size // 12  # bounds time and memory by the size of the file
+    left = _MOST_PARTS + size // 12  # bounds time and memory by the size of the file
     at = 0
     try:
         for opcode, arg, position in pickletools.genops(data):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
-from ..proto import ProgramDesc, TensorDesc, VarDesc
+from ..proto import BlockDesc, OpDesc, ProgramDesc, TensorDesc, VarDesc
 from ..values.types import AttrType, VarType, is_floating
 
 __all__ = [
@@ -112,8 +112,7 @@ _EVERY_OP = {
 """Attributes that any op may carry."""
 
 
-@checked
-def fits(kind: str, value: Any) -> bool:
+def _fits(kind: str, value: Any) -> bool:
     """Whether an attribute of this kind can hold `value`."""
     definition = KINDS.get(kind)
     if definition is None:
@@ -121,6 +120,9 @@ def fits(kind: str, value: Any) -> bool:
     if definition.many:
         return isinstance(value, (list, tuple)) and all(map(definition.holds, value))
     return definition.holds(value)
+
+
+fits = checked(_fits)
 
 
 def attr_kind(op: Operator, name: str, value: Any) -> str:
@@ -131,11 +133,11 @@ def attr_kind(op: Operator, name: str, value: Any) -> str:
     definition = op.definition
     attr = definition.attrs.get(name) if definition is not None else None
     kind = attr.kind if attr is not None else _EVERY_OP.get(name, "")
-    if fits(kind, value):
+    if _fits(kind, value):
         return kind
     many = "s" if isinstance(value, (list, tuple)) else ""
     for kind in _BY_VALUE:
-        if kind + many in KINDS and (value or not many or kind == "int") and fits(kind + many, value):
+        if kind + many in KINDS and (value or not many or kind == "int") and _fits(kind + many, value):
             return kind + many
     raise ProgramError(f"{op.type}: attribute {name!r} is {value!r}, which no kind of attribute on the wire can hold")
 
@@ -168,7 +170,7 @@ class OpWire:
     """Unknown fields of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class _VarWire:
     written: frozenset[str]
     """Optional fields that are present, even with default values."""
@@ -250,16 +252,12 @@ def _leftover(message: Any, *taken: str) -> bytes:
 @checked
 def serialize_program(program: Program) -> bytes:
     """The program as bytes of a ``ProgramDesc``; `ProgramError` if the format cannot express it."""
-    message = ProgramDesc()
-    message.MergeFrom(_NEW_PROGRAM) if program.wire is None else message.MergeFromString(program.wire)
+    writer, parts = _Writer(), []
     for index, block in enumerate(program.blocks):
         if block.idx != index:
             raise ProgramError(f"the block at position {index} of the program calls itself block {block.idx}")
-        _write_block(block, message.blocks.add())
-    try:
-        data: bytes = message.SerializeToString()
-    except Exception as error:  # its class depends on the runtime; only the size can be wrong here
-        raise ProgramError(f"the program cannot be written, {_TOO_LARGE}: {error}") from None
+        parts.append(_framed(1, writer.block(block)))
+    data = b"".join([*parts, _NEW_PROGRAM.SerializeToString() if program.wire is None else program.wire])
     if len(data) > _MOST_BYTES:
         raise ProgramError(f"the program cannot be written, its {len(data)} bytes are too many: {_TOO_LARGE}")
     return data
@@ -283,25 +281,103 @@ def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> bytes:
     return data
 
 
-def _write_block(block: Block, message: Any) -> None:
-    wire = block.wire or _NEW_BLOCK
-    if wire.rest:
-        message.MergeFromString(wire.rest)
-    message.idx = block.idx
-    message.parent_idx = block.parent_idx
-    if block.forward is not None or "forward_block_idx" in wire.written:
-        message.forward_block_idx = block.forward_block_idx
-    for name, var in block.vars.items():
-        _write_var(name, var, message.vars.add())
-    for op in block.ops:
-        _write_op(op, message.ops.add())
+def _framed(field: int, data: bytes) -> bytes:
+    """A field that holds bytes or a message, as protobuf writes it: its number, the length, the bytes themselves."""
+    size = len(data)
+    frame = [field << 3 | 2]
+    while size > 0x7F:
+        frame.append(size & 0x7F | 0x80)
+        size >>= 7
+    frame.append(size)
+    return bytes(frame) + data
 
 
-def _write_var(name: str, var: Variable, message: Any) -> None:
-    wire = var.wire or _NEW_VAR
-    if wire.rest:
-        message.MergeFromString(wire.rest)
-    message.name = _raw(name)
+class _FramedNames(dict[str, bytes]):
+    """Names -> the field of this number that holds each; a name stands in a file several times."""
+
+    def __init__(self, field: int) -> None:
+        self._field = field
+
+    def __missing__(self, name: str) -> bytes:
+        framed = self[name] = _framed(self._field, _raw(name))
+        return framed
+
+
+_ALIKE = frozenset({bool, int, float, str})
+"""Types of attributes that are remembered when they are written."""
+
+
+class _Writer:
+    """Writes the blocks of one program as messages.
+
+    Protobuf makes each attribute, and what is said of a variable, once: they repeat. What holds little but names is put together
+    here, field by field in the order of their numbers; what only files know comes last.
+    """
+
+    def __init__(self) -> None:
+        self._types = _FramedNames(3)
+        self._slots = _FramedNames(1)
+        self._arguments = _FramedNames(2)
+        self._var_names = _FramedNames(1)
+        self._vars: dict[Any, bytes] = {}
+        self._attrs: dict[Any, bytes] = {}
+
+    def block(self, block: Block) -> bytes:
+        """A block as a ``BlockDesc``."""
+        wire, after = block.wire or _NEW_BLOCK, BlockDesc()
+        if block.forward is not None or "forward_block_idx" in wire.written:
+            after.forward_block_idx = block.forward_block_idx
+        parts = [BlockDesc(idx=block.idx, parent_idx=block.parent_idx).SerializeToString()]
+        parts += [_framed(3, self._var(name, var)) for name, var in block.vars.items()]
+        parts += [_framed(4, self._op(op)) for op in block.ops]
+        return b"".join([*parts, after.SerializeToString(), wire.rest])
+
+    def _var(self, name: str, var: Variable) -> bytes:
+        is_parameter, stops = var.is_parameter, var._stop_gradient
+        if is_parameter:
+            stops = stops or not var.trainable  # type: ignore[attr-defined]
+        key = (
+            *(var._type, var._shape, var._dtype, var.lod_level, var._persistable, var.need_check_feed),
+            *(is_parameter, stops, var.wire),
+        )
+        rest = self._vars.get(key)
+        if rest is None:
+            rest = self._vars[key] = _without_name(var, is_parameter, stops)
+        return self._var_names[name] + rest
+
+    def _op(self, op: Operator) -> bytes:
+        wire, fields = op.wire, []
+        parts = wire.parts if wire is not None else {}
+        for number, side, slots in ((1, "inputs", op.inputs), (2, "outputs", op.outputs)):
+            for slot, names in slots.items():
+                entry = [self._slots[PADDLE_SLOTS.get((op.type, slot), slot)], *map(self._arguments.__getitem__, names)]
+                if parts and (side, slot) in parts:
+                    entry.append(parts[side, slot])
+                fields.append(_framed(number, b"".join(entry)))
+        fields.append(self._types[op.type])
+        attrs = _attrs_to_write(op)
+        if wire is None:
+            fields += [self._attr(op, name, value) for name, value in attrs.items()]
+        else:
+            fields += [_framed(4, entry) for entry in _attrs_of_file(op, attrs, wire)]
+            fields.append(wire.rest)
+        return b"".join(fields)
+
+    def _attr(self, op: Operator, name: str, value: Any) -> bytes:
+        """The field of an attribute of which no file says anything."""
+        if value.__class__ not in _ALIKE:
+            return _framed(4, _attr_entry(op, name, value))
+        key = op.type, name, value.__class__, value or repr(value)  # 0.0 equals -0.0
+        field = self._attrs.get(key)
+        if field is None:
+            field = self._attrs[key] = _framed(4, _attr_entry(op, name, value))
+        return field
+
+
+def _without_name(var: Variable, is_parameter: bool, stops_gradient: bool) -> bytes:
+    """A ``VarDesc`` of a variable, but for its name."""
+    wire, message = var.wire or _NEW_VAR, VarDesc()
+    message.MergeFromString(wire.rest)
     kind = message.type
     kind.type = wire.kind if wire.kind is not None and var.type is VarType.RAW else int(var.type)
     if var.has_shape or var.has_dtype or var.lod_level or "lod_level" in wire.written:
@@ -313,15 +389,51 @@ def _write_var(name: str, var: Variable, message: Any) -> None:
             tensor = tensor.tensor
         tensor.data_type = wire.dtype if wire.dtype is not None and not var.has_dtype else int(var.dtype)
         tensor.dims.extend(var.shape)
-    is_parameter = isinstance(var, Parameter)
     for flag, value in (
         ("persistable", var.persistable),
         ("need_check_feed", var.need_check_feed),
         ("is_parameter", is_parameter and not wire.guessed_parameter),
-        ("stop_gradient", var.stop_gradient or (is_parameter and not var.trainable)),  # type: ignore[attr-defined]
+        ("stop_gradient", stops_gradient),
     ):
         if value or flag in wire.written:
             setattr(message, flag, value)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _attrs_of_file(op: Operator, attrs: Mapping[str, Any], wire: OpWire) -> Iterator[bytes]:
+    """Attributes as messages, in the order and kinds of the file that the op was read from, with what else stands there."""
+    asides = [aside for aside in wire.asides if not aside[1] or aside[1] in op.attrs][::-1]
+    position = 0
+    for name, value in attrs.items():
+        while asides and asides[-1][0] <= position:
+            yield asides.pop()[2]
+            position += 1
+        yield _attr_entry(op, name, value, wire.kinds.get(name), wire.parts.get(("attrs", name), b""))
+        position += 1
+    for _, name, aside in reversed(asides):
+        if not name:  # a repeated attribute comes before the one that counts
+            yield aside
+
+
+def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, rest: bytes = b"") -> bytes:
+    """An attribute as a message; `kind` and `rest` are what a file says of it."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
+        raise ProgramError(
+            f"{op.type}, in block {op.block.idx}: the attribute {name!r} holds {len(value)} values; constants of more than "
+            f"{_MOST_VALUES} do not belong into a program: let it read a persistable variable (layers.create_parameter, or a "
+            "value put into the scope), which save_params saves beside it"
+        )
+    if kind is None or not _fits(kind, value):
+        kind = attr_kind(op, name, value)
+    entry = OpDesc().attrs.add()
+    entry.MergeFromString(rest)
+    entry.name = _raw(name)
+    _write_value(op, kind, value, entry)
+    data: bytes = entry.SerializeToString()
+    return data
 
 
 def _attrs_to_write(op: Operator) -> dict[str, Any]:
@@ -338,43 +450,6 @@ def _attrs_to_write(op: Operator) -> dict[str, Any]:
     if definition.rule is REGION:  # Paddle derives names inside, and does not read them from lists
         defaults = {name: value for name, value in defaults.items() if not name.endswith("_grads")}
     return op.attrs | defaults
-
-
-def _write_op(op: Operator, message: Any) -> None:
-    wire = op.wire
-    if wire is not None and wire.rest:
-        message.MergeFromString(wire.rest)
-    parts = wire.parts if wire is not None else {}
-    message.type = _raw(op.type)
-    for side, slots in (("inputs", op.inputs), ("outputs", op.outputs)):
-        target = getattr(message, side)
-        for slot, names in slots.items():
-            entry = target.add()
-            if parts and (side, slot) in parts:
-                entry.MergeFromString(parts[side, slot])
-            entry.parameter = _raw(PADDLE_SLOTS.get((op.type, slot), slot))
-            entry.arguments.extend(map(_raw, names))
-    asides = [aside for aside in wire.asides if not aside[1] or aside[1] in op.attrs][::-1] if wire is not None else []
-    for name, value in _attrs_to_write(op).items():
-        while asides and asides[-1][0] <= len(message.attrs):
-            message.attrs.add().MergeFromString(asides.pop()[2])
-        if hasattr(value, "tolist"):
-            value = value.tolist()
-        if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
-            raise ProgramError(
-                f"{op.type}, in block {op.block.idx}: the attribute {name!r} holds {len(value)} values; constants of more than "
-                f"{_MOST_VALUES} do not belong into a program: let it read a persistable variable (layers.create_parameter, or a "
-                "value put into the scope), which save_params saves beside it"
-            )
-        kind = _written_kind(op, name, value)
-        entry = message.attrs.add()
-        if parts and ("attrs", name) in parts:
-            entry.MergeFromString(parts["attrs", name])
-        entry.name = _raw(name)
-        _write_value(op, kind, value, entry)
-    for _, name, aside in reversed(asides):
-        if not name:  # a repeated attribute comes before the one that counts
-            message.attrs.add().MergeFromString(aside)
 
 
 def _write_value(op: Operator, kind: str, value: Any, entry: Any) -> None:

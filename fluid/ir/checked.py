@@ -280,7 +280,7 @@ def checked(function: _F) -> _F:
 
 def check_variable(value: Any, where: str) -> None:
     """Raise a `FluidTypeError` unless `value` is a `Variable` or a tensor of eager mode; `where` names the layer and argument."""
-    if isinstance(value, Variable):
+    if value.__class__ is Parameter or isinstance(value, Variable):
         return
     hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""
     hint = f"; {value.what_to_do}" if hasattr(value, "what_to_do") else hint

@@ -37,20 +37,62 @@ def declared_specs(op: Operator) -> dict[str, Any]:
     return {slot: var.spec for slot, var in variables.items() if var is not None and var.has_shape}
 
 
-def _inferred(op: Operator, definition: OpDef) -> dict[str, Any]:
-    """`infer_specs` of an op.
+_MOST_ITEMS = 16
+"""The longest list in an attribute that a signature holds."""
 
-    A Label that `layers.data` declares may be fed integers, whatever it declares; where an op refuses it as floats, it counts as
-    integers, and the op looks at what is fed.
-    """
-    specs, declared = gather_specs(op), declared_specs(op)
+
+def _signature(op: Operator, definition: OpDef) -> tuple[Any, ...] | None:
+    """All that the inference of an op depends on; None where that is too much to keep."""
+    reads, attrs, find_var = definition.infer_reads, op.attrs, op.block.find_var
+    parts: list[Any] = []
+    for name in definition.attrs if "attrs" in reads or definition.forward is not None else reads:
+        value = attrs.get(name)
+        if value.__class__ is list:
+            if len(value) > _MOST_ITEMS:
+                return None
+            value = tuple(value)
+        parts.append(value)
+    for slot, names in op.inputs.items():
+        parts.append(slot)
+        for name in names:
+            var = find_var(name)
+            parts += (name,) if var is None else (var._shape, var._dtype, var._type, var.lod_level)
+    if "declared" in reads:
+        parts.append("declared")
+        for slot, names in op.outputs.items():
+            var = find_var(names[0]) if len(names) == 1 else None
+            if var is not None and var._shape is not None:
+                parts += (slot, var._shape, var._dtype, var._type, var.lod_level)
+    return tuple(parts)
+
+
+def _inferred(op: Operator, definition: OpDef) -> dict[str, Any]:
+    """The specs of an op's outputs, by slot."""
+    signature = None if definition.region is not None else _signature(op, definition)
+    if signature is not None and (specs := definition.inferred.get(signature)) is not None:
+        return specs
     try:
-        return infer_specs(definition, specs, op.attrs, declared)
-    except ElementTypeError:
-        label = op.block.find_var(op.inputs["Label"][0]) if op.inputs.get("Label") else None
-        if label is None or not label.is_data or label.need_check_feed or not is_floating(label.dtype):
-            raise
-        return infer_specs(definition, {**specs, "Label": label.spec.with_dtype(VarType.INT64)}, op.attrs, declared)
+        specs = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+    except FluidError as error:
+        try:
+            return _inferred_of_labels(op, definition, error)
+        except FluidError as error:
+            raise type(error)(f"{said_of(op.type, error)}\n{locate(op)}") from None
+    return specs if signature is None else definition.inferred.keep(signature, specs)
+
+
+def _inferred_of_labels(op: Operator, definition: OpDef, error: FluidError) -> dict[str, Any]:
+    """The specs of the outputs of an op that refuses its Label as floats; `error` if that is not the reason.
+
+    A Label that `layers.data` declares may be fed integers, whatever it declares; so it counts as integers, and the op looks at
+    what is fed.
+    """
+    label = op.block.find_var(op.inputs["Label"][0]) if op.inputs.get("Label") else None
+    is_free = label is not None and label.is_data and not label.need_check_feed and is_floating(label.dtype)
+    if label is None or not is_free or not isinstance(error, ElementTypeError):
+        raise error
+    specs = {**gather_specs(op), "Label": label.spec.with_dtype(VarType.INT64)}
+    return infer_specs(definition, specs, op.attrs, declared_specs(op))
 
 
 def infer_shape(op: Operator) -> None:
@@ -58,11 +100,7 @@ def infer_shape(op: Operator) -> None:
     definition = op.definition
     if definition is None or (definition.infer is None and definition.forward is None):
         return
-    try:
-        inferred = _inferred(op, definition)
-    except FluidError as error:
-        raise type(error)(f"{said_of(op.type, error)}\n{locate(op)}") from None
-    for slot, specs in inferred.items():
+    for slot, specs in _inferred(op, definition).items():
         names = op.outputs.get(slot)
         if not names:
             continue

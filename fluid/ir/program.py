@@ -104,7 +104,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     ) -> None:
         self.block = block
         self.name = name if name is not None else unique_name.generate("_generated_var")
-        self._type = VarType(type)
+        self._type = type if type.__class__ is VarType else VarType(type)
         self._shape = None if shape is None else tuple(map(int, shape))
         self._dtype = None if dtype is None else as_dtype(dtype)
         self.lod_level = lod_level or 0
@@ -340,6 +340,8 @@ Names = Mapping[str, Any]
 
 
 def _as_names(value: Any) -> list[str]:
+    if value.__class__ is Variable or value.__class__ is Parameter:
+        return [value.name]
     values = [value] if isinstance(value, (str, Variable)) else () if value is None else value
     return [item if isinstance(item, str) else item.name for item in values]
 
@@ -384,14 +386,15 @@ class Operator:
 
     def input(self, slot: str) -> list[str]:
         """The names in an input slot, which may be called by Paddle's name for it."""
-        return self._names_in(self.inputs, slot)
+        return list(self.inputs.get(slot) or self._by_paddles_name(self.inputs, slot))
 
     def output(self, slot: str) -> list[str]:
         """The names in an output slot, which may be called by Paddle's name for it."""
-        return self._names_in(self.outputs, slot)
+        return list(self.outputs.get(slot) or self._by_paddles_name(self.outputs, slot))
 
-    def _names_in(self, slots: Mapping[str, list[str]], slot: str) -> list[str]:
-        return list(slots.get(slot) or slots.get(OUR_SLOTS.get((self.type, slot), slot), ()))
+    def _by_paddles_name(self, slots: Mapping[str, list[str]], slot: str) -> Sequence[str]:
+        ours = OUR_SLOTS.get((self.type, slot))
+        return slots.get(ours, ()) if ours is not None else ()
 
     @property
     def input_names(self) -> list[str]:
@@ -485,7 +488,9 @@ class Operator:
     @property
     def role(self) -> int:
         """Bits of `OpRole`."""
-        role = self.attrs.get(OpRole.NAME)
+        role = self.attrs.get(OpRole.NAME, OpRole.FORWARD)
+        if role.__class__ is int:
+            return role
         return int(role) if isinstance(role, Integral) else OpRole.FORWARD  # a file may hold anything
 
     @property
@@ -829,9 +834,9 @@ class Block:
                         )
             for fault in crowded_slots(op, definition):
                 raise ProgramError(f"{type}: {fault}\n{locate(op)}")
-            for slot in definition.inputs.values():
-                if not slot.optional and not op.inputs.get(slot.name):
-                    raise AttributeRuleError(f"{type} needs a variable in its input slot {slot.name!r}\n{locate(op)}")
+            for slot in definition.required:
+                if not op.inputs.get(slot):
+                    raise AttributeRuleError(f"{type} needs a variable in its input slot {slot!r}\n{locate(op)}")
         return op
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
@@ -843,12 +848,14 @@ class Block:
         return block_to_string(self)
 
 
-def crowded_slots(op: Operator, definition: OpDef) -> Iterator[str]:
+def crowded_slots(op: Operator, definition: OpDef) -> list[str]:
     """The slots of an op that take one name and hold several, as messages."""
+    faults = []
     for side, filled, defined in (("input", op.inputs, definition.inputs), ("output", op.outputs, definition.outputs)):
         for slot, names in filled.items():
             if len(names) > 1 and slot in defined and not defined[slot].many:
-                yield f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
+                faults.append(f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one")
+    return faults
 
 
 def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:
@@ -966,12 +973,12 @@ class Program:
     @contextlib.contextmanager
     def derive_guard(self, block: Block, role: int, source: Operator) -> Iterator[None]:
         """Inside the ``with``, ops are appended to `block` with this role and the frames of the op `source`."""
-        old, self._frames = self._frames, source.frames
+        old = self._current, self._role, self._frames
+        self._current, self._role, self._frames = block.idx, role, source.frames
         try:
-            with self.block_guard(block), self.role_guard(role):
-                yield
+            yield
         finally:
-            self._frames = old
+            self._current, self._role, self._frames = old
 
     # -- what eager mode overrides
     @property

@@ -44,20 +44,22 @@ class BlockVersions:
         self.writer: dict[Value, int] = {}
         self.read_first: set[str] = set()
         self._one_shape: dict[str, bool] = {}
-        last = self.last
+        last, read_first = self.last, self.read_first
         for index, op in enumerate(self.ops):
-            self.reads.append(
-                {slot: [None if n == EMPTY else (n, last.get(n, 0)) for n in names] for slot, names in op.inputs.items()}
-            )
+            reads: dict[str, list[Value | None]] = {}
+            for slot, names in op.inputs.items():
+                reads[slot] = [None if name == EMPTY else (name, last.get(name, 0)) for name in names]
+                read_first.update([name for name in names if name not in last and name != EMPTY])
+            self.reads.append(reads)
             definition = op.definition
             updates: dict[str, Value] = {}
-            if definition is not None:
-                for slot, described in definition.outputs.items():
-                    if described.updated and op.outputs.get(slot):
-                        name = op.outputs[slot][0]
-                        updates[slot] = (name, last.get(name, 0))
+            for slot in definition.updated if definition is not None else ():
+                if op.outputs.get(slot):
+                    name = op.outputs[slot][0]
+                    updates[slot] = (name, last.get(name, 0))
+                    if name not in last:
+                        read_first.add(name)
             self.updates.append(updates)
-            self.read_first.update(value[0] for _, _, value in self.read_at(index) if value[1] == 0)
             writes: dict[str, list[Value | None]] = {}
             for slot, names in op.outputs.items():
                 values: list[Value | None] = []

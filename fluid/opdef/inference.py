@@ -80,7 +80,7 @@ def infer_specs(
     except Exception as error:  # files may hold ops that no layer makes
         raise InferenceError(_why_not(definition, inputs, attrs, error)) from error
     for value in inputs.values():
-        if value is not None and any(spec is not None and spec.lod for spec in (value if type(value) is list else (value,))):
+        if value.lod if type(value) is Spec else value and any(spec is not None and spec.lod for spec in value):
             return _share_lod(inputs, specs)
     return specs
 

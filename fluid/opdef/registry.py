@@ -35,11 +35,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
+from ..values.cache import Cache
 from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -173,6 +174,11 @@ class Attr(NamedTuple):
     element: bool = False
     """Whether the value must be the number of an element type, or the default (such as -1 for none)."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether any value of the kind is allowed."""
+        return not self.choices and self.least is None and self.most is None
+
     def check(self, value: Any) -> Any:
         """`value` as plain Python of this kind; ``TypeError``, ``ValueError`` or ``OverflowError`` if it is not allowed."""
         if self.or_one and not isinstance(value, Iterable):
@@ -211,7 +217,7 @@ def _within(bits: int) -> Callable[[Any], int]:
     limit = 1 << (bits - 1)
 
     def check(value: Any) -> int:
-        number = _to_int(value)
+        number = value if value.__class__ is int else _to_int(value)
         if not -limit <= number < limit:
             raise OverflowError(f"{number} does not fit into {bits} bits")
         return number
@@ -267,6 +273,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "block": _same,
     "blocks": _each(_same),
 }
+_PythonType = type[Any]
+_PLAIN: dict[str, _PythonType] = {"bool": bool, "float": float, "float64": float, "string": str}
+"""Kind of attribute -> the Python type of its values, where each value of that type is of the kind."""
 _KIND_OF = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
@@ -435,18 +444,40 @@ class OpDef:
     """The module that defines the op."""
     forward: OpDef | None = None
     """For a gradient op: the definition of the forward op, whose rule computes it."""
-    infer_reads: tuple[str, ...] = field(default=(), repr=False)
+    infer_reads: tuple[str, ...] = field(init=False, repr=False)
+    """The parameters of `infer`."""
     typed: tuple[Slot, ...] = field(init=False, repr=False)
     """The inputs whose element types or shape the signature restricts."""
 
     def __post_init__(self) -> None:
         slots = self.inputs.values() if self.forward is None else ()
+        self.infer_reads = tuple(parameters_of(self.infer)) if self.infer is not None else ()
         self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
+
+    # What most of the hundreds of ops are never asked is found out when it is.
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The input slots that may not be empty."""
+        return tuple(slot.name for slot in self.inputs.values() if not slot.optional)
+
+    @cached_property
+    def updated(self) -> tuple[str, ...]:
+        """The outputs that the op updates."""
+        return tuple(slot.name for slot in self.outputs.values() if slot.updated)
+
+    @cached_property
+    def plain(self) -> dict[str, _PythonType]:
+        """Attribute -> the Python type of which every value is allowed, where there is one."""
+        return {name: _PLAIN[attr.kind] for name, attr in self.attrs.items() if attr.kind in _PLAIN and attr.is_free}
+
+    @cached_property
+    def inferred(self) -> Cache[Any, dict[str, Any]]:
+        """What `fluid.ir.inference` has inferred for variables of certain shapes and types."""
+        return Cache()
 
     def updates(self, slot: str) -> bool:
         """Whether this is an output that the op updates."""
-        described = self.outputs.get(slot)
-        return described is not None and described.updated
+        return slot in self.updated
 
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
@@ -455,9 +486,10 @@ class OpDef:
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` as plain Python; `AttributeRuleError` if a value is not allowed or a required attribute is missing."""
         checked = {}
+        plain = self.plain
         for name, value in attrs.items():
             attr = self.attrs.get(name)
-            if attr is not None:
+            if attr is not None and plain.get(name) is not value.__class__:
                 try:
                     value = attr.check(value)
                 except (TypeError, ValueError, OverflowError) as error:
@@ -655,8 +687,6 @@ def define(
         lod_aware=lod_aware,
         sparse_grad=sparse_grad,
     )
-    if infer is not None:
-        definition.infer_reads = tuple(parameters_of(infer))
 
     def register(fn: Callable[..., Any]) -> OpDef:
         definition.doc = inspect.getdoc(fn) or ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
@@ -44,13 +44,13 @@ class Spec(ValueOperators):
         return -1 if any(size < 0 for size in self.shape) else prod(self.shape)
 
     def with_shape(self, shape: tuple[int, ...]) -> Spec:
-        return replace(self, shape=tuple(shape))
+        return Spec(tuple(shape), self.dtype, self.type, self.lod)
 
     def with_dtype(self, dtype: VarType) -> Spec:
-        return replace(self, dtype=dtype)
+        return Spec(self.shape, dtype, self.type, self.lod)
 
     def with_lod(self, lod: Lod) -> Spec:
-        return self if lod == self.lod else replace(self, lod=lod)
+        return self if lod == self.lod else Spec(self.shape, self.dtype, self.type, lod)
 
     def _ops(self) -> Any:
         return Spec.namespace

@@ -48,8 +48,11 @@ __all__ = [
 
 _CHUNKS = 32
 """Chunks that work is cut into, at least, where shapes allow it: enough for the threads of common machines."""
-_NEAR_BYTES = 256 << 10
-"""What may be assumed to stay in the second cache of a core while other things go by."""
+_BLOCK_BYTES = 32 << 10
+"""What of the source is a block that all panels go over, where the panels are not too large to do so again and again."""
+_NEAR_BYTES = 640 << 10
+"""What all panels may have to be used again for each block: they come from the second cache, or are so many that reading them
+takes less time than multiplying by them."""
 
 
 def write_forward(
@@ -104,11 +107,15 @@ def _write_walk(
     panels = panels_of(walk.filters, tiling)
     if not prod(walk.extents) * walk.target.count:
         return
+    pixels = tiling.rows if walk.rows else 1  # zeros need no tiles, and many of them take LLVM long
     width = width_of(panels)
     stays = walk.rows * width * g.groups * g.element.bytes <= _NEAR_BYTES
     for panel in panels:
         count = g.groups * panel.count
-        blocks = min(walk.extents[0], -(-_CHUNKS // (walk.target.count * count)))
+        needed = -(-_CHUNKS // (walk.target.count * count))
+        if stays:  # all panels go over a block of the source while it is in the nearest cache
+            needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // _BLOCK_BYTES)
+        blocks = min(walk.extents[0], needed)
 
         def chunk(number: Value, panel: Panel = panel, count: int = count, blocks: int = blocks) -> None:
             if stays:
@@ -128,7 +135,7 @@ def _write_walk(
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
             start, stop = bounds_of(f, block, blocks, walk.extents[0])
             strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), target, image, channel, epilogue)
-            f.loop(start, stop, 1, [], lambda row: strip.write(row, tiling.rows), at_least_once=True)
+            f.loop(start, stop, 1, [], lambda row: strip.write(row, pixels), at_least_once=True)
 
         f.loop(*share.of(f, walk.target.count * blocks * count), 1, [], chunk)
 
@@ -195,9 +202,10 @@ class _Strip:
             further = number * walk.apart[1]
             for (lanes, start), total in zip(panel.columns, sums[number * len(panel.vectors) :], strict=False):
                 for at, number_of_lanes in parts(min(lanes, panel.filters - start), lanes):
-                    last: Value | None = lanes_of(f, total, at, number_of_lanes)
+                    value = lanes_of(f, total, at, number_of_lanes)
+                    last: Value | None = value
                     if self.epilogue is not None:
                         pixel = Pixel(first.image, first.row, f.add(first.column, further))
-                        last = self.epilogue(f, last, pixel, f.add(self.channel, start + at))
+                        last = self.epilogue(f, value, pixel, f.add(self.channel, start + at))
                     if last is not None:
                         f.store(last, f.at(target, further * walk.target.strides[2] + start + at, self.element))

@@ -190,7 +190,7 @@ def _products(f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value,
     between = (rows[1] - rows[0]) * g.kernel[1] * channels if len(rows) > 1 else 0
 
     def row(number: Value, *totals: Value) -> list[Value]:
-        at = f.at(x, f.mul(number, walk.tap_steps[0]), g.element)
+        at = f.opaque(f.at(x, f.mul(number, walk.tap_steps[0]), g.element))
         weights = f.at(filter_, affine(f, rows[0] * g.kernel[1] * channels, (number, between)), g.element)
         loaded: dict[int, Value] = {}
         following = list(totals)
@@ -245,10 +245,11 @@ def write_depthwise_partial_filters(
             f.loop(0, blocks, 1, [], lambda block: each(lambda channel: add(number, block, channel)))
 
         def add(number: Value, block: Value, channel: Value) -> None:
-            images = affine(f, g.x.start, (number, g.x.strides[0])), affine(f, g.y.start, (number, g.y.strides[0]))
-            pointers = [f.at(array, f.add(f.add(at, first), channel), element) for array, at in zip((x, dy), images, strict=True)]
+            channels = (first, 1), (channel, 1)
+            source = f.at(x, affine(f, g.x.start, (number, g.x.strides[0]), *channels), element)
+            gradient = f.at(dy, affine(f, g.y.start, (number, g.y.strides[0]), *channels), element)
             rows = bounds_of(f, block, blocks, g.y.height)
-            _add_block(f, g, *pointers, f.at(target, channel, element), rows, lanes, vector_bytes)
+            _add_block(f, g, source, gradient, f.at(target, channel, element), rows, lanes, vector_bytes)
 
         each(clear)
         f.loop(*bounds_of(f, partial, count, g.x.count), 1, [], image)
@@ -305,8 +306,8 @@ def _add_block(
             return totals
 
         def tile_of(inputs: Value, gradients: Value, column: Value, size: int, sums: Sequence[Value]) -> list[Value]:
-            at = f.at(inputs, f.mul(column, walk.steps[1]), element)
-            gradient = f.at(gradients, f.mul(column, g.y.strides[2]), element)
+            at = f.opaque(f.at(inputs, f.mul(column, walk.steps[1]), element))
+            gradient = f.opaque(f.at(gradients, f.mul(column, g.y.strides[2]), element))
             factors = [f.load(f.at(gradient, pixel * g.y.strides[2], element), vector) for pixel in range(size)]
             loaded: dict[int, Value] = {}
             totals = list(sums)

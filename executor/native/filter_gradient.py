@@ -26,9 +26,11 @@ __all__ = [
 
 _CHUNKS = 32
 """Chunks that work is cut into, at least, where shapes allow it."""
-_NEAR_BYTES = 256 << 10
-"""What may be assumed to stay in the second cache of a core while other things go by."""
-_PIXELS = 256
+_ROWS = 6
+"""Rows of a tile, at least: it reads vectors of the output's gradient that often from the second cache."""
+_NEAR_BYTES = 128 << 10
+"""What images have of a block, if that is enough: it stays in the second cache while all tiles go over it."""
+_PIXELS = 128
 """Pixels, at most, that go by while a tile of a filter's gradient is in registers."""
 _PARTIAL_BYTES = 1 << 20
 """What all partial sums of a filter's gradient may take, if there is more than one."""
@@ -43,7 +45,7 @@ Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
 
 
 def _gradient_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes)
+    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes, 1, _ROWS)
 
 
 def _partials(g: Convolution, panels: Sequence[Panel]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from .emitter import FLOAT, Type
 from .images import Images
@@ -29,15 +30,32 @@ class Phase:
     step: int
 
 
-def phases_of(extent: int, kernel: int, stride: int, pad: int, dilation: int) -> list[Phase]:
-    """The phases of an axis of the input: what lies at the same place within a stride is reached by the same taps."""
-    phases = []
-    for first in range(min(stride, extent)):
-        taps = tuple(tap for tap in reversed(range(kernel)) if (first + pad - tap * dilation) % stride == 0)
-        outputs = [(first + pad - tap * dilation) // stride for tap in taps] or [0]
-        step = outputs[1] - outputs[0] if len(taps) > 1 else 1
-        phases.append(Phase(first, -(-(extent - first) // stride), taps, outputs[0], step))
-    return phases
+class _Axis(NamedTuple):
+    """Rows or columns of a convolution."""
+
+    extent: int
+    out: int
+    kernel: int
+    stride: int
+    pad: int
+    dilation: int
+
+    @property
+    def halo(self) -> int:
+        """How far the filter reaches over the input, at most, on either side."""
+        end = (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation - self.pad
+        return max(self.pad, end - (self.extent - 1))
+
+    def phases(self) -> list[Phase]:
+        """The phases of the input: what lies at the same place within a stride is reached by the same taps."""
+        phases = []
+        for first in range(min(self.stride, self.extent)):
+            distances = {tap: first + self.pad - tap * self.dilation for tap in reversed(range(self.kernel))}
+            taps = tuple(tap for tap, distance in distances.items() if distance % self.stride == 0)
+            outputs = [distances[tap] // self.stride for tap in taps] or [0]
+            step = outputs[1] - outputs[0] if len(taps) > 1 else 1
+            phases.append(Phase(first, -(-(self.extent - first) // self.stride), taps, outputs[0], step))
+        return phases
 
 
 @dataclass(frozen=True)
@@ -73,31 +91,24 @@ class Convolution:
     def taps(self) -> int:
         return prod(self.kernel)
 
+    @property
+    def axes(self) -> tuple[_Axis, _Axis]:
+        """Rows and columns."""
+        x, y = self.x, self.y
+        sides = self.kernel, self.strides, self.pads, self.dilations
+        rows = _Axis(x.height, y.height, *(side[0] for side in sides))
+        return rows, _Axis(x.width, y.width, *(side[1] for side in sides))
+
     @cached_property
     def phases(self) -> tuple[list[Phase], list[Phase]]:
         """The phases of rows and of columns, for the gradient of the input."""
-        rows, columns = (
-            phases_of(*each)
-            for each in zip((self.x.height, self.x.width), self.kernel, self.strides, self.pads, self.dilations, strict=True)
-        )
-        return rows, columns
+        rows, columns = self.axes
+        return rows.phases(), columns.phases()
 
     @property
     def x_halo(self) -> int:
         """The halo that the input needs, at least: for the output, and for the filter's gradient."""
-        ends = [
-            (out - 1) * stride + (kernel - 1) * dilation - pad - (extent - 1)
-            for extent, out, kernel, stride, pad, dilation in zip(
-                (self.x.height, self.x.width),
-                (self.y.height, self.y.width),
-                self.kernel,
-                self.strides,
-                self.pads,
-                self.dilations,
-                strict=True,
-            )
-        ]
-        return max(0, *self.pads, *ends)
+        return max(0, *(axis.halo for axis in self.axes))
 
     @property
     def y_halo(self) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .emitter import Function, Type, Value, zero
-from .geometry import Convolution, input_walks
+from .geometry import Convolution, Walk, input_walks
 from .images import affine, divided, from_rows, parts, square_lanes, to_places, write_transposed
 from .kernel import Share
 from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
@@ -21,13 +19,16 @@ __all__ = [
     "write_packed_filter_for_input",
 ]
 
+_AT_ONCE = 8
+"""Elements that are copied one by one in one turn of a loop."""
+
 
 def forward_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    return tiling_of(g.y.width, g.filters, g.element, vector_bytes)
+    return tiling_of(g.y.width, g.filters, g.element, vector_bytes, g.x.strides[2] * g.strides[1])
 
 
 def input_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    return tiling_of(-(-g.x.width // g.strides[1]), g.channels, g.element, vector_bytes)
+    return tiling_of(-(-g.x.width // g.strides[1]), g.channels, g.element, vector_bytes, g.y.strides[2])
 
 
 def packed_rows(g: Convolution) -> int:
@@ -110,43 +111,50 @@ def write_packed_filter_for_input(
             for walk in input_walks(g):
                 start = walk.rows_before * width + panel.before * walk.rows
                 steps = (group, g.taps * g.filters * width), (which, panel.width * walk.rows)
-                taps = [row * g.kernel[1] + column for row in walk.taps[0] for column in walk.taps[1]]
-                targets.append((f.at(packed, affine(f, start, *steps), element), taps))
+                targets.append((walk, f.at(packed, affine(f, start, *steps), element)))
 
             def row(filter_: Value) -> None:
                 at, to = f.at(source, f.mul(filter_, g.channels * g.taps), element), f.mul(filter_, panel.width)
-                _copy_taps(f, g, at, [(f.at(target, to, element), taps) for target, taps in targets], panel)
+                for walk, target in targets:
+                    _copy_taps(f, g, walk, panel, at, f.at(target, to, element))
 
             f.loop(0, g.filters, 1, [], row)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
 
 
-def _copy_taps(f: Function, g: Convolution, source: Value, targets: Sequence[tuple[Value, list[int]]], panel: Panel) -> None:
-    """Copy the elements of one filter for the channels of a panel, [channels][taps], to rows of the panel, which begin at a
-    pointer for each walk and have the walk's taps in their order."""
-    element, apart = g.element, g.filters * panel.width
+def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Value, target: Value) -> None:
+    """Copy the elements of one filter for the channels of a panel, [channels][taps], to a row of the panel for each tap of a
+    walk. All of a row is written before the next: rows lie far apart, often at distances that caches are bad at."""
+    rows, columns = walk.taps
+    down, along = (taps[1] - taps[0] if len(taps) > 1 else 0 for taps in (rows, columns))
 
-    def channel(number: Value) -> None:
-        at = f.opaque(f.at(source, f.mul(number, g.taps), element))
-        for target, taps in targets:
-            to = f.opaque(f.at(target, number, element))
-            for place, tap in enumerate(taps):
-                f.store(f.load(f.at(at, tap, element), element), f.at(to, place * apart, element))
+    def tap(row: Value, column: Value) -> None:
+        first = rows[0] * g.kernel[1] + columns[0]
+        at = f.at(source, affine(f, first, (row, down * g.kernel[1]), (column, along)), g.element)
+        place = affine(f, 0, (row, len(columns)), (column, 1))
+        _copy_row(f, g.element, at, f.at(target, f.mul(place, g.filters * panel.width), g.element), g.taps, panel)
 
-    def neighbours(start: int, lanes: int) -> None:
-        value = f.load(f.at(source, start, element), element.of(lanes))
-        for target, taps in targets:
-            if taps:
-                f.store(value, f.at(target, start, element))
+    if rows and columns:
+        f.loop(0, len(rows), 1, [], lambda row: f.loop(0, len(columns), 1, [], lambda column: tap(row, column)))
 
-    if g.taps == 1:
-        for lanes, column in panel.columns:
-            for start, part in parts(min(lanes, panel.filters - column), lanes):
-                neighbours(column + start, part)
+
+def _copy_row(f: Function, element: Type, source: Value, target: Value, apart: int, panel: Panel) -> None:
+    """Copy elements that are so far apart to a row of a panel, and zeros to what of it has no filter."""
+    whole = panel.filters // _AT_ONCE * _AT_ONCE
+
+    def some(start: Value) -> None:
+        copy(f.opaque(f.at(source, f.mul(start, apart), element)), f.opaque(f.at(target, start, element)), _AT_ONCE)
+
+    def copy(at: Value, to: Value, count: int) -> None:
+        for number in range(count):
+            f.store(f.load(f.at(at, number * apart, element), element), f.at(to, number, element))
+
+    if apart == 1:
+        for start, lanes in parts(panel.filters, panel.vectors[0]):
+            f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(target, start, element))
     else:
-        f.loop(0, panel.filters, 1, [], channel)
+        f.loop(0, whole, _AT_ONCE, [], some)
+        copy(f.at(source, whole * apart, element), f.at(target, whole, element), panel.filters - whole)
     for column in range(panel.filters, panel.width):
-        for target, taps in targets:
-            for place in range(len(taps)):
-                f.store(zero(element), f.at(target, place * apart + column, element))
+        f.store(zero(element), f.at(target, column, element))

@@ -10,6 +10,10 @@ from .images import lanes_of
 
 __all__ = ["Panel", "Tiling", "add_products", "panels_of", "split", "tiling_of", "unrolled", "width_of"]
 
+_ALIASED_BYTES = 4096
+"""Lines at multiples of this distance take the same places of the nearest cache, of which there are `_WAYS`, less one that is
+needed for something else."""
+_WAYS = 7
 _SHORT = 128
 """Products in a run that is written without a loop: loops of few turns are predicted badly."""
 
@@ -77,10 +81,12 @@ def split(count: int, most: int) -> list[tuple[int, int, int]]:
     return [each for each in sizes if each[2]]
 
 
-def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int) -> Tiling:
+def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: int, least: int = 1) -> Tiling:
     """The tiles that take the least time for as many rows and filters, by an estimate.
 
-    A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most.
+    A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most. Each
+    row reads memory of its own: fewer of them are fetched ahead better. What they read is `apart` from each other, and should
+    stay in the nearest cache until its neighbours are read. Tiles have room for `least` rows, if any have.
     """
     registers = 16 if vector_bytes == 32 else 32
     lanes = vector_bytes // element.bytes
@@ -91,11 +97,13 @@ def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int) -> Tili
         for panel in panels:
             for _, size, count in parts:
                 products, loads = size * len(panel.vectors), size + len(panel.vectors)
-                total += panel.count * count * (max(products, loads, 8) + loads / 8)
+                total += panel.count * count * (max(products, loads, 8) + size / 4)
         return total * (1 + len(panels) * len(parts) / 50)  # each kind of tile is code of its own
 
     most = max(1, min(4, -(-filters // lanes)))
-    return min((Tiling((registers - 1 - vectors) // vectors, vectors, lanes) for vectors in range(1, most + 1)), key=cost)
+    ways = _WAYS if apart * element.bytes % _ALIASED_BYTES == 0 else registers
+    choices = [Tiling(min((registers - 1 - vectors) // vectors, ways), vectors, lanes) for vectors in range(1, most + 1)]
+    return min([each for each in choices if each.rows >= least] or choices, key=cost)
 
 
 def add_products(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from .emitter import Function, Type, Value, zero
+from .emitter import Function, Operand, Type, Value, zero
 from .filter_gradient import filter_gradient_phases, partial_elements, write_filter_gradient, write_partial_filters
 from .geometry import Convolution, Walk, forward_walk, input_walks
 from .images import Epilogue, Pixel, affine, bounds_of, divided, lanes_of, parts, require_halo
@@ -157,22 +157,38 @@ class _Strip:
 
     def write(self, row: Value, most: int) -> None:
         """One row of the grid, in tiles of at most as many pixels."""
+        taps = self._tap_rows(row)
         for start, size, count in split(self.walk.extents[1], most):
             self.f.loop(
-                0, count, 1, [], lambda tile, start=start, size=size: self._tile(row, affine(self.f, start, (tile, size)), size)
+                0,
+                count,
+                1,
+                [],
+                lambda tile, start=start, size=size: self._tile(row, taps, affine(self.f, start, (tile, size)), size),
             )
 
-    def _tile(self, row: Value, column: Value, size: int) -> None:
+    def _tap_rows(self, row: Value) -> tuple[Operand, Operand]:
+        """The rows of taps, from one up to another, that meet an image: the others would add zeros."""
+        f, walk = self.f, self.walk
+        if walk.is_inside:
+            return 0, len(walk.taps[0])
+        first, step, tap_step = walk.source_rows
+        source = affine(f, first, (row, step))
+        before = f.div(f.max(f.sub(tap_step - 1, source), 0), tap_step)
+        last = f.div(f.max(f.add(f.sub(walk.source.height - 1, source), tap_step), 0), tap_step)
+        return before, f.min(last, len(walk.taps[0]))
+
+    def _tile(self, row: Value, taps: tuple[Operand, Operand], column: Value, size: int) -> None:
         f, walk, panel = self.f, self.walk, self.panel
         source = f.at(self.source, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), self.element)
-        (tap_rows, tap_columns), length = walk.runs
+        (_, tap_columns), length = walk.runs
 
         def tap_row(tap: Value, *sums: Value) -> list[Value]:
             return f.loop(0, tap_columns, 1, sums, lambda other, *inner: self._run(source, size, tap, other, inner))
 
         sums = [zero(self.element.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         if length:
-            sums = f.loop(0, tap_rows, 1, sums, tap_row)
+            sums = f.loop(*taps, 1, sums, tap_row)
         self._store(row, column, size, sums)
 
     def _run(self, source: Value, size: int, tap_row: Value, tap_column: Value, sums: Sequence[Value]) -> list[Value]:

@@ -132,6 +132,8 @@ class Walk:
         start: where the source's element under the first tap of the first pixel lies.
         steps: from the source's element of a pixel to that of the next in the grid; `tap_steps`, from tap to tap.
         rows_before: rows of packed filters, in each panel, that belong to other walks.
+        source_rows: the row of the source under the first tap of the first pixel, and how many rows further on it is for
+            the next row of the grid, and for the next row of taps.
     """
 
     source: Images
@@ -146,6 +148,14 @@ class Walk:
     steps: tuple[int, int]
     tap_steps: tuple[int, int]
     rows_before: int
+    source_rows: tuple[int, int, int]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether no row of taps meets the halo."""
+        first, step, tap_step = self.source_rows
+        last = first + (self.extents[0] - 1) * step + (len(self.taps[0]) - 1) * tap_step
+        return 0 <= first and last < self.source.height
 
     @property
     def runs(self) -> tuple[tuple[int, int], int]:
@@ -176,6 +186,7 @@ def forward_walk(g: Convolution) -> Walk:
         steps=(g.strides[0] * row, g.strides[1] * pixel),
         tap_steps=(g.dilations[0] * row, g.dilations[1] * pixel),
         rows_before=0,
+        source_rows=(-g.pads[0], g.strides[0], g.dilations[0]),
     )
 
 
@@ -198,6 +209,7 @@ def input_walks(g: Convolution) -> list[Walk]:
                 steps=(row, pixel),
                 tap_steps=(rows.step * row, columns.step * pixel),
                 rows_before=rows_before,
+                source_rows=(rows.output, 1, rows.step),
             )
             walks.append(walk)
             rows_before += walk.rows

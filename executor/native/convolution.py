@@ -20,7 +20,7 @@ from math import prod
 from .emitter import Function, Operand, Type, Value, zero
 from .filter_gradient import filter_gradient_phases, partial_elements, write_filter_gradient, write_partial_filters
 from .geometry import Convolution, Walk, forward_walk, input_walks
-from .images import Epilogue, Pixel, affine, bounds_of, divided, lanes_of, parts, require_halo
+from .images import Epilogue, Pixel, affine, bounds_of, divided, lanes_of, parts, require_halo, within
 from .kernel import Share
 from .packing import (
     forward_tiling,
@@ -173,10 +173,8 @@ class _Strip:
         if walk.is_inside:
             return 0, len(walk.taps[0])
         first, step, tap_step = walk.source_rows
-        source = affine(f, first, (row, step))
-        before = f.div(f.max(f.sub(tap_step - 1, source), 0), tap_step)
-        last = f.div(f.max(f.add(f.sub(walk.source.height - 1, source), tap_step), 0), tap_step)
-        return before, f.min(last, len(walk.taps[0]))
+        start, stop = within(f, affine(f, first, (row, step)), tap_step, walk.source.height)
+        return start, f.min(stop, len(walk.taps[0]))
 
     def _tile(self, row: Value, taps: tuple[Operand, Operand], column: Value, size: int) -> None:
         f, walk, panel = self.f, self.walk, self.panel

@@ -245,9 +245,9 @@ def write_depthwise_partial_filters(
             f.loop(0, blocks, 1, [], lambda block: each(lambda channel: add(number, block, channel)))
 
         def add(number: Value, block: Value, channel: Value) -> None:
-            channels = (first, 1), (channel, 1)
-            source = f.at(x, affine(f, g.x.start, (number, g.x.strides[0]), *channels), element)
-            gradient = f.at(dy, affine(f, g.y.start, (number, g.y.strides[0]), *channels), element)
+            at = (first, 1), (channel, 1)
+            source = f.at(x, affine(f, g.x.start, (number, g.x.strides[0]), *at), element)
+            gradient = f.at(dy, affine(f, g.y.start, (number, g.y.strides[0]), *at), element)
             rows = bounds_of(f, block, blocks, g.y.height)
             _add_block(f, g, source, gradient, f.at(target, channel, element), rows, lanes, vector_bytes)
 

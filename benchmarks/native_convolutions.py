@@ -141,6 +141,7 @@ def convolutions(width: int, best: float, word: str) -> None:
         ("ResNet-20", 32, 64, 8, 64, 3, 1),
         ("ResNet-20, first", 32, 3, 32, 16, 3, 1),
         ("LeNet, first", 64, 1, 28, 20, 5, 1),
+        ("LeNet, second", 64, 20, 12, 50, 5, 1),
         ("ResNet-50, first", 2, 3, 224, 64, 7, 2),
         ("ResNet-50", 4, 64, 56, 64, 3, 1),
         ("ResNet-50", 4, 64, 56, 256, 1, 1),
@@ -231,40 +232,41 @@ def pools(width: int, best: float, word: str) -> None:
     cases = [(32, 16, 32, 2, 2, 0), (64, 20, 24, 2, 2, 0), (8, 64, 112, 3, 2, 1), (8, 192, 28, 3, 1, 1), (8, 512, 7, 7, 1, 0)]
     for n, c, h, k, stride, pad in cases:
         what = f"pool N{n} C{c} {h}x{h} {k}x{k} s{stride} p{pad}"
-        if word not in what:
-            continue
-        out = (h + 2 * pad - k) // stride + 1
-        x, y = Images.dense(n, h, h, c, pad), Images.dense(n, out, out, c)
-        p = Pool(x, y, (k, k), (stride, stride), ((pad, pad), (pad, pad)))
-        pool = replace(p, y=Images.dense(n, out, out, c, p.y_halo))
-        (array, x_torch), (dy, dy_torch) = images_of(pool.x), images_of(pool.y)
-        out_array, positions, dx = aligned(pool.y.shape), aligned(pool.y.shape, np.int8), aligned(pool.x.shape)
-        kernels = [
-            Kernel(
-                lambda f, p, share, pool=pool: write_max_pool(f, pool, p[0], p[1], share, width, p[2]),
-                [array, out_array, positions],
-            ),
-            Kernel(lambda f, p, share, pool=pool: write_max_pool_gradient(f, pool, *p, share, width), [positions, dy, dx]),
-            Kernel(lambda f, p, share, pool=pool: write_average_pool(f, pool, *p, True, share, width), [array, out_array]),
-            Kernel(lambda f, p, share, pool=pool: write_average_pool_gradient(f, pool, *p, True, share, width), [dy, dx]),
+        if word in what:
+            pool_rows(what, n, c, h, k, stride, pad, width, best)
+
+
+def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, width: int, best: float) -> None:
+    """Maxima and averages, and their gradients."""
+    out = (h + 2 * pad - k) // stride + 1
+    pool = Pool(Images.dense(n, h, h, c, pad), Images.dense(n, out, out, c), (k, k), (stride, stride), ((pad, pad), (pad, pad)))
+    pool = replace(pool, y=Images.dense(n, out, out, c, pool.y_halo))
+    (x, x_torch), (dy, dy_torch) = images_of(pool.x), images_of(pool.y)
+    y, positions, dx = aligned(pool.y.shape), aligned(pool.y.shape, np.int8), aligned(pool.x.shape)
+    kernels = {
+        "maxima, positions": Kernel(
+            lambda f, p, share: write_max_pool(f, pool, p[0], p[1], share, width, p[2]), [x, y, positions]
+        ),
+        "maxima, gradient": Kernel(lambda f, p, share: write_max_pool_gradient(f, pool, *p, share, width), [positions, dy, dx]),
+        "averages": Kernel(lambda f, p, share: write_average_pool(f, pool, *p, True, share, width), [x, y]),
+        "averages, gradient": Kernel(lambda f, p, share: write_average_pool_gradient(f, pool, *p, True, share, width), [dy, dx]),
+    }
+    sizes = [k, k], [stride, stride], [pad, pad]
+    aten = torch.ops.aten
+
+    def torch_runs(layout: Any) -> list[Callable[[], Any]]:
+        tx, td = (torch.from_numpy(each).to(memory_format=layout) for each in (x_torch, dy_torch))
+        index = functional.max_pool2d(tx, k, stride, pad, return_indices=True)[1]
+        return [
+            lambda: functional.max_pool2d(tx, k, stride, pad, return_indices=True),
+            lambda: aten.max_pool2d_with_indices_backward(td, tx, *sizes, [1, 1], False, index),
+            lambda: functional.avg_pool2d(tx, k, stride, pad, count_include_pad=False),
+            lambda: aten.avg_pool2d_backward(td, tx, *sizes, False, False, None),
         ]
-        runs: list[list[Callable[[], Any]]] = [[], [], [], []]
-        for layout in (torch.contiguous_format, torch.channels_last):
-            tx, td = (torch.from_numpy(each).to(memory_format=layout) for each in (x_torch, dy_torch))
-            index = functional.max_pool2d(tx, k, stride, pad, return_indices=True)[1]
-            sizes = [k, k], [stride, stride], [pad, pad]
-            aten = torch.ops.aten
-            runs[0].append(lambda tx=tx: functional.max_pool2d(tx, k, stride, pad, return_indices=True))
-            runs[1].append(
-                lambda tx=tx, td=td, index=index, sizes=sizes: aten.max_pool2d_with_indices_backward(
-                    td, tx, *sizes, [1, 1], False, index
-                )
-            )
-            runs[2].append(lambda tx=tx: functional.avg_pool2d(tx, k, stride, pad, count_include_pad=False))
-            runs[3].append(lambda tx=tx, td=td, sizes=sizes: aten.avg_pool2d_backward(td, tx, *sizes, False, False, None))
-        names = "maxima, positions", "maxima, gradient", "averages", "averages, gradient"
-        for name, kernel, torch_runs in zip(names, kernels, runs, strict=True):
-            show(f"{what}, {name}", [kernel], torch_runs, 0, best)
+
+    runs = zip(torch_runs(torch.contiguous_format), torch_runs(torch.channels_last), strict=True)
+    for (name, kernel), both in zip(kernels.items(), runs, strict=True):
+        show(f"{what}, {name}", [kernel], both, 0, best)
 
 
 def layouts(width: int, best: float, word: str) -> None:

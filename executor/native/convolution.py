@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from .emitter import Function, Type, Value, zero
+from .emitter import Function, Operand, Type, Value, zero
 from .filter_gradient import filter_gradient_phases, partial_elements, write_filter_gradient, write_partial_filters
 from .geometry import Convolution, Walk, forward_walk, input_walks
-from .images import Epilogue, Pixel, affine, bounds_of, divided, lanes_of, parts, require_halo
+from .images import Epilogue, Pixel, affine, bounds_of, divided, lanes_of, parts, require_halo, within
 from .kernel import Share
 from .packing import (
     forward_tiling,
@@ -50,8 +50,9 @@ _CHUNKS = 32
 """Chunks that work is cut into, at least, where shapes allow it: enough for the threads of common machines."""
 _BLOCK_BYTES = 32 << 10
 """What of the source is a block that all panels go over, where the panels are not too large to do so again and again."""
-_NEAR_BYTES = 256 << 10
-"""What may be assumed to stay in the second cache of a core while other things go by."""
+_NEAR_BYTES = 640 << 10
+"""What all panels may have to be used again for each block: they come from the second cache, or are so many that reading them
+takes less time than multiplying by them."""
 
 
 def write_forward(
@@ -106,6 +107,7 @@ def _write_walk(
     panels = panels_of(walk.filters, tiling)
     if not prod(walk.extents) * walk.target.count:
         return
+    pixels = tiling.rows if walk.rows else 1  # zeros need no tiles, and many of them take LLVM long
     width = width_of(panels)
     stays = walk.rows * width * g.groups * g.element.bytes <= _NEAR_BYTES
     for panel in panels:
@@ -133,7 +135,7 @@ def _write_walk(
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
             start, stop = bounds_of(f, block, blocks, walk.extents[0])
             strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), target, image, channel, epilogue)
-            f.loop(start, stop, 1, [], lambda row: strip.write(row, tiling.rows), at_least_once=True)
+            f.loop(start, stop, 1, [], lambda row: strip.write(row, pixels), at_least_once=True)
 
         f.loop(*share.of(f, walk.target.count * blocks * count), 1, [], chunk)
 
@@ -155,22 +157,36 @@ class _Strip:
 
     def write(self, row: Value, most: int) -> None:
         """One row of the grid, in tiles of at most as many pixels."""
+        taps = self._tap_rows(row)
         for start, size, count in split(self.walk.extents[1], most):
             self.f.loop(
-                0, count, 1, [], lambda tile, start=start, size=size: self._tile(row, affine(self.f, start, (tile, size)), size)
+                0,
+                count,
+                1,
+                [],
+                lambda tile, start=start, size=size: self._tile(row, taps, affine(self.f, start, (tile, size)), size),
             )
 
-    def _tile(self, row: Value, column: Value, size: int) -> None:
+    def _tap_rows(self, row: Value) -> tuple[Operand, Operand]:
+        """The rows of taps, from one up to another, that meet an image: the others would add zeros."""
+        f, walk = self.f, self.walk
+        if walk.is_inside:
+            return 0, len(walk.taps[0])
+        first, step, tap_step = walk.source_rows
+        start, stop = within(f, affine(f, first, (row, step)), tap_step, walk.source.height)
+        return start, f.min(stop, len(walk.taps[0]))
+
+    def _tile(self, row: Value, taps: tuple[Operand, Operand], column: Value, size: int) -> None:
         f, walk, panel = self.f, self.walk, self.panel
         source = f.at(self.source, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), self.element)
-        (tap_rows, tap_columns), length = walk.runs
+        (_, tap_columns), length = walk.runs
 
         def tap_row(tap: Value, *sums: Value) -> list[Value]:
             return f.loop(0, tap_columns, 1, sums, lambda other, *inner: self._run(source, size, tap, other, inner))
 
         sums = [zero(self.element.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         if length:
-            sums = f.loop(0, tap_rows, 1, sums, tap_row)
+            sums = f.loop(*taps, 1, sums, tap_row)
         self._store(row, column, size, sums)
 
     def _run(self, source: Value, size: int, tap_row: Value, tap_column: Value, sums: Sequence[Value]) -> list[Value]:
@@ -200,9 +216,10 @@ class _Strip:
             further = number * walk.apart[1]
             for (lanes, start), total in zip(panel.columns, sums[number * len(panel.vectors) :], strict=False):
                 for at, number_of_lanes in parts(min(lanes, panel.filters - start), lanes):
-                    last: Value | None = lanes_of(f, total, at, number_of_lanes)
+                    value = lanes_of(f, total, at, number_of_lanes)
+                    last: Value | None = value
                     if self.epilogue is not None:
                         pixel = Pixel(first.image, first.row, f.add(first.column, further))
-                        last = self.epilogue(f, last, pixel, f.add(self.channel, start + at))
+                        last = self.epilogue(f, value, pixel, f.add(self.channel, start + at))
                     if last is not None:
                         f.store(last, f.at(target, further * walk.target.strides[2] + start + at, self.element))

@@ -245,10 +245,11 @@ def write_depthwise_partial_filters(
             f.loop(0, blocks, 1, [], lambda block: each(lambda channel: add(number, block, channel)))
 
         def add(number: Value, block: Value, channel: Value) -> None:
-            images = affine(f, g.x.start, (number, g.x.strides[0])), affine(f, g.y.start, (number, g.y.strides[0]))
-            pointers = [f.at(array, f.add(f.add(at, first), channel), element) for array, at in zip((x, dy), images, strict=True)]
+            at = (first, 1), (channel, 1)
+            source = f.at(x, affine(f, g.x.start, (number, g.x.strides[0]), *at), element)
+            gradient = f.at(dy, affine(f, g.y.start, (number, g.y.strides[0]), *at), element)
             rows = bounds_of(f, block, blocks, g.y.height)
-            _add_block(f, g, *pointers, f.at(target, channel, element), rows, lanes, vector_bytes)
+            _add_block(f, g, source, gradient, f.at(target, channel, element), rows, lanes, vector_bytes)
 
         each(clear)
         f.loop(*bounds_of(f, partial, count, g.x.count), 1, [], image)

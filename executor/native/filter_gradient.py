@@ -8,7 +8,19 @@ from math import prod
 
 from .emitter import Function, Operand, Type, Value, zero
 from .geometry import Convolution, Walk, forward_walk
-from .images import Store, Target, affine, bounds_of, divided, from_places, parts, require_halo, square_lanes, write_transposed
+from .images import (
+    Store,
+    Target,
+    affine,
+    bounds_of,
+    divided,
+    from_places,
+    parts,
+    require_halo,
+    square_lanes,
+    within,
+    write_transposed,
+)
 from .kernel import AFTER_BARRIER, Share
 from .packing import packed_row, packed_rows
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
@@ -26,9 +38,11 @@ __all__ = [
 
 _CHUNKS = 32
 """Chunks that work is cut into, at least, where shapes allow it."""
-_NEAR_BYTES = 256 << 10
-"""What may be assumed to stay in the second cache of a core while other things go by."""
-_PIXELS = 256
+_ROWS = 6
+"""Rows of a tile, at least: it reads vectors of the output's gradient that often from the second cache."""
+_NEAR_BYTES = 128 << 10
+"""What images have of a block, if that is enough: it stays in the second cache while all tiles go over it."""
+_PIXELS = 128
 """Pixels, at most, that go by while a tile of a filter's gradient is in registers."""
 _PARTIAL_BYTES = 1 << 20
 """What all partial sums of a filter's gradient may take, if there is more than one."""
@@ -43,7 +57,7 @@ Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
 
 
 def _gradient_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes, 1)
+    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes, 1, _ROWS)
 
 
 def _partials(g: Convolution, panels: Sequence[Panel]) -> int:
@@ -127,8 +141,9 @@ class _PartialSums:
 
         f.loop(*images, images_at_once, [], block)
 
-    def _strip(self, target: Value, strip: Value) -> tuple[Value, Value, Value]:
-        """Where a strip lies, where the input's elements for its first row lie, and where the output's gradient does."""
+    def _strip(self, target: Value, strip: Value) -> tuple[Value, Value, Value, Value]:
+        """Where a strip lies, where the input's elements for its first row lie, and where the output's gradient does; and the
+        strip's row of taps."""
         f, g, walk, panel = self.f, self.g, self.walk, self.panel
         (tap_rows, tap_columns), length = walk.runs
         filters, tap = divided(f, strip, tap_rows * tap_columns)
@@ -140,7 +155,7 @@ class _PartialSums:
         at = affine(f, before, (group, self.each_group), *steps)
         x = affine(f, walk.start, (group, g.channels), (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1]))
         dy = affine(f, g.y.start + panel.first, (group, g.filters), (which, panel.width))
-        return f.at(target, at, g.element), f.at(self.x, x, g.element), f.at(self.dy, dy, g.element)
+        return f.at(target, at, g.element), f.at(self.x, x, g.element), f.at(self.dy, dy, g.element), tap_row
 
     def _clear(self, target: Value) -> None:
         f, length = self.f, self.walk.runs[1]
@@ -153,18 +168,19 @@ class _PartialSums:
         f.loop(0, length, 1, [], row)
 
     def _add(self, target: Value, strip: Value, images: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
-        """Add what some rows of some images give to a strip, tile by tile."""
-        target, x, dy = self._strip(target, strip)
-        for start, size, count in split(self.walk.runs[1], self.most):
-            self.f.loop(
-                0,
-                count,
-                1,
-                [],
-                lambda tile, start=start, size=size: self._tile(
-                    target, x, dy, affine(self.f, start, (tile, size)), size, images, rows
-                ),
-            )
+        """Add what some rows of some images give to a strip, tile by tile. Rows in which its taps meet the halo add nothing."""
+        f, walk = self.f, self.walk
+        target, x, dy, tap_row = self._strip(target, strip)
+        if not walk.is_inside:
+            first, step, tap_step = walk.source_rows
+            start, stop = within(f, affine(f, first, (tap_row, tap_step)), step, walk.source.height)
+            rows = f.max(rows[0], start), f.min(rows[1], stop)
+        for start_of_tiles, size, count in split(walk.runs[1], self.most):
+
+            def tile(number: Value, start: int = start_of_tiles, size: int = size) -> None:
+                self._tile(target, x, dy, affine(f, start, (number, size)), size, images, rows)
+
+            f.loop(0, count, 1, [], tile)
 
     def _tile(
         self,
@@ -185,7 +201,7 @@ class _PartialSums:
         ]
 
         def image(number: Value, *sums: Value) -> list[Value]:
-            return f.loop(*rows, 1, sums, lambda row, *inner: self._row(x, dy, number, row, size, inner), at_least_once=True)
+            return f.loop(*rows, 1, sums, lambda row, *inner: self._row(x, dy, number, row, size, inner))
 
         sums = [f.load(place, element.of(lanes)) for place, lanes in places]
         sums = f.loop(*images, 1, sums, image, at_least_once=True) if self.block[0] > 1 else image(images[0], *sums)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from .emitter import FLOAT, Type
 from .images import Images
@@ -29,15 +30,32 @@ class Phase:
     step: int
 
 
-def phases_of(extent: int, kernel: int, stride: int, pad: int, dilation: int) -> list[Phase]:
-    """The phases of an axis of the input: what lies at the same place within a stride is reached by the same taps."""
-    phases = []
-    for first in range(min(stride, extent)):
-        taps = tuple(tap for tap in reversed(range(kernel)) if (first + pad - tap * dilation) % stride == 0)
-        outputs = [(first + pad - tap * dilation) // stride for tap in taps] or [0]
-        step = outputs[1] - outputs[0] if len(taps) > 1 else 1
-        phases.append(Phase(first, -(-(extent - first) // stride), taps, outputs[0], step))
-    return phases
+class _Axis(NamedTuple):
+    """Rows or columns of a convolution."""
+
+    extent: int
+    out: int
+    kernel: int
+    stride: int
+    pad: int
+    dilation: int
+
+    @property
+    def halo(self) -> int:
+        """How far the filter reaches over the input, at most, on either side."""
+        end = (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation - self.pad
+        return max(self.pad, end - (self.extent - 1))
+
+    def phases(self) -> list[Phase]:
+        """The phases of the input: what lies at the same place within a stride is reached by the same taps."""
+        phases = []
+        for first in range(min(self.stride, self.extent)):
+            distances = {tap: first + self.pad - tap * self.dilation for tap in reversed(range(self.kernel))}
+            taps = tuple(tap for tap, distance in distances.items() if distance % self.stride == 0)
+            outputs = [distances[tap] // self.stride for tap in taps] or [0]
+            step = outputs[1] - outputs[0] if len(taps) > 1 else 1
+            phases.append(Phase(first, -(-(self.extent - first) // self.stride), taps, outputs[0], step))
+        return phases
 
 
 @dataclass(frozen=True)
@@ -73,31 +91,24 @@ class Convolution:
     def taps(self) -> int:
         return prod(self.kernel)
 
+    @property
+    def axes(self) -> tuple[_Axis, _Axis]:
+        """Rows and columns."""
+        x, y = self.x, self.y
+        sides = self.kernel, self.strides, self.pads, self.dilations
+        rows = _Axis(x.height, y.height, *(side[0] for side in sides))
+        return rows, _Axis(x.width, y.width, *(side[1] for side in sides))
+
     @cached_property
     def phases(self) -> tuple[list[Phase], list[Phase]]:
         """The phases of rows and of columns, for the gradient of the input."""
-        rows, columns = (
-            phases_of(*each)
-            for each in zip((self.x.height, self.x.width), self.kernel, self.strides, self.pads, self.dilations, strict=True)
-        )
-        return rows, columns
+        rows, columns = self.axes
+        return rows.phases(), columns.phases()
 
     @property
     def x_halo(self) -> int:
         """The halo that the input needs, at least: for the output, and for the filter's gradient."""
-        ends = [
-            (out - 1) * stride + (kernel - 1) * dilation - pad - (extent - 1)
-            for extent, out, kernel, stride, pad, dilation in zip(
-                (self.x.height, self.x.width),
-                (self.y.height, self.y.width),
-                self.kernel,
-                self.strides,
-                self.pads,
-                self.dilations,
-                strict=True,
-            )
-        ]
-        return max(0, *self.pads, *ends)
+        return max(0, *(axis.halo for axis in self.axes))
 
     @property
     def y_halo(self) -> int:
@@ -121,6 +132,8 @@ class Walk:
         start: where the source's element under the first tap of the first pixel lies.
         steps: from the source's element of a pixel to that of the next in the grid; `tap_steps`, from tap to tap.
         rows_before: rows of packed filters, in each panel, that belong to other walks.
+        source_rows: the row of the source under the first tap of the first pixel, and how many rows further on it is for
+            the next row of the grid, and for the next row of taps.
     """
 
     source: Images
@@ -135,6 +148,14 @@ class Walk:
     steps: tuple[int, int]
     tap_steps: tuple[int, int]
     rows_before: int
+    source_rows: tuple[int, int, int]
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether no row of taps meets the halo."""
+        first, step, tap_step = self.source_rows
+        last = first + (self.extents[0] - 1) * step + (len(self.taps[0]) - 1) * tap_step
+        return 0 <= first and last < self.source.height
 
     @property
     def runs(self) -> tuple[tuple[int, int], int]:
@@ -165,6 +186,7 @@ def forward_walk(g: Convolution) -> Walk:
         steps=(g.strides[0] * row, g.strides[1] * pixel),
         tap_steps=(g.dilations[0] * row, g.dilations[1] * pixel),
         rows_before=0,
+        source_rows=(-g.pads[0], g.strides[0], g.dilations[0]),
     )
 
 
@@ -187,6 +209,7 @@ def input_walks(g: Convolution) -> list[Walk]:
                 steps=(row, pixel),
                 tap_steps=(rows.step * row, columns.step * pixel),
                 rows_before=rows_before,
+                source_rows=(rows.output, 1, rows.step),
             )
             walks.append(walk)
             rows_before += walk.rows

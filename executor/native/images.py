@@ -30,6 +30,7 @@ __all__ = [
     "to_places",
     "to_rows",
     "transpose",
+    "within",
     "write_channels_first",
     "write_channels_last",
     "write_transposed",
@@ -124,6 +125,12 @@ def bounds_of(f: Function, block: Value, blocks: int, extent: int) -> tuple[Oper
     if blocks == 1:
         return 0, extent
     return f.div(f.mul(block, extent), blocks), f.div(f.mul(f.add(block, 1), extent), blocks)
+
+
+def within(f: Function, start: Value, step: int, extent: int) -> tuple[Value, Value]:
+    """The first number, and the one after the last, for which a start and so many steps lie from 0 up to an extent."""
+    first = f.div(f.max(f.sub(step - 1, start), 0), step)
+    return first, f.div(f.max(f.sub(extent - 1 + step, start), 0), step)
 
 
 def parts(count: int, most: int) -> list[tuple[int, int]]:

@@ -187,15 +187,8 @@ def write_max_pool(
                 _store(f, pool.y, y, maximum, pixel, further, epilogue)
 
     for first, end, is_inside in pool.columns.ranges:
-        _each_pixel(
-            f,
-            pool.y,
-            (first, end),
-            pool.element,
-            share,
-            vector_bytes,
-            lambda pixel, channel, vectors, is_inside=is_inside: window(pixel, channel, vectors, is_inside),
-        )
+        body = functools.partial(window, is_inside=is_inside)
+        _each_pixel(f, pool.y, (first, end), pool.element, share, vector_bytes, body)
 
 
 def write_max_pool_gradient(

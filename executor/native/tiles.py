@@ -81,11 +81,12 @@ def split(count: int, most: int) -> list[tuple[int, int, int]]:
     return [each for each in sizes if each[2]]
 
 
-def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: int) -> Tiling:
+def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: int, least: int = 1) -> Tiling:
     """The tiles that take the least time for as many rows and filters, by an estimate.
 
-    A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most. Rows
-    read elements that are `apart` from each other, and that should stay in the nearest cache until their neighbours are read.
+    A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most. Each
+    row reads memory of its own: fewer of them are fetched ahead better. What they read is `apart` from each other, and should
+    stay in the nearest cache until its neighbours are read. Tiles have room for `least` rows, if any have.
     """
     registers = 16 if vector_bytes == 32 else 32
     lanes = vector_bytes // element.bytes
@@ -96,13 +97,13 @@ def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: 
         for panel in panels:
             for _, size, count in parts:
                 products, loads = size * len(panel.vectors), size + len(panel.vectors)
-                total += panel.count * count * (max(products, loads, 8) + loads / 8)
+                total += panel.count * count * (max(products, loads, 8) + size / 4)
         return total * (1 + len(panels) * len(parts) / 50)  # each kind of tile is code of its own
 
     most = max(1, min(4, -(-filters // lanes)))
     ways = _WAYS if apart * element.bytes % _ALIASED_BYTES == 0 else registers
     choices = [Tiling(min((registers - 1 - vectors) // vectors, ways), vectors, lanes) for vectors in range(1, most + 1)]
-    return min(choices, key=cost)
+    return min([each for each in choices if each.rows >= least] or choices, key=cost)
 
 
 def add_products(

@@ -31,23 +31,22 @@ def targets() -> list[Target]:
 
 @dataclass
 class Guarded:
-    """An array between red zones, which begins at a multiple of 64 bytes and is filled with NaN."""
+    """An array between red zones, filled with NaN. It does not begin at a multiple of any vector's size.
+
+    Red zones hold ones in all bits, which is NaN: what reads them and computes with it is found, too.
+    """
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
     array: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        size = int(np.prod(self.shape))
-        itemsize = np.dtype(self.dtype).itemsize
+        size, itemsize = int(np.prod(self.shape)), np.dtype(self.dtype).itemsize
         raw = np.empty(size + 2 * _GUARD + 64 // itemsize, self.dtype)
-        first = -(raw.ctypes.data // itemsize) % (64 // itemsize) + _GUARD
-        self._zones = raw[first - _GUARD : first], raw[first + size : first + size + _GUARD]
-        for zone in self._zones:
-            zone.view(np.uint8)[:] = 0xA5
+        raw.view(np.uint8)[:] = 0xFF
+        first = -(raw.ctypes.data // itemsize) % (64 // itemsize) + _GUARD - 1
+        self._zones = raw[:first], raw[first + size :]
         self.array = raw[first : first + size].reshape(self.shape)
-        if np.issubdtype(self.dtype, np.floating):
-            self.array[...] = np.nan
 
     @classmethod
     def of(cls, array: Any) -> Guarded:
@@ -57,7 +56,7 @@ class Guarded:
 
     def check(self) -> None:
         for where, zone in zip(("before", "after"), self._zones, strict=True):
-            assert (zone.view(np.uint8) == 0xA5).all(), f"written {where} an array of shape {self.shape}"
+            assert (zone.view(np.uint8) == 0xFF).all(), f"written {where} an array of shape {self.shape}"
 
 
 @dataclass

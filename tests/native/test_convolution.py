@@ -13,7 +13,7 @@ pytest.importorskip("llvmlite")
 from checks import each
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out, targets
 
-from fluid.executor.native.compiler import Target
+from fluid.executor.native.compiler import Target, compile_object
 from fluid.executor.native.convolution import (
     Convolution,
     filter_gradient_phases,
@@ -274,3 +274,18 @@ def check_layouts(target: Target, images: Images, element: Type, array: Any) -> 
         assert np.array_equal(moved.array, laid_out(images, array).array)
         kernels.run(back, [moved, returned], threads)
         assert np.array_equal(returned.array, array)
+
+
+def test_kernels_compile_for_neon() -> None:
+    """The emitters know no processor but the width of its vectors."""
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    neon = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8")
+    width, g = neon.vector_bytes, Case(2, 5, (7, 6), 9, strides=(2, 1)).geometry()
+    depthwise = Case(2, 5, (7, 6), 5, groups=5).geometry()
+    assert width == 16
+    text = Kernels.text(3, lambda f, p, share: write_forward(f, g, *p, share, width))
+    assert compile_object(text, neon)[:4] == b"\x7fELF"
+    text = Kernels.text(3, lambda f, p, share: write_depthwise(f, depthwise, *p, share, width))
+    assert compile_object(text, neon)[:4] == b"\x7fELF"

@@ -232,6 +232,10 @@ def torch_step(workload: Workload, compiled: bool = False) -> Step:
             raise Unfit("it has no sparse gradients")
         out_of()  # makes what norms keep
         out_of = torch.compile(out_of, dynamic=False)
+        try:
+            out_of()
+        except Exception as error:  # of whatever kind: not every model that runs can be compiled
+            raise Unfit(f"it cannot compile this: {type(error).__name__}") from error
     if workload.optimizer is None:
 
         def predict() -> float:

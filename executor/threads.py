@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
 from operator import index
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from fluid.errors import FluidTypeError, ProgramError
 
@@ -36,8 +35,9 @@ class _Blas(NamedTuple):
 def _blas() -> _Blas | None:
     """The OpenBLAS of numpy; None where numpy has another BLAS, or the platform does not say which."""
     try:
-        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # looked up there, a name may also be one of its BLAS
-    except (AttributeError, OSError):
+        file = sys.modules["numpy._core._multiarray_umath"].__file__
+        library = ctypes.CDLL(file)  # where a name is looked for in what it is linked with, too
+    except (KeyError, OSError):
         return None
     for start, end in _SUFFIXES:
         getter = getattr(library, f"{start}get_num_threads{end}", None)

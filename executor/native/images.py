@@ -42,11 +42,15 @@ _PIXELS = 1024
 
 @dataclass(frozen=True)
 class Pixel:
-    """A place in images: values in the function that is being written, each an i64."""
+    """A place in images: values in the function that is being written, each an i64, and how many columns further on it is.
+
+    Pixels of a tile have the same values, so that what is computed of these is computed once.
+    """
 
     image: Value
     row: Value
     column: Value
+    further: int = 0
 
 
 Epilogue = Callable[[Function, Value, Pixel, Value], "Value | None"]
@@ -91,7 +95,7 @@ class Images:
     def offset(self, f: Function, pixel: Pixel, channel: Operand = 0) -> Value:
         """Where a channel of a pixel lies, in elements from the start of the array."""
         places = zip((pixel.image, pixel.row, pixel.column, channel), (*self.strides, 1), strict=True)
-        return affine(f, self.start, *places)
+        return f.add(affine(f, 0, *places), self.start + pixel.further * self.strides[2])
 
 
 def require_halo(images: Images, least: int, what: str) -> None:

@@ -92,7 +92,10 @@ def _inferred_of_labels(op: Operator, definition: OpDef, error: FluidError) -> d
     if label is None or not is_free or not isinstance(error, ElementTypeError):
         raise error
     specs = {**gather_specs(op), "Label": label.spec.with_dtype(VarType.INT64)}
-    return infer_specs(definition, specs, op.attrs, declared_specs(op))
+    try:
+        return infer_specs(definition, specs, op.attrs, declared_specs(op))
+    except FluidError:
+        raise error from None
 
 
 def infer_shape(op: Operator) -> None:

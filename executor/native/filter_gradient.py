@@ -194,8 +194,9 @@ class _PartialSums:
     ) -> None:
         f, element = self.f, self.g.element
         x = f.at(x, first, element)
+        target = f.opaque(f.at(target, f.mul(first, self.panel.width), element))
         places = [
-            (f.at(target, affine(f, number * self.panel.width + column, (first, self.panel.width)), element), lanes)
+            (f.at(target, number * self.panel.width + column, element), lanes)
             for number in range(size)
             for lanes, column in self.panel.columns
         ]

@@ -317,15 +317,18 @@ def _place(f: Function, images: Images, element: Type, array: Value, image: Valu
 
 
 def _in_parts(f: Function, images: Images, share: Share, part: Callable[[Value, Value, int], None]) -> None:
-    """Call ``part(image, first, count)`` for some pixels of each image at a time, which are one chunk."""
+    """Call ``part(image, first, count)`` for some pixels of each image at a time, which are one chunk: parts of one size, if
+    there is a good one, so that there is one kind of code."""
     pixels = images.height * images.width
-    whole = pixels // _PIXELS
+    least = -(-pixels // _PIXELS)
+    size = next((pixels // count for count in range(max(least, 1), 2 * least + 1) if pixels % count == 0), _PIXELS)
+    whole, rest = divmod(pixels, size)
 
     def chunk(number: Value) -> None:
         image, which = divided(f, number, whole)
-        part(image, f.mul(which, _PIXELS), _PIXELS)
+        part(image, f.mul(which, size), size)
 
     if whole:
         f.loop(*share.of(f, images.count * whole), 1, [], chunk)
-    if pixels % _PIXELS:
-        f.loop(*share.of(f, images.count), 1, [], lambda image: part(image, f.int64(whole * _PIXELS), pixels % _PIXELS))
+    if rest:
+        f.loop(*share.of(f, images.count), 1, [], lambda image: part(image, f.int64(whole * size), rest))

@@ -254,7 +254,13 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
 
 @each(
     "shape, halo, element",
-    [((2, 19, 5, 7), 1, FLOAT), ((1, 3, 4, 4), 0, DOUBLE), ((2, 8, 33, 33), 2, FLOAT), ((2, 0, 3, 3), 1, FLOAT)],
+    [
+        ((2, 19, 5, 7), 1, FLOAT),
+        ((1, 3, 4, 4), 0, DOUBLE),
+        ((2, 8, 33, 33), 2, FLOAT),
+        ((1, 2, 1, 1033), 0, FLOAT),
+        ((2, 0, 3, 3), 1, FLOAT),
+    ],
 )
 def test_layouts_there_and_back(shape: tuple[int, ...], halo: int, element: Type) -> None:
     count, channels, height, width = shape

@@ -84,7 +84,7 @@ def write_input_gradient(
     epilogue: Epilogue | None = None,
 ) -> None:
     """The gradient of a convolution's input; `packed_filter` comes from `write_packed_filter_for_input`. The halo of `dx` is
-    not written; that of `dy` has to be `Convolution.y_halo` wide, at least."""
+    not written; that of `dy` has to be `Convolution.y_halo` wide, at least. `Convolution.places` says how much code it is."""
     require_halo(geometry.y, geometry.y_halo, "gradient of the output")
     tiling = input_tiling(geometry, vector_bytes)
     for walk in input_walks(geometry):

@@ -106,6 +106,12 @@ class Convolution:
         return rows.phases(), columns.phases()
 
     @property
+    def places(self) -> int:
+        """How many places an input may have within a stride. The gradient of the input has code of its own for each, so that
+        large strides take long to compile: some 10 ms for each place."""
+        return prod(map(len, self.phases))
+
+    @property
     def x_halo(self) -> int:
         """The halo that the input needs, at least: for the output, and for the filter's gradient."""
         return max(0, *(axis.halo for axis in self.axes))

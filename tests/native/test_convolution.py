@@ -282,6 +282,12 @@ def check_layouts(target: Target, images: Images, element: Type, array: Any) -> 
         assert np.array_equal(returned.array, array)
 
 
+def test_the_geometry_says_what_halos_and_how_much_code_it_takes() -> None:
+    same, strided, full = Case(1, 2, (8, 8), 3), Case(1, 2, (8, 8), 3, strides=(2, 4)), Case(1, 2, (8, 8), 3, (5, 5), pads=(0, 0))
+    facts = [(g.x_halo, g.y_halo, g.places) for g in (case.geometry() for case in (same, strided, full))]
+    assert facts == [(1, 1, 1), (1, 1, 8), (0, 4, 1)]
+
+
 def test_kernels_compile_for_neon() -> None:
     """The emitters know no processor but the width of its vectors."""
     llvm = pytest.importorskip("llvmlite.binding")

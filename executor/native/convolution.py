@@ -14,7 +14,7 @@ up in their order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from .emitter import Function, Operand, Type, Value, zero
@@ -219,7 +219,7 @@ class _Strip:
                     value = lanes_of(f, total, at, number_of_lanes)
                     last: Value | None = value
                     if self.epilogue is not None:
-                        pixel = replace(first, further=further)
+                        pixel = first.neighbour(f, further)
                         last = self.epilogue(f, value, pixel, f.add(self.channel, start + at))
                     if last is not None:
                         f.store(last, f.at(target, further * walk.target.strides[2] + start + at, self.element))

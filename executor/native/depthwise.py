@@ -7,7 +7,6 @@ A tile is some pixels of a row, with one vector of channels: what several of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 
 from .emitter import Function, Operand, Value, zero
@@ -169,7 +168,7 @@ def _write_walk(
                     further = place * walk.apart[1]
                     last: Value | None = total
                     if epilogue is not None:
-                        last = epilogue(f, total, replace(first, further=further), f.int64(channel))
+                        last = epilogue(f, total, first.neighbour(f, further), f.int64(channel))
                     if last is not None:
                         f.store(last, f.at(y, further * walk.target.strides[2], element))
 

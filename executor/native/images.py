@@ -42,15 +42,22 @@ _PIXELS = 1024
 
 @dataclass(frozen=True)
 class Pixel:
-    """A place in images: values in the function that is being written, each an i64, and how many columns further on it is.
+    """A place in images: values in the function that is being written, each an i64.
 
-    Pixels of a tile have the same values, so that what is computed of these is computed once.
+    Attributes:
+        first: the column of the first pixel of the tile that this one is in, and `further`, how many columns further on it is.
+            Pixels of a tile differ in no other value, so that their place is computed once.
     """
 
     image: Value
     row: Value
     column: Value
+    first: Value | None = None
     further: int = 0
+
+    def neighbour(self, f: Function, further: int) -> Pixel:
+        """The pixel in the same row that is so many columns further on."""
+        return Pixel(self.image, self.row, f.add(self.column, further), self.column, further)
 
 
 Epilogue = Callable[[Function, Value, Pixel, Value], "Value | None"]
@@ -94,7 +101,8 @@ class Images:
 
     def offset(self, f: Function, pixel: Pixel, channel: Operand = 0) -> Value:
         """Where a channel of a pixel lies, in elements from the start of the array."""
-        places = zip((pixel.image, pixel.row, pixel.column, channel), (*self.strides, 1), strict=True)
+        column = pixel.column if pixel.first is None else pixel.first
+        places = zip((pixel.image, pixel.row, column, channel), (*self.strides, 1), strict=True)
         return f.add(affine(f, 0, *places), self.start + pixel.further * self.strides[2])
 
 

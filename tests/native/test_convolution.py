@@ -301,3 +301,24 @@ def test_kernels_compile_for_neon() -> None:
     assert compile_object(text, neon)[:4] == b"\x7fELF"
     text = Kernels.text(3, lambda f, p, share: write_depthwise(f, depthwise, *p, share, width))
     assert compile_object(text, neon)[:4] == b"\x7fELF"
+
+
+@each("depthwise", [False, True])
+def test_an_epilogue_is_told_the_column_of_its_pixel(depthwise: bool) -> None:
+    """As a value that is right by itself, whatever `Images.offset` makes of the tile that the pixel is in."""
+    target = targets()[0]
+    width, g = target.vector_bytes, Case(1, 3, (3, 19), 3, (1, 1), pads=(0, 0), groups=3 if depthwise else 1).geometry()
+    write = write_depthwise if depthwise else write_forward
+    kernels = Kernels(target)
+
+    def body(f: Function, p: Any, share: Any) -> None:
+        def column(f: Function, value: Value, pixel: Pixel, channel: Value) -> Value:
+            return f.splat(f.convert(f.add(f.mul(pixel.row, 100), pixel.column), FLOAT), value.type.lanes)
+
+        write(f, g, *p, share, width, column)
+
+    kernels.add(3, body)
+    zeros = laid_out(g.x, np.zeros((1, 3, 3, 19), np.float32))
+    packed, y = Guarded.of(np.zeros(packed_elements(g, width), np.float32)), Guarded(g.y.shape)
+    kernels.run(0, [zeros, packed, y])
+    assert np.array_equal(y.array, np.broadcast_to(np.add.outer(np.arange(3) * 100, np.arange(19))[None, ..., None], g.y.shape))

@@ -7,33 +7,30 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
-from fluid.values.types import VarType, is_floating
+from fluid.values.types import VarType
 
-from ..binding.calls import Call
-from ..kernels.table import CHECKS, check_call
+from ..kernels.table import CHECKS
 from .cores import halos_of, target_of
 from .emitter import BYTE, FLOAT, Type
+from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, reshaped, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .instructions import CLEARED, Check, NativeInstruction
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
-__all__ = ["CLEARED", "Check", "Region", "native_regions"]
+__all__ = ["Region", "native_regions"]
 
-CLEARED = "native.images."
-"""How the names of values begin whose memory holds zeros before the first run: images with a halo."""
 _FEWEST = 2
 """Ops that a program has to have at least, for native code to be made of it."""
 
 
 @dataclass(eq=False)
-class Region:
+class Region(NativeInstruction):
     """Ops that one native kernel computes, in the place of a plan's instructions.
 
     Attributes:
@@ -114,44 +111,6 @@ _WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
 """Slots of what other backends of Paddle's keep, which may have no elements."""
 
 
-class Check:
-    """What looks at the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
-
-    definition = None
-    dynamic = False
-
-    def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
-        self.instruction, self.op, self.specs = instruction, instruction.op, specs
-        self.shares: dict[Value, Value] = {}
-        self.written: list[Value] = []
-        self.writes: dict[str, list[Value | None]] = {}
-        values = [value for values in instruction.reads.values() for value in values if value is not None]
-        self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
-
-    @property
-    def reads(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.read)}
-
-    @property
-    def outer(self) -> dict[str, Value]:
-        return {f"{name}.{version}": (name, version) for name, version in self.read}
-
-    def call(self, array: Callable[[Value], Any]) -> Call:
-        """The call that checks; of what is not looked at it is given the shape alone."""
-        definition = self.instruction.definition
-
-        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
-            arrays = {slot: [None if value is None else self._array(value, array) for value in values] for slot, values in slots.items()}
-            return {slot: items if declared[slot].many else items[0] for slot, items in arrays.items() if items and slot in declared}
-
-        inputs, outputs = operands(self.instruction.reads, definition.inputs), operands(self.instruction.writes, definition.outputs)
-        return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
-
-    def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
-        spec = self.specs[value]
-        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)
-
-
 class _Finder:
     def __init__(self, specs: Mapping[Value, Spec], kept: set[Value], storage: Mapping[str, Spec]) -> None:
         self.specs, self.kept, self.storage = specs, set(kept), storage
@@ -193,6 +152,9 @@ class _Finder:
         try:
             results = self._results(instruction)
         except NotLowered:
+            results = None
+        except Exception as error:  # a fault in the lowering of one op: the others need not suffer
+            warn_of_lowering(instruction.op.type, error)
             results = None
         if results is None:
             self.kept.update(value for value in [*instruction.read, *instruction.outer.values()])
@@ -242,7 +204,7 @@ class _Finder:
         first = constant(0, FLOAT).serial
         try:
             outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
-        except (FluidError, KeyError, AssertionError, AttributeError, ValueError, TypeError, IndexError) as error:
+        except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
         if definition.type not in CHECKS and _reads_by_index(outputs, first):
             raise NotLowered("indices that nobody checks")
@@ -256,7 +218,7 @@ class _Finder:
                 spec = self.specs[value]
                 if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
                     raise NotLowered(f"no {slot} of {op.type}")
-                results[value] = tensor.node if tensor.shape == spec.shape else _in_shape(tensor.node, spec.shape)
+                results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
         return results
 
 
@@ -276,12 +238,6 @@ def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
 def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
     for value in values.values():
         yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)
-
-
-def _in_shape(node: Node, shape: tuple[int, ...]) -> Node:
-    from .graph import reshaped
-
-    return reshaped(node, shape)
 
 
 def native_regions(

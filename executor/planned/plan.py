@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
 from fluid.ir.dataflow import Facts, needed_ops
@@ -24,7 +24,8 @@ from fluid.values.types import VarType
 
 from ..binding.arrays import spec_of
 from ..kernels.table import kernel_of
-from ..native import CLEARED, is_available, native_regions
+from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
+from ..native.instructions import CLEARED, Check, NativeInstruction
 from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
@@ -32,6 +33,10 @@ from ..stepwise.interpreter import declared_scalars
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..unsupported import refuse_unsupported
 from .placement import Tenant, live_bytes, place, place_apart
+
+if TYPE_CHECKING:
+    from ..native.regions import Region
+    from ..native.tables import Tables
 
 __all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
 
@@ -80,6 +85,10 @@ class Instruction:
         return [value for values in self.reads.values() for value in values if value is not None]
 
 
+AnyInstruction: TypeAlias = "Instruction | Check | Region"
+"""What a plan consists of: ops, and what stands in the place of ops that native code computes."""
+
+
 def _no_calls(plan: Plan) -> list[list[str]]:
     return [[] for _ in plan.instructions]
 
@@ -89,7 +98,7 @@ class Plan:
     """What a program computes for one feed signature, and where each value is kept.
 
     Attributes:
-        instructions: the ops to run, in order.
+        instructions: the ops to run, in order; some of them may be gathered to regions of native code.
         specs: the spec of each value; values without one are kept in cells.
         offset_of: value -> its offset in the arena; `print` shows it as ``name@offset``.
         arena_bytes: size of the arena.
@@ -102,7 +111,7 @@ class Plan:
     program: Program
     feeds: dict[str, Spec]
     fetches: list[str]
-    instructions: list[Instruction]
+    instructions: list[AnyInstruction]
     specs: dict[Value, Spec]
     offset_of: dict[Value, int]
     arena_bytes: int
@@ -116,6 +125,10 @@ class Plan:
     """The most bytes of temporaries that are alive at one time."""
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
+    new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
+    """Makes what the regions of native code are bound by; None for a plan that has none."""
+    has_failed: bool = field(default=False, repr=False)
+    """Whether its native code could not be made when it was bound."""
 
     step_by_step: bool = False
     """Whether its program runs op by op: it keeps arrays of tensors, or rank tables, in the scope (then there are no
@@ -181,7 +194,7 @@ def compile_plan(
         return Plan(program, dict(feeds), list(fetches), [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
-    if native and is_available():
+    if native:
         planner.use_native_code()
     planner.place(reuse)
     return planner.plan()
@@ -208,6 +221,7 @@ class _Planner:
         self._clear()
         self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
+        self.new_tables: Callable[[], Tables] | None = None
         self._memo: dict[Any, dict[str, Any]] = {}
         self._analysis = SpecAnalysis()
 
@@ -218,7 +232,7 @@ class _Planner:
         self.externals: dict[str, Spec] = {}
         self.absent: set[str] = set()
         self.current: dict[str, int] = {}
-        self.instructions: list[Instruction] = []
+        self.instructions: list[AnyInstruction] = []
 
     # -- specs
     def infer(self) -> None:
@@ -362,9 +376,18 @@ class _Planner:
 
     # -- native code
     def use_native_code(self) -> None:
-        """Put regions of native code in the place of the ops that they compute."""
-        kept = [self.versions.current(name) for name in self.fetches]
-        self.instructions = native_regions(self.instructions, self.specs, kept, self.storage)
+        """Put regions of native code in the place of the ops that they compute; if that cannot be, all stays as it is."""
+        specs, kept = dict(self.specs), [self.versions.current(name) for name in self.fetches]
+        try:
+            with or_unavailable():
+                from ..native.plans import Tables, with_native_code
+
+                self.instructions = with_native_code(self.instructions, specs, kept, self.storage)
+        except NativeUnavailable as error:
+            warn_of(error)
+        else:
+            if any(isinstance(instruction, NativeInstruction) for instruction in self.instructions):
+                self.specs, self.new_tables = specs, Tables
 
     # -- places
     def place(self, reuse: bool) -> None:
@@ -422,9 +445,12 @@ class _Planner:
         self.specs[value] = self.externals[name] = spec_of(array)
 
     def _is_temporary(self, value: Value) -> bool:
-        return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not (value[1] == 0 and value[0] in self.externals)
+        is_external = value[1] == 0 and value[0] in self.externals
+        return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not is_external
 
-    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
+    def _share(
+        self, instruction: AnyInstruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]
+    ) -> None:
         """Let outputs take over the bytes of inputs that die here if the kernel works in place."""
         kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
@@ -450,7 +476,7 @@ class _Planner:
                 shared.add(value)
 
     @staticmethod
-    def _shape_reads(instruction: Instruction) -> set[Value]:
+    def _shape_reads(instruction: AnyInstruction) -> set[Value]:
         """The values of which the op reads only the shape, which the plan knows."""
         definition = instruction.definition
         if definition is None or instruction.dynamic or instruction.op.sub_blocks:
@@ -476,6 +502,7 @@ class _Planner:
             self.temporaries_bytes,
             self.live_bytes,
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
+            new_tables=self.new_tables,
         )
 
 

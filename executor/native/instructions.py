@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import is_floating
@@ -23,7 +24,50 @@ CLEARED = f"{OWN}images."
 
 
 class NativeInstruction:
-    """What a table of native code computes (`regions.Region`)."""
+    """What a table of native code computes (`regions.Region`): of ops, the reading and writing of values.
+
+    Attributes:
+        ops: the ops, of which some may be computed by several regions.
+    """
+
+    ops: list[Operator]
+    definition = None
+    dynamic = False
+
+    @property
+    def op(self) -> Operator:
+        """The last of the ops."""
+        return self.ops[-1]
+
+    def describe(self) -> str:
+        """What is computed, in a line."""
+        raise NotImplementedError
+
+    @property
+    def layouts(self) -> dict[Value, str]:
+        """How values lie in memory that are no plain tensors."""
+        raise NotImplementedError
+
+    @property
+    def read(self) -> list[Value]:
+        raise NotImplementedError
+
+    @property
+    def written(self) -> list[Value]:
+        raise NotImplementedError
+
+    @property
+    def reads(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.read)}
+
+    @property
+    def writes(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.written)}
+
+    @property
+    def outer(self) -> dict[str, Value]:
+        """The values that are read, by a text that tells versions of one name apart."""
+        return {f"{name}.{version}": (name, version) for name, version in self.read}
 
 
 class Check:
@@ -53,17 +97,15 @@ class Check:
         definition = self.instruction.definition
 
         def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
-            arrays = {
-                slot: [None if value is None else self._array(value, array) for value in values] for slot, values in slots.items()
-            }
-            return {
-                slot: items if declared[slot].many else items[0] for slot, items in arrays.items() if items and slot in declared
-            }
+            arrays: dict[str, Any] = {}
+            for slot, values in slots.items():
+                if values and slot in declared:
+                    items = [None if value is None else self._array(value, array) for value in values]
+                    arrays[slot] = items if declared[slot].many else items[0]
+            return arrays
 
-        inputs, outputs = (
-            operands(self.instruction.reads, definition.inputs),
-            operands(self.instruction.writes, definition.outputs),
-        )
+        inputs = operands(self.instruction.reads, definition.inputs)
+        outputs = operands(self.instruction.writes, definition.outputs)
         return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
 
     def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:

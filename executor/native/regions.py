@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from fluid.errors import FluidError
@@ -47,21 +49,27 @@ class Region(NativeInstruction):
     value_of: dict[Node, Value]
     stored: list[Node]
     partial: dict[Node, Value]
-    definition: None = None
-    dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
-
-    @property
-    def op(self) -> Operator:
-        return self.ops[-1]
 
     def describe(self) -> str:
         """What is computed, in a line."""
         words = [
-            f"{type(node).__name__.lower()}{list(node.shape)}" if not isinstance(node, Map) else node.formula for node in self.group.nodes
+            node.formula if isinstance(node, Map) else f"{type(node).__name__.lower()}{list(node.shape)}"
+            for node in [*self.group.uniform, *self.group.nodes]
         ]
-        space = f"{self.nest.rows} x {self.nest.columns}" if self.nest is not None else ""
-        return f"{space} {' '.join(words)}"
+        space = f"{self.nest.rows} x {self.nest.columns}: " if self.nest is not None else ""
+        return f"{space}{' '.join(words)}"
+
+    @property
+    def layouts(self) -> dict[Value, str]:
+        """How values lie in memory that are no plain tensors."""
+        of_images = isinstance(self.group.core, (Convolved, ConvolvedBack, Pooled, Positions, PooledBack))
+        texts = {
+            self.value_of[node]: "channels last" + (f", halo {node.halo}" if node.halo else "")
+            for node in self.stored
+            if node.halo or (of_images and node.ndim == 4)
+        }
+        return texts | dict.fromkeys(self.partial.values(), "parts of a sum")
 
     @cached_property
     def sources(self) -> list[tuple[Node, int]]:
@@ -93,19 +101,6 @@ class Region(NativeInstruction):
     def written(self) -> list[Value]:
         return [*(self.value_of[node] for node in self.stored), *self.partial.values()]
 
-    @property
-    def reads(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.read)}
-
-    @property
-    def writes(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.written)}
-
-    @property
-    def outer(self) -> dict[str, Value]:
-        """The values that are read, by a text that tells versions of one name apart."""
-        return {f"{name}.{version}": (name, version) for name, version in self.read}
-
 
 _WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
 """Slots of what other backends of Paddle's keep, which may have no elements."""
@@ -120,6 +115,10 @@ class _Finder:
         """Value of the scope -> the one that it overwrites."""
         self.latest: dict[str, Value] = {}
         self.lowered: dict[int, dict[Value, Node]] = {}
+        self.origins: list[tuple[int, Operator]] = []
+        """Ops in order, with the number of a node that is older than their own."""
+        self.last = 0
+        """The number of a node that is newer than those of all ops."""
         self.checks: dict[int, Check] = {}
         self._checked: set[Any] = set()
 
@@ -130,6 +129,21 @@ class _Finder:
                 raise NotLowered(f"{value[0]} has no shape")
             self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
         return self.nodes[value]
+
+    def ops_of(self, group: Group) -> list[Operator]:
+        """The ops that a group computes something of; a copy belongs to the op of what is copied."""
+        ops: dict[int, Operator] = {}
+        for node in [*group.uniform, *group.nodes]:
+            while self._is_copy(node):
+                node = source_of(operands_of(node)[0])
+            place = bisect_right(self.origins, node.serial, key=itemgetter(0)) - 1
+            if place >= 0 and not isinstance(node, Memory):
+                ops[place] = self.origins[place][1]
+        return [ops[place] for place in sorted(ops)] or group.ops
+
+    def _is_copy(self, node: Node) -> bool:
+        """Whether a node was made after all ops had been lowered."""
+        return isinstance(node, Map) and node.serial > self.last
 
     def _check(self, number: int, instruction: Any) -> None:
         """Note that an op's inputs are checked before native code reads them; what an op has checked, its gradient need not."""
@@ -202,6 +216,7 @@ class _Finder:
                 raise NotLowered("an output of unknown shape")
             wanted[slot] = specs if declared.many else specs[0]
         first = constant(0, FLOAT).serial
+        self.origins.append((first, op))
         try:
             outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
         except FluidError as error:
@@ -255,6 +270,7 @@ def native_regions(
     finder = _Finder(specs, set(kept), storage)
     for number, instruction in enumerate(instructions):
         finder.lower(number, instruction)
+    finder.last = constant(0, FLOAT).serial
     if len(finder.lowered) < _FEWEST:
         return list(instructions)
     owners = _owners(finder)
@@ -401,7 +417,7 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
                 source = source_of(operand)
                 if isinstance(source, Memory):
                     value_of[source] = source.value
-        items.append(Region(item.ops, item, nest, value_of, of_group, partial))
+        items.append(Region(finder.ops_of(item), item, nest, value_of, of_group, partial))
     return [*first, *items]
 
 

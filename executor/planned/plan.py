@@ -8,6 +8,7 @@ turns a plan into a straight line of calls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +26,7 @@ from fluid.values.types import VarType
 from ..binding.arrays import spec_of
 from ..kernels.table import kernel_of
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
-from ..native.instructions import CLEARED, Check, NativeInstruction
+from ..native.instructions import CLEARED, OWN, Check, NativeInstruction
 from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
@@ -98,7 +99,8 @@ class Plan:
     """What a program computes for one feed signature, and where each value is kept.
 
     Attributes:
-        instructions: the ops to run, in order; some of them may be gathered to regions of native code.
+        ops: the ops to run, in order.
+        instructions: what is run for them: each by itself, or many as one region of native code.
         specs: the spec of each value; values without one are kept in cells.
         offset_of: value -> its offset in the arena; `print` shows it as ``name@offset``.
         arena_bytes: size of the arena.
@@ -111,6 +113,7 @@ class Plan:
     program: Program
     feeds: dict[str, Spec]
     fetches: list[str]
+    ops: list[Operator]
     instructions: list[AnyInstruction]
     specs: dict[Value, Spec]
     offset_of: dict[Value, int]
@@ -141,27 +144,53 @@ class Plan:
         """The plan as text.
 
         Args:
-            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``. Views are
+            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``, and below
+                what native code computes its rows, columns and formulas. Views are
                 shown as ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements; ``scratch0`` is memory for the intermediate
                 results of an op; all else is constant.
         """
         below = self.calls_of(self) if calls else [[] for _ in self.instructions]
         lines = [
-            f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
+            f"plan: {len(self.ops)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
             f"values, at most {_size(self.live_bytes)} alive at once"
             + ("; the program runs step by step" if self.step_by_step else "")
         ]
+        if self.new_tables is not None:
+            lines.append(self._about_native_code())
         lines += [f"  feed {name}: {spec} -> {self._place((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
             outs, ins = (", ".join(map(self._value, values)) for values in (instruction.written, instruction.read))
-            mark = "  (step by step)" if instruction.dynamic else ""
-            lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
+            if isinstance(instruction, Check):
+                lines.append(f"  {number:4d}  check what {instruction.op.type} reads: {ins}")
+            elif isinstance(instruction, NativeInstruction):
+                lines.append(f"  {number:4d}  {outs} = [{' + '.join(op.type for op in instruction.ops)}]({ins})")
+                lines += [f"          {name}" for name in self._native_values(instruction)]
+            else:
+                mark = "  (step by step)" if instruction.dynamic else ""
+                lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
             lines += [f"          {call}" for call in below[number]]
         return "\n".join([*lines, f"  fetch {', '.join(map(self._value, self.fetch_values))}"])
+
+    def _about_native_code(self) -> str:
+        regions = sum(isinstance(instruction, NativeInstruction) for instruction in self.instructions)
+        others = Counter(instruction.op.type for instruction in self.instructions if isinstance(instruction, Instruction))
+        left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in others.items())
+        return f"  native code: {len(self.ops) - others.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
+
+    def _native_values(self, region: NativeInstruction) -> list[str]:
+        """Of values that native code alone knows, or has in an order of its own: types, shapes and layouts."""
+        texts = []
+        for value in region.written:
+            layout = region.layouts.get(value)
+            if layout is not None or value[0].startswith(OWN):
+                texts.append(f"{value[0]}: {self.specs[value]}" + (f", {layout}" if layout is not None else ""))
+        return texts
 
     def _place(self, value: Value) -> str:
         if value[0] in self.storage or (value[1] == 0 and value[0] in self.externals):
             return "scope"
+        if value[0].startswith(CLEARED):
+            return "apart"
         offset = self.offset_of.get(value)
         return "cell" if offset is None else str(offset)
 
@@ -490,6 +519,7 @@ class _Planner:
             self.program,
             self.feeds,
             self.fetches,
+            self.versions.ops,
             self.instructions,
             self.specs,
             self.offset_of,

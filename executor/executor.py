@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,17 +25,21 @@ from fluid.values.types import as_dtype, is_floating
 
 from . import timing
 from .binding.arrays import spec_of
+from .native.fallback import NativeUnavailable, is_enabled, warn_of
 from .planned.bound_plan import BoundPlan, Memory
 from .planned.plan import Plan, compile_plan
 from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
+from .timing import Timer
 
 __all__ = ["Executor", "as_numpy"]
 
-_Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
-"""Id and version of the program, specs of the feeds, fetches. Plans keep their program alive, so ids stay unique."""
+_Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...], bool]
+"""Id and version of the program, specs of the feeds, fetches, whether native code is used. Plans keep their program alive, so
+ids stay unique."""
 _BoundPlans = tuple[Memory, OrderedDict[_Key, BoundPlan]]
+_Check = Callable[[Operator, str, Any], None]
 
 
 class _Feed(NamedTuple):
@@ -105,7 +109,8 @@ class Executor:
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise
                 `LoDTensor`s at the executor's place, with the LoD of sequences.
-            check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
+            check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it. Such a run computes each
+                op by itself, without native code.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
         Returns:
@@ -118,19 +123,21 @@ class Executor:
         program, scope = _program(program), _scope(scope)
         feeds, fetches = _with_loaders(program, feed), _names(fetch_list)
         check = _raise_if_not_finite if check_nan else None
-        bound = self._bound_before(program, feeds, fetches, scope)
+        timer = timing.current
+        native = check is None and timer is None and self.place.xp is np  # native code computes several ops at once
+        bound = self._bound_before(program, feeds, fetches, scope, native)
         if bound is None:
             feeds, fed = self._feeds(program, feeds), feeds
             _check_fetches(program, fetches)
         with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
             try:
                 if bound is None and not any(type(value) is LoDArray for value in feeds.values()):
-                    bound = self._bound(program, feeds, fetches, scope)
-                    self._note(bound, fed, fetches, scope)
+                    bound = self._bound(program, feeds, fetches, scope, native)
+                    self._note(bound, fed, fetches, scope, native)
                 if bound is None or bound.plan.step_by_step:
-                    results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
+                    results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timer)
                 else:
-                    results = bound.run(feeds, check, timing.current)
+                    results = self._results(bound, feeds, fetches, scope, check, timer)
             except ExecutionError as error:
                 _tell_other_feeds(error, program, feeds)
                 raise
@@ -148,7 +155,7 @@ class Executor:
         program, scope = _program(program), _scope(scope)
         feeds, fetches = self._feeds(program, _only_feed(feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active():
-            return self._bound(program, feeds, fetches, scope).plan
+            return self._bound(program, feeds, fetches, scope, self.place.xp is np).plan
 
     def interpret(
         self,
@@ -199,18 +206,29 @@ class Executor:
         """Not supported, as `train_from_dataset`."""
         raise _no_datasets("infer_from_dataset")
 
+    def _results(
+        self, bound: BoundPlan, feeds: dict[str, Any], fetches: list[str], scope: Scope, check: _Check | None, timer: Timer | None
+    ) -> list[Any]:
+        """What a bound plan gives; if native code cannot be made of it, what a plan without gives."""
+        try:
+            return bound.run(feeds, check, timer)
+        except NativeUnavailable as error:
+            warn_of(error)
+            bound.plan.has_failed = True
+            return self._bound(bound.plan.program, feeds, fetches, scope, native=False).run(feeds, check, timer)
+
     # -- plans
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
-        key = (id(program), program.version, (), tuple(fetches))
+        key = (id(program), program.version, (), tuple(fetches), False)
         with self._lock:
             programs = self._stepwise.setdefault(scope, OrderedDict())
             _keep(programs, key, programs.get(key) or StepwiseProgram(program, fetches, self.place))
             return programs[key]
 
-    def _bound_before(self, program: Program, feed: Any, fetches: list[str], scope: Scope) -> BoundPlan | None:
+    def _bound_before(self, program: Program, feed: Any, fetches: list[str], scope: Scope, native: bool) -> BoundPlan | None:
         """The bound plan of the last run of a program in a scope with these fetches, if the same is fed as then: plain arrays of
         the same types and shapes, which need no check."""
-        run = self._runs.get((id(program), id(scope), *fetches))
+        run = self._runs.get((id(program), id(scope), native, *fetches))
         if run is None or run.version != program.version or type(feed) is not dict or len(feed) != len(run.feeds):
             return None
         bound = run.bound()
@@ -226,7 +244,7 @@ class Executor:
                 return None
         return bound
 
-    def _note(self, bound: BoundPlan, feed: Any, fetches: list[str], scope: Scope) -> None:
+    def _note(self, bound: BoundPlan, feed: Any, fetches: list[str], scope: Scope, native: bool) -> None:
         """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
         program, feeds = bound.plan.program, {}
         if bound.plan.step_by_step:
@@ -236,16 +254,18 @@ class Executor:
                 return
             var = program.global_block().vars[name]
             feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape)
-        self._runs.keep((id(program), id(scope), *fetches), _Run(weakref.ref(bound), program.version, feeds))
+        self._runs.keep((id(program), id(scope), native, *fetches), _Run(weakref.ref(bound), program.version, feeds))
 
-    def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
+    def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope, native: bool) -> BoundPlan:
         specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
-        key = (id(program), program.version, tuple(specs.items()), tuple(fetches))
+        of_run = id(program), program.version, tuple(specs.items()), tuple(fetches)
         with self._lock:
             cached = self._bound_plans.get(scope)
             if cached is None:
                 cached = self._bound_plans[scope] = Memory(self.place.xp), OrderedDict()
             memory, bound_plans = cached
+            former = self._plans.get((*of_run, True))
+            key = (*of_run, native and is_enabled() and not (former is not None and former.has_failed))
             bound = bound_plans.get(key)
             if bound is not None and (bound.generation == scope.generation or _fits(bound.plan, scope)):
                 bound_plans.move_to_end(key)
@@ -253,7 +273,7 @@ class Executor:
             plan = self._plans.get(key)
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
-                    plan = compile_plan(program, specs, fetches, scope, native=self.place.xp is np)
+                    plan = compile_plan(program, specs, fetches, scope, native=key[-1])
                     plan.calls_of = calls_of
                 if memory.size < plan.arena_bytes:
                     bound_plans.clear()  # they refer to the smaller arena, and are bound again when they run

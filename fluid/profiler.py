@@ -29,6 +29,8 @@ def start_profiler(state: str) -> None:
 
     Args:
         state: ``"CPU"``, ``"GPU"`` or ``"All"``; each of them times ops on every device.
+
+    Native code computes several ops at once, so programs are timed without it.
     """
     if state not in _STATES:
         raise ProgramError(f"start_profiler: state should be one of {', '.join(_STATES)}, not {state!r}")

@@ -39,6 +39,7 @@ LATE = {
     ("fluid.cli.show", "fluid.proto"): "one command of many needs protobuf",
     ("fluid.dygraph.layer_of", "fluid.contrib"): "loaded for those who name a layer of it",
     ("fluid.dygraph.tracing", "fluid.io"): "loads protobuf, for who saves",
+    ("fluid.executor.planned.plan", "fluid.executor.native.plans"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.stepwise.files", "fluid.formats.tensors"): "loads protobuf, for programs that save and load by ops",
     ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
     ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",

@@ -11,13 +11,11 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from .fallback import NativeUnavailable
+
 __all__ = ["Library", "NativeUnavailable", "Target", "compile_object", "host", "versions"]
 
 _OLDEST_LLVM = 20
-
-
-class NativeUnavailable(Exception):
-    """Native code cannot be made here; the message says why."""
 
 
 @dataclass(frozen=True)

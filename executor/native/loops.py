@@ -37,12 +37,6 @@ def stages_of(group: Group) -> tuple[dict[Node, int], int]:
     return stage, 1 + max(stage.values(), default=0)
 
 
-def _operands(node: Node) -> tuple[Node, ...]:
-    from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
-
-    return operands_of(node)
-
-
 def _available(group: Group, stage: Mapping[Node, int], source: Node, reader: Node) -> int:
     along_rows = source in group.per_row and isinstance(source, Reduction)
     crosses = isinstance(reader, Choice) and source not in group.per_row

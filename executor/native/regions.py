@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
-
-import numpy as np
 
 from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
-from fluid.values.types import VarType, is_floating
+from fluid.values.types import VarType
 
-from ..binding.calls import Call
-from ..kernels.table import CHECKS, check_call
+from ..kernels.table import CHECKS
 from .cores import halos_of, target_of
 from .emitter import BYTE, FLOAT, Type
+from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, reshaped, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .instructions import CLEARED, Check, NativeInstruction
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
-__all__ = ["CLEARED", "Check", "Region", "native_regions"]
+__all__ = ["Region", "native_regions"]
 
-CLEARED = "native.images."
-"""How the names of values begin whose memory holds zeros before the first run: images with a halo."""
 _FEWEST = 2
 """Ops that a program has to have at least, for native code to be made of it."""
 
 
 @dataclass(eq=False)
-class Region:
+class Region(NativeInstruction):
     """Ops that one native kernel computes, in the place of a plan's instructions.
 
     Attributes:
@@ -50,21 +49,27 @@ class Region:
     value_of: dict[Node, Value]
     stored: list[Node]
     partial: dict[Node, Value]
-    definition: None = None
-    dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
-
-    @property
-    def op(self) -> Operator:
-        return self.ops[-1]
 
     def describe(self) -> str:
         """What is computed, in a line."""
         words = [
-            f"{type(node).__name__.lower()}{list(node.shape)}" if not isinstance(node, Map) else node.formula for node in self.group.nodes
+            node.formula if isinstance(node, Map) else f"{type(node).__name__.lower()}{list(node.shape)}"
+            for node in [*self.group.uniform, *self.group.nodes]
         ]
-        space = f"{self.nest.rows} x {self.nest.columns}" if self.nest is not None else ""
-        return f"{space} {' '.join(words)}"
+        space = f"{self.nest.rows} x {self.nest.columns}: " if self.nest is not None else ""
+        return f"{space}{' '.join(words)}"
+
+    @property
+    def layouts(self) -> dict[Value, str]:
+        """How values lie in memory that are no plain tensors."""
+        of_images = isinstance(self.group.core, (Convolved, ConvolvedBack, Pooled, Positions, PooledBack))
+        texts = {
+            self.value_of[node]: "channels last" + (f", halo {node.halo}" if node.halo else "")
+            for node in self.stored
+            if node.halo or (of_images and node.ndim == 4)
+        }
+        return texts | dict.fromkeys(self.partial.values(), "parts of a sum")
 
     @cached_property
     def sources(self) -> list[tuple[Node, int]]:
@@ -96,60 +101,9 @@ class Region:
     def written(self) -> list[Value]:
         return [*(self.value_of[node] for node in self.stored), *self.partial.values()]
 
-    @property
-    def reads(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.read)}
-
-    @property
-    def writes(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.written)}
-
-    @property
-    def outer(self) -> dict[str, Value]:
-        """The values that are read, by a text that tells versions of one name apart."""
-        return {f"{name}.{version}": (name, version) for name, version in self.read}
-
 
 _WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
 """Slots of what other backends of Paddle's keep, which may have no elements."""
-
-
-class Check:
-    """What looks at the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
-
-    definition = None
-    dynamic = False
-
-    def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
-        self.instruction, self.op, self.specs = instruction, instruction.op, specs
-        self.shares: dict[Value, Value] = {}
-        self.written: list[Value] = []
-        self.writes: dict[str, list[Value | None]] = {}
-        values = [value for values in instruction.reads.values() for value in values if value is not None]
-        self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
-
-    @property
-    def reads(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.read)}
-
-    @property
-    def outer(self) -> dict[str, Value]:
-        return {f"{name}.{version}": (name, version) for name, version in self.read}
-
-    def call(self, array: Callable[[Value], Any]) -> Call:
-        """The call that checks; of what is not looked at it is given the shape alone."""
-        definition = self.instruction.definition
-
-        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
-            arrays = {slot: [None if value is None else self._array(value, array) for value in values] for slot, values in slots.items()}
-            return {slot: items if declared[slot].many else items[0] for slot, items in arrays.items() if items and slot in declared}
-
-        inputs, outputs = operands(self.instruction.reads, definition.inputs), operands(self.instruction.writes, definition.outputs)
-        return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
-
-    def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
-        spec = self.specs[value]
-        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)
 
 
 class _Finder:
@@ -161,6 +115,10 @@ class _Finder:
         """Value of the scope -> the one that it overwrites."""
         self.latest: dict[str, Value] = {}
         self.lowered: dict[int, dict[Value, Node]] = {}
+        self.origins: list[tuple[int, Operator]] = []
+        """Ops in order, with the number of a node that is older than their own."""
+        self.last = 0
+        """The number of a node that is newer than those of all ops."""
         self.checks: dict[int, Check] = {}
         self._checked: set[Any] = set()
 
@@ -171,6 +129,21 @@ class _Finder:
                 raise NotLowered(f"{value[0]} has no shape")
             self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
         return self.nodes[value]
+
+    def ops_of(self, group: Group) -> list[Operator]:
+        """The ops that a group computes something of; a copy belongs to the op of what is copied."""
+        ops: dict[int, Operator] = {}
+        for node in [*group.uniform, *group.nodes]:
+            while self._is_copy(node):
+                node = source_of(operands_of(node)[0])
+            place = bisect_right(self.origins, node.serial, key=itemgetter(0)) - 1
+            if place >= 0 and not isinstance(node, Memory):
+                ops[place] = self.origins[place][1]
+        return [ops[place] for place in sorted(ops)] or group.ops
+
+    def _is_copy(self, node: Node) -> bool:
+        """Whether a node was made after all ops had been lowered."""
+        return isinstance(node, Map) and node.serial > self.last
 
     def _check(self, number: int, instruction: Any) -> None:
         """Note that an op's inputs are checked before native code reads them; what an op has checked, its gradient need not."""
@@ -193,6 +166,9 @@ class _Finder:
         try:
             results = self._results(instruction)
         except NotLowered:
+            results = None
+        except Exception as error:  # a fault in the lowering of one op: the others need not suffer
+            warn_of_lowering(instruction.op.type, error)
             results = None
         if results is None:
             self.kept.update(value for value in [*instruction.read, *instruction.outer.values()])
@@ -240,9 +216,10 @@ class _Finder:
                 raise NotLowered("an output of unknown shape")
             wanted[slot] = specs if declared.many else specs[0]
         first = constant(0, FLOAT).serial
+        self.origins.append((first, op))
         try:
             outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
-        except (FluidError, KeyError, AssertionError, AttributeError, ValueError, TypeError, IndexError) as error:
+        except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
         if definition.type not in CHECKS and _reads_by_index(outputs, first):
             raise NotLowered("indices that nobody checks")
@@ -256,7 +233,7 @@ class _Finder:
                 spec = self.specs[value]
                 if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
                     raise NotLowered(f"no {slot} of {op.type}")
-                results[value] = tensor.node if tensor.shape == spec.shape else _in_shape(tensor.node, spec.shape)
+                results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
         return results
 
 
@@ -278,12 +255,6 @@ def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
         yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)
 
 
-def _in_shape(node: Node, shape: tuple[int, ...]) -> Node:
-    from .graph import reshaped
-
-    return reshaped(node, shape)
-
-
 def native_regions(
     instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], lanes: int
 ) -> list[Any]:
@@ -299,6 +270,7 @@ def native_regions(
     finder = _Finder(specs, set(kept), storage)
     for number, instruction in enumerate(instructions):
         finder.lower(number, instruction)
+    finder.last = constant(0, FLOAT).serial
     if len(finder.lowered) < _FEWEST:
         return list(instructions)
     owners = _owners(finder)
@@ -445,7 +417,7 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
                 source = source_of(operand)
                 if isinstance(source, Memory):
                     value_of[source] = source.value
-        items.append(Region(item.ops, item, nest, value_of, of_group, partial))
+        items.append(Region(finder.ops_of(item), item, nest, value_of, of_group, partial))
     return [*first, *items]
 
 

@@ -25,14 +25,15 @@ from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
 from ..binding.engine import Step, engine_of
 from ..kernels.table import kernel_of
-from ..native import CLEARED, Check, Region, Tables
+from ..native.fallback import or_unavailable
+from ..native.instructions import CLEARED, Check, NativeInstruction
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
 from ..timing import Timer, timed
 from .placement import padded
-from .plan import Instruction, Plan, byte_size
+from .plan import AnyInstruction, Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "Memory"]
 
@@ -71,10 +72,6 @@ def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
     except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
         wanted = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
         raise ExecutionError(f"the program's values do not fit into memory: there is no room for {wanted}: {error}") from None
-
-
-def xp_zeros(xp: Any, spec: Any) -> Any:
-    return xp.zeros(spec.shape, spec.dtype.numpy)
 
 
 class Memory:
@@ -120,9 +117,12 @@ class BoundPlan:
         self.steps: list[Step] = []
         self._starts: list[int] = []
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
-        self._cleared = {
-            value: xp_zeros(place.xp, spec) for value, spec in plan.specs.items() if value[0].startswith(CLEARED)
-        }
+        images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
+        self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.numpy) for value, spec in images.items()}
+        for array in self._cleared.values():
+            array[...] = 0
+        self._tables: Any = None
+        """Keeps native code alive."""
         self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
         self._scratch = _Scratch(place.xp)
         for instruction in plan.instructions:
@@ -172,14 +172,15 @@ class BoundPlan:
                 self._fresh[name] = stored
             self._stored[name] = stored
         self.steps, self._starts = [], []
-        tables = Tables() if any(isinstance(instruction, Region) for instruction in plan.instructions) else None
+        tables = plan.new_tables() if plan.new_tables is not None else None
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
-            if isinstance(instruction, Region):
-                if number and isinstance(plan.instructions[number - 1], Region):
-                    continue
-                run = takewhile(lambda item: isinstance(item, Region), plan.instructions[number:])
-                self.steps.append(tables.add(list(run), self.array))
+            if isinstance(instruction, NativeInstruction):
+                is_first = not (number and isinstance(plan.instructions[number - 1], NativeInstruction))
+                if is_first and tables is not None:
+                    run = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
+                    with or_unavailable():
+                        self.steps.append(tables.add(list(run), self.array))
                 continue
             try:
                 if isinstance(instruction, Check):
@@ -195,7 +196,8 @@ class BoundPlan:
                 self._scratch.reclaim()
         self._tables = tables
         if tables is not None:
-            tables.compile()
+            with or_unavailable():
+                tables.compile()
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
@@ -217,7 +219,7 @@ class BoundPlan:
             return _empty(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.numpy)
         return array
 
-    def calls(self) -> Iterator[tuple[Instruction, list[Any]]]:
+    def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:
         """Each instruction with the calls that compute it; none for those that run step by step."""
         if not self._fits_scope():
             self._bind()
@@ -312,7 +314,8 @@ class BoundPlan:
     ) -> list[Any]:
         """Run once; returns the fetched values, as arrays of the place that belong to the caller.
 
-        `check` is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        `check` is called with each op, output name and value as they are made; `timer` counts the time of each op. Either needs
+        a plan without native code. `NativeUnavailable`, before anything has run, if native code cannot be made.
         """
         scope = self.scope
         with scope.lock:

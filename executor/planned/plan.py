@@ -8,9 +8,10 @@ turns a plan into a straight line of calls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
 from fluid.ir.dataflow import Facts, needed_ops
@@ -24,7 +25,8 @@ from fluid.values.types import VarType
 
 from ..binding.arrays import spec_of
 from ..kernels.table import kernel_of
-from ..native import CLEARED, is_available, native_regions
+from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
+from ..native.instructions import CLEARED, OWN, Check, NativeInstruction
 from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
@@ -32,6 +34,10 @@ from ..stepwise.interpreter import declared_scalars
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..unsupported import refuse_unsupported
 from .placement import Tenant, live_bytes, place, place_apart
+
+if TYPE_CHECKING:
+    from ..native.regions import Region
+    from ..native.tables import Tables
 
 __all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
 
@@ -80,6 +86,10 @@ class Instruction:
         return [value for values in self.reads.values() for value in values if value is not None]
 
 
+AnyInstruction: TypeAlias = "Instruction | Check | Region"
+"""What a plan consists of: ops, and what stands in the place of ops that native code computes."""
+
+
 def _no_calls(plan: Plan) -> list[list[str]]:
     return [[] for _ in plan.instructions]
 
@@ -89,7 +99,8 @@ class Plan:
     """What a program computes for one feed signature, and where each value is kept.
 
     Attributes:
-        instructions: the ops to run, in order.
+        ops: the ops to run, in order.
+        instructions: what is run for them: each by itself, or many as one region of native code.
         specs: the spec of each value; values without one are kept in cells.
         offset_of: value -> its offset in the arena; `print` shows it as ``name@offset``.
         arena_bytes: size of the arena.
@@ -102,7 +113,8 @@ class Plan:
     program: Program
     feeds: dict[str, Spec]
     fetches: list[str]
-    instructions: list[Instruction]
+    ops: list[Operator]
+    instructions: list[AnyInstruction]
     specs: dict[Value, Spec]
     offset_of: dict[Value, int]
     arena_bytes: int
@@ -116,6 +128,10 @@ class Plan:
     """The most bytes of temporaries that are alive at one time."""
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
+    new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
+    """Makes what the regions of native code are bound by; None for a plan that has none."""
+    has_failed: bool = field(default=False, repr=False)
+    """Whether its native code could not be made when it was bound."""
 
     step_by_step: bool = False
     """Whether its program runs op by op: it keeps arrays of tensors, or rank tables, in the scope (then there are no
@@ -128,27 +144,53 @@ class Plan:
         """The plan as text.
 
         Args:
-            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``. Views are
+            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``, and below
+                what native code computes its rows, columns and formulas. Views are
                 shown as ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements; ``scratch0`` is memory for the intermediate
                 results of an op; all else is constant.
         """
         below = self.calls_of(self) if calls else [[] for _ in self.instructions]
         lines = [
-            f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
+            f"plan: {len(self.ops)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
             f"values, at most {_size(self.live_bytes)} alive at once"
             + ("; the program runs step by step" if self.step_by_step else "")
         ]
+        if self.new_tables is not None:
+            lines.append(self._about_native_code())
         lines += [f"  feed {name}: {spec} -> {self._place((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
             outs, ins = (", ".join(map(self._value, values)) for values in (instruction.written, instruction.read))
-            mark = "  (step by step)" if instruction.dynamic else ""
-            lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
+            if isinstance(instruction, Check):
+                lines.append(f"  {number:4d}  check what {instruction.op.type} reads: {ins}")
+            elif isinstance(instruction, NativeInstruction):
+                lines.append(f"  {number:4d}  {outs} = [{' + '.join(op.type for op in instruction.ops)}]({ins})")
+                lines += [f"          {name}" for name in self._native_values(instruction)]
+            else:
+                mark = "  (step by step)" if instruction.dynamic else ""
+                lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
             lines += [f"          {call}" for call in below[number]]
         return "\n".join([*lines, f"  fetch {', '.join(map(self._value, self.fetch_values))}"])
+
+    def _about_native_code(self) -> str:
+        regions = sum(isinstance(instruction, NativeInstruction) for instruction in self.instructions)
+        others = Counter(instruction.op.type for instruction in self.instructions if isinstance(instruction, Instruction))
+        left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in others.items())
+        return f"  native code: {len(self.ops) - others.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
+
+    def _native_values(self, region: NativeInstruction) -> list[str]:
+        """Of values that native code alone knows, or has in an order of its own: types, shapes and layouts."""
+        texts = []
+        for value in region.written:
+            layout = region.layouts.get(value)
+            if layout is not None or value[0].startswith(OWN):
+                texts.append(f"{value[0]}: {self.specs[value]}" + (f", {layout}" if layout is not None else ""))
+        return texts
 
     def _place(self, value: Value) -> str:
         if value[0] in self.storage or (value[1] == 0 and value[0] in self.externals):
             return "scope"
+        if value[0].startswith(CLEARED):
+            return "apart"
         offset = self.offset_of.get(value)
         return "cell" if offset is None else str(offset)
 
@@ -181,7 +223,7 @@ def compile_plan(
         return Plan(program, dict(feeds), list(fetches), [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
-    if native and is_available():
+    if native:
         planner.use_native_code()
     planner.place(reuse)
     return planner.plan()
@@ -208,6 +250,7 @@ class _Planner:
         self._clear()
         self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
+        self.new_tables: Callable[[], Tables] | None = None
         self._memo: dict[Any, dict[str, Any]] = {}
         self._analysis = SpecAnalysis()
 
@@ -218,7 +261,7 @@ class _Planner:
         self.externals: dict[str, Spec] = {}
         self.absent: set[str] = set()
         self.current: dict[str, int] = {}
-        self.instructions: list[Instruction] = []
+        self.instructions: list[AnyInstruction] = []
 
     # -- specs
     def infer(self) -> None:
@@ -362,9 +405,18 @@ class _Planner:
 
     # -- native code
     def use_native_code(self) -> None:
-        """Put regions of native code in the place of the ops that they compute."""
-        kept = [self.versions.current(name) for name in self.fetches]
-        self.instructions = native_regions(self.instructions, self.specs, kept, self.storage)
+        """Put regions of native code in the place of the ops that they compute; if that cannot be, all stays as it is."""
+        specs, kept = dict(self.specs), [self.versions.current(name) for name in self.fetches]
+        try:
+            with or_unavailable():
+                from ..native.plans import Tables, with_native_code
+
+                self.instructions = with_native_code(self.instructions, specs, kept, self.storage)
+        except NativeUnavailable as error:
+            warn_of(error)
+        else:
+            if any(isinstance(instruction, NativeInstruction) for instruction in self.instructions):
+                self.specs, self.new_tables = specs, Tables
 
     # -- places
     def place(self, reuse: bool) -> None:
@@ -422,9 +474,12 @@ class _Planner:
         self.specs[value] = self.externals[name] = spec_of(array)
 
     def _is_temporary(self, value: Value) -> bool:
-        return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not (value[1] == 0 and value[0] in self.externals)
+        is_external = value[1] == 0 and value[0] in self.externals
+        return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not is_external
 
-    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
+    def _share(
+        self, instruction: AnyInstruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]
+    ) -> None:
         """Let outputs take over the bytes of inputs that die here if the kernel works in place."""
         kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
@@ -450,7 +505,7 @@ class _Planner:
                 shared.add(value)
 
     @staticmethod
-    def _shape_reads(instruction: Instruction) -> set[Value]:
+    def _shape_reads(instruction: AnyInstruction) -> set[Value]:
         """The values of which the op reads only the shape, which the plan knows."""
         definition = instruction.definition
         if definition is None or instruction.dynamic or instruction.op.sub_blocks:
@@ -464,6 +519,7 @@ class _Planner:
             self.program,
             self.feeds,
             self.fetches,
+            self.versions.ops,
             self.instructions,
             self.specs,
             self.offset_of,
@@ -476,6 +532,7 @@ class _Planner:
             self.temporaries_bytes,
             self.live_bytes,
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
+            new_tables=self.new_tables,
         )
 
 

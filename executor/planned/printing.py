@@ -13,6 +13,7 @@ from fluid.ir.versions import Value
 from fluid.values.place import CPUPlace
 
 from ..binding.calls import Call, Source, destinations, is_named, name_of
+from ..native.instructions import NativeInstruction
 from ..scope import Scope
 from .bound_plan import BoundPlan
 from .plan import Plan
@@ -31,6 +32,9 @@ def calls_of(plan: Plan) -> list[list[str]]:
     bound = BoundPlan(plan, scope, CPUPlace())
     texts = []
     for instruction, calls in bound.calls():
+        if isinstance(instruction, NativeInstruction):
+            texts.append([instruction.describe()])
+            continue
         slots = instruction.definition.inputs if instruction.definition is not None else {}
         shapes = {name for name, slot in slots.items() if slot.shape_only}
         read = [value for slot, values in instruction.reads.items() if slot not in shapes for value in values]

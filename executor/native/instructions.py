@@ -1,0 +1,113 @@
+"""What stands among the ops of a plan where native code is used. These are few lines, as each plan knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fluid.ir.program import Operator
+from fluid.ir.versions import Value
+from fluid.values.spec import Spec
+from fluid.values.types import is_floating
+
+from ..binding.calls import Call
+from ..kernels.table import CHECKS, check_call
+
+__all__ = ["CLEARED", "OWN", "Check", "NativeInstruction"]
+
+OWN = "native."
+"""How the names of values begin that regions hand to each other."""
+CLEARED = f"{OWN}images."
+"""How the names of those begin whose memory holds zeros before the first run: images with a halo."""
+
+
+class NativeInstruction:
+    """What a table of native code computes (`regions.Region`): of ops, the reading and writing of values.
+
+    Attributes:
+        ops: the ops, of which some may be computed by several regions.
+    """
+
+    ops: list[Operator]
+    definition = None
+    dynamic = False
+
+    @property
+    def op(self) -> Operator:
+        """The last of the ops."""
+        return self.ops[-1]
+
+    def describe(self) -> str:
+        """What is computed, in a line."""
+        raise NotImplementedError
+
+    @property
+    def layouts(self) -> dict[Value, str]:
+        """How values lie in memory that are no plain tensors."""
+        raise NotImplementedError
+
+    @property
+    def read(self) -> list[Value]:
+        raise NotImplementedError
+
+    @property
+    def written(self) -> list[Value]:
+        raise NotImplementedError
+
+    @property
+    def reads(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.read)}
+
+    @property
+    def writes(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.written)}
+
+    @property
+    def outer(self) -> dict[str, Value]:
+        """The values that are read, by a text that tells versions of one name apart."""
+        return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+
+class Check:
+    """What looks at the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
+
+    definition = None
+    dynamic = False
+
+    def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
+        self.instruction, self.op, self.specs = instruction, instruction.op, specs
+        self.shares: dict[Value, Value] = {}
+        self.written: list[Value] = []
+        self.writes: dict[str, list[Value | None]] = {}
+        values = [value for values in instruction.reads.values() for value in values if value is not None]
+        self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
+
+    @property
+    def reads(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.read)}
+
+    @property
+    def outer(self) -> dict[str, Value]:
+        return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+    def call(self, array: Callable[[Value], Any]) -> Call:
+        """The call that checks; of what is not looked at it is given the shape alone."""
+        definition = self.instruction.definition
+
+        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
+            arrays: dict[str, Any] = {}
+            for slot, values in slots.items():
+                if values and slot in declared:
+                    items = [None if value is None else self._array(value, array) for value in values]
+                    arrays[slot] = items if declared[slot].many else items[0]
+            return arrays
+
+        inputs = operands(self.instruction.reads, definition.inputs)
+        outputs = operands(self.instruction.writes, definition.outputs)
+        return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
+
+    def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
+        spec = self.specs[value]
+        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from . import convolution, matmul, pooling
-from .emitter import INT64, Function, Value, constant, zero
+from . import convolution, matmul, pooling, sparse
+from .emitter import Function, Value, constant
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
-    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Map, Node, PackedFilter, PackedMatrix, Pooled, PooledBack, Positions, Product, Scattered,
-    Windows, strides_of,
+    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Firsts, Map, Merged, Node, PackedFilter, PackedMatrix, Places, Pooled, PooledBack, Positions, Product, Put,
+    Scattered, Windows, strides_of,
 )  # fmt: skip
-from .images import Images, Pixel, affine, parts
+from .images import Images, Pixel, affine
 from .kernel import AFTER_BARRIER, Share
 from .loops import applied, numbers_of
 
@@ -23,6 +23,8 @@ __all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size",
 
 _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
+_FAR = 4
+"""How many multiplications an element of a row takes that lies anywhere in a table."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,8 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
             return _product_phases(group, core, vector_bytes, threads)
         case PackedMatrix():
             return [Phase(_packing_matrix(core, vector_bytes))], 0
-        case Scattered():
-            return [Phase(_scattering(core, vector_bytes))], 0
+        case Scattered() | Merged() | Put() | Places() | Firsts():
+            return [Phase(_on_rows(core, vector_bytes))], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case PackedFilter():
             return [Phase(_packing(core, vector_bytes))], 0
         case Convolved() | ConvolvedBack():
@@ -235,43 +237,24 @@ def _packing_matrix(core: PackedMatrix, vector_bytes: int) -> Callable[..., None
     return write
 
 
-_COLUMNS = 4
-"""Vectors of columns of a table that one thread adds up at a time."""
-
-
-def _scattering(core: Scattered, vector_bytes: int) -> Callable[..., None]:
-    """Threads share the columns, so that each row is added up in the order of its parts."""
-    (count, width), element = core.rows.shape, core.element
-    block = _COLUMNS * vector_bytes // element.bytes
-    strides = strides_of(core.rows)
-
+def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        table, rows, ids = pointers.target(core), pointers.first(core.rows), pointers.first(core.ids)
+        target = pointers.target(core)
 
-        def columns(first: Value, extent: int) -> None:
-            vectors = parts(extent, vector_bytes // element.bytes)
+        def rows(node: Node) -> sparse.Source:
+            return sparse.Source(pointers.first(node), strides_of(node), node.shape, node.element)
 
-            def clear(row: Value) -> None:
-                at = f.at(table, affine(f, 0, (row, width), (first, 1)), element)
-                for start, lanes in vectors:
-                    f.store(zero(element.of(lanes)), f.at(at, start, element))
-
-            def add(row: Value) -> None:
-                number = f.convert(f.load(f.at(ids, row, core.ids.element), core.ids.element), INT64)
-                at = f.at(table, affine(f, 0, (number, width), (first, 1)), element)
-                source = f.at(rows, affine(f, 0, (row, strides[0]), (first, strides[1])), element)
-                for start, lanes in vectors:
-                    place = f.at(at, start, element)
-                    part = f.load_steps(f.at(source, start * strides[1], element), element.of(lanes), strides[1])
-                    f.store(f.add(f.load(place, element.of(lanes)), part), place)
-
-            f.loop(0, core.shape[0], 1, [], clear)
-            f.loop(0, count, 1, [], add)
-
-        whole = width // block
-        f.loop(*share.of(f, whole), 1, [], lambda number: columns(f.mul(number, block), block))
-        if width % block:
-            f.loop(*share.of(f, 1), 1, [], lambda _: columns(f.int64(whole * block), width % block))
+        match core:
+            case Scattered():
+                sparse.write_scattered(f, rows(core.rows), rows(core.ids), target, core.shape[0] if core.table is None else 0, share, vector_bytes)
+            case Merged():
+                sparse.write_merged(f, rows(core.rows), rows(core.firsts), target, share, vector_bytes)
+            case Put():
+                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), target, share, vector_bytes)
+            case Places():
+                sparse.write_places(f, rows(core.ids), rows(core.firsts), target, core.shape[0], share, vector_bytes)
+            case Firsts():
+                sparse.write_firsts(f, rows(core.ids), target, workspace, share)
 
     return write
 
@@ -358,6 +341,8 @@ def work_of(core: Core) -> int:
             return core.gradient.size * prod(core.shape[1:])
         case Pooled() | Positions() | PooledBack():
             return core.size * prod(core.windows.kernel)
+        case Scattered() | Merged() | Put():
+            return _FAR * core.rows.size + (core.size if isinstance(core, Scattered) and core.table is None else 0)
     return core.size
 
 

@@ -259,6 +259,25 @@ class Function:
             results.append(self.value(f"phi {last.type} [ {first}, %{before} ], [ {last}, %{back} ]", last.type, last.root))
         return results
 
+    def search(self, start: Value, body: Callable[[Value], tuple[Value, Value]]) -> Value:
+        """Write a loop over values: ``body(value)`` gives whether it is the one that is looked for, and the next one to look at.
+
+        Returns the value for which the loop ends.
+        """
+        self._count += 1
+        number = self._count
+        before = self._block
+        self.write(f"br label %look{number}")
+        value = Value(self._new(), start.type)
+        self._label(f"look{number}")
+        head = len(self._lines)
+        self._lines.append("")
+        is_last, following = body(value)
+        self._lines[head] = f"  {value} = phi {value.type} [ {start}, %{before} ], [ {following}, %{self._block} ]"
+        self.write(f"br i1 {is_last}, label %end{number}, label %look{number}")
+        self._label(f"end{number}")
+        return value
+
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """What is written inside runs only where the condition holds."""

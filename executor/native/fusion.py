@@ -18,7 +18,7 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from .graph import Choice, Constant, Core, FilterGradient, Joined, Map, Memory, Node, PackedFilter, PackedMatrix, Position, Product, Reduction, Reshaped, Rows, Scattered, Turned, View, operands_of, strides_of
+from .graph import Choice, Constant, Core, FilterGradient, Firsts, Joined, Map, Memory, Merged, Node, PackedFilter, PackedMatrix, Places, Position, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, operands_of, strides_of
 
 __all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
@@ -300,9 +300,11 @@ class Schedule:
 
     # -- what fits
     def _fits(self, group: Any, node: Node, position: int, updates: bool) -> bool:
-        if isinstance(group, Group) and (group.updates or updates) and (group.columns or not isinstance(node, Map)):
+        if not isinstance(group, Group):
             return False
-        if not isinstance(group, Group) or len(group.nodes) >= _MOST_NODES or len(group.operands) >= _MOST_OPERANDS:
+        if (group.updates or updates) and any(isinstance(one, (Reduction, Choice)) for one in (*group.nodes, node)):
+            return False  # it would go over its elements more than once
+        if len(group.nodes) >= _MOST_NODES or len(group.operands) >= _MOST_OPERANDS:
             return False
         need = _need(node)
         if need is None:
@@ -353,7 +355,7 @@ class Schedule:
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
         assert group.core is not None
-        if isinstance(group.core, (PackedFilter, PackedMatrix, Scattered)):
+        if isinstance(group.core, (PackedFilter, PackedMatrix, Scattered, Firsts, Merged, Put, Places)):
             return False
         extents = extents_of(group.core)
         for operand in node.operands:
@@ -404,6 +406,8 @@ def is_elementwise(node: Node, source: Node | None) -> bool:
 
 
 def _is_elementwise(node: Node, operand: Node) -> bool:
+    if isinstance(node, (Scattered, Put)):
+        return operand is node.table
     return isinstance(node, Map) and not isinstance(operand, View) and operand.size == node.size
 
 

@@ -19,8 +19,11 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
-    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Joined", "Map", "Memory", "Node", "PackedFilter", "PackedMatrix", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Scattered", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
-    "constant", "contiguous", "joined", "mapped", "memory_of", "put_within", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
+    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Firsts", "Joined", "Map", "Memory",
+    "Merged", "Node", "PackedFilter", "PackedMatrix", "Places", "Pooled", "PooledBack", "Position", "Positions", "Product",
+    "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Turned", "View", "Windows", "broadcast_to", "channels_first",
+    "channels_last", "constant", "contiguous", "joined", "mapped", "memory_of", "memory_shape", "offset_of", "operands_of",
+    "plain", "product", "put_within", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -149,10 +152,48 @@ class Product(Core):
 
 @dataclass(eq=False, repr=False)
 class Scattered(Core):
-    """A table [V, width] of zeros, to whose rows of the numbers `ids` [R, 1] those of `rows` [R, width] are added."""
+    """A table [V, width] to whose rows of the numbers `ids` [R, 1] those of `rows` [R, width] are added, one after the other.
+
+    A negative number stands for no row. The table is one of zeros, or another one, in whose memory it stays.
+    """
 
     rows: Node
     ids: Node
+    table: Node | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Firsts(Core):
+    """For each of `ids` [R, 1] the place of the first one that is equal, [R, 1]; -1 for negative ones."""
+
+    ids: Node
+
+
+@dataclass(eq=False, repr=False)
+class Merged(Core):
+    """Rows [R, width], each added to the first one of its number (see `Firsts`), which the others leave zeros; behind them, a row
+    of zeros."""
+
+    rows: Node
+    firsts: Node
+
+
+@dataclass(eq=False, repr=False)
+class Put(Core):
+    """A table, in its own memory, with other rows at the numbers `ids`: those of `rows` that are the first of their number."""
+
+    table: Node
+    rows: Node
+    ids: Node
+    firsts: Node
+
+
+@dataclass(eq=False, repr=False)
+class Places(Core):
+    """For each row of a table [V, width] the place of the first of `ids` that is its number, [V, 1]; R where there is none."""
+
+    ids: Node
+    firsts: Node
 
 
 @dataclass(eq=False, repr=False)
@@ -258,7 +299,15 @@ def operands_of(node: Node) -> tuple[Node, ...]:
         case Product():
             return (node.left, node.right if node.packed is None else node.packed)
         case Scattered():
-            return (node.rows, node.ids)
+            return (node.rows, node.ids) if node.table is None else (node.rows, node.ids, node.table)
+        case Firsts():
+            return (node.ids,)
+        case Merged():
+            return (node.rows, node.firsts)
+        case Put():
+            return (node.table, node.rows, node.ids, node.firsts)
+        case Places():
+            return (node.ids, node.firsts)
         case PackedMatrix():
             return (node.source,)
         case Rows():

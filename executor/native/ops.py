@@ -21,6 +21,7 @@ from .graph import (
     Windows, broadcast_to, channels_first, channels_last, constant, contiguous, mapped, plain, product, reduced, reshaped, transposed,
 )  # fmt: skip
 from .lowering import NotLowered, Tensor, element_of, lowers
+from .sparse_lowering import kept_ids
 
 
 def _floats(*tensors: Tensor | None) -> None:
@@ -515,6 +516,18 @@ def adam(
     return results
 
 
+@lowers("adagrad")
+def adagrad(
+    Param: Tensor, Grad: Tensor, Moment: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, epsilon: float, multi_precision: bool
+) -> dict[str, Tensor]:
+    _floats(Param, Grad, Moment)
+    _plain_update(MasterParam, multi_precision)
+    param, gradient = Param.node, Grad.node
+    moment = mapped("add", Moment.node, mapped("square", gradient))
+    step = mapped("div", gradient, mapped("add", mapped("sqrt", moment), _number(epsilon, param)))
+    return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, _rate(LearningRate, Param.ndim)))), "MomentOut": Tensor(moment)}
+
+
 # ------------------------------------------------------------------------------------------------------- labelled losses
 def _labels(Label: Tensor, shape: tuple[int, ...], ignore_index: int) -> tuple[Node, Node]:
     """The labels of rows, 0 for those to ignore; and which are not to be ignored."""
@@ -840,20 +853,21 @@ def stack(X: list[Tensor], axis: int) -> Tensor:
 @lowers("lookup_table", "lookup_table_v2")
 def lookup_table(W: Tensor, Ids: Tensor, padding_idx: int, specs: dict[str, Any]) -> Tensor:
     _floats(W)
-    if padding_idx != -1 or W.ndim != 2:
-        raise NotLowered("rows that are padding")
-    count = Ids.node.size
-    ids = reshaped(plain(Ids.node), (count, 1))
-    rows = Rows((count, W.shape[1]), W.node.element, W.node, ids)
+    if W.ndim != 2:
+        raise NotLowered("a table of other than two dimensions")
+    _, ids, is_kept = kept_ids(Ids.node, padding_idx)
+    rows: Node = Rows((ids.size, W.shape[1]), W.node.element, W.node, ids)
+    if is_kept is not None:
+        rows = mapped("select", is_kept, rows, _number(0.0, rows), element=rows.element)
     return Tensor(reshaped(rows, specs["Out"].shape))
 
 
 @lowers("scatter_rows_like")
 def scatter_rows_like(X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) -> Tensor:
     _floats(X)
-    if padding_idx != -1 or Like.ndim != 2:
-        raise NotLowered("rows that are padding")
-    count, width = Ids.node.size, Like.shape[1]
-    rows, ids = reshaped(plain(X.node), (count, width)), reshaped(plain(Ids.node), (count, 1))
+    if Like.ndim != 2:
+        raise NotLowered("a table of other than two dimensions")
+    ids, _, _ = kept_ids(Ids.node, padding_idx)
+    rows = reshaped(plain(X.node), (ids.size, Like.shape[1]))
     return Tensor(Scattered(Like.shape, X.node.element, rows, ids))
 

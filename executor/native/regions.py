@@ -20,10 +20,15 @@ from .cores import halos_of, target_of
 from .emitter import BYTE, FLOAT, Type
 from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, constant, operands_of, memory_shape, offset_of, reshaped, Turned, Core, Joined, memory_of, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import (
+    Choice, Constant, Convolved, ConvolvedBack, Core, FilterGradient, Joined, Map, Memory, Merged, Node, PackedFilter, Pooled,
+    PooledBack, Position, Positions, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, constant, memory_of,
+    memory_shape, offset_of, operands_of, reshaped,
+)  # fmt: skip
 from .instructions import CLEARED, Check, NativeInstruction
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
+from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 
 __all__ = ["Region", "native_regions"]
 
@@ -107,8 +112,11 @@ _WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
 
 
 class _Finder:
-    def __init__(self, specs: Mapping[Value, Spec], kept: set[Value], storage: Mapping[str, Spec]) -> None:
+    def __init__(self, specs: Mapping[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
         self.specs, self.kept, self.storage = specs, set(kept), storage
+        self.as_rows = as_rows
+        """Sparse gradients that something reads which is left to its kernel."""
+        self.sparse: dict[Value, SparseTensor] = {}
         self.nodes: dict[Value, Node] = {}
         """The node of each value."""
         self.former: dict[Value, Value] = {}
@@ -151,12 +159,21 @@ class _Finder:
         if definition.type not in CHECKS:
             return
         check = Check(instruction, self.specs)
-        key = (definition.forward or definition).type, tuple(check.read)
+        key = self._key(check)
         if definition.forward is not None and key in self._checked:
             return
         self._checked.add(key)
         self.checks[number] = check
         self.kept.update(check.read)
+
+    @staticmethod
+    def _key(check: Check) -> Any:
+        """What an op and its gradient op have in common that check the same values."""
+        definition = check.instruction.definition
+        return (definition.forward or definition).type, tuple(check.read)
+
+    def _tensor_of(self, value: Value) -> Tensor | SparseTensor:
+        return self.sparse.get(value) or Tensor(self.node_of(value))
 
     def _is_empty(self, value: Value | None) -> bool:
         return value is not None and value in self.specs and self.specs[value].size == 0
@@ -189,14 +206,20 @@ class _Finder:
 
     def _results(self, instruction: Any) -> dict[Value, Node]:
         op, definition = instruction.op, instruction.definition
-        if definition is None or instruction.dynamic or op.sub_blocks:
+        is_sparse = any(value in self.sparse for value in instruction.read) or (
+            definition is not None and makes_sparse_gradient(definition, op.attrs)
+        )
+        follows_sparse = is_sparse or any(value in self.nodes and value not in self.specs for value in instruction.read)
+        if definition is None or op.sub_blocks or (instruction.dynamic and not follows_sparse):
             raise NotLowered("an op that runs step by step")
+        if is_sparse and definition.type in CHECKS and self._key(Check(instruction, self.specs)) not in self._checked:
+            raise NotLowered("ids that nobody checks")
         inputs: dict[str, Any] = {}
         for slot, values in instruction.reads.items():
             declared = definition.inputs.get(slot)
             if declared is None or not values:
                 continue
-            tensors = [None if value is None or self._is_empty(value) else Tensor(self.node_of(value)) for value in values]
+            tensors = [None if value is None or self._is_empty(value) else self._tensor_of(value) for value in values]
             inputs[slot] = tensors if declared.many else tensors[0]
         wanted: dict[str, Any] = {}
         first_out = next(iter(definition.outputs))
@@ -211,17 +234,18 @@ class _Finder:
                 continue
             if declared.updated:
                 raise NotLowered("an output that is updated")
-            specs = [None if value is None else self.specs.get(value) for value in values]
-            if any(value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True)):
+            specs = [None if value is None else self.specs.get(value) or (_declared(op, value) if follows_sparse else None) for value in values]
+            unknown = any(value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True))
+            if unknown and not follows_sparse:
                 raise NotLowered("an output of unknown shape")
             wanted[slot] = specs if declared.many else specs[0]
         first = constant(0, FLOAT).serial
         self.origins.append((first, op))
         try:
-            outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
+            outputs = (lower_sparse if is_sparse else lower)(definition, inputs, definition.defaults(op.attrs), wanted)
         except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
-        if definition.type not in CHECKS and _reads_by_index(outputs, first):
+        if not is_sparse and definition.type not in CHECKS and _reads_by_index(outputs, first):
             raise NotLowered("indices that nobody checks")
         results: dict[Value, Node] = {}
         for slot, values in instruction.writes.items():
@@ -230,11 +254,37 @@ class _Finder:
             for value, tensor in zip(values, tensors, strict=False):
                 if value is None or self._is_empty(value):
                     continue
-                spec = self.specs[value]
+                if isinstance(tensor, SparseTensor):
+                    self._keep_sparse(op, value, tensor)
+                    continue
+                spec = self.specs.get(value)
+                if spec is None and tensor is not None:  # inference does not know how many rows there are
+                    spec = Spec(tensor.shape, tensor.dtype)
+                if tensor is not None and isinstance(tensor.node, (Scattered, Put)) and tensor.node.table is not None:
+                    self._must_overwrite(value, tensor.node.table)
                 if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
         return results
+
+
+    def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
+        var = op.block.find_var(value[0])
+        if value in self.as_rows or (var is not None and var.persistable):
+            raise NotLowered("a sparse gradient that is read as one")
+        self.sparse[value] = tensor
+
+    def _must_overwrite(self, value: Value, table: Node) -> None:
+        """`NotLowered` unless a value lies in the memory of a table of which it has other rows."""
+        former = self.latest.get(value[0], (value[0], 0))
+        if value[0] not in self.storage or self.nodes.get(former) is not table:
+            raise NotLowered("a table that is not updated in place")
+
+
+def _declared(op: Operator, value: Value) -> Spec | None:
+    """The spec that the program declares for a value, if that says all."""
+    var = op.block.find_var(value[0])
+    return var.spec if var is not None and var.has_shape and var.spec.known else None
 
 
 def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
@@ -267,9 +317,16 @@ def native_regions(
         storage: names whose values live in the scope, where they are overwritten in place.
         lanes: lanes of 32 bits in a vector.
     """
-    finder = _Finder(specs, set(kept), storage)
-    for number, instruction in enumerate(instructions):
-        finder.lower(number, instruction)
+    kept = set(kept)
+    as_rows: set[Value] = set()
+    while True:
+        finder = _Finder(specs, kept, storage, as_rows)
+        for number, instruction in enumerate(instructions):
+            finder.lower(number, instruction)
+        refused = finder.sparse.keys() & finder.kept
+        if not refused:
+            break
+        as_rows |= refused
     finder.last = constant(0, FLOAT).serial
     if len(finder.lowered) < _FEWEST:
         return list(instructions)
@@ -322,6 +379,7 @@ def _owners(finder: _Finder) -> dict[Value, Node]:
                 finder.nodes[value] = base
             taken.add(base)
             owners[value] = base
+            finder.specs.setdefault(value, Spec(node.shape, _dtype(node.element)))  # type: ignore[attr-defined]
     return owners
 
 
@@ -344,7 +402,7 @@ def _give_halos(needed: set[Node], owners: set[Node]) -> None:
         for source, halo in halos_of(node).items():
             wanted[source] = max(wanted.get(source, 0), halo)
         for operand in operands_of(node):
-            if isinstance(node, (View, Reshaped, Rows, Choice, Product, PackedFilter)):
+            if isinstance(node, (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, Merged, Put)):
                 plain.add(source_of(operand))
     copies: dict[Node, Node] = {}
     for source, halo in wanted.items():

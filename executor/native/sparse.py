@@ -1,0 +1,193 @@
+"""Kernels on rows of tables: added up, merged, put where they belong.
+
+Threads share the columns, so that each row is computed by one thread, of its parts in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .emitter import INT32, INT64, Function, Type, Value, zero
+from .images import affine, parts
+from .kernel import Share
+
+__all__ = ["Source", "hash_bytes", "write_firsts", "write_merged", "write_places", "write_put", "write_scattered"]
+
+_COLUMNS = 4
+"""Vectors of columns, at most, that one thread computes at a time."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows that are read: a pointer to the first element, steps to the next row and column, extents, and the type of elements."""
+
+    pointer: Value
+    strides: Sequence[int]
+    shape: Sequence[int]
+    element: Type
+
+    def number(self, f: Function, row: Value) -> Value:
+        """The integer in a row."""
+        return f.convert(f.load(f.at(self.pointer, affine(f, 0, (row, self.strides[0])), self.element), self.element), INT64)
+
+    def part(self, f: Function, row: Value, column: Value, start: int, lanes: int) -> Value:
+        """Neighbouring elements of a row, from a column on."""
+        step = self.strides[1]
+        at = f.at(self.pointer, affine(f, start * step, (row, self.strides[0]), (column, step)), self.element)
+        return f.load_steps(at, self.element.of(lanes), step) if step else f.splat(f.load(at, self.element), lanes)
+
+
+def _by_columns(f: Function, width: int, element: Type, share: Share, vector_bytes: int, body: Callable[..., None]) -> None:
+    """Write ``body(first, vectors)`` for each thread's columns; `vectors` are as `images.parts` says, from the first on."""
+    most = vector_bytes // element.bytes
+    block = most * max(1, min(_COLUMNS, -(-width // most) // 2))
+    whole, rest = divmod(width, block)
+    f.loop(*share.of(f, whole), 1, [], lambda number: body(f.mul(number, block), parts(block, most)))
+    if rest:
+        f.loop(*share.of(f, 1), 1, [], lambda _: body(f.int64(whole * block), parts(rest, most)))
+
+
+def write_scattered(f: Function, rows: Source, ids: Source, table: Value, cleared: int, share: Share, vector_bytes: int) -> None:
+    """Add rows to those of a table, of which as many are zeros before."""
+    (count, width), element = rows.shape, rows.element
+
+    def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
+        def clear(row: Value) -> None:
+            for start, lanes in vectors:
+                f.store(zero(element.of(lanes)), f.at(table, affine(f, start, (row, width), (first, 1)), element))
+
+        def add(row: Value) -> None:
+            number = ids.number(f, row)
+            with f.when(f.compare("sge", number, 0)):
+                for start, lanes in vectors:
+                    place = f.at(table, affine(f, start, (number, width), (first, 1)), element)
+                    f.store(f.add(f.load(place, element.of(lanes)), rows.part(f, row, first, start, lanes)), place)
+
+        f.loop(0, cleared, 1, [], clear)
+        f.loop(0, count, 1, [], add)
+
+    _by_columns(f, width, element, share, vector_bytes, columns)
+
+
+def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share: Share, vector_bytes: int) -> None:
+    """See `graph.Merged`."""
+    (count, width), element = rows.shape, rows.element
+
+    def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
+        def place(row: Value, start: int) -> Value:
+            return f.at(merged, affine(f, start, (row, width), (first, 1)), element)
+
+        def merge(row: Value) -> None:
+            number = firsts.number(f, row)
+            is_first = f.compare("eq", number, row)
+            for start, lanes in vectors:
+                own = f.select(f.splat(is_first, lanes), rows.part(f, row, first, start, lanes), zero(element.of(lanes)))
+                f.store(own, place(row, start))
+            is_further = f.bit_and(f.compare("sge", number, 0), f.bit_xor(is_first, 1))
+            with f.when(is_further):
+                for start, lanes in vectors:
+                    at = place(number, start)
+                    f.store(f.add(f.load(at, element.of(lanes)), rows.part(f, row, first, start, lanes)), at)
+
+        f.loop(0, count, 1, [], merge)
+        for start, lanes in vectors:
+            f.store(zero(element.of(lanes)), place(f.int64(count), start))
+
+    _by_columns(f, width, element, share, vector_bytes, columns)
+
+
+def write_put(f: Function, rows: Source, ids: Source, firsts: Source, table: Value, share: Share, vector_bytes: int) -> None:
+    """See `graph.Put`."""
+    (count, width), element = rows.shape, rows.element
+
+    def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
+        def put(row: Value) -> None:
+            with f.when(f.compare("eq", firsts.number(f, row), row)):
+                number = ids.number(f, row)
+                for start, lanes in vectors:
+                    at = f.at(table, affine(f, start, (number, width), (first, 1)), element)
+                    f.store(rows.part(f, row, first, start, lanes), at)
+
+        f.loop(0, count, 1, [], put)
+
+    _by_columns(f, width, element, share, vector_bytes, columns)
+
+
+def write_places(f: Function, ids: Source, firsts: Source, places: Value, height: int, share: Share, vector_bytes: int) -> None:
+    """See `graph.Places`."""
+    count = ids.shape[0]
+
+    def all_rows(_: Value) -> None:
+        for start, number, lanes in _segments(height, vector_bytes // INT64.bytes):
+            absent = f.splat(f.int64(count), lanes)
+            f.loop(
+                0,
+                number,
+                1,
+                [],
+                lambda i, lanes=lanes, start=start, absent=absent: f.store(
+                    absent, f.at(places, affine(f, start, (i, lanes)), INT64)
+                ),
+            )
+
+        def place(row: Value) -> None:
+            with f.when(f.compare("eq", firsts.number(f, row), row)):
+                f.store(row, f.at(places, ids.number(f, row), INT64))
+
+        f.loop(0, count, 1, [], place)
+
+    f.loop(*share.of(f, 1), 1, [], all_rows)
+
+
+def _segments(count: int, lanes: int) -> list[tuple[int, int, int]]:
+    """Runs of vectors: the first element, the number of vectors, and their lanes."""
+    whole = count // lanes
+    return [(0, whole, lanes), (whole * lanes, count - whole * lanes, 1)]
+
+
+# ---------------------------------------------------------------------------------------------------------- equal ids
+_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
+"""What ids are multiplied by, so that the upper bits depend on all of them: 2^64 divided by the golden ratio."""
+
+
+def _slots(count: int) -> int:
+    """The slots of a hash table of as many ids: a power of two, at least twice as many."""
+    return 1 << max(2 * count - 1, 1).bit_length()
+
+
+def hash_bytes(count: int) -> int:
+    """The bytes of workspace that `write_firsts` needs for as many ids."""
+    return _slots(count) * INT32.bytes
+
+
+def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: Share) -> None:
+    """See `graph.Firsts`. A slot holds the place of an id, counted from 1; 0 where it is free."""
+    count, size = ids.shape[0], _slots(ids.shape[0])
+
+    def entry(slot: Value) -> Value:
+        return f.convert(f.load(f.at(slots, slot, INT32), INT32), INT64)
+
+    def look(row: Value) -> None:
+        number = ids.number(f, row)
+        f.store(f.int64(-1), f.at(firsts, row, INT64))
+        with f.when(f.compare("sge", number, 0)):
+
+            def fits(slot: Value) -> tuple[Value, Value]:
+                place = entry(slot)
+                is_free = f.compare("eq", place, 0)
+                other = ids.number(f, f.sub(f.select(is_free, f.int64(1), place), 1))
+                return f.bit_or(is_free, f.compare("eq", other, number)), f.bit_and(f.add(slot, 1), size - 1)
+
+            start = f.shift_right_logical(f.mul(number, f.int64(_HASH)), 64 - (size.bit_length() - 1))
+            slot = f.search(start, fits)
+            place = entry(slot)
+            first = f.select(f.compare("eq", place, 0), row, f.sub(place, 1))
+            f.store(f.convert(f.add(first, 1), INT32), f.at(slots, slot, INT32))
+            f.store(first, f.at(firsts, row, INT64))
+
+    def all_ids(_: Value) -> None:
+        f.loop(0, size // 8 or 1, 1, [], lambda i: f.store(zero(INT32.of(min(8, size))), f.at(slots, f.mul(i, 8), INT32)))
+        f.loop(0, count, 1, [], look)
+
+    f.loop(*share.of(f, 1), 1, [], all_ids)

@@ -1,0 +1,249 @@
+"""Lowers ops on sparse gradients: some rows of a table's gradient, with their numbers.
+
+A plan knows how many ids it is fed, so such a gradient is a pair of tensors there. Only the ops below take it. Where another one
+reads it, or it is fetched, the op that makes it is left to its kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+from fluid.opdef.registry import OpDef, updated_input
+
+from .emitter import BOOL, INT64
+from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
+from .lowering import NotLowered, Tensor, lower
+
+__all__ = ["SparseTensor", "kept_ids", "lower_sparse", "makes_sparse_gradient"]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTensor:
+    """Some rows of a tensor; the others are zeros. A row that is there several times counts as the sum.
+
+    Attributes:
+        shape: of the whole tensor, [V, width].
+        rows: [R, width].
+        ids: their numbers, [R, 1]; a negative one stands for no row.
+        table_ids: the same with the number of some row in the place of negative ones.
+        firsts: see `graph.Firsts`.
+        is_merged: whether all rows but the first one of each number are zeros.
+        is_stored: whether this is the tensor of the rows that are stored, as get_tensor_from_selected_rows gives it.
+    """
+
+    shape: tuple[int, int]
+    rows: Node
+    ids: Node
+    table_ids: Node
+    firsts: Firsts
+    is_merged: bool = False
+    is_stored: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.rows.shape[0]
+
+    def merged(self) -> SparseTensor:
+        """The same tensor with the sum of rows of one number in the first of them."""
+        if self.is_merged:
+            return self
+        return replace(self, rows=sliced(self._merged_and_zeros(), 0, 0, self.count), is_merged=True)
+
+    def _merged_and_zeros(self) -> Node:
+        return Merged((self.count + 1, self.shape[1]), self.rows.element, self.rows, self.firsts)
+
+    def dense(self) -> Node:
+        """The whole tensor, row by row as it is asked for."""
+        places = Places((self.shape[0], 1), INT64, self.ids, self.firsts)
+        return Rows(self.shape, self.rows.element, self._merged_and_zeros(), places)
+
+    def of_table(self, table: Node) -> Node:
+        """The rows of a table that have the same numbers."""
+        return Rows(self.rows.shape, table.element, table, self.table_ids)
+
+
+def _sparse(shape: tuple[int, ...], rows: Node, ids: Node, table_ids: Node) -> SparseTensor:
+    if len(shape) != 2:
+        raise NotLowered("a table of other than two dimensions")
+    return SparseTensor((shape[0], shape[1]), rows, ids, table_ids, Firsts(ids.shape, INT64, ids))
+
+
+def kept_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
+    """Ids [R, 1] with -1 for `padding_idx` and with 0 for it, and which are others; None where all are (`padding_idx` is -1)."""
+    ids = reshaped(plain(ids), (ids.size, 1))
+    if padding_idx == -1:
+        return ids, ids, None
+    is_kept = mapped("une", ids, constant(padding_idx, ids.element), element=BOOL)
+    negative, zero = (mapped("select", is_kept, ids, constant(other, ids.element), element=ids.element) for other in (-1, 0))
+    return negative, zero, is_kept
+
+
+# -------------------------------------------------------------------------------------------------------------- what ops do
+_Lowering = Callable[[OpDef, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+_LOWERINGS: dict[str, _Lowering] = {}
+_TAKE_STORED = ("square", "reduce_sum")
+"""Ops that take the tensor of the rows that are stored, of which they make the same with rows of zeros between."""
+
+
+def _lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
+    def register(fn: _Lowering) -> _Lowering:
+        _LOWERINGS.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
+
+
+def makes_sparse_gradient(definition: OpDef, attrs: Mapping[str, Any]) -> bool:
+    """Whether an op is lowered that makes a sparse gradient."""
+    is_sparse = definition.forward is not None and bool(definition.forward.sparse_grad) and bool(attrs.get("is_sparse"))
+    return is_sparse and definition.type in _LOWERINGS
+
+
+def lower_sparse(
+    definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """As `lower`, where inputs or outputs are `SparseTensor`s."""
+    if definition.type not in _LOWERINGS:
+        raise NotLowered(f"no lowering of {definition.type} with sparse rows")
+    for value in inputs.values():
+        if isinstance(value, SparseTensor) and value.is_stored != (definition.type in _TAKE_STORED):
+            raise NotLowered("rows for a tensor, or a tensor for rows")
+    return _LOWERINGS[definition.type](definition, inputs, attrs, specs)
+
+
+@_lowers("lookup_table_grad", "lookup_table_v2_grad")
+def _lookup_table_grad(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    table, gradient = inputs["W"], inputs["Out@GRAD"].node
+    ids, table_ids, _ = kept_ids(inputs["Ids"].node, attrs["padding_idx"])
+    rows = reshaped(plain(gradient), (ids.size, table.shape[-1]))
+    return {"W@GRAD": _sparse(table.shape, rows, ids, table_ids)}
+
+
+@_lowers("sum")
+def _sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    terms = inputs["X"]
+    sparse_ones = [term for term in terms if isinstance(term, SparseTensor)]
+    if len({(term.ids.element, term.rows.element) for term in sparse_ones}) > 1 or None in terms:
+        raise NotLowered("terms of several element types")
+    if any(term.is_merged for term in sparse_ones):
+        raise NotLowered("terms between whose rows are some that stand for nothing")
+    if len(sparse_ones) == len(terms):
+        parts = ([getattr(term, name) for term in terms] for name in ("rows", "ids", "table_ids"))
+        rows, ids, table_ids = (joined(nodes, 0) if len(nodes) > 1 else nodes[0] for nodes in parts)
+        return {"Out": _sparse(terms[0].shape, rows, ids, table_ids)}
+    total, *others = (term.dense() if isinstance(term, SparseTensor) else term.node for term in terms)
+    for other in others:
+        total = mapped("add", total, other)
+    return {"Out": Tensor(total)}
+
+
+def _on_rows(definition: OpDef, X: SparseTensor, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    """What an op that leaves zeros as they are makes of the rows."""
+    if any(isinstance(value, SparseTensor) for slot, value in inputs.items() if slot != "X"):
+        raise NotLowered("several sparse inputs")
+    result = lower(definition, {**inputs, "X": Tensor(X.rows)}, attrs, specs)["Out"].node
+    if result.shape != X.rows.shape or result.element != X.rows.element:
+        raise NotLowered("rows of another shape")
+    return {"Out": replace(X, rows=result)}
+
+
+@_lowers("assign")
+def _assign(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    return _on_rows(definition, inputs["X"], inputs, attrs, specs)
+
+
+@_lowers("elementwise_mul", "elementwise_div")
+def _by_number(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    factor = inputs["Y"]
+    if not isinstance(factor, Tensor) or factor.node.size != 1:
+        raise NotLowered("a factor for each row or column")
+    return _on_rows(definition, inputs["X"], {**inputs, "Y": Tensor(reshaped(factor.node, (1, 1)))}, {**attrs, "axis": -1}, specs)
+
+
+@_lowers("scale")
+def _scale(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    if attrs["bias"] != 0 or not isfinite(attrs["scale"]):
+        raise NotLowered("what changes rows that are absent")
+    return _on_rows(definition, inputs["X"], inputs, attrs, specs)
+
+
+@_lowers("clip")
+def _clip(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    if not attrs["min"] <= 0 <= attrs["max"] or inputs.get("Min") is not None or inputs.get("Max") is not None:
+        raise NotLowered("what may change rows that are absent")
+    return _on_rows(definition, inputs["X"].merged(), inputs, attrs, specs)
+
+
+@_lowers("merge_selected_rows")
+def _merge(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    return {"Out": inputs["X"].merged()}
+
+
+@_lowers("get_tensor_from_selected_rows")
+def _stored_rows(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    if not inputs["X"].is_merged:
+        raise NotLowered("rows that are not added up")
+    return {"Out": replace(inputs["X"], is_stored=True)}
+
+
+@_lowers("square")
+def _square(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    return _on_rows(definition, inputs["X"], inputs, attrs, specs)
+
+
+@_lowers("reduce_sum")
+def _reduce_sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    if not attrs["reduce_all"]:
+        raise NotLowered("sums of columns")
+    return lower(definition, {"X": Tensor(inputs["X"].rows)}, attrs, specs)
+
+
+# ------------------------------------------------------------------------------------------------------------- optimizers
+@_lowers("sgd")
+def _sgd(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    """Rows are subtracted one after the other, unless they are merged anyway."""
+    grad, param, rate = inputs["Grad"], inputs["Param"].node, inputs["LearningRate"].node
+    if grad.is_merged:
+        return _row_by_row(definition, inputs, attrs, specs)
+    if inputs.get("MasterParam") is not None or not grad.rows.element == param.element == rate.element:
+        raise NotLowered("parameters of another precision")
+    steps = mapped("neg", mapped("mul", grad.rows, reshaped(rate, (1, 1))))
+    return {"ParamOut": Tensor(Scattered(param.shape, param.element, steps, grad.ids, param))}
+
+
+def _tables(inputs: Any) -> list[str]:
+    """The slots that hold a number for each element of the parameter, but for the gradient."""
+    shape = inputs["Param"].shape
+    return [slot for slot, value in inputs.items() if slot != "Grad" and isinstance(value, Tensor) and value.shape == shape]
+
+
+def _row_by_row(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    """Update the rows that the gradient has, and nothing else."""
+    grad = inputs["Grad"].merged()
+    tables = {slot: inputs[slot].node for slot in _tables(inputs)}
+    own = {slot: Tensor(grad.of_table(table)) for slot, table in tables.items()}
+    results = lower(definition, {**inputs, **own, "Grad": Tensor(grad.rows)}, attrs, specs)
+    for slot in results:
+        table = tables.get(updated_input(definition, slot) or "")
+        if table is not None:
+            put = Put(table.shape, table.element, table, results[slot].node, grad.ids, grad.firsts)
+            results[slot] = Tensor(put)
+    return results
+
+
+def _everywhere(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    """Update the whole table."""
+    return lower(definition, {**inputs, "Grad": Tensor(inputs["Grad"].dense())}, attrs, specs)
+
+
+_lowers("adagrad")(_row_by_row)
+_lowers("momentum")(_everywhere)
+
+
+@_lowers("adam")
+def _adam(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
+    """With `lazy_mode`, rows without a gradient keep their moments too."""
+    return (_row_by_row if attrs["lazy_mode"] else _everywhere)(definition, inputs, attrs, specs)

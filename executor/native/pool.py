@@ -353,7 +353,8 @@ class Pool:
     def caller(self, table: Any) -> Callable[[], None]:
         """A function that runs a table: an array of words (int64) of shape [records, `RECORD_WORDS`].
 
-        What flags say is read now; kernels and operands may still be exchanged in the array, which has to stay where it is.
+        What flags say is read now; kernels and operands may still be exchanged in the array, which has to stay where it is. A
+        table so small that threads do not pay says of all its records that they are serial, and no other thread is woken.
         """
         assert table.dtype == np.int64 and table.flags.c_contiguous and table.shape[1:] == (RECORD_WORDS,)
         address, count = table.ctypes.data, len(table)

@@ -12,8 +12,26 @@ from . import convolution, matmul, pooling, sparse
 from .emitter import Function, Value, constant
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
-    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Firsts, Map, Merged, Node, PackedFilter, PackedMatrix, Places, Pooled, PooledBack, Positions, Product, Put,
-    Scattered, Windows, strides_of,
+    Constant,
+    Convolved,
+    ConvolvedBack,
+    Core,
+    FilterGradient,
+    Firsts,
+    Map,
+    Merged,
+    Node,
+    PackedFilter,
+    PackedMatrix,
+    Places,
+    Pooled,
+    PooledBack,
+    Positions,
+    Product,
+    Put,
+    Scattered,
+    Windows,
+    strides_of,
 )  # fmt: skip
 from .images import Images, Pixel, affine
 from .kernel import AFTER_BARRIER, Share
@@ -43,7 +61,14 @@ def _images(node: Node, halo: int | None = None) -> Images:
 
 def _convolution(x: Images, y: Images, windows: Windows, element: Any) -> convolution.Convolution:
     return convolution.Convolution(
-        x, y, windows.kernel, windows.strides, (windows.pads[0][0], windows.pads[1][0]), windows.dilations, windows.groups, element
+        x,
+        y,
+        windows.kernel,
+        windows.strides,
+        (windows.pads[0][0], windows.pads[1][0]),
+        windows.dilations,
+        windows.groups,
+        element,
     )
 
 
@@ -221,7 +246,9 @@ def _matrix_product(node: Product) -> matmul.Product:
 def _packed_product(core: PackedMatrix) -> matmul.Product:
     inner, columns = core.source.shape
     b_strides = strides_of(core.source)
-    return matmul.Product(core.rows, columns, inner, (inner, 1), (b_strides[0], b_strides[1]), columns, (), False, core.element, True)
+    return matmul.Product(
+        core.rows, columns, inner, (inner, 1), (b_strides[0], b_strides[1]), columns, (), False, core.element, True
+    )
 
 
 def packed_matrix_size(source: Node, rows: int, vector_bytes: int) -> int:
@@ -246,7 +273,9 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int
 
         match core:
             case Scattered():
-                sparse.write_scattered(f, rows(core.rows), rows(core.ids), target, core.shape[0] if core.table is None else 0, share, vector_bytes)
+                sparse.write_scattered(
+                    f, rows(core.rows), rows(core.ids), target, core.shape[0] if core.table is None else 0, share, vector_bytes
+                )
             case Merged():
                 sparse.write_merged(f, rows(core.rows), rows(core.firsts), target, share, vector_bytes)
             case Put():
@@ -278,7 +307,14 @@ def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int
         geometry = _convolution(x, y, core.packed.windows, core.element)
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
         convolve(
-            f, geometry, pointers.start(core.source), pointers.first(core.packed), pointers.start(after.target), share, vector_bytes, after.epilogue
+            f,
+            geometry,
+            pointers.start(core.source),
+            pointers.first(core.packed),
+            pointers.start(after.target),
+            share,
+            vector_bytes,
+            after.epilogue,
         )
 
     return write
@@ -349,5 +385,3 @@ def work_of(core: Core) -> int:
 def is_small(core: Core) -> bool:
     """Whether one thread computes a core."""
     return work_of(core) < _SMALL
-
-

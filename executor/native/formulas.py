@@ -36,6 +36,9 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "or": lambda f, a, b: f.bit_or(a, b),
     "not": lambda f, x: f.bit_xor(x, 1),
     "select": lambda f, condition, a, b: f.select(condition, a, b),
-    **{name: getattr(m, name) for name in ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil", "sign")},
+    **{
+        name: getattr(m, name)
+        for name in ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil", "sign")
+    },
     **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},
 }

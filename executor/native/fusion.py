@@ -18,7 +18,32 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from .graph import Choice, Constant, Core, FilterGradient, Firsts, Joined, Map, Memory, Merged, Node, PackedFilter, PackedMatrix, Places, Position, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, operands_of, strides_of
+from .graph import (
+    Choice,
+    Constant,
+    Core,
+    FilterGradient,
+    Firsts,
+    Joined,
+    Map,
+    Memory,
+    Merged,
+    Node,
+    PackedFilter,
+    PackedMatrix,
+    Places,
+    Position,
+    Product,
+    Put,
+    Reduction,
+    Reshaped,
+    Rows,
+    Scattered,
+    Turned,
+    View,
+    operands_of,
+    strides_of,
+)
 
 __all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
@@ -30,7 +55,9 @@ _NEARBY = 6
 _LONG_ROW = 1 << 15
 """A group of one row that is longer is not shared among threads: what has more rows does not become one."""
 
-HEAVY = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu", "reciprocal"})
+HEAVY = frozenset(
+    {"exp", "log", "tanh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu", "reciprocal"}
+)
 """Formulas that take long enough not to be computed twice."""
 
 
@@ -179,11 +206,20 @@ class Schedule:
         if updates:
             self._settle_readers(node, self.overwrites[node])
         after = self._last_read(self.overwrites[node]) if updates else -1
-        if isinstance(node, Map) and node.size == 1 and node.within is None and node not in self.apart and not updates and self._are_numbers(node):
+        if (
+            isinstance(node, Map)
+            and node.size == 1
+            and node.within is None
+            and node not in self.apart
+            and not updates
+            and self._are_numbers(node)
+        ):
             self.uniform.add(node)
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
             return
-        is_of_memory = node.within is None and all(isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads)
+        is_of_memory = node.within is None and all(
+            isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads
+        )
         if isinstance(node, Map) and is_of_memory and node not in self.apart:
             self.floating[node] = None
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
@@ -364,7 +400,12 @@ class Schedule:
                 if not self._fits(group, source, position, False):
                     return False
             elif self.home[source] == position:
-                if source in self.uniform or isinstance(source, Joined) or base_of(operand) is not source or operand.size != group.total:
+                if (
+                    source in self.uniform
+                    or isinstance(source, Joined)
+                    or base_of(operand) is not source
+                    or operand.size != group.total
+                ):
                     return False
             elif not isinstance(operand, Constant) and steps_over(operand, node.shape, extents) is None:
                 return False

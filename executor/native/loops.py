@@ -8,9 +8,9 @@ from itertools import pairwise
 from math import inf, prod
 from typing import Any
 
-from .emitter import BOOL, INT64, Function, Type, Value, constant, zero
+from .emitter import INT64, Function, Type, Value, constant, zero
 from .formulas import FORMULAS
-from .fusion import HEAVY, Group, base_of, source_of, steps_over
+from .fusion import HEAVY, Group, source_of, steps_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 from .kernel import Share
 
@@ -87,8 +87,8 @@ class Nest:
         all_steps = [steps for steps in self._all_steps(extents) if steps is not None]
         merged: list[tuple[int, bool]] = []
         for place, (extent, is_row) in enumerate(zip(extents, of_row, strict=True)):
-            mergeable = bool(merged) and merged[-1][1] == is_row and all(
-                steps[place - 1] == steps[place] * extent for steps in all_steps
+            mergeable = (
+                bool(merged) and merged[-1][1] == is_row and all(steps[place - 1] == steps[place] * extent for steps in all_steps)
             )
             if mergeable:
                 merged[-1] = (merged[-1][0] * extent, is_row)
@@ -120,7 +120,7 @@ class Nest:
             if isinstance(node, Reduction):
                 if source_of(node.source) not in self._inside:
                     results.append(steps_over(node.source, node.source.shape, extents))
-            elif isinstance(node, Map) and node.size == group.total and not (node in group.per_row):
+            elif isinstance(node, Map) and node.size == group.total and node not in group.per_row:
                 for operand in node.operands:
                     if source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position)):
                         results.append(steps_over(operand, node.shape, extents))
@@ -196,7 +196,9 @@ class Nest:
                 last = f.min(last, self.strips)
         sums = [node for node in self.group.nodes if node in self.group.sums]
         segments = self._segments()
-        places = [(node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)]
+        places = [
+            (node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)
+        ]
         self._in_registers = bool(sums) and len(places) <= _REGISTERS * max(len(sums), 1) and len(places) <= 16
         targets = {node: f.at(self.pointers.target(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
@@ -214,6 +216,7 @@ class Nest:
             return
         for node in sums:
             for at, count, width in segments:
+
                 def clear(i: Value, node: Node = node, at: int = at, width: int = width) -> None:
                     f.store(zero(node.element.of(width)), f.at(targets[node], f.add(f.mul(i, width), at), node.element))
 
@@ -323,7 +326,13 @@ class Nest:
                 f.store(total, self._place_of_row(node))
 
     def _vector(
-        self, column: Value, width: int, writes: Sequence[Node], sums: Sequence[Node], kept: dict[Any, Value] | None, static: int | None
+        self,
+        column: Value,
+        width: int,
+        writes: Sequence[Node],
+        sums: Sequence[Node],
+        kept: dict[Any, Value] | None,
+        static: int | None,
     ) -> None:
         """What is computed for some neighbouring columns."""
         f = self.f
@@ -400,7 +409,9 @@ class Nest:
             return self._memo[source]
         is_whole = not source.halo and source.within is None
         if self.stage[source] < self._now and source in self.pointers.stored and is_whole:
-            value = f.load(f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width))
+            value = f.load(
+                f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width)
+            )
         else:
             value = self._computed(source, width)
         self._memo[source] = value

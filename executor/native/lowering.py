@@ -98,7 +98,9 @@ class GraphNamespace(OpNamespace):
         entry = _LOWERINGS.get(definition.type)
         if entry is not None and not {"specs", "wanted"} & set(entry[1]):
             return lower(definition, values, attrs, {})
-        return lower(definition, values, attrs, infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs))
+        return lower(
+            definition, values, attrs, infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
+        )
 
 
 NAMESPACE = GraphNamespace()

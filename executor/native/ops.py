@@ -17,8 +17,35 @@ from .compiler import host
 from .cores import packed_size, position_type
 from .emitter import BOOL, INT32, INT64
 from .graph import (
-    Choice, Constant, Convolved, ConvolvedBack, FilterGradient, Node, PackedFilter, Rows, Scattered, Turned, joined, sliced, Pooled, PooledBack, Position, Positions, View,
-    Windows, broadcast_to, channels_first, channels_last, constant, contiguous, mapped, plain, product, reduced, reshaped, transposed,
+    Choice,
+    Constant,
+    Convolved,
+    ConvolvedBack,
+    FilterGradient,
+    Node,
+    PackedFilter,
+    Pooled,
+    PooledBack,
+    Position,
+    Positions,
+    Rows,
+    Scattered,
+    Turned,
+    View,
+    Windows,
+    broadcast_to,
+    channels_first,
+    channels_last,
+    constant,
+    contiguous,
+    joined,
+    mapped,
+    plain,
+    product,
+    reduced,
+    reshaped,
+    sliced,
+    transposed,
 )  # fmt: skip
 from .lowering import NotLowered, Tensor, element_of, lowers
 from .sparse_lowering import kept_ids
@@ -52,7 +79,6 @@ for _type, _formula in {
     "abs": "abs", "floor": "floor", "ceil": "ceil", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "erf": "erf",
     "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "silu": "silu", "softsign": "softsign",
 }.items():  # fmt: skip
-
     lowers(_type)(_unary(_formula))
 
 
@@ -85,12 +111,10 @@ def _comparison(relation: str) -> Callable[[Tensor, Tensor, int], Tensor]:
 
 
 for _type, _formula in {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "div": "div"}.items():
-
     lowers(f"elementwise_{_type}")(_binary(_formula))
 for _type, _relation in {
     "less_than": "olt", "less_equal": "ole", "greater_than": "ogt", "greater_equal": "oge", "equal": "oeq", "not_equal": "une",
 }.items():  # fmt: skip
-
     lowers(_type)(_comparison(_relation))
 
 
@@ -170,7 +194,9 @@ def fill_zeros_like(X: Tensor) -> Tensor:
 
 
 @lowers("fill_constant")
-def fill_constant(ShapeTensor: Any, ShapeTensorList: Any, ValueTensor: Any, shape: list[int], dtype: int, value: float, str_value: str) -> Tensor:
+def fill_constant(
+    ShapeTensor: Any, ShapeTensorList: Any, ValueTensor: Any, shape: list[int], dtype: int, value: float, str_value: str
+) -> Tensor:
     element = element_of(as_dtype(dtype))
     if ShapeTensor is not None or ShapeTensorList or ValueTensor is not None or str_value or not element.is_float:
         raise NotLowered("a constant that is not said")
@@ -187,7 +213,15 @@ def where(Condition: Tensor, X: Tensor | None, Y: Tensor | None) -> Tensor:
 @lowers("leaky_relu")
 def leaky_relu(X: Tensor, alpha: float) -> Tensor:
     _floats(X)
-    return Tensor(mapped("select", mapped("ogt", X.node, _number(0, X.node), element=BOOL), X.node, mapped("mul", X.node, _number(alpha, X.node)), element=X.node.element))
+    return Tensor(
+        mapped(
+            "select",
+            mapped("ogt", X.node, _number(0, X.node), element=BOOL),
+            X.node,
+            mapped("mul", X.node, _number(alpha, X.node)),
+            element=X.node.element,
+        )
+    )
 
 
 @lowers("gelu")
@@ -196,7 +230,11 @@ def gelu(X: Tensor, approximate: bool) -> Tensor:
     x = X.node
     if approximate:
         a, b = (2.0 / pi) ** 0.5, 0.044715
-        inner = mapped("mul", mapped("mul", mapped("add", mapped("mul", mapped("square", x), _number(b, x)), _number(1.0, x)), x), _number(a, x))
+        inner = mapped(
+            "mul",
+            mapped("mul", mapped("add", mapped("mul", mapped("square", x), _number(b, x)), _number(1.0, x)), x),
+            _number(a, x),
+        )
         share = mapped("tanh", inner)
     else:
         share = mapped("erf", mapped("mul", x, _number(0.5**0.5, x)))
@@ -204,7 +242,9 @@ def gelu(X: Tensor, approximate: bool) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------- shapes and positions
-@lowers("reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range")
+@lowers(
+    "reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range"
+)
 def reshape(X: Tensor, specs: dict[str, Any]) -> Tensor:
     return Tensor(mapped("copy", reshaped(X.node, specs["Out"].shape)))
 
@@ -350,7 +390,9 @@ def _product_to(left: Node, right: Node, shape: tuple[int, ...]) -> Node:
     return reshaped(reduced("sum", whole, [axis for axis, extent in enumerate(small) if extent != whole.shape[axis]]), shape)
 
 
-def _product_grad(X: Tensor, Y: Tensor, dOut: Tensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]) -> dict[str, Tensor]:
+def _product_grad(
+    X: Tensor, Y: Tensor, dOut: Tensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]
+) -> dict[str, Tensor]:
     _floats(X, Y, dOut)
     if X.ndim < 2 or Y.ndim < 2:
         raise NotLowered("a product with a vector")
@@ -371,7 +413,9 @@ def matmul(X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: fl
 
 
 @lowers("matmul_grad")
-def matmul_grad(X: Tensor, Y: Tensor, dOut: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, wanted: set[str]) -> dict[str, Tensor]:
+def matmul_grad(
+    X: Tensor, Y: Tensor, dOut: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, wanted: set[str]
+) -> dict[str, Tensor]:
     return _product_grad(X, Y, dOut, transpose_X, transpose_Y, alpha, wanted)
 
 
@@ -518,14 +562,23 @@ def adam(
 
 @lowers("adagrad")
 def adagrad(
-    Param: Tensor, Grad: Tensor, Moment: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, epsilon: float, multi_precision: bool
+    Param: Tensor,
+    Grad: Tensor,
+    Moment: Tensor,
+    LearningRate: Tensor,
+    MasterParam: Tensor | None,
+    epsilon: float,
+    multi_precision: bool,
 ) -> dict[str, Tensor]:
     _floats(Param, Grad, Moment)
     _plain_update(MasterParam, multi_precision)
     param, gradient = Param.node, Grad.node
     moment = mapped("add", Moment.node, mapped("square", gradient))
     step = mapped("div", gradient, mapped("add", mapped("sqrt", moment), _number(epsilon, param)))
-    return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, _rate(LearningRate, Param.ndim)))), "MomentOut": Tensor(moment)}
+    return {
+        "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, _rate(LearningRate, Param.ndim)))),
+        "MomentOut": Tensor(moment),
+    }
 
 
 # ------------------------------------------------------------------------------------------------------- labelled losses
@@ -605,7 +658,9 @@ def _as_tensor(node: Node, data_format: str) -> Tensor:
 
 
 def _windows_of_filter(image: Node, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
-    out, pads, dilations = conv_geometry((*image.shape[:1], image.shape[3], *image.shape[1:3]), Filter.shape[2:], {**attrs, "data_format": "NCHW"})
+    out, pads, dilations = conv_geometry(
+        (*image.shape[:1], image.shape[3], *image.shape[1:3]), Filter.shape[2:], {**attrs, "data_format": "NCHW"}
+    )
     del out
     kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
     return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
@@ -745,7 +800,9 @@ def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Ten
 
 # -------------------------------------------------------------------------------------------------------- layer norm
 @lowers("layer_norm")
-def layer_norm(X: Tensor, Scale: Tensor | None, Bias: Tensor | None, begin_norm_axis: int, epsilon: float, specs: dict[str, Any]) -> dict[str, Tensor]:
+def layer_norm(
+    X: Tensor, Scale: Tensor | None, Bias: Tensor | None, begin_norm_axis: int, epsilon: float, specs: dict[str, Any]
+) -> dict[str, Tensor]:
     _floats(X, Scale, Bias)
     rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     if any(tensor is not None and tensor.node.element != X.node.element for tensor in (Scale, Bias)):
@@ -870,4 +927,3 @@ def scatter_rows_like(X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) ->
     ids, _, _ = kept_ids(Ids.node, padding_idx)
     rows = reshaped(plain(X.node), (ids.size, Like.shape[1]))
     return Tensor(Scattered(Like.shape, X.node.element, rows, ids))
-

@@ -12,8 +12,22 @@ from fluid.ops.rnn import MODES, Geometry, drops
 from .compiler import host
 from .cores import packed_matrix_size
 from .graph import (
-    Joined, Node, PackedMatrix, Product, constant, contiguous, joined, mapped, plain, product, put_within, reduced, reshaped,
-    sliced, transposed, viewed,
+    Joined,
+    Node,
+    PackedMatrix,
+    Product,
+    constant,
+    contiguous,
+    joined,
+    mapped,
+    plain,
+    product,
+    put_within,
+    reduced,
+    reshaped,
+    sliced,
+    transposed,
+    viewed,
 )  # fmt: skip
 from .lowering import NotLowered, Tensor, lowers
 
@@ -127,7 +141,10 @@ def cudnn_lstm(
             packed = _packed(right, batch)
             number = layer * g.directions + direction
             h, c = (
-                keep(mapped("copy", reshaped(sliced(plain(state.node), 0, number, 1), (batch, hidden))), kept.state(layer, direction, 0, which))
+                keep(
+                    mapped("copy", reshaped(sliced(plain(state.node), 0, number, 1), (batch, hidden))),
+                    kept.state(layer, direction, 0, which),
+                )
                 for which, state in enumerate((InitH, InitC))
             )
             by_step = []
@@ -139,14 +156,18 @@ def cudnn_lstm(
                     keep(mapped("tanh" if gate == 2 else "sigmoid", piece), kept.gate(layer, direction, step, gate))
                     for gate, piece in enumerate(pieces)
                 )
-                c = keep(mapped("add", mapped("mul", forget, c), mapped("mul", i, candidate)), kept.state(layer, direction, step + 1, 1))
+                c = keep(
+                    mapped("add", mapped("mul", forget, c), mapped("mul", i, candidate)),
+                    kept.state(layer, direction, step + 1, 1),
+                )
                 h = keep(mapped("mul", out, mapped("tanh", c)), kept.state(layer, direction, step + 1, 0))
                 by_step.append(h)
             outs.append(by_step[::-1] if direction else by_step)
             for last, state in zip(lasts, (h, c), strict=True):
                 last.append(reshaped(state, (1, batch, hidden)))
         in_time = [
-            reshaped(joined(states, 1) if len(states) > 1 else states[0], (1, batch, g.width)) for states in zip(*outs, strict=True)
+            reshaped(joined(states, 1) if len(states) > 1 else states[0], (1, batch, g.width))
+            for states in zip(*outs, strict=True)
         ]
         x = joined(in_time, 0)
     reserve.parts = tuple(parts)
@@ -176,9 +197,7 @@ def cudnn_lstm_grad(
     packed = _packed(w.hidden, batch)
     d_out = None if dOut is None else plain(dOut.node)
     zeros = mapped("copy", constant(0.0, element))
-    d_h, d_c = (
-        zeros if tensor is None else reshaped(plain(tensor.node), (batch, hidden)) for tensor in (dLastH, dLastC)
-    )
+    d_h, d_c = (zeros if tensor is None else reshaped(plain(tensor.node), (batch, hidden)) for tensor in (dLastH, dLastC))
     all_gates = Joined((steps * batch, 4 * hidden), element, ())
     whole: list[Node] = []
     wide = 4 * hidden

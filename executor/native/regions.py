@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -21,9 +21,34 @@ from .emitter import BYTE, FLOAT, Type
 from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
 from .graph import (
-    Choice, Constant, Convolved, ConvolvedBack, Core, FilterGradient, Joined, Map, Memory, Merged, Node, PackedFilter, Pooled,
-    PooledBack, Position, Positions, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, constant, memory_of,
-    memory_shape, offset_of, operands_of, reshaped,
+    Choice,
+    Constant,
+    Convolved,
+    ConvolvedBack,
+    Core,
+    FilterGradient,
+    Map,
+    Memory,
+    Merged,
+    Node,
+    PackedFilter,
+    Pooled,
+    PooledBack,
+    Position,
+    Positions,
+    Product,
+    Put,
+    Reshaped,
+    Rows,
+    Scattered,
+    Turned,
+    View,
+    constant,
+    memory_of,
+    memory_shape,
+    offset_of,
+    operands_of,
+    reshaped,
 )  # fmt: skip
 from .instructions import CLEARED, Check, NativeInstruction
 from .loops import HEAVY, Nest, stages_of
@@ -234,8 +259,13 @@ class _Finder:
                 continue
             if declared.updated:
                 raise NotLowered("an output that is updated")
-            specs = [None if value is None else self.specs.get(value) or (_declared(op, value) if follows_sparse else None) for value in values]
-            unknown = any(value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True))
+            specs = [
+                None if value is None else self.specs.get(value) or (_declared(op, value) if follows_sparse else None)
+                for value in values
+            ]
+            unknown = any(
+                value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True)
+            )
             if unknown and not follows_sparse:
                 raise NotLowered("an output of unknown shape")
             wanted[slot] = specs if declared.many else specs[0]
@@ -266,7 +296,6 @@ class _Finder:
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
         return results
-
 
     def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
         var = op.block.find_var(value[0])
@@ -339,7 +368,9 @@ def native_regions(
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
         if results is None:
-            reads = {value: finder.nodes[value] for value in [*instruction.read, *instruction.outer.values()] if value in finder.nodes}
+            reads = {
+                value: finder.nodes[value] for value in [*instruction.read, *instruction.outer.values()] if value in finder.nodes
+            }
             for node in reads.values():
                 schedule.place(node)
             schedule.add_opaque(instruction, list(reads.values()), [])
@@ -489,9 +520,13 @@ def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:
             if isinstance(source, (Constant, Position)) or source in group.uniform:
                 continue
             home = schedule.home[source]
-            if home != position or (isinstance(node, Choice) and operand is node.source):
-                must.add(source)
-            elif node in stage and source not in group.per_row and stage[source] < stage[node] and _is_heavy(source, group, {}):
+            if (
+                home != position
+                or (isinstance(node, Choice) and operand is node.source)
+                or (
+                    node in stage and source not in group.per_row and stage[source] < stage[node] and _is_heavy(source, group, {})
+                )
+            ):
                 must.add(source)
     return must
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .cores import Phase, is_small, phases_of
+from ..threads import get_num_threads
 from .cache import compile_kernels
 from .compiler import host
-from ..threads import get_num_threads
+from .cores import Phase, is_small, phases_of
 from .emitter import Function, Module, Value, zero
 from .fusion import source_of
 from .graph import Constant, Node, Position, offset_of, operands_of, strides_of
@@ -47,6 +47,7 @@ class Pointers:
 _WORKSPACE = -1
 """Stands for the address of the workspace."""
 
+
 class Tables:
     """The native code of a plan."""
 
@@ -79,7 +80,9 @@ class Tables:
             for node, value in region.partial.items():
                 assert region.nest is not None
                 name = self._totals(region.nest.chunks, region.nest.columns, node)
-                records.append((name, [array(value).ctypes.data, array(region.value_of[node]).ctypes.data], SERIAL | AFTER_BARRIER))
+                records.append(
+                    (name, [array(value).ctypes.data, array(region.value_of[node]).ctypes.data], SERIAL | AFTER_BARRIER)
+                )
         place = len(self._records)
         self._records.append(records)
         return lambda: self._steps[place]()
@@ -94,6 +97,7 @@ class Tables:
     def _kernel(self, region: Region, operands: Sequence[tuple[Node, int]]) -> str:
         key = _signature(region, operands)
         if key not in self._kernels:
+
             def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
                 assert region.nest is not None
                 region.nest.write(f, Pointers(region, pointers), share)
@@ -114,7 +118,12 @@ class Tables:
                 def body(f: Function, pointers: Sequence[Value], share: Share, phase: Phase = phase) -> None:
                     phase.write(f, Pointers(region, pointers), pointers[-1], share)
 
-                names.append((self._named(lambda module, name, body=body: write_kernel(module, name, len(operands) + 1, body)), phase.flags))
+                names.append(
+                    (
+                        self._named(lambda module, name, body=body: write_kernel(module, name, len(operands) + 1, body)),
+                        phase.flags,
+                    )
+                )
                 self._labels[names[-1][0]] = region.describe()
             self._core_names[key] = names
         return self._core_names[key]
@@ -122,6 +131,7 @@ class Tables:
     def _totals(self, chunks: int, columns: int, node: Node) -> str:
         key = "totals", chunks, columns, node.element
         if key not in self._kernels:
+
             def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
                 parts, out = pointers
                 at, width = 0, host().vector_bytes // node.element.bytes
@@ -154,7 +164,9 @@ class Tables:
         self._keep = [kernels, workspace]
         for records in self._records:
             table = np.zeros((len(records), RECORD_WORDS), np.int64)
-            words = [np.array([start if item == _WORKSPACE else item for item in addresses], np.int64) for _, addresses, _ in records]
+            words = [
+                np.array([start if item == _WORKSPACE else item for item in addresses], np.int64) for _, addresses, _ in records
+            ]
             for number, (name, _, flags) in enumerate(records):
                 table[number] = kernels.addresses[name], words[number].ctypes.data, flags, 0
             self._keep += [table, words]

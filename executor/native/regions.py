@@ -295,7 +295,30 @@ class _Finder:
                 if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
-        return results
+        return self._in_order(results, first)
+
+    def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
+        """The outputs of an op, those that overwrite memory behind those that read what it held before.
+
+        Args:
+            first: nodes of the op have higher numbers.
+        """
+        olds = {}
+        for value in results:
+            before = self.latest.get(value[0], (value[0], 0))
+            if value[0] in self.storage and before != value and before in self.nodes:
+                olds[value] = source_of(self.nodes[before])
+        if not olds:
+            return results
+        reads = {value: _leaves(node, first) for value, node in results.items()}
+        ordered: dict[Value, Node] = {}
+        while len(ordered) < len(results):
+            left = [value for value in results if value not in ordered]
+            free = [value for value in left if not any(olds.get(value) in reads[other] for other in left if other != value)]
+            if not free:
+                raise NotLowered("outputs that overwrite what the others read")
+            ordered.update((value, results[value]) for value in free)
+        return ordered
 
     def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
         var = op.block.find_var(value[0])
@@ -314,6 +337,21 @@ def _declared(op: Operator, value: Value) -> Spec | None:
     """The spec that the program declares for a value, if that says all."""
     var = op.block.find_var(value[0])
     return var.spec if var is not None and var.has_shape and var.spec.known else None
+
+
+def _leaves(node: Node, first: int) -> set[Node]:
+    """What a node is computed of, besides nodes that were made from a number on."""
+    leaves: set[Node] = set()
+    pending, seen = [node], {node}
+    while pending:
+        current = pending.pop()
+        if current.serial <= first or isinstance(current, Memory):
+            leaves.add(source_of(current))
+            continue
+        following = [operand for operand in operands_of(current) if operand not in seen]
+        seen.update(following)
+        pending += following
+    return leaves
 
 
 def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from fluid.errors import FluidTypeError, ProgramError
 
-__all__ = ["available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads", "with_blas_threads"]
+__all__ = ["MOST_THREADS", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads", "with_blas_threads"]
 
-_MOST = 1024
+MOST_THREADS = 1024
 _SUFFIXES = [(f"{start}openblas_", end) for start in ("scipy_", "") for end in ("64_", "")]
 
 
@@ -57,7 +57,7 @@ def available_cores() -> int:
 def _default() -> int:
     """OMP_NUM_THREADS, of which the first number counts, or a thread for each core."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return min(int(first), _MOST) if first.isdecimal() and int(first) > 0 else available_cores()
+    return min(int(first), MOST_THREADS) if first.isdecimal() and int(first) > 0 else available_cores()
 
 
 class _Threads:
@@ -128,8 +128,8 @@ def set_num_threads(number: int) -> None:
         count = index(number)
     except TypeError:
         raise FluidTypeError(f"set_num_threads: number should be an int, not {number!r}") from None
-    if not 1 <= count <= _MOST:
-        raise ProgramError(f"set_num_threads: number should be from 1 to {_MOST}, not {count}")
+    if not 1 <= count <= MOST_THREADS:
+        raise ProgramError(f"set_num_threads: number should be from 1 to {MOST_THREADS}, not {count}")
     _THREADS.set(count)
 
 

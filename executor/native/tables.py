@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..threads import get_num_threads
+from ..threads import MOST_THREADS, hold_blas
 from .cache import compile_kernels
 from .compiler import host
 from .cores import Phase, is_small, phases_of
@@ -110,7 +110,7 @@ class Tables:
         """The kernels of a group with a core, and the flags of their records."""
         key = _signature(region, operands)
         if key not in self._core_names:
-            phases, bytes_ = phases_of(region.group, host().vector_bytes, get_num_threads())
+            phases, bytes_ = phases_of(region.group, host().vector_bytes, MOST_THREADS)
             self._workspace_bytes = max(self._workspace_bytes, bytes_)
             names = []
             for phase in phases:
@@ -159,9 +159,11 @@ class Tables:
     def compile(self) -> None:
         """Compile the kernels, and fill in the tables."""
         kernels = compile_kernels(self._texts)
-        workspace = np.empty(self._workspace_bytes + 64, np.uint8)
+        workspace = np.empty(self._workspace_bytes + 64, np.uint8)  # for as many threads as there may be; few pages are touched
         start = workspace.ctypes.data + -workspace.ctypes.data % 64
         self._keep = [kernels, workspace]
+        if any(not flags & SERIAL for records in self._records for _, _, flags in records):
+            self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
         for records in self._records:
             table = np.zeros((len(records), RECORD_WORDS), np.int64)
             words = [

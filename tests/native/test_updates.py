@@ -37,3 +37,24 @@ def test_powers_are_raised_behind_the_parameters_that_read_them(monkeypatch: pyt
     expected = updated("0", monkeypatch)
     for name, value in updated("1", monkeypatch).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_threads_that_are_added_later_find_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that was bound for one thread gives the same bits when there are more."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    main, scope = fluid.Program(), fluid.Scope()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        a, b = (layers.data(name, [256, 256], append_batch_size=False) for name in "ab")
+        product = layers.matmul(layers.tanh(a), b, transpose_y=True)
+    random = np.random.default_rng(0)
+    feed = {name: random.standard_normal((256, 256), np.float32) for name in "ab"}
+    executor, count = fluid.Executor(), fluid.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 4, 2):
+            fluid.set_num_threads(threads)
+            results.append(executor.run(main, feed, [product], scope=scope)[0])
+    finally:
+        fluid.set_num_threads(count)
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
+    np.testing.assert_allclose(results[0], np.tanh(feed["a"]) @ feed["b"].T, rtol=1e-4, atol=1e-4)

@@ -301,7 +301,7 @@ def _packing(core: PackedFilter, vector_bytes: int) -> Callable[..., None]:
 def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
-        source, target = _images(core.source), _images(after.target)
+        source, target = _images(core.source), _images(core, after.target.halo)
         is_forward = isinstance(core, Convolved)
         x, y = (source, target) if is_forward else (target, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
@@ -347,13 +347,13 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: 
         after = _After(f, group, pointers)
         target = pointers.start(after.target)
         if isinstance(core, Pooled):
-            pool = _pool(_images(core.source), _images(after.target), core.windows, core.element)
+            pool = _pool(_images(core.source), _images(core, after.target.halo), core.windows, core.element)
             if core.kind == "max":
                 pooling.write_max_pool(f, pool, source, target, share, vector_bytes, None, after.epilogue)
             else:
                 pooling.write_average_pool(f, pool, source, target, core.kind == "inside", share, vector_bytes, after.epilogue)
             return
-        pool = _pool(_images(after.target), _images(core.source), core.windows, core.element)
+        pool = _pool(_images(core, after.target.halo), _images(core.source), core.windows, core.element)
         if core.positions is not None:
             positions = pointers.start(core.positions)
             pooling.write_max_pool_gradient(f, pool, positions, source, target, share, vector_bytes, after.epilogue)

@@ -50,6 +50,8 @@ __all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source
 _MOST_NODES = 48
 """Nodes of a group, so that its code stays short."""
 _MOST_OPERANDS = 24
+_MOST_FLOATING = 16
+"""Nodes that wait together for the group that reads them."""
 _NEARBY = 6
 """How many of the last groups are tried for a node that could also run earlier."""
 _LONG_ROW = 1 << 15
@@ -146,6 +148,7 @@ class Schedule:
         """Formulas of single numbers, which each group that needs them computes for itself."""
         self.floating: dict[Node, None] = {}
         """Formulas of what is in memory; the first that reads one takes it into its group."""
+        self._taken: dict[tuple[Group, Node, int], bool] = {}
         self.apart: set[Node] = set()
         """Nodes that get memory, and are computed once, in any case."""
         self.overwrites: dict[Node, Node | None] = {}
@@ -220,14 +223,15 @@ class Schedule:
         is_of_memory = node.within is None and all(
             isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads
         )
-        if isinstance(node, Map) and is_of_memory and node not in self.apart:
+        may_float = is_of_memory and node not in self.apart and len(self._floating_of(node)) < _MOST_FLOATING
+        if isinstance(node, Map) and may_float:
             self.floating[node] = None
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
             return
         self._place_in_group(node, reads, after, updates)
 
     def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
-        least = max([after, *(self.home[operand] for operand in reads)])
+        least = max([after, *(self._ready(operand) for operand in reads)])
         places = self._candidates(node, reads, least)
         position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
         if position is None:
@@ -242,6 +246,7 @@ class Schedule:
 
     def _add(self, node: Node, reads: Sequence[Node], position: int, updates: bool) -> None:
         """Add a node to a group, after what floats."""
+        self._taken.clear()
         group = self.items[position]
         for operand in reads:
             if operand in self.floating:
@@ -279,8 +284,25 @@ class Schedule:
             if (floating not in own or not is_elementwise(floating, old)) and old in self._memory_of(floating):
                 self._settle(floating)
 
+    def _ready(self, node: Node) -> int:
+        """The position from which on a node can be read: of what floats, that of what it is computed of, some of which may have
+        floated when this did."""
+        if node not in self.floating:
+            return self.home[node]
+        return max((self.home[leaf] for leaf in self._memory_of(node)), default=-1)
+
+    def _floating_of(self, node: Node) -> set[Node]:
+        """A node, and what floats of all that it is computed of."""
+        nodes, pending = {node}, [node]
+        while pending:
+            floating = [read for read in self._reads(pending.pop()) if read in self.floating and read not in nodes]
+            nodes.update(floating)
+            pending += floating
+        return nodes
+
     def _memory_of(self, node: Node) -> set[Node]:
-        return {leaf for read in self._reads(node) for leaf in (self._memory_of(read) if read in self.floating else (read,))}
+        """What a node that floats is computed of, and does not float."""
+        return {read for each in self._floating_of(node) for read in self._reads(each) if read not in self.floating}
 
     def _last_read(self, old: Node | None) -> int:
         """The first position at which the memory of a node may be overwritten, as nobody reads it any more then."""
@@ -366,11 +388,18 @@ class Schedule:
             return False
         return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
 
+    def _takes(self, group: Group, node: Node, position: int) -> bool:
+        """Whether a group can compute what floats. The answer is kept until something is placed: many ways may lead to a node."""
+        key = group, node, position
+        if key not in self._taken:
+            self._taken[key] = self._fits(group, node, position, False)
+        return self._taken[key]
+
     def _reads_fit(self, group: Group, node: Node, operand: Node, position: int, per_row: bool, columns: int | None) -> bool:
         """Whether an operand that the group itself computes can be used in it."""
         source = source_of(operand)
         if source in self.floating:
-            return self._fits(group, source, position, False)
+            return self._takes(group, source, position)
         if self.home[source] != position:
             return True
         if source in self.uniform or isinstance(source, Joined):
@@ -394,10 +423,12 @@ class Schedule:
         if isinstance(group.core, (PackedFilter, PackedMatrix, Scattered, Firsts, Merged, Put, Places)):
             return False
         extents = extents_of(group.core)
+        if node.halo and node.shape != group.core.shape:
+            return False
         for operand in node.operands:
             source = source_of(operand)
             if source in self.floating:
-                if not self._fits(group, source, position, False):
+                if not self._takes(group, source, position):
                     return False
             elif self.home[source] == position:
                 if (

@@ -244,15 +244,15 @@ class _Finder:
             declared = definition.inputs.get(slot)
             if declared is None or not values:
                 continue
-            tensors = [None if value is None or self._is_empty(value) else self._tensor_of(value) for value in values]
+            if any(map(self._is_empty, values)) and not (slot in _WORKSPACES or declared.shape_only or declared.intermediate):
+                raise NotLowered("no elements")
+            absent = [value is None or (slot in _WORKSPACES and self._is_empty(value)) for value in values]
+            tensors = [None if gone else self._tensor_of(value) for gone, value in zip(absent, values, strict=True)]
             inputs[slot] = tensors if declared.many else tensors[0]
         wanted: dict[str, Any] = {}
         first_out = next(iter(definition.outputs))
-        for slot, values in (*instruction.reads.items(), (first_out, instruction.writes.get(first_out, []))):
-            declared = definition.inputs.get(slot) or definition.outputs[first_out]
-            may_be_absent = slot in _WORKSPACES or declared.intermediate or declared.optional or declared.shape_only
-            if not may_be_absent and any(map(self._is_empty, values)):
-                raise NotLowered("no elements")
+        if not definition.outputs[first_out].optional and any(map(self._is_empty, instruction.writes.get(first_out, []))):
+            raise NotLowered("no elements")
         for slot, values in instruction.writes.items():
             declared = definition.outputs.get(slot)
             if declared is None or not values:

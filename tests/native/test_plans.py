@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from checks import fresh_programs
+from random_programs import Instruction, RandomProgram
 
 pytest.importorskip("llvmlite")
 
 import fluid
 from fluid import layers
+from fluid.executor.native.fusion import Schedule
 
 
 def test_a_plan_prints_its_native_code(fresh: None) -> None:
@@ -36,3 +42,65 @@ def test_a_plan_prints_its_native_code(fresh: None) -> None:
         text,
     )
     assert "dropout(transpose_0.tmp_0@" in text and "greater_equal(scratch0" in text
+
+
+def on_both(
+    program: fluid.Program, feed: dict[str, Any], fetch: Sequence[str], monkeypatch: pytest.MonkeyPatch, runs: int = 2
+) -> tuple[list[Any], list[Any]]:
+    """What the last of some runs gives on numpy, and in native code."""
+    results = []
+    for native in "01":
+        monkeypatch.setenv("FLUID_NATIVE", native)
+        executor, scope = fluid.Executor(), fluid.Scope()
+        results.append([executor.run(program, feed, fetch, scope=scope) for _ in range(runs)][-1])
+    return results[0], results[1]
+
+
+def assert_close(values: Sequence[Any], expected: Sequence[Any], rtol: float = 1e-8, atol: float = 1e-9) -> None:
+    """Hold values to others, of which they may be as far as the greatest of them says."""
+    for value, other in zip(values, expected, strict=True):
+        assert value.shape == other.shape and value.dtype == other.dtype
+        scale = max(1.0, float(np.abs(other).max(initial=0.0))) if other.dtype.kind == "f" else 1.0
+        np.testing.assert_allclose(value, other, rtol, atol * scale)
+
+
+RANDOM = {
+    "what is computed of numbers in memory is taken into a group by two ways": [(16, 11, 11, 5), (16, 10, 8, 6), (9, 8, 6, 5)],
+    "a formula of an image with one channel, as [N, C, H, W], after a pool": [(19, 4, 7, 10), (14, 6, 9, 3), (12, 8, 1, 4)],
+    "the same after a convolution, as a matrix": [(13, 1, 4, 8), (17, 8, 3, 0), (19, 0, 11, 7), (19, 2, 3, 5), (14, 11, 1, 1)],
+    "what is added to the gradient of a convolution": [(19, 2, 3, 5)],
+}
+"""Random programs that native code once computed wrongly, or not at all."""
+
+
+@pytest.mark.parametrize("instructions", RANDOM.values(), ids=RANDOM)
+def test_a_random_program(instructions: list[Instruction], monkeypatch: pytest.MonkeyPatch) -> None:
+    check_random(instructions, 0, monkeypatch)
+
+
+def check_random(instructions: list[Instruction], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold a random program with its gradients of first and second order to numpy: all of it, and some of it."""
+    made, rng = RandomProgram(instructions), random.Random(seed)
+    first = [gradient for gradient in fluid.gradients(made.targets, made.inputs) if gradient is not None]
+    second = (
+        [gradient for gradient in fluid.gradients(first, made.inputs) if gradient is not None] if first and seed % 3 == 0 else []
+    )
+    names = [var.name for var in [*made.targets, *first, *second]]
+    for fetch in (names, rng.sample(names, rng.randrange(1, len(names) + 1))):
+        expected, values = on_both(made.program, made.feed, fetch, monkeypatch)
+        assert_close(values, expected)
+
+
+def test_formulas_of_formulas_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each formula is read thrice by the next: 3 ** 9 ways lead from the last to the first."""
+    asked = []
+    fits = Schedule._fits
+    monkeypatch.setattr(Schedule, "_fits", lambda *arguments: asked.append(1) or fits(*arguments))
+    with fresh_programs() as (main, _):
+        h = fluid.data("x", [8])
+        for _ in range(9):
+            h = h * h + h * 0.5
+        loss = layers.reduce_sum(h)
+        expected, values = on_both(main, {"x": np.full(8, 0.1, "float32")}, [loss.name], monkeypatch)
+    assert_close(values, expected, 1e-6)
+    assert len(asked) < 1000

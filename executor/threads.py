@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 
 from fluid.errors import FluidTypeError, ProgramError
 
-__all__ = ["MOST_THREADS", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads", "with_blas_threads"]
+__all__ = [
+    "MOST_THREADS", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads", "with_blas_threads",
+]  # fmt: skip
 
 MOST_THREADS = 256
 _SUFFIXES = [(f"{start}openblas_", end) for start in ("scipy_", "") for end in ("64_", "")]

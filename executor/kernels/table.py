@@ -45,8 +45,8 @@ from fluid.opdef import registry
 from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
 __all__ = [
-    "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind", "check_call", "checked",
-    "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
+    "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind",
+    "check_call", "checked", "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
 ]  # fmt: skip
 
 

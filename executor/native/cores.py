@@ -1,5 +1,7 @@
-"""Kernels of groups that begin with a core: a product of matrices, a convolution, a pool. What follows in the group is computed of
-each part of the core's result while it is in registers."""
+"""Kernels of groups that begin with a core: a product of matrices, a convolution, a pool.
+
+What follows in the group is computed of each part of the core's result while it is in registers.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ _SMALL = 1 << 17
 
 @dataclass(frozen=True)
 class Phase:
-    """A kernel of a core: ``write(f, pointers, workspace, share)``, the flags of its record, and whether one thread computes it."""
+    """A kernel of a core: ``write(f, pointers, workspace, share)``, and the flags of its record."""
 
     write: Callable[[Function, Any, Value, Share], None]
     flags: int = 0

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf, prod
 from typing import Any
 
-from .emitter import INT64, Function, Type, Value, constant, zero
+from .emitter import INT64, Function, Operand, Type, Value, constant, zero
 from .formulas import FORMULAS
 from .fusion import HEAVY, Group, source_of, steps_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
@@ -103,11 +103,15 @@ class Nest:
         self.rows = prod(self.row_extents)
         self.flat = columns is None and self.rows == 1
 
+    def _is_outside(self, operand: Node) -> bool:
+        """Whether an operand is read from memory that another group has written."""
+        return source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position))
+
     def _all_steps(self, extents: Sequence[int]) -> list[list[int] | None]:
         group, rows = self.group, None
         results = []
         if group.columns:
-            count, rows = group.total // group.columns, []
+            rows = []
             inner = 1
             for extent in reversed(extents):
                 if inner >= group.columns:
@@ -121,12 +125,10 @@ class Nest:
                 if source_of(node.source) not in self._inside:
                     results.append(steps_over(node.source, node.source.shape, extents))
             elif isinstance(node, Map) and node.size == group.total and node not in group.per_row:
-                for operand in node.operands:
-                    if source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position)):
-                        results.append(steps_over(operand, node.shape, extents))
+                results += [steps_over(operand, node.shape, extents) for operand in node.operands if self._is_outside(operand)]
             elif isinstance(node, Map) and rows:
                 for operand in node.operands:
-                    if source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position)):
+                    if self._is_outside(operand):
                         steps = steps_over(operand, node.shape, rows)
                         if steps is not None:  # rows may be merged only where these can be, too
                             results.append(_with_columns(steps, extents))
@@ -177,7 +179,7 @@ class Nest:
             with f.when(f.compare("eq", number, self.chunks)):
                 columns, self.columns = self.columns, self.rest
                 self.column_extents = [self.rest]
-                self._strip_places = []
+                self._strip_places: list[Value] = []
                 self._one_row(f.int64(self.rows), columns, {})
                 self.columns, self.column_extents = columns, [columns]
 
@@ -185,6 +187,8 @@ class Nest:
 
     def _chunk(self, number: Value) -> None:
         f = self.f
+        first: Operand
+        last: Operand
         if self.chunks == 1:
             first, last = 0, self.strips
         elif self.chunk == 1:

@@ -122,7 +122,7 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
     if entry is None:
         return _by_rule(definition, inputs, attrs, specs)
     fn, parameters = entry
-    operands = {}
+    operands: dict[str, Any] = {}
     for name in parameters:
         if name == "wanted":
             operands[name] = {slot for slot, spec in specs.items() if spec is not None}

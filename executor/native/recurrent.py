@@ -1,4 +1,7 @@
-"""How recurrent networks are lowered: all steps at once where that can be, the rest step by step, as products over a packed matrix."""
+"""How recurrent networks are lowered.
+
+All steps are computed at once where that can be; the rest goes step by step, as products with a matrix that is packed once.
+"""
 
 from __future__ import annotations
 
@@ -114,8 +117,8 @@ def _step_of(array: Node, step: int, columns: tuple[int, int]) -> Node:
 
 @lowers("cudnn_lstm")
 def cudnn_lstm(
-    Input: Tensor, InitH: Tensor, InitC: Tensor, W: Tensor | None, WeightList: list[Tensor] | None, SequenceLength: Any, attrs: dict[str, Any],
-    specs: dict[str, Any],
+    Input: Tensor, InitH: Tensor, InitC: Tensor, W: Tensor | None, WeightList: list[Tensor] | None, SequenceLength: Any,
+    attrs: dict[str, Any], specs: dict[str, Any],
 ) -> dict[str, Tensor]:  # fmt: skip
     g = _geometry(Input, SequenceLength, attrs)
     weights = _weights_of(g, W, WeightList)

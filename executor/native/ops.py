@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import pi, prod
 from typing import Any
 
+import numpy as np
+
 from fluid.ops.conv import conv_geometry
 from fluid.ops.norm import uses_global_stats
 from fluid.ops.pool import pool_geometry
@@ -15,7 +17,7 @@ from fluid.values.types import as_dtype
 
 from .compiler import host
 from .cores import packed_size, position_type
-from .emitter import BOOL, INT32, INT64
+from .emitter import BOOL, FLOAT, INT32, INT64
 from .graph import (
     Choice,
     Constant,
@@ -531,6 +533,12 @@ def momentum(
     return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))), "VelocityOut": Tensor(velocity)}
 
 
+def _rest_of(beta: float, like: Node) -> Constant:
+    """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
+    number = np.float32 if like.element == FLOAT else np.float64
+    return _number(float(number(1) - number(beta)), like)
+
+
 @lowers("adam")
 def adam(
     Param: Tensor, Grad: Tensor, LearningRate: Tensor, Moment1: Tensor, Moment2: Tensor, Beta1Pow: Tensor, Beta2Pow: Tensor,
@@ -542,7 +550,7 @@ def adam(
     param, gradient, ndim = Param.node, Grad.node, Param.ndim
 
     def average(mean: Node, value: Node, beta: float) -> Node:
-        return mapped("add", mapped("mul", mean, _number(beta, mean)), mapped("mul", value, _number(1.0 - beta, value)))
+        return mapped("add", mapped("mul", mean, _number(beta, mean)), mapped("mul", value, _rest_of(beta, value)))
 
     rest1, rest2 = (mapped("sub", _number(1.0, power.node), _one(power, ndim)) for power in (Beta1Pow, Beta2Pow))
     root = mapped("sqrt", rest2)

@@ -155,6 +155,7 @@ class Schedule:
         """Node -> the one whose memory it takes, which has to be read before."""
         self.op: Any = None
         """The op whose nodes are being placed."""
+        self._op_of: dict[Node, Any] = {}
 
     def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[Memory]) -> None:
         """Add an op that is left to its kernel."""
@@ -188,6 +189,7 @@ class Schedule:
         return self.home[node]
 
     def _place(self, node: Node) -> None:
+        self._op_of.setdefault(node, self.op)
         if isinstance(node, (Constant, Memory, Position)):
             self.home[node] = -1
             return
@@ -261,8 +263,9 @@ class Schedule:
             if self.home[operand] != position and not isinstance(operand, (Constant, Position)):
                 group.operands.add(operand)
         group.apart |= {source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand)}
-        if self.op is not None and (not group.ops or group.ops[-1] is not self.op):
-            group.ops.append(self.op)
+        op = self._op_of.get(node)
+        if op is not None and (not group.ops or group.ops[-1] is not op):
+            group.ops.append(op)
 
     def _settle(self, node: Node) -> None:
         """Let what floats be computed by a group of its own."""

@@ -41,8 +41,6 @@ __all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size",
 
 _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
-_FAR = 4
-"""How many multiplications an element of a row takes that lies anywhere in a table."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +376,7 @@ def work_of(core: Core) -> int:
         case Pooled() | Positions() | PooledBack():
             return core.size * prod(core.windows.kernel)
         case Scattered() | Merged() | Put():
-            return _FAR * core.rows.size + (core.size if isinstance(core, Scattered) and core.table is None else 0)
+            return core.rows.size + (core.size if isinstance(core, Scattered) and core.table is None else 0)
     return core.size
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.executor.binding import spare
 from fluid.executor.binding.arrays import spec_of
 from fluid.executor.binding.codegen import Lender, function_of
 from fluid.executor.binding.compiled import Argument, compiled
@@ -119,3 +120,19 @@ def test_names_that_python_has_taken() -> None:
     x, out = np.zeros(3), np.zeros(3)
     run = function_of("while", [partial(np.add, x, 1.0, out)], [x], [out], [out], Lender(np))
     assert run is not None and run(np.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_a_loan_of_spare_memory_lends_each_byte_once() -> None:
+    """What finds no room is allocated; the next loan is asked for as much as was used."""
+    for size in (0, 3 << 20, 1 << 24):
+        loan = spare.Loan(size)
+        arrays = [
+            loan(shape, dtype)
+            for shape, dtype in (((512, 1024), "float32"), (3, "int64"), ((1 << 18) + 1, "float64"), ((2, 0), "bool"))
+        ]
+        for number, array in enumerate(arrays):
+            array[...] = number
+        assert [array.shape for array in arrays] == [(512, 1024), (3,), ((1 << 18) + 1,), (2, 0)]
+        assert all((array == number).all() for number, array in enumerate(arrays))
+        assert loan.used >= sum(array.nbytes for array in arrays if array.nbytes >= spare.LARGE)
+        loan.give_back()

@@ -40,6 +40,9 @@ def test_rows_are_merged_in_the_order_in_which_they_are_stored(index: list[int])
             if stored == row:
                 total += values[place]
         assert np.array_equal(value, total)
+    distinct = SelectedRows(np.array(index, "int64"), values, 10).distinct(np)
+    order = np.argsort(distinct.index)
+    assert np.array_equal(distinct.index[order], merged.index) and np.array_equal(distinct.value[order], merged.value)
 
 
 @each(

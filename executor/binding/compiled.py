@@ -25,6 +25,7 @@ from fluid.values.types import VarType
 
 from ..kernels.table import kernel_of
 from ..random import RANDOM, RandomStreams
+from . import spare
 from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
 from .codegen import Lender, function_of, parameters_read
@@ -157,6 +158,8 @@ class Compiled:
             for output, target in zip(_listed(specs[slot]), _listed(inputs[source]), strict=True):
                 if (target.shape, target.dtype) != (output.shape, output.dtype):
                     raise ExecutionError(f"{definition.type} makes {output}, which cannot take the place of {target}")
+        self._spare_bytes = 0
+        """Of intermediate results in the last run."""
         self._is_writable = self._engine.writes_functions and not (self._is_sparse or self._unknown)
         self._fixed = None if all(argument.passed for argument in arguments) else self._placeholders(passed=False)
         if self._is_writable and not write_after:
@@ -177,9 +180,7 @@ class Compiled:
         for source in self._copied:
             inputs[source] = inputs[source].copy()
         outputs = self._outputs(inputs)
-        result = None
-        for step in self._engine.steps(self._bind(inputs, outputs, self._xp.empty)):
-            result = step()
+        result = self._called(inputs, outputs)
         if self._unknown:
             results = result if isinstance(result, tuple) else (result,)
             if len(results) != len(self._unknown) or results[0] is None:
@@ -188,6 +189,22 @@ class Compiled:
             outputs.update((slot, value) for slot, value in zip(self._unknown, results, strict=True) if slot in outputs)
         values = self._results(inputs, outputs)
         return values[0] if len(values) == 1 else tuple(values)
+
+    def _called(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
+        """What the last call of the kernel returns, when all have been made."""
+        result = None
+        if not self._is_sparse or self._xp is not np:
+            for step in self._engine.steps(self._bind(inputs, outputs, self._xp.empty)):
+                result = step()
+            return result
+        loan = spare.Loan(self._spare_bytes)  # sparse kernels are bound in each run
+        try:
+            for step in self._engine.steps(self._bind(inputs, outputs, loan)):
+                result = step()
+        finally:
+            self._spare_bytes = loan.used
+            loan.give_back()
+        return result
 
     @property
     def is_written(self) -> bool:

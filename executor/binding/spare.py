@@ -7,11 +7,12 @@ the op. Results outlive their op and cannot share memory in this way, but arrays
 from __future__ import annotations
 
 import threading
+from math import prod
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGE", "give_back", "take"]
+__all__ = ["LARGE", "Loan", "give_back", "take"]
 
 LARGE = 1 << 17
 """Arrays of this many bytes or more go into spare memory; smaller ones are faster to allocate."""
@@ -36,3 +37,31 @@ def give_back(memory: Any) -> None:
     """Keep memory for the thread's next `take`; the caller must not use it any more."""
     if memory.size <= _KEPT:
         _spare.memory = memory
+
+
+class Loan:
+    """Arrays for the intermediate results of one call; large ones lie in spare memory, of which it has `size` bytes.
+
+    Attributes:
+        used: bytes of the large arrays; what of them finds no room is allocated.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._memory, self.used = take(size), 0
+
+    def __call__(self, shape: Any, dtype: Any) -> Any:
+        element = np.dtype(dtype)
+        size = element.itemsize * (shape if isinstance(shape, int) else prod(shape))
+        if size < LARGE:
+            return np.empty(shape, element)
+        start = self.used
+        self.used += size + -size % 64
+        return (
+            self._memory[start : start + size].view(element).reshape(shape)
+            if self.used <= self._memory.size
+            else np.empty(shape, element)
+        )
+
+    def give_back(self) -> None:
+        """End the loan; its arrays must not be used any more."""
+        give_back(self._memory)

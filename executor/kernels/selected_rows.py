@@ -84,9 +84,9 @@ def add(xp: Any, X: list[Any], Out: Any) -> SelectedRows | None:
     return None
 
 
-def _computed(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def _computed(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots, scratch: Any = None) -> None:
     """Run the dense kernel."""
-    context = {"xp": xp, "scratch": xp.empty, "rng": rng}
+    context = {"xp": xp, "scratch": scratch or xp.empty, "rng": rng}
     for step in bind(KERNELS[op_type], None, inputs, outputs, attrs, context, {}):
         step()
 
@@ -185,17 +185,25 @@ def _tables(inputs: Slots) -> list[str]:
     return [slot for slot, value in inputs.items() if getattr(value, "shape", None) == shape and slot != "Grad"]
 
 
-def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def _row_by_row(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Update the rows that the gradient has, and nothing else."""
-    grad = inputs["Grad"].merged(xp)
+    grad = inputs["Grad"].distinct(xp)
     param = inputs["Param"]
     places = param.places(xp, grad.index) if isinstance(param, SelectedRows) else grad.index
-    own = {slot: _stored(inputs[slot]).take(places, 0) for slot in _tables(inputs)}
+    own = {slot: _taken(xp, scratch, _stored(inputs[slot]), places) for slot in _tables(inputs)}
     results = {slot: own.get(updated_input(registry.get(op_type), slot) or "", value) for slot, value in outputs.items()}
-    _computed(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs)
+    _computed(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs, scratch)
     for slot, value in outputs.items():
         if value is not None and value is not results[slot]:
             put_rows(_stored(value), places, results[slot])
+
+
+def _taken(xp: Any, scratch: Any, table: Any, places: Any) -> Any:
+    """Rows of a table. Places outside of it give any rows; an error follows when those are put back."""
+    if xp is not np:
+        return table.take(places, 0)
+    rows = scratch((len(places), *table.shape[1:]), table.dtype)
+    return table.take(places, 0, rows, "wrap")  # "raise" would go through a buffer
 
 
 def _stored(table: Any) -> Any:
@@ -203,7 +211,7 @@ def _stored(table: Any) -> Any:
     return table.value if isinstance(table, SelectedRows) else table
 
 
-def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def _part_by_part(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Update everything, with the gradient made dense for a part of the table at a time."""
     grad, tables, definition = inputs["Grad"].merged(xp), _tables(inputs), registry.get(op_type)
     height = grad.shape[0]
@@ -211,7 +219,7 @@ def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots
     scalars = {slot: value for slot, value in inputs.items() if slot not in tables and slot != "Grad"}
     updated = {updated_input(definition, slot) for slot in outputs}
     firsts = {slot: value.copy() for slot, value in scalars.items() if slot in updated}
-    dense = xp.empty((min(count, height), *grad.shape[1:]), grad.dtype)
+    dense = scratch((min(count, height), *grad.shape[1:]), grad.dtype)
     for start in range(0, height, count):
         end = min(start + count, height)
         low, high = (int(at) for at in xp.searchsorted(grad.index, xp.asarray([start, end])))
@@ -228,7 +236,7 @@ def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots
         _computed(op_type, xp, rng, ins, outs, attrs)
 
 
-def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def _all_at_once(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     def dense(grad: Any) -> Any:
         if isinstance(grad, list):
             return [dense(one) for one in grad]
@@ -237,16 +245,16 @@ def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots,
     _computed(op_type, xp, rng, {**inputs, "Grad": dense(inputs["Grad"])}, outputs, attrs)
 
 
-def _adam(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def _adam(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """With `lazy_mode`, rows without a gradient keep their moments too."""
-    (_row_by_row if attrs["lazy_mode"] else _part_by_part)(op_type, xp, rng, inputs, outputs, attrs)
+    (_row_by_row if attrs["lazy_mode"] else _part_by_part)(op_type, xp, scratch, rng, inputs, outputs, attrs)
 
 
 def _optimizers(how: Callable[..., None], *op_types: str) -> None:
     def register(op_type: str) -> None:
         @sparse(op_type)
-        def compute(xp: Any, rng: Any, inputs: Any, outputs: Any, attrs: Any) -> None:
-            how(op_type, xp, rng, inputs, outputs, attrs)
+        def compute(xp: Any, scratch: Any, rng: Any, inputs: Any, outputs: Any, attrs: Any) -> None:
+            how(op_type, xp, scratch, rng, inputs, outputs, attrs)
 
     for op_type in op_types:
         register(op_type)

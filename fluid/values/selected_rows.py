@@ -124,12 +124,26 @@ class SelectedRows:
 
     def merged(self, xp: Any) -> SelectedRows:
         """The same tensor with each row stored once, sorted by index."""
+        order, index, is_first = self._ordered(xp)
+        if is_first is None:
+            return SelectedRows(index, self.value.take(order, 0), self.shape[0])
+        return self._merged(xp, order, index, is_first)
+
+    def distinct(self, xp: Any) -> SelectedRows:
+        """The same tensor with each row stored once, in any order; this one if it is so already."""
+        order, index, is_first = self._ordered(xp)
+        return self if is_first is None else self._merged(xp, order, index, is_first)
+
+    def _ordered(self, xp: Any) -> tuple[Any, Any, Any]:
+        """The places of the rows, sorted by index; their indices; and which are the first of their index, None if all are."""
         order = xp.argsort(self.index, kind="stable")
         index = self.index.take(order)
-        is_first = xp.ones(len(index), bool)
-        xp.not_equal(index[1:], index[:-1], out=is_first[1:])
-        if bool(is_first.all()):
-            return SelectedRows(index, self.value.take(order, 0), self.shape[0])
+        differs = xp.not_equal(index[1:], index[:-1])
+        if bool(differs.all()):
+            return order, index, None
+        return order, index, xp.concatenate([xp.ones(1, bool), differs])
+
+    def _merged(self, xp: Any, order: Any, index: Any, is_first: Any) -> SelectedRows:
         firsts, others = xp.flatnonzero(is_first), xp.flatnonzero(~is_first)
         value = self.value.take(order.take(firsts), 0)
         add_rows_at(xp, self.value.take(order.take(others), 0), xp.cumsum(is_first).take(others) - 1, value)

@@ -44,7 +44,11 @@ def flattened(array: Any, axis: int) -> Any:
 
 def check_ids(ids: Any, extent: int, what: str) -> None:
     """An `IndexRangeError` if an id is outside of [0, extent)."""
-    if ids.size:
+    if not ids.size:
+        return
+    bits = 8 * ids.itemsize - 1
+    is_plain = ids.dtype.kind == "i" and extent < 1 << bits
+    if not is_plain or int(ids.view(f"u{ids.itemsize}").max()) >= extent:  # without its sign, a negative one is too great
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= extent:
             raise IndexRangeError(f"{what}: index {low if low < 0 else high} is outside of [0, {extent})")

@@ -26,7 +26,7 @@ from fluid.values.types import as_dtype, is_floating
 from . import timing
 from .binding.arrays import spec_of
 from .native.fallback import NativeUnavailable, is_enabled, warn_of
-from .planned.bound_plan import BoundPlan, Memory
+from .planned.bound_plan import BoundPlan, Memory, without_warnings
 from .planned.plan import Plan, compile_plan
 from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
@@ -129,7 +129,7 @@ class Executor:
         if bound is None:
             feeds, fed = self._feeds(program, feeds), feeds
             _check_fetches(program, fetches)
-        with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
+        with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
             try:
                 if bound is None and not any(type(value) is LoDArray for value in feeds.values()):
                     bound = self._bound(program, feeds, fetches, scope, native)
@@ -168,7 +168,7 @@ class Executor:
         """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower."""
         program, scope = _program(program), _scope(scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _check_fetches(program, _names(fetch_list))
-        with self.place.active(), np.errstate(all="ignore"):
+        with self.place.active(), without_warnings():
             try:
                 results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
             except ExecutionError as error:
@@ -350,6 +350,8 @@ def _only_feed(feed: Any) -> Any:
 
 def _with_loaders(program: Program, feed: Any) -> Any:
     """The feed as one dict, with values of the program's loaders for variables that are not fed."""
+    if type(feed) is dict and not program.loaders:
+        return feed
     feed = _only_feed(feed)
     for loader in program.loaders:
         names = {var.name for var in loader.variables} & set(program.global_block().vars)
@@ -365,11 +367,13 @@ def _names(fetch_list: Any) -> list[str]:
     items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list
     if type(items) is not list and (isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable)):
         raise FeedError(f"fetch_list should be a list of Variables or names, not {fetch_list!r}")
-    names = [item.name if isinstance(item, Variable) else item for item in items]
-    for name in names:
-        if not isinstance(name, str):
-            raise FeedTypeError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
-    return names
+    return [item.name if isinstance(item, Variable) else _name(item) for item in items]
+
+
+def _name(item: Any) -> str:
+    if not isinstance(item, str):
+        raise FeedTypeError(f"fetch_list holds {item!r}, which is neither a Variable nor a name")
+    return item
 
 
 def _check_fetches(program: Program, names: list[str]) -> list[str]:

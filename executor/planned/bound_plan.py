@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import takewhile
 from math import prod
@@ -35,7 +36,14 @@ from ..timing import Timer, timed
 from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan, byte_size
 
-__all__ = ["BoundPlan", "Memory"]
+__all__ = ["BoundPlan", "Memory", "without_warnings"]
+
+_NOTHING = nullcontext()
+
+
+def without_warnings() -> AbstractContextManager[Any]:
+    """A context without numpy's warnings, which do not name the op; check_nan does."""
+    return np.errstate(all="ignore")
 
 
 class _Scratch:
@@ -115,6 +123,8 @@ class BoundPlan:
         """For each fetch its array; None for what is in a cell."""
         self.generation = -1
         self.steps: list[Step] = []
+        self._is_native = False
+        """Whether numpy computes nothing that it may warn of."""
         self._starts: list[int] = []
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
@@ -195,6 +205,7 @@ class BoundPlan:
             finally:
                 self._scratch.reclaim()
         self._tables = tables
+        self._is_native = all(isinstance(instruction, (NativeInstruction, Check)) for instruction in plan.instructions)
         if tables is not None:
             with or_unavailable():
                 tables.compile()
@@ -306,6 +317,10 @@ class BoundPlan:
         return step
 
     # -- running
+    def without_warnings(self) -> AbstractContextManager[Any]:
+        """A context for runs of this plan as it is bound now."""
+        return _NOTHING if self._is_native else without_warnings()
+
     def run(
         self,
         feeds: Mapping[str, Any],

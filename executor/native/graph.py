@@ -431,7 +431,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
             rows = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
             source = reshaped(rows, tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape)))
             continue
-        if before == after == 1 and (part := _part_of(source.size)):  # rows, for threads to share
+        if before == after == 1 and (part := _part_of(source.shape)):  # rows, for threads to share
             ndim = source.ndim
             source = reduced(kind, reshaped(source, (source.size // part, part)), [1])
             source = reshaped(reduced(kind, reshaped(source, (1, source.size)), [1]), (1,) * ndim)
@@ -442,12 +442,22 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
 
 
 _LONG = 1 << 14
+"""So many elements are reduced in one row."""
+_FEW_ROWS = 1 << 10
+"""So many rows may be short ones."""
 
 
-def _part_of(size: int) -> int:
-    """The length of the rows in which so many elements are reduced, if they are many and can be cut evenly; else 0."""
+def _part_of(shape: Shape) -> int:
+    """The length of the rows in which so many elements are reduced, if they are many and can be cut evenly; else 0.
+
+    Where the last dimensions are of such a length, what is computed of their rows can be reduced in the same kernel.
+    """
+    size = prod(shape)
     if size <= _LONG:
         return 0
+    own = next((part for part in accumulate(reversed(shape), mul) if part >= 64), 0)
+    if own <= 8192 and size // own <= _FEW_ROWS:
+        return own
     return next((part for part in range(8192, 255, -1) if size % part == 0), 0)
 
 

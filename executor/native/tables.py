@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL, Share, write_kernel
 from .pool import pool
 from .regions import Region
 
-__all__ = ["Tables"]
+__all__ = ["Reader", "Tables"]
 
 
 class Pointers:
@@ -46,6 +48,50 @@ class Pointers:
 
 _WORKSPACE = -1
 """Stands for the address of the workspace."""
+_Operand = tuple[int, Any, int]
+"""An address, the value in whose array it lies, and bytes from the start of that."""
+_Record = tuple[str, list[_Operand], int]
+"""The name of a kernel, its operands, and flags."""
+
+
+class Reader:
+    """Lets native code read a value from another array than its own, where that can be.
+
+    Args:
+        own: the value's own array.
+        words: where addresses in it stand (see `Tables`).
+        spans: the first and the last byte of each array that a run overwrites, in order.
+    """
+
+    def __init__(self, own: Any, words: Sequence[tuple[Any, int, int]], spans: Sequence[tuple[int, int]]) -> None:
+        self._own, self._words, self._at = own, words, own.ctypes.data
+        self._firsts = [first for first, _ in spans]
+        self._lasts = list(accumulate((last for _, last in spans), max))
+
+    def take(self, array: Any) -> bool:
+        """Read the value from `array` in the next run, if that can be; otherwise from its own array. Returns whether it can.
+
+        It has to be laid out like its own, and to share no memory with what a run overwrites.
+        """
+        address = array.ctypes.data if self._is_like_own(array) else 0
+        is_taken = bool(address) and not self._is_overwritten(address, address + array.nbytes - 1)
+        self._move(address if is_taken else self._own.ctypes.data)
+        return is_taken
+
+    def _is_like_own(self, array: Any) -> bool:
+        if type(array) is not np.ndarray or array.dtype != self._own.dtype or array.shape != self._own.shape:
+            return False
+        return bool(array.flags.c_contiguous and array.flags.aligned)
+
+    def _is_overwritten(self, first: int, last: int) -> bool:
+        place = bisect_right(self._firsts, last)
+        return place > 0 and self._lasts[place - 1] >= first
+
+    def _move(self, address: int) -> None:
+        if address != self._at:
+            for words, place, offset in self._words:
+                words[place] = address + offset
+            self._at = address
 
 
 class Tables:
@@ -54,7 +100,9 @@ class Tables:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._kernels: dict[Any, str] = {}
-        self._records: list[list[tuple[str, list[int], int]]] = []
+        self._records: list[list[_Record]] = []
+        self._words: dict[Any, list[tuple[Any, int, int]]] = {}
+        """Value -> the words that hold addresses in its array: the array of words, the place in it, and bytes from the start."""
         self._steps: list[Callable[[], None]] = []
         self._keep: list[Any] = []
         self._workspace_bytes = 0
@@ -63,26 +111,28 @@ class Tables:
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
-        records: list[tuple[str, list[int], int]] = []
+        records: list[_Record] = []
+
+        def operand(value: Any, offset: int) -> _Operand:
+            return array(value).ctypes.data + offset, value, offset
+
         for region in regions:
             operands = [*region.sources, *region.targets]
-            addresses = [array(region.value_of[node]).ctypes.data + at * node.element.bytes for node, at in region.sources]
+            addresses = [operand(region.value_of[node], at * node.element.bytes) for node, at in region.sources]
             for node, at in region.targets:
-                addresses.append(array(region.partial.get(node, region.value_of[node])).ctypes.data + at * node.element.bytes)
+                addresses.append(operand(region.partial.get(node, region.value_of[node]), at * node.element.bytes))
             if region.nest is None:
                 assert region.group.core is not None
                 serial = SERIAL if is_small(region.group.core) else 0
                 for name, flags in self._core_kernels(region, operands):
-                    records.append((name, [*addresses, _WORKSPACE], serial | AFTER_BARRIER | flags))
+                    records.append((name, [*addresses, (_WORKSPACE, None, 0)], serial | AFTER_BARRIER | flags))
                 continue
             serial = SERIAL if region.nest.is_serial else 0
             records.append((self._kernel(region, operands), addresses, serial | AFTER_BARRIER))
             for node, value in region.partial.items():
                 assert region.nest is not None
                 name = self._totals(region.nest.chunks, region.nest.columns, node)
-                records.append(
-                    (name, [array(value).ctypes.data, array(region.value_of[node]).ctypes.data], SERIAL | AFTER_BARRIER)
-                )
+                records.append((name, [operand(value, 0), operand(region.value_of[node], 0)], SERIAL | AFTER_BARRIER))
         place = len(self._records)
         self._records.append(records)
         return lambda: self._steps[place]()
@@ -156,6 +206,11 @@ class Tables:
             self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, 2, body))
         return self._kernels[key]
 
+    def reader(self, value: Any, own: Any, overwritten: Sequence[Any]) -> Reader:
+        """What moves the value from array to array, of those that are compiled."""
+        spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
+        return Reader(own, self._words.get(value, ()), spans)
+
     def compile(self) -> None:
         """Compile the kernels, and fill in the tables."""
         kernels = compile_kernels(self._texts)
@@ -166,11 +221,12 @@ class Tables:
             self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
         for records in self._records:
             table = np.zeros((len(records), RECORD_WORDS), np.int64)
-            words = [
-                np.array([start if item == _WORKSPACE else item for item in addresses], np.int64) for _, addresses, _ in records
-            ]
-            for number, (name, _, flags) in enumerate(records):
-                table[number] = kernels.addresses[name], words[number].ctypes.data, flags, 0
+            words = []
+            for number, (name, operands, flags) in enumerate(records):
+                words.append(np.array([start if address == _WORKSPACE else address for address, _, _ in operands], np.int64))
+                table[number] = kernels.addresses[name], words[-1].ctypes.data, flags, 0
+                for place, (_, value, offset) in enumerate(operands):
+                    self._words.setdefault(value, []).append((words[-1], place, offset))
             self._keep += [table, words]
             self._steps.append(pool().caller(table))
 

@@ -38,6 +38,8 @@ from .plan import AnyInstruction, Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "Memory", "without_warnings"]
 
+_LARGE = 1 << 16
+"""Bytes of a feed that take longer to copy than it takes to say where they are."""
 _NOTHING = nullcontext()
 
 
@@ -123,6 +125,8 @@ class BoundPlan:
         """For each fetch its array; None for what is in a cell."""
         self.generation = -1
         self.steps: list[Step] = []
+        self._readers: dict[str, Any] = {}
+        """See `_readers_of`."""
         self._is_native = False
         """Whether numpy computes nothing that it may warn of."""
         self._starts: list[int] = []
@@ -210,8 +214,20 @@ class BoundPlan:
             with or_unavailable():
                 tables.compile()
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
+        self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
+
+    def _readers_of(self, tables: Any) -> dict[str, Any]:
+        """Name of a large feed that native code alone reads -> what reads it where it is, so that it need not be copied."""
+        plan = self.plan
+        looked_at = {value for instruction in plan.instructions if isinstance(instruction, Check) for value in instruction.read}
+        overwritten = [array for name, array in self._stored.items() if name in plan.storage]
+        return {
+            name: tables.reader((name, 0), array, overwritten)
+            for name, array in self._inputs.items()
+            if array.nbytes >= _LARGE and (name, 0) in self._views and (name, 0) not in {*looked_at, *plan.fetch_values}
+        }
 
     def _input(self, name: str) -> Any:
         """The array of a feed, in the arena or of the scope; None if nothing reads it."""
@@ -340,8 +356,8 @@ class BoundPlan:
             self._machine.streams.begin(scope.runs)
             scope.runs += 1
             for name, value in feeds.items():
-                target = self._inputs.get(name)
-                if target is not None:
+                target, reader = self._inputs.get(name), self._readers.get(name)
+                if target is not None and (reader is None or not reader.take(value)):
                     upload(target, value)
             self._machine.check = check
             try:

@@ -220,7 +220,7 @@ def compile_plan(
     ops = ops_to_run(block, fetches)
     refuse_unsupported(program, ops)
     if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
-        return Plan(program, dict(feeds), list(fetches), [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
+        return Plan(program, dict(feeds), list(fetches), [], [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
     if native:

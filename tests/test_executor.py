@@ -721,7 +721,7 @@ def test_plans_of_one_scope_share_their_memory(order: Any) -> None:
     feeds = [{"x": np.full((1000 * rows, 3), rows, "float32")} for rows in order]
     for feed in feeds * 2:
         assert np.array_equal(exe.run(main(), feed, [y])[0], exe.interpret(main(), feed, [y])[0])
-    bound = [exe._bound(main(), feed, [y.name], scope) for feed in feeds]
+    bound = [exe._bound(main(), feed, [y.name], scope, native=True) for feed in feeds]
     assert all(plan.arena is bound[0].arena for plan in bound)
     assert bound[0].arena.nbytes == max(plan.plan.arena_bytes for plan in bound)
 

@@ -19,8 +19,9 @@ from fluid import layers
 from fluid.executor.native.fusion import Schedule
 
 
-def test_a_plan_prints_its_native_code(fresh: None) -> None:
+def test_a_plan_prints_its_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regions with the ops that they compute, values and layouts that only native code knows, and what is left to numpy."""
+    monkeypatch.delenv("FLUID_NATIVE", raising=False)
     x = fluid.data("x", [2, 1, 3, 3])
     h = layers.conv2d(layers.tanh(x), 4, 3, padding=1, act="relu")
     y = layers.reduce_sum(layers.dropout(layers.transpose(h, [0, 2, 3, 1]), 0.5))

@@ -205,7 +205,7 @@ class BoundPlan:
             finally:
                 self._scratch.reclaim()
         self._tables = tables
-        self._is_native = all(isinstance(instruction, (Region, Check)) for instruction in plan.instructions)
+        self._is_native = all(isinstance(instruction, (NativeInstruction, Check)) for instruction in plan.instructions)
         if tables is not None:
             with or_unavailable():
                 tables.compile()

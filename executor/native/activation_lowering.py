@@ -10,7 +10,7 @@ from fluid.ops.conv import image_axes
 from .graph import mapped, reshaped
 from .lowering import NAMESPACE, Tensor, lowers, number_like, only_floats
 
-__all__ = ["at_least", "at_most", "chosen"]
+__all__ = ["at_least", "at_most", "chosen", "log1p_exp"]
 
 f: Any = NAMESPACE
 

@@ -17,9 +17,9 @@ from fluid.values.types import as_dtype
 
 from .compiler import host
 from .cores import packed_size, position_type
-from .emitter import BOOL, FLOAT, INT32, INT64
+from .emitter import BOOL, FLOAT
 from .graph import (
-    Choice,
+    Constant,
     Convolved,
     ConvolvedBack,
     FilterGradient,
@@ -27,7 +27,6 @@ from .graph import (
     PackedFilter,
     Pooled,
     PooledBack,
-    Position,
     Positions,
     Rows,
     Scattered,
@@ -48,6 +47,7 @@ from .graph import (
     sliced,
     transposed,
 )  # fmt: skip
+from .loss_lowering import is_label, labels_of, picked
 from .lowering import NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_truths
 from .sparse_lowering import kept_ids
 
@@ -597,28 +597,6 @@ def adagrad(
 
 
 # ------------------------------------------------------------------------------------------------------- labelled losses
-def _labels(Label: Tensor, shape: tuple[int, ...], ignore_index: int) -> tuple[Node, Node]:
-    """The labels of rows, 0 for those to ignore; and which are not to be ignored."""
-    if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
-        raise NotLowered("labels that are no integers")
-    label = reshaped(Label.node, (*shape[:-1], 1))
-    kept = mapped("une", label, number_like(ignore_index, label), element=BOOL)
-    return mapped("select", kept, label, number_like(0, label), element=label.element), kept
-
-
-def _chosen(source: Node, ids: Node) -> Node:
-    """One element of each row of `source`, along its last axis."""
-    rows = source.size // source.shape[-1]
-    choice = Choice((rows, 1), source.element, reshaped(source, (rows, source.shape[-1])), reshaped(ids, (rows, 1)))
-    return reshaped(choice, (*source.shape[:-1], 1))
-
-
-def _is_label(shape: tuple[int, ...], label: Node) -> Node:
-    """Whether each element is the labelled one of its row."""
-    ids = mapped("convert", label, element=INT32)
-    return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
-
-
 @lowers("softmax_with_cross_entropy")
 def softmax_with_cross_entropy(
     Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]
@@ -632,8 +610,8 @@ def softmax_with_cross_entropy(
         logs = mapped("sub", mapped("sub", x, top), mapped("log", total))
         loss = mapped("neg", reduced("sum", mapped("mul", Label.node, logs), [last]))
     else:
-        ids, kept = _labels(Label, x.shape, ignore_index)
-        missed = mapped("sub", mapped("log", total), mapped("sub", _chosen(x, ids), top))
+        ids, kept = labels_of(Label, x.shape, ignore_index)
+        missed = mapped("sub", mapped("log", total), mapped("sub", picked(x, ids), top))
         loss = mapped("select", kept, missed, number_like(0.0, x), element=x.element)
     return {"Softmax": Tensor(softmax), "Loss": Tensor(reshaped(loss, specs["Loss"].shape) if specs.get("Loss") else loss)}
 
@@ -652,9 +630,9 @@ def softmax_with_cross_entropy_grad(
         weighted = mapped("mul", Label.node, gradient)
         result = mapped("sub", mapped("mul", softmax, reduced("sum", weighted, [last])), weighted)
     else:
-        ids, kept = _labels(Label, shape, ignore_index)
+        ids, kept = labels_of(Label, shape, ignore_index)
         gradient = mapped("select", kept, gradient, number_like(0.0, gradient), element=gradient.element)
-        hit = mapped("convert", _is_label(shape, ids), element=softmax.element)
+        hit = mapped("convert", is_label(shape, ids), element=softmax.element)
         result = mapped("mul", mapped("sub", softmax, hit), gradient)
     return {"Logits@GRAD": Tensor(result)}
 

@@ -15,6 +15,11 @@ def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
     return lambda f, a, b: f.compare(name if a.type.is_float else integer, a, b)
 
 
+def _away(f: Function, x: Value) -> Value:
+    """The nearest integer; halves away from zero."""
+    return f.intrinsic("round", x)
+
+
 FORMULAS: dict[str, Callable[..., Value]] = {
     "copy": lambda f, x: x,
     "add": lambda f, a, b: f.add(a, b),
@@ -23,7 +28,9 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "div": lambda f, a, b: f.div(a, b),
     "max": m.maximum,
     "min": m.minimum,
+    "pow": m.power,
     "neg": lambda f, x: f.neg(x),
+    "round": _away,
     "square": lambda f, x: f.mul(x, x),
     "abs": m.absolute,
     "reciprocal": lambda f, x: f.div(1.0, x),
@@ -34,6 +41,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "silu": lambda f, x: f.mul(x, m.sigmoid(f, x)),
     "and": lambda f, a, b: f.bit_and(a, b),
     "or": lambda f, a, b: f.bit_or(a, b),
+    "xor": lambda f, a, b: f.bit_xor(a, b),
     "not": lambda f, x: f.bit_xor(x, 1),
     "select": lambda f, condition, a, b: f.select(condition, a, b),
     **{

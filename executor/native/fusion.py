@@ -58,7 +58,7 @@ _LONG_ROW = 1 << 15
 """A group of one row that is longer is not shared among threads: what has more rows does not become one."""
 
 HEAVY = frozenset(
-    {"exp", "log", "tanh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu", "reciprocal"}
+    {"exp", "log", "tanh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu", "reciprocal", "pow"}
 )
 """Formulas that take long enough not to be computed twice."""
 

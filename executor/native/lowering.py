@@ -20,9 +20,21 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
-from .graph import Node
+from .graph import Constant, Node, constant
 
-__all__ = ["ELEMENTS", "GraphNamespace", "NotLowered", "Tensor", "element_of", "lower", "lowers"]
+__all__ = [
+    "ELEMENTS",
+    "NAMESPACE",
+    "GraphNamespace",
+    "NotLowered",
+    "Tensor",
+    "element_of",
+    "lower",
+    "lowers",
+    "number_like",
+    "only_floats",
+    "only_truths",
+]
 
 ELEMENTS: dict[VarType, Type] = {
     VarType.FP32: FLOAT,
@@ -44,6 +56,11 @@ def element_of(dtype: VarType) -> Type:
     if dtype not in ELEMENTS:
         raise NotLowered(f"elements of {dtype.text}")
     return ELEMENTS[dtype]
+
+
+def number_like(value: float, like: Node) -> Constant:
+    """A number, of the element type of a node."""
+    return constant(value, like.element)
 
 
 class Tensor(ValueOperators):
@@ -72,6 +89,18 @@ class Tensor(ValueOperators):
     @property
     def spec(self) -> Spec:
         return Spec(self.shape, self.dtype)
+
+
+def only_floats(*tensors: Tensor | None) -> None:
+    """`NotLowered` unless the elements of tensors are floats."""
+    if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
+        raise NotLowered("elements that are no floats")
+
+
+def only_truths(*tensors: Tensor) -> None:
+    """`NotLowered` unless tensors hold truth values."""
+    if any(tensor.node.element != BOOL for tensor in tensors):
+        raise NotLowered("elements that are no truth values")
 
 
 _Lowering = Callable[..., Any]

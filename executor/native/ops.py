@@ -17,9 +17,8 @@ from fluid.values.types import as_dtype
 
 from .compiler import host
 from .cores import packed_size, position_type
-from .emitter import BOOL, FLOAT, INT32, INT64
+from .emitter import BOOL, FLOAT
 from .graph import (
-    Choice,
     Constant,
     Convolved,
     ConvolvedBack,
@@ -28,7 +27,6 @@ from .graph import (
     PackedFilter,
     Pooled,
     PooledBack,
-    Position,
     Positions,
     Rows,
     Scattered,
@@ -49,17 +47,9 @@ from .graph import (
     sliced,
     transposed,
 )  # fmt: skip
-from .lowering import NotLowered, Tensor, element_of, lowers
+from .loss_lowering import is_label, labels_of, picked
+from .lowering import NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_truths
 from .sparse_lowering import kept_ids
-
-
-def _floats(*tensors: Tensor | None) -> None:
-    if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
-        raise NotLowered("elements that are no floats")
-
-
-def _number(value: float, like: Node) -> Constant:
-    return constant(value, like.element)
 
 
 def _one(tensor: Tensor, ndim: int) -> Node:
@@ -70,7 +60,7 @@ def _one(tensor: Tensor, ndim: int) -> Node:
 # --------------------------------------------------------------------------------------------------------- elementwise
 def _unary(formula: str) -> Callable[[Tensor], Tensor]:
     def of_one(X: Tensor) -> Tensor:
-        _floats(X)
+        only_floats(X)
         return Tensor(mapped(formula, X.node))
 
     return of_one
@@ -80,6 +70,7 @@ for _type, _formula in {
     "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu", "square": "square",
     "abs": "abs", "floor": "floor", "ceil": "ceil", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "erf": "erf",
     "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "silu": "silu", "softsign": "softsign",
+    "round": "round",
 }.items():  # fmt: skip
     lowers(_type)(_unary(_formula))
 
@@ -97,7 +88,7 @@ def _pair(X: Tensor, Y: Tensor, axis: int) -> tuple[Node, Node]:
 
 def _binary(formula: str) -> Callable[[Tensor, Tensor, int], Tensor]:
     def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
-        _floats(X, Y)
+        only_floats(X, Y)
         return Tensor(mapped(formula, *_pair(X, Y, axis)))
 
     return of_two
@@ -105,15 +96,15 @@ def _binary(formula: str) -> Callable[[Tensor, Tensor, int], Tensor]:
 
 def _comparison(relation: str) -> Callable[[Tensor, Tensor, int], Tensor]:
     def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
-        if X.node.element == BOOL:
-            raise NotLowered("a comparison of truth values")
+        if X.node.element == BOOL and relation not in ("oeq", "une"):
+            raise NotLowered("an order of truth values")
         return Tensor(mapped(relation, *_pair(X, Y, axis), element=BOOL))
 
     return of_two
 
 
-for _type, _formula in {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "div": "div"}.items():
-    lowers(f"elementwise_{_type}")(_binary(_formula))
+for _type in ("add", "sub", "mul", "max", "min", "div", "pow"):
+    lowers(f"elementwise_{_type}")(_binary(_type))
 for _type, _relation in {
     "less_than": "olt", "less_equal": "ole", "greater_than": "ogt", "greater_equal": "oge", "equal": "oeq", "not_equal": "une",
 }.items():  # fmt: skip
@@ -122,24 +113,32 @@ for _type, _relation in {
 
 @lowers("minus")
 def minus(X: Tensor, Y: Tensor) -> Tensor:
-    _floats(X)
+    only_floats(X)
     return Tensor(mapped("sub", X.node, Y.node))
 
 
-@lowers("logical_and")
-def logical_and(X: Tensor, Y: Tensor) -> Tensor:
-    return Tensor(mapped("and", *_pair(X, Y, -1), element=BOOL))
+def _logical(formula: str) -> Callable[[Tensor, Tensor], Tensor]:
+    def of_two(X: Tensor, Y: Tensor) -> Tensor:
+        only_truths(X, Y)
+        return Tensor(mapped(formula, *_pair(X, Y, -1)))
+
+    return of_two
+
+
+for _type in ("and", "or", "xor"):
+    lowers(f"logical_{_type}")(_logical(_type))
 
 
 @lowers("logical_not")
 def logical_not(X: Tensor) -> Tensor:
+    only_truths(X)
     return Tensor(mapped("not", X.node, element=BOOL))
 
 
 @lowers("sum")
 def sum_(X: list[Tensor]) -> Tensor:
     nodes = [tensor.node for tensor in X if tensor is not None]
-    _floats(*X)
+    only_floats(*X)
     total = nodes[0]
     for node in nodes[1:]:
         total = mapped("add", total, node)
@@ -148,32 +147,39 @@ def sum_(X: list[Tensor]) -> Tensor:
 
 @lowers("scale")
 def scale(X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
-    _floats(X)
+    only_floats(X)
     node = X.node
-    factor = _number(scale, node) if ScaleTensor is None else _one(ScaleTensor, node.ndim)
+    factor = number_like(scale, node) if ScaleTensor is None else _one(ScaleTensor, node.ndim)
     if bias and not bias_after_scale:
-        node = mapped("add", node, _number(bias, node))
+        node = mapped("add", node, number_like(bias, node))
     if ScaleTensor is not None or scale != 1.0 or not bias:
         node = mapped("mul", node, factor)
     if bias and bias_after_scale:
-        node = mapped("add", node, _number(bias, node))
+        node = mapped("add", node, number_like(bias, node))
     return Tensor(node)
 
 
 @lowers("clip")
 def clip(X: Tensor, Min: Tensor | None, Max: Tensor | None, min: float, max: float) -> Tensor:
-    _floats(X, Min, Max)
-    low = _number(min, X.node) if Min is None else _one(Min, X.ndim)
-    high = _number(max, X.node) if Max is None else _one(Max, X.ndim)
-    return Tensor(mapped("min", mapped("max", X.node, low), high))
+    only_floats(X, Min, Max)
+    low = number_like(min, X.node) if Min is None else _one(Min, X.ndim)
+    high = number_like(max, X.node) if Max is None else _one(Max, X.ndim)
+    return Tensor(mapped("min", high, mapped("max", low, X.node)))
 
 
 @lowers("cast")
 def cast(X: Tensor, out_dtype: int) -> Tensor:
-    element = element_of(as_dtype(out_dtype))
-    if X.node.element.is_float and not element.is_float and element != BOOL:
-        raise NotLowered("floats cut to integers")
-    return Tensor(mapped("convert", X.node, element=element))
+    return Tensor(mapped("convert", X.node, element=element_of(as_dtype(out_dtype))))
+
+
+@lowers("increment")
+def increment(X: Tensor, step: float) -> Tensor:
+    return Tensor(mapped("add", X.node, number_like(step, X.node)))
+
+
+@lowers("fill_any_like")
+def fill_any_like(X: Tensor, value: float, specs: dict[str, Any]) -> Tensor:
+    return Tensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
 
 
 @lowers("assign")
@@ -183,16 +189,17 @@ def assign(X: Tensor) -> Tensor:
 
 @lowers("pow")
 def pow_(X: Tensor, FactorTensor: Tensor | None, factor: float) -> Tensor:
-    _floats(X)
+    only_floats(X)
     formula = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", 1.0: "copy", -0.5: "rsqrt"}.get(factor)
-    if formula is None or FactorTensor is not None:
-        raise NotLowered("a power that has no formula of its own")
-    return Tensor(mapped(formula, X.node))
+    if FactorTensor is not None:
+        only_floats(FactorTensor)
+        return Tensor(mapped("pow", X.node, mapped("convert", _one(FactorTensor, X.ndim), element=X.node.element)))
+    return Tensor(mapped("pow", X.node, number_like(factor, X.node)) if formula is None else mapped(formula, X.node))
 
 
 @lowers("fill_zeros_like")
 def fill_zeros_like(X: Tensor) -> Tensor:
-    return Tensor(broadcast_to(_number(0.0, X.node), X.shape))
+    return Tensor(broadcast_to(number_like(0.0, X.node), X.shape))
 
 
 @lowers("fill_constant")
@@ -214,13 +221,13 @@ def where(Condition: Tensor, X: Tensor | None, Y: Tensor | None) -> Tensor:
 
 @lowers("leaky_relu")
 def leaky_relu(X: Tensor, alpha: float) -> Tensor:
-    _floats(X)
+    only_floats(X)
     return Tensor(
         mapped(
             "select",
-            mapped("ogt", X.node, _number(0, X.node), element=BOOL),
+            mapped("ogt", X.node, number_like(0, X.node), element=BOOL),
             X.node,
-            mapped("mul", X.node, _number(alpha, X.node)),
+            mapped("mul", X.node, number_like(alpha, X.node)),
             element=X.node.element,
         )
     )
@@ -228,19 +235,19 @@ def leaky_relu(X: Tensor, alpha: float) -> Tensor:
 
 @lowers("gelu")
 def gelu(X: Tensor, approximate: bool) -> Tensor:
-    _floats(X)
+    only_floats(X)
     x = X.node
     if approximate:
         a, b = (2.0 / pi) ** 0.5, 0.044715
         inner = mapped(
             "mul",
-            mapped("mul", mapped("add", mapped("mul", mapped("square", x), _number(b, x)), _number(1.0, x)), x),
-            _number(a, x),
+            mapped("mul", mapped("add", mapped("mul", mapped("square", x), number_like(b, x)), number_like(1.0, x)), x),
+            number_like(a, x),
         )
         share = mapped("tanh", inner)
     else:
-        share = mapped("erf", mapped("mul", x, _number(0.5**0.5, x)))
-    return Tensor(mapped("mul", mapped("mul", mapped("add", share, _number(1.0, x)), _number(0.5, x)), x))
+        share = mapped("erf", mapped("mul", x, number_like(0.5**0.5, x)))
+    return Tensor(mapped("mul", mapped("mul", mapped("add", share, number_like(1.0, x)), number_like(0.5, x)), x))
 
 
 # ------------------------------------------------------------------------------------------------- shapes and positions
@@ -284,7 +291,7 @@ def expand_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
 def sum_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
     if X.node.size == prod(Like.shape):
         return Tensor(reshaped(X.node, Like.shape))
-    _floats(X)
+    only_floats(X)
     small = aligned_shape(Like.shape, X.ndim, axis)
     axes = [place for place, extent in enumerate(small) if extent != X.shape[place]]
     return Tensor(reshaped(reduced("sum", X.node, axes), Like.shape))
@@ -293,11 +300,11 @@ def sum_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------- reductions
 def _mean(node: Node, axes: Any) -> Node:
     count = prod(node.shape[axis] for axis in axes)
-    return mapped("mul", reduced("sum", node, axes), _number(1.0 / count, node)) if count else node
+    return mapped("mul", reduced("sum", node, axes), number_like(1.0 / count, node)) if count else node
 
 
 def _of_reduced(X: Tensor, dim: list[int], reduce_all: bool) -> tuple[int, ...]:
-    _floats(X)
+    only_floats(X)
     if not X.node.size:
         raise NotLowered("nothing to reduce")
     return tuple(reduced_axes(X.ndim, dim, reduce_all))
@@ -326,7 +333,7 @@ def mean_grad(X: Tensor, dOut: Tensor, specs: dict[str, Any]) -> dict[str, Tenso
 def _spread(tensor: Tensor, shape: tuple[int, ...], axes: Any, average: bool) -> Tensor:
     node = reshaped(tensor.node, tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)))
     if average:
-        node = mapped("mul", node, _number(1.0 / max(prod(shape[axis] for axis in axes), 1), node))
+        node = mapped("mul", node, number_like(1.0 / max(prod(shape[axis] for axis in axes), 1), node))
     return Tensor(broadcast_to(node, shape))
 
 
@@ -354,11 +361,11 @@ def _turned(node: Node, turn: bool) -> Node:
 
 
 def _scaled(node: Node, alpha: float) -> Node:
-    return node if alpha == 1.0 else mapped("mul", node, _number(alpha, node))
+    return node if alpha == 1.0 else mapped("mul", node, number_like(alpha, node))
 
 
 def _product(X: Tensor, Y: Tensor, turn_x: bool, turn_y: bool, alpha: float) -> Tensor:
-    _floats(X, Y)
+    only_floats(X, Y)
     if X.ndim < 2 or Y.ndim < 2:
         raise NotLowered("a product with a vector")
     return Tensor(_scaled(_of_stacks(_turned(X.node, turn_x), _turned(Y.node, turn_y)), alpha))
@@ -395,7 +402,7 @@ def _product_to(left: Node, right: Node, shape: tuple[int, ...]) -> Node:
 def _product_grad(
     X: Tensor, Y: Tensor, dOut: Tensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]
 ) -> dict[str, Tensor]:
-    _floats(X, Y, dOut)
+    only_floats(X, Y, dOut)
     if X.ndim < 2 or Y.ndim < 2:
         raise NotLowered("a product with a vector")
     x, y, gradient = _turned(X.node, turn_x), _turned(Y.node, turn_y), dOut.node
@@ -437,13 +444,13 @@ def _matrix(node: Node, rows: int) -> Node:
 
 @lowers("mul")
 def mul(X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int, specs: dict[str, Any]) -> Tensor:
-    _floats(X, Y)
+    only_floats(X, Y)
     return Tensor(reshaped(product(_matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims)), specs["Out"].shape))
 
 
 @lowers("mul_grad")
 def mul_grad(X: Tensor, Y: Tensor, dOut: Tensor, x_num_col_dims: int, y_num_col_dims: int, wanted: set[str]) -> dict[str, Tensor]:
-    _floats(X, Y, dOut)
+    only_floats(X, Y, dOut)
     x, y, gradient = _matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims), _matrix(dOut.node, x_num_col_dims)
     results = {}
     if "X@GRAD" in wanted:
@@ -456,7 +463,7 @@ def mul_grad(X: Tensor, Y: Tensor, dOut: Tensor, x_num_col_dims: int, y_num_col_
 # ------------------------------------------------------------------------------------------------------ softmax and loss
 def _of_last_axis(tensor: Tensor, axis: int) -> int:
     """The last axis, which is the only one along which rows lie side by side."""
-    _floats(tensor)
+    only_floats(tensor)
     if axis % max(tensor.ndim, 1) != tensor.ndim - 1 or not tensor.node.size:
         raise NotLowered("an axis that is not the last")
     return tensor.ndim - 1
@@ -500,13 +507,13 @@ def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
 def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor | None) -> Tensor:
     if MasterParam is not None:
         raise NotLowered("a copy of higher precision")
-    _floats(Param, Grad, LearningRate)
+    only_floats(Param, Grad, LearningRate)
     step = mapped("mul", Grad.node, _one(LearningRate, Param.ndim))
     return Tensor(mapped("sub", Param.node, step))
 
 
 def _rate(LearningRate: Tensor, ndim: int) -> Node:
-    _floats(LearningRate)
+    only_floats(LearningRate)
     return _one(LearningRate, ndim)
 
 
@@ -521,22 +528,22 @@ def momentum(
     Param: Tensor, Grad: Tensor, Velocity: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, mu: float, use_nesterov: bool,
     regularization_method: str, regularization_coeff: float, rescale_grad: float, multi_precision: bool,
 ) -> dict[str, Tensor]:  # fmt: skip
-    _floats(Param, Grad, Velocity)
+    only_floats(Param, Grad, Velocity)
     _plain_update(MasterParam, multi_precision)
     param, gradient, rate = Param.node, Grad.node, _rate(LearningRate, Param.ndim)
     if rescale_grad != 1.0:
-        gradient = mapped("mul", gradient, _number(rescale_grad, gradient))
+        gradient = mapped("mul", gradient, number_like(rescale_grad, gradient))
     if regularization_method == "l2_decay":
-        gradient = mapped("add", mapped("mul", param, _number(regularization_coeff, param)), gradient)
-    velocity = mapped("add", mapped("mul", Velocity.node, _number(mu, param)), gradient)
-    step = mapped("add", mapped("mul", velocity, _number(mu, param)), gradient) if use_nesterov else velocity
+        gradient = mapped("add", mapped("mul", param, number_like(regularization_coeff, param)), gradient)
+    velocity = mapped("add", mapped("mul", Velocity.node, number_like(mu, param)), gradient)
+    step = mapped("add", mapped("mul", velocity, number_like(mu, param)), gradient) if use_nesterov else velocity
     return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))), "VelocityOut": Tensor(velocity)}
 
 
 def _rest_of(beta: float, like: Node) -> Constant:
     """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
     number = np.float32 if like.element == FLOAT else np.float64
-    return _number(float(number(1) - number(beta)), like)
+    return number_like(float(number(1) - number(beta)), like)
 
 
 @lowers("adam")
@@ -545,18 +552,18 @@ def adam(
     MasterParam: Tensor | None, SkipUpdate: Tensor | None, Beta1Tensor: Tensor | None, Beta2Tensor: Tensor | None,
     EpsilonTensor: Tensor | None, beta1: float, beta2: float, epsilon: float, multi_precision: bool, use_global_beta_pow: bool,
 ) -> dict[str, Tensor]:  # fmt: skip
-    _floats(Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow)
+    only_floats(Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow)
     _plain_update(MasterParam, SkipUpdate, Beta1Tensor, Beta2Tensor, EpsilonTensor, multi_precision)
     param, gradient, ndim = Param.node, Grad.node, Param.ndim
 
     def average(mean: Node, value: Node, beta: float) -> Node:
-        return mapped("add", mapped("mul", mean, _number(beta, mean)), mapped("mul", value, _rest_of(beta, value)))
+        return mapped("add", mapped("mul", mean, number_like(beta, mean)), mapped("mul", value, _rest_of(beta, value)))
 
-    rest1, rest2 = (mapped("sub", _number(1.0, power.node), _one(power, ndim)) for power in (Beta1Pow, Beta2Pow))
+    rest1, rest2 = (mapped("sub", number_like(1.0, power.node), _one(power, ndim)) for power in (Beta1Pow, Beta2Pow))
     root = mapped("sqrt", rest2)
     rate = mapped("div", mapped("mul", _rate(LearningRate, ndim), root), rest1)
     first, second = average(Moment1.node, gradient, beta1), average(Moment2.node, mapped("square", gradient), beta2)
-    step = mapped("div", first, mapped("add", mapped("sqrt", second), mapped("mul", root, _number(epsilon, param))))
+    step = mapped("div", first, mapped("add", mapped("sqrt", second), mapped("mul", root, number_like(epsilon, param))))
     results = {
         "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))),
         "Moment1Out": Tensor(first),
@@ -564,7 +571,7 @@ def adam(
     }
     for slot, power, beta in (("Beta1PowOut", Beta1Pow, beta1), ("Beta2PowOut", Beta2Pow, beta2)):
         factor = 1.0 if use_global_beta_pow else beta
-        results[slot] = Tensor(mapped("mul", power.node, _number(factor, power.node)))
+        results[slot] = Tensor(mapped("mul", power.node, number_like(factor, power.node)))
     return results
 
 
@@ -578,11 +585,11 @@ def adagrad(
     epsilon: float,
     multi_precision: bool,
 ) -> dict[str, Tensor]:
-    _floats(Param, Grad, Moment)
+    only_floats(Param, Grad, Moment)
     _plain_update(MasterParam, multi_precision)
     param, gradient = Param.node, Grad.node
     moment = mapped("add", Moment.node, mapped("square", gradient))
-    step = mapped("div", gradient, mapped("add", mapped("sqrt", moment), _number(epsilon, param)))
+    step = mapped("div", gradient, mapped("add", mapped("sqrt", moment), number_like(epsilon, param)))
     return {
         "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, _rate(LearningRate, Param.ndim)))),
         "MomentOut": Tensor(moment),
@@ -590,28 +597,6 @@ def adagrad(
 
 
 # ------------------------------------------------------------------------------------------------------- labelled losses
-def _labels(Label: Tensor, shape: tuple[int, ...], ignore_index: int) -> tuple[Node, Node]:
-    """The labels of rows, 0 for those to ignore; and which are not to be ignored."""
-    if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
-        raise NotLowered("labels that are no integers")
-    label = reshaped(Label.node, (*shape[:-1], 1))
-    kept = mapped("une", label, _number(ignore_index, label), element=BOOL)
-    return mapped("select", kept, label, _number(0, label), element=label.element), kept
-
-
-def _chosen(source: Node, ids: Node) -> Node:
-    """One element of each row of `source`, along its last axis."""
-    rows = source.size // source.shape[-1]
-    choice = Choice((rows, 1), source.element, reshaped(source, (rows, source.shape[-1])), reshaped(ids, (rows, 1)))
-    return reshaped(choice, (*source.shape[:-1], 1))
-
-
-def _is_label(shape: tuple[int, ...], label: Node) -> Node:
-    """Whether each element is the labelled one of its row."""
-    ids = mapped("convert", label, element=INT32)
-    return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
-
-
 @lowers("softmax_with_cross_entropy")
 def softmax_with_cross_entropy(
     Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]
@@ -625,9 +610,9 @@ def softmax_with_cross_entropy(
         logs = mapped("sub", mapped("sub", x, top), mapped("log", total))
         loss = mapped("neg", reduced("sum", mapped("mul", Label.node, logs), [last]))
     else:
-        ids, kept = _labels(Label, x.shape, ignore_index)
-        missed = mapped("sub", mapped("log", total), mapped("sub", _chosen(x, ids), top))
-        loss = mapped("select", kept, missed, _number(0.0, x), element=x.element)
+        ids, kept = labels_of(Label, x.shape, ignore_index)
+        missed = mapped("sub", mapped("log", total), mapped("sub", picked(x, ids), top))
+        loss = mapped("select", kept, missed, number_like(0.0, x), element=x.element)
     return {"Softmax": Tensor(softmax), "Loss": Tensor(reshaped(loss, specs["Loss"].shape) if specs.get("Loss") else loss)}
 
 
@@ -645,9 +630,9 @@ def softmax_with_cross_entropy_grad(
         weighted = mapped("mul", Label.node, gradient)
         result = mapped("sub", mapped("mul", softmax, reduced("sum", weighted, [last])), weighted)
     else:
-        ids, kept = _labels(Label, shape, ignore_index)
-        gradient = mapped("select", kept, gradient, _number(0.0, gradient), element=gradient.element)
-        hit = mapped("convert", _is_label(shape, ids), element=softmax.element)
+        ids, kept = labels_of(Label, shape, ignore_index)
+        gradient = mapped("select", kept, gradient, number_like(0.0, gradient), element=gradient.element)
+        hit = mapped("convert", is_label(shape, ids), element=softmax.element)
         result = mapped("mul", mapped("sub", softmax, hit), gradient)
     return {"Logits@GRAD": Tensor(result)}
 
@@ -655,7 +640,7 @@ def softmax_with_cross_entropy_grad(
 # --------------------------------------------------------------------------------------------------------------- images
 def _images_of(tensor: Tensor, data_format: str) -> Node:
     """Images as [N, H, W, C]."""
-    _floats(tensor)
+    only_floats(tensor)
     if tensor.ndim != 4:
         raise NotLowered("images of other than two dimensions")
     return tensor.node if data_format == "NHWC" else channels_last(tensor.node)
@@ -711,7 +696,7 @@ def _channels(tensor: Tensor, ndim: int) -> Node:
 
 def _rows_of_channels(X: Tensor, data_layout: str) -> Node:
     """X with the channels in the last dimension."""
-    _floats(X)
+    only_floats(X)
     if X.ndim == 2 or data_layout == "NHWC":
         return X.node
     if X.ndim != 4:
@@ -741,9 +726,9 @@ def batch_norm(
         centered = mapped("sub", x, used)
         spread = _mean(mapped("square", centered), axes)
         for slot, running, new in (("MeanOut", Mean, used), ("VarianceOut", Variance, spread)):
-            moved = mapped("mul", reshaped(new, running.shape), _number(1.0 - momentum, new))
-            results[slot] = Tensor(mapped("add", mapped("mul", running.node, _number(momentum, running.node)), moved))
-    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", spread, _number(epsilon, spread))))
+            moved = mapped("mul", reshaped(new, running.shape), number_like(1.0 - momentum, new))
+            results[slot] = Tensor(mapped("add", mapped("mul", running.node, number_like(momentum, running.node)), moved))
+    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", spread, number_like(epsilon, spread))))
     y = mapped("add", mapped("mul", centered, mapped("mul", inverse, scale)), bias)
     results["Y"] = _as_tensor(y, "NHWC" if x is X.node else "NCHW")
     results["SavedMean"], results["SavedVariance"] = (Tensor(reshaped(node, Mean.shape)) for node in (used, inverse))
@@ -768,7 +753,7 @@ def batch_norm_grad(
     if uses_global_stats(is_test, use_global_stats, trainable_statistics):
         d_x = mapped("mul", d_y, factor)
     else:
-        share = _number(1.0 / count, x)
+        share = number_like(1.0 / count, x)
         shift = mapped("add", mapped("mul", normal, mapped("mul", d_scale, share)), mapped("mul", d_bias, share))
         d_x = mapped("mul", mapped("sub", d_y, shift), factor)
     results = {"X@GRAD": _as_tensor(d_x, "NHWC" if x is X.node else "NCHW")}
@@ -811,7 +796,7 @@ def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Ten
 def layer_norm(
     X: Tensor, Scale: Tensor | None, Bias: Tensor | None, begin_norm_axis: int, epsilon: float, specs: dict[str, Any]
 ) -> dict[str, Tensor]:
-    _floats(X, Scale, Bias)
+    only_floats(X, Scale, Bias)
     rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     if any(tensor is not None and tensor.node.element != X.node.element for tensor in (Scale, Bias)):
         raise NotLowered("statistics of another precision")
@@ -819,7 +804,7 @@ def layer_norm(
     mean = _mean(x, [1])
     centered = mapped("sub", x, mean)
     variance = _mean(mapped("square", centered), [1])
-    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", variance, _number(epsilon, x))))
+    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", variance, number_like(epsilon, x))))
     y = mapped("mul", centered, inverse)
     if Scale is not None:
         y = mapped("mul", y, reshaped(Scale.node, (1, width)))
@@ -837,13 +822,13 @@ def layer_norm_grad(
     X: Tensor, Scale: Tensor | None, Mean: Tensor, Variance: Tensor, dY: Tensor, begin_norm_axis: int, epsilon: float, wanted: set[str],
     specs: dict[str, Any],
 ) -> dict[str, Tensor]:  # fmt: skip
-    _floats(X, Scale, dY)
+    only_floats(X, Scale, dY)
     rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     if Mean is None or Variance is None or (Scale is not None and Scale.node.element != X.node.element):
         raise NotLowered("statistics that are not there")
     x, d_y = reshaped(plain(X.node), (rows, width)), reshaped(plain(dY.node), (rows, width))
     mean, variance = (reshaped(tensor.node, (rows, 1)) for tensor in (Mean, Variance))
-    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", variance, _number(epsilon, x))))
+    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", variance, number_like(epsilon, x))))
     normal = mapped("mul", mapped("sub", x, mean), inverse)
     scaled = d_y if Scale is None else mapped("mul", d_y, reshaped(Scale.node, (1, width)))
     results = {}
@@ -917,19 +902,19 @@ def stack(X: list[Tensor], axis: int) -> Tensor:
 # -------------------------------------------------------------------------------------------------------------- tables
 @lowers("lookup_table", "lookup_table_v2")
 def lookup_table(W: Tensor, Ids: Tensor, padding_idx: int, specs: dict[str, Any]) -> Tensor:
-    _floats(W)
+    only_floats(W)
     if W.ndim != 2:
         raise NotLowered("a table of other than two dimensions")
     _, ids, is_kept = kept_ids(Ids.node, padding_idx)
     rows: Node = Rows((ids.size, W.shape[1]), W.node.element, W.node, ids)
     if is_kept is not None:
-        rows = mapped("select", is_kept, rows, _number(0.0, rows), element=rows.element)
+        rows = mapped("select", is_kept, rows, number_like(0.0, rows), element=rows.element)
     return Tensor(reshaped(rows, specs["Out"].shape))
 
 
 @lowers("scatter_rows_like")
 def scatter_rows_like(X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) -> Tensor:
-    _floats(X)
+    only_floats(X)
     if Like.ndim != 2:
         raise NotLowered("a table of other than two dimensions")
     ids, _, _ = kept_ids(Ids.node, padding_idx)

@@ -1,0 +1,95 @@
+"""Which ops native code computes, and what it makes of special values. That it computes them right, `test_samples` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from checks import Checks, each
+from numeric import flat
+from test_conformance import CASES, Case, OneOp
+
+import fluid
+from fluid import layers
+from fluid.executor.native import regions
+
+LOWERED = {
+    "activations": (
+        "brelu celu elu gelu hard_shrink hard_sigmoid hard_swish leaky_relu logsigmoid mish prelu relu relu6 selu sigmoid silu "
+        "soft_relu softplus softshrink softsign stanh swish tanh tanh_shrink thresholded_relu"
+    ),
+    "elementary functions": (
+        "abs ceil cos erf exp expm1 floor log log10 log1p log2 pow reciprocal round rsqrt sign sin sqrt square tan"
+    ),
+    "elementwise": (
+        "cast clip elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow "
+        "elementwise_sub equal fill_any_like greater_than increment less_equal logical_and logical_not logical_or logical_xor scale"
+    ),
+}
+
+
+@each("family", LOWERED)
+def test_ops_and_gradients_that_are_lowered(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a first sample of each op, in float32, nothing is left to numpy."""
+    monkeypatch.setattr(regions, "_FEWEST", 1)
+    with Checks() as checks:
+        for op_type in LOWERED[family].split():
+            with checks(op_type):
+                key = next(key for key, (of, sample) in CASES.items() if of == op_type and "float32" in sample.dtypes)
+                assert "on numpy: none" in plan_of(Case(key, "float32")), key
+
+
+def plan_of(case: Case) -> str:
+    """The head of the plan of an op and its gradient."""
+    one = OneOp(case)
+    fetch = [var for value in one.outputs.values() for var in flat(value)]
+    if case.wrt:
+        fetch += [gradient for gradient in one.first_order()[0] if gradient is not None]
+    text = fluid.Executor().plan(one.program, one.fed, fetch).to_string()
+    return "\n".join(text.splitlines()[:2])
+
+
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 30.0, -200.0, 1e30], "float32"
+)
+OF_SPECIAL: dict[str, Callable[[Any], Any]] = {
+    "brelu": lambda x: layers.brelu(x, -0.5, 6.0),
+    "clip": lambda x: layers.clip(x, -0.5, 6.0),
+    "elu": layers.elu,
+    "hard_shrink": layers.hard_shrink,
+    "hard_sigmoid": layers.hard_sigmoid,
+    "hard_swish": layers.hard_swish,
+    "leaky_relu": layers.leaky_relu,
+    "log": layers.log,
+    "logsigmoid": layers.logsigmoid,
+    "pow": lambda x: layers.pow(x, 3.0),
+    "relu6": layers.relu6,
+    "round": layers.round,
+    "selu": layers.selu,
+    "softplus": layers.softplus,
+    "softshrink": layers.softshrink,
+    "softsign": layers.softsign,
+    "thresholded_relu": layers.thresholded_relu,
+}
+
+
+def test_special_values(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN, infinities, zeros, denormal numbers, and numbers where a formula changes, as on numpy."""
+    x = fluid.data("x", SPECIAL.shape)
+    x.stop_gradient = False
+    outs = {name: of(x) for name, of in OF_SPECIAL.items()}
+    fetch = [var for out in outs.values() for var in (out, *fluid.gradients(out, x)) if var is not None]
+    results = []
+    for native in "01":
+        monkeypatch.setenv("FLUID_NATIVE", native)
+        with np.errstate(all="ignore"):
+            results.append(fluid.Executor().run(feed={"x": SPECIAL}, fetch_list=fetch))
+    with Checks() as checks:
+        for var, expected, value in zip(fetch, *results, strict=True):
+            with checks(var.name):
+                np.testing.assert_allclose(value, expected, 5e-6, 1e-37)

@@ -36,6 +36,20 @@ def test_one_call_makes_its_own_result() -> None:
     assert run(x) is not run(x)
 
 
+def test_reductions_make_their_own_results() -> None:
+    x = floats(4, 3)
+    run, text = source("softmax", {"X": x}, axis=-1)
+    assert "empty" not in text and "(4, 1)" not in text and text.count("b1 = ") == 1
+    expected = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(run(x), expected / expected.sum(1, keepdims=True), rtol=1e-6)
+    turned = np.asfortranarray(floats(4, 3, 2))  # numpy lays out what it reduces as it finds it
+    maxima = np.empty((4, 1, 2), np.float32)
+    largest = partial(np.maximum.reduce, turned, 1, None, maxima, True)
+    written = function_of("f", [largest], [turned], [maxima], [maxima], Lender(np))
+    assert written is not None and written(turned).flags.c_contiguous
+    assert np.array_equal(written(turned), turned.max(1, keepdims=True))
+
+
 def test_results_of_one_element_stay_arrays() -> None:
     run, text = source("tanh", {"X": np.zeros((), np.float32)})
     assert "((), " in text  # an array is made, as numpy would give a number

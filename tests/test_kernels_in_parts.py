@@ -183,3 +183,25 @@ def test_gelu_in_float32_is_right_to_a_few_units_in_the_last_place() -> None:
     given = {"X": x, "Out": found, "Out@GRAD": np.ones_like(x)}
     grad = apply_op("gelu_grad", {slot: given[slot] for slot in registry.get("gelu_grad").inputs}, {})["X@GRAD"]
     np.testing.assert_allclose(grad, slope, atol=5e-7)
+
+
+@each("dtype", ["float32", "float64"])
+@each(
+    ("shape", "axis"),
+    [((3, 0), -1), ((5, 1), -1), ((7, 9), 1), ((7, 9), 0), ((2, 5, 3), 1), ((40,), 0), ((3, 4096), -1), ((2, 100_000), -1)],
+)
+def test_softmax_sums_rows_of_every_length(shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    x = (np.random.default_rng(0).standard_normal(shape) * 3).astype(dtype)
+    exact = x.astype("float64")
+    if x.size:
+        exact = exact - exact.max(axis, keepdims=True)
+        exact = exact - np.log(np.exp(exact).sum(axis, keepdims=True))
+    out = apply_op("softmax", {"X": x}, {"axis": axis})["Out"]
+    log_out = apply_op("log_softmax", {"X": x}, {"axis": axis})["Out"]
+    d_out = np.cos(x)
+    d_x = apply_op("softmax_grad", {"Out": out, "Out@GRAD": d_out}, {"axis": axis})["X@GRAD"]
+    close = {"rtol": 2e-6 if dtype == "float32" else 1e-13, "atol": 1e-7 if dtype == "float32" else 1e-15}
+    np.testing.assert_allclose(out, np.exp(exact), **close)
+    np.testing.assert_allclose(log_out, exact, **close)
+    expected = out * (d_out - (out * d_out.astype("float64")).sum(axis, keepdims=True))
+    np.testing.assert_allclose(d_x, expected, **close)

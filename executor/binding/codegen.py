@@ -265,7 +265,9 @@ def _alike(source: Any, target: Any) -> bool:
 
 
 def _destination(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The array that a call writes to, and the call's other arguments; (None, ()) if unknown."""
+    """The array that a call writes to, and the arguments with which the function returns it; (None, ()) if unknown."""
+    if _is_reduction(function) and len(args) == 5 and args[4] is True and not kwargs:
+        return args[3], (*args[:3], None, True)
     count = function.nin if isinstance(function, np.ufunc) and function.nout == 1 else 2 if function is np.dot else 0
     if count and len(args) == count + 1 and not kwargs:
         return args[count], args[:count]
@@ -274,8 +276,15 @@ def _destination(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return None, ()
 
 
+def _is_reduction(function: Any) -> bool:
+    return isinstance(getattr(function, "__self__", None), np.ufunc) and function.__name__ == "reduce"
+
+
 def _makes(function: Any, sources: tuple[Any, ...], target: Any) -> bool:
     """Whether ``function(*sources)`` returns an array like `target`."""
+    if _is_reduction(function):
+        reduced, _, dtype, *_ = sources
+        return dtype is None and reduced.dtype == target.dtype and target.dtype.kind == "f" and reduced.flags.c_contiguous
     if not all(isinstance(source, np.ndarray) for source in sources):
         return False
     if function is np.dot:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .activation import log1p_exp
 from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, place_into, ranges, write_wanted
+from .reduction import sum_over
 from .table import Call, Written, checked, fill, kernel, prepared
 
 _ZERO_PROBABILITY_LOSS = 1e20
@@ -26,12 +27,19 @@ def _rows(axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
     return -1, [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
 
 
-def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, top: Any = None, shifted: Sequence[Call] = ()) -> list[Call]:
+def _exponentials(
+    xp: Any, scratch: Any, X: Any, out: Any, row: Any, axis: int, top: Any = None, shifted: Sequence[Call] = ()
+) -> list[Call]:
     """Calls that set `out` to ``exp(X - max)``, `row` to its sums and `top` to the maxima; `shifted` are made when `out` is
     ``X - max``."""
     top = row if top is None else top
     steps: list[Call] = [partial(xp.maximum.reduce, X, axis, None, top, True), partial(xp.subtract, X, top, out)]
-    return [*steps, *shifted, partial(xp.exp, out, out), partial(xp.add.reduce, out, axis, None, row, True)]
+    return [*steps, *shifted, partial(xp.exp, out, out), *_row_sums(xp, scratch, out, row, axis)]
+
+
+def _row_sums(xp: Any, scratch: Any, X: Any, row: Any, axis: int) -> list[Call]:
+    """Calls that sum X along `axis` into `row`."""
+    return sum_over(xp, X, (axis % X.ndim,), row, scratch)
 
 
 def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -45,7 +53,7 @@ def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
     axis, parts = _rows(axis, X, Out)
     for x, out in parts if X.size else ():
         row = scratch(_row_shape(x.shape, axis), X.dtype)
-        steps += [*_exponentials(xp, x, out, row, axis), partial(xp.divide, out, row, out)]
+        steps += [*_exponentials(xp, scratch, x, out, row, axis), partial(xp.divide, out, row, out)]
     return steps
 
 
@@ -57,7 +65,7 @@ def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any)
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
         steps += [
             partial(xp.multiply, d_out, out, d_x),
-            partial(xp.add.reduce, d_x, axis, None, row, True),
+            *_row_sums(xp, scratch, d_x, row, axis),
             partial(xp.subtract, d_out, row, d_x),
             partial(xp.multiply, d_x, out, d_x),
         ]
@@ -70,7 +78,7 @@ def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call
     axis, parts = _rows(axis, X, Out)
     for x, out in parts if X.size else ():
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
-        steps += [*_exponentials(xp, x, out, row, axis, top), partial(xp.log, row, row)]
+        steps += [*_exponentials(xp, scratch, x, out, row, axis, top), partial(xp.log, row, row)]
         steps += [partial(xp.subtract, x, top, out), partial(xp.subtract, out, row, out)]
     return steps
 
@@ -82,7 +90,7 @@ def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: 
     for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
         steps += [
-            partial(xp.add.reduce, d_out, axis, None, row, True),
+            *_row_sums(xp, scratch, d_out, row, axis),
             partial(xp.exp, out, d_x),
             partial(xp.multiply, d_x, row, d_x),
             partial(xp.subtract, d_out, d_x, d_x),
@@ -266,8 +274,8 @@ def softmax_with_cross_entropy(
     picked: list[Call] = []
     if soft_label and Loss is not None:  # the labels' part of the logarithms of softmax, while the exponents are at hand
         weighted, part = scratch(Logits.shape, Logits.dtype), scratch(shape, Logits.dtype)
-        picked = [partial(xp.multiply, Label, probabilities, weighted), partial(xp.add.reduce, weighted, axis, None, part, True)]
-    steps = _exponentials(xp, Logits, probabilities, row, axis, top, picked)
+        picked = [partial(xp.multiply, Label, probabilities, weighted), *_row_sums(xp, scratch, weighted, part, axis)]
+    steps = _exponentials(xp, scratch, Logits, probabilities, row, axis, top, picked)
     if Softmax is not None:
         steps.append(partial(xp.divide, probabilities, row, probabilities))
     if Loss is None:
@@ -276,7 +284,7 @@ def softmax_with_cross_entropy(
         return [*steps, partial(_stable_losses, xp, labelled, Logits, top, row, Loss)]
     return [
         *steps,
-        partial(xp.add.reduce, Label, axis, None, Loss, True),
+        *_row_sums(xp, scratch, Label, Loss, axis),
         partial(xp.log, row, row),
         partial(xp.multiply, Loss, row, Loss),
         partial(xp.subtract, Loss, part, Loss),
@@ -309,7 +317,7 @@ def softmax_with_cross_entropy_grad(
         steps.append(partial(xp.multiply, Label, dLoss, part))
         if use_softmax:
             steps += [
-                partial(xp.add.reduce, part, axis, None, row, True),
+                *_row_sums(xp, scratch, part, row, axis),
                 partial(xp.multiply, Softmax, row, dLogits),
                 partial(xp.subtract, dLogits, part, dLogits),
             ]

@@ -45,14 +45,15 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
             case [(True, rows), (False, width)] if rows <= 16 * _LONG:
                 return [partial(xp.dot, xp.ones(rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
             case [(False, rows), (True, width)] if width <= _LONG:
-                return [partial(xp.dot, X.reshape(rows, width), xp.ones(width, X.dtype), Out.reshape(rows))]
+                sums = Out if Out.shape == (rows, 1) else Out.reshape(rows)
+                return [partial(xp.dot, X.reshape(rows, width), xp.ones((width, *sums.shape[1:]), X.dtype), sums)]
             case [(True, rows), (False, kept), (True, width)] if width <= _LONG and rows <= 16 * _LONG:
                 sums = scratch((rows * kept,), X.dtype)
                 return [
                     partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),
                     partial(xp.dot, xp.ones(rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
                 ]
-    return [partial(xp.sum, X, tuple(axes), None, Out.reshape(_kept(X.shape, axes)))]
+    return [partial(xp.add.reduce, X, tuple(axes), None, Out.reshape(_kept(X.shape, axes)))]
 
 
 def _kept(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:

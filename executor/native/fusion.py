@@ -147,8 +147,10 @@ class Schedule:
         self.uniform: set[Node] = set()
         """Formulas of single numbers, which each group that needs them computes for itself."""
         self.floating: dict[Node, None] = {}
-        """Formulas of what is in memory; the first that reads one takes it into its group."""
+        """Formulas of what is, or will be, in memory; the first that reads one takes it into its group."""
         self._taken: dict[tuple[Group, Node, int], bool] = {}
+        self.lasting: set[Node] = set()
+        """Nodes that get memory in any case, since they are read by what is in groups of its own."""
         self.apart: set[Node] = set()
         """Nodes that get memory, and are computed once, in any case."""
         self.overwrites: dict[Node, Node | None] = {}
@@ -223,7 +225,8 @@ class Schedule:
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
             return
         is_of_memory = node.within is None and all(
-            isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads
+            isinstance(operand, (Constant, Memory, Position)) or operand in self.floating or operand in self.lasting
+            for operand in reads
         )
         may_float = is_of_memory and node not in self.apart and len(self._floating_of(node)) < _MOST_FLOATING
         if isinstance(node, Map) and may_float:

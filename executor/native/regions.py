@@ -21,34 +21,9 @@ from .emitter import BYTE, FLOAT, Type
 from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
 from .graph import (
-    Choice,
-    Constant,
-    Convolved,
-    ConvolvedBack,
-    Core,
-    FilterGradient,
-    Map,
-    Memory,
-    Merged,
-    Node,
-    PackedFilter,
-    Pooled,
-    PooledBack,
-    Position,
-    Positions,
-    Product,
-    Put,
-    Reshaped,
-    Rows,
-    Scattered,
-    Turned,
-    View,
-    constant,
-    memory_of,
-    memory_shape,
-    offset_of,
-    operands_of,
-    reshaped,
+    Choice, Constant, Convolved, ConvolvedBack, Core, FilterGradient, Joined, Map, Memory, Merged, Node, PackedFilter, Pooled,
+    PooledBack, Position, Positions, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, constant, memory_of,
+    memory_shape, offset_of, operands_of, reshaped,
 )  # fmt: skip
 from .instructions import CLEARED, Check, NativeInstruction
 from .loops import HEAVY, Nest, stages_of
@@ -402,6 +377,7 @@ def native_regions(
     _give_halos(needed, set(owners.values()))
     schedule = Schedule()
     schedule.apart = set(owners.values())
+    schedule.lasting = _lasting(needed) | schedule.apart
     schedule.overwrites = {owners[value]: finder.nodes.get(old) for value, old in finder.former.items() if value in owners}
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
@@ -461,6 +437,18 @@ def _needed(finder: _Finder, owners: Mapping[Value, Node]) -> set[Node]:
             needed.add(node)
             pending += operands_of(node)
     return needed
+
+
+def _lasting(needed: set[Node]) -> set[Node]:
+    """Nodes that get memory in any case: what cores, views and the like read, and sums over rows, which are read by others."""
+    lasting = {node for node in needed if isinstance(node, Reduction)}
+    for node in needed:
+        for operand in operands_of(node):
+            source = source_of(operand)
+            of_core = isinstance(node, Reduction) and isinstance(source, Core)  # which is in a group with a kernel of its own
+            if of_core or isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
+                lasting.add(source)
+    return {node for node in lasting if not isinstance(node, (Memory, Constant, Position))}
 
 
 def _give_halos(needed: set[Node], owners: set[Node]) -> None:

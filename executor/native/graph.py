@@ -21,7 +21,7 @@ from .emitter import Type
 __all__ = [
     "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Firsts", "Joined", "Map", "Memory",
     "Merged", "Node", "PackedFilter", "PackedMatrix", "Places", "Pooled", "PooledBack", "Position", "Positions", "Product",
-    "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Turned", "View", "Windows", "broadcast_to", "channels_first",
+    "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Shape", "Turned", "View", "Windows", "broadcast_to", "channels_first",
     "channels_last", "constant", "contiguous", "joined", "mapped", "memory_of", "memory_shape", "offset_of", "operands_of",
     "plain", "product", "put_within", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
@@ -425,7 +425,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
             runs.append([axis])
     for run in reversed(runs):
         before, after = prod(source.shape[: run[0]]), prod(source.shape[run[-1] + 1 :])
-        if before != 1 and after != 1:  # neither along rows nor over them: the axes are brought to the end first
+        if after != 1 and (before != 1 or kind != "sum"):  # not along rows, nor a sum over them: the axes are brought to the end
             order = [axis for axis in range(source.ndim) if axis not in run] + run
             turned = Map(tuple(source.shape[axis] for axis in order), source.element, "copy", (transposed(source, order),))
             rows = reduced(kind, turned, range(source.ndim - len(run), source.ndim))

@@ -10,7 +10,7 @@ from .emitter import BOOL, INT32, INT64
 from .graph import Choice, Node, Position, mapped, reshaped
 from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
 
-__all__ = ["is_label", "labels_of", "picked"]
+__all__ = ["is_label", "labels_of", "minus_log", "picked"]
 
 f: Any = NAMESPACE
 
@@ -59,21 +59,21 @@ def place(X: Tensor, Index: Tensor, Like: Tensor, axis: int, ignore_index: int) 
     return Tensor(mapped("select", hit, x, number_like(0.0, x), element=x.element))
 
 
-def _minus_log(probabilities: Tensor) -> Tensor:
+def minus_log(probabilities: Node) -> Node:
     """The negative logarithm, as which that of 0 counts as 1e20."""
-    node = probabilities.node
-    is_zero = Tensor(mapped("oeq", node, number_like(0.0, node), element=BOOL))
-    return chosen(is_zero, f.fill_any_like(probabilities, value=1e20), -f.log(probabilities))
+    is_zero = mapped("oeq", probabilities, number_like(0.0, probabilities), element=BOOL)
+    logs = mapped("neg", mapped("log", probabilities))
+    return mapped("select", is_zero, number_like(1e20, logs), logs, element=logs.element)
 
 
 @lowers("cross_entropy")
 def cross_entropy(X: Tensor, Label: Tensor, soft_label: bool, ignore_index: int, specs: dict[str, Any]) -> Tensor:
     if soft_label:
-        loss = f.reduce_sum(Label * _minus_log(X), dim=[-1], keep_dim=True)
+        loss = f.reduce_sum(Label * Tensor(minus_log(X.node)), dim=[-1], keep_dim=True).node
     else:
         ids, kept = labels_of(Label, X.shape, ignore_index)
-        loss = _minus_log(chosen(Tensor(kept), Tensor(picked(X.node, ids)), 1.0))
-    return Tensor(reshaped(loss.node, specs["Y"].shape))
+        loss = minus_log(chosen(Tensor(kept), Tensor(picked(X.node, ids)), 1.0).node)
+    return Tensor(reshaped(loss, specs["Y"].shape))
 
 
 @lowers("cross_entropy2")
@@ -81,7 +81,7 @@ def cross_entropy2(X: Tensor, Label: Tensor, ignore_index: int, specs: dict[str,
     ids, kept = labels_of(Label, X.shape, ignore_index)
     match = chosen(Tensor(kept), Tensor(picked(X.node, ids)), 1.0)
     shape = (specs.get("Y") or specs["MatchX"]).shape
-    return {"Y": Tensor(reshaped(_minus_log(match).node, shape)), "MatchX": Tensor(reshaped(match.node, shape))}
+    return {"Y": Tensor(reshaped(minus_log(match.node), shape)), "MatchX": Tensor(reshaped(match.node, shape))}
 
 
 # ---------------------------------------------------------------------------------------------------------- elementwise

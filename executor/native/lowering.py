@@ -3,7 +3,7 @@
 A function under `lowers` takes tensors (`Tensor`; lists of them for slots of many, None for absent ones), attributes, and
 ``wanted``, the set of output slots that are read. It returns the tensor of the first output, or slot -> tensor. Raising
 `NotLowered` leaves the op, with these shapes and attributes, to its kernel. Gradient ops are lowered by their rules, run over
-tensors, where they have no function of their own.
+tensors, where they have no function of their own, or where that raises `ByRule`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .graph import Constant, Node, constant
 __all__ = [
     "ELEMENTS",
     "NAMESPACE",
+    "ByRule",
     "GraphNamespace",
     "NotLowered",
     "Tensor",
@@ -49,6 +50,10 @@ _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 class NotLowered(Exception):
     """The op is left to its kernel."""
+
+
+class ByRule(NotLowered):
+    """A gradient op is lowered by its rule, as what has a function does not do for its inputs."""
 
 
 def element_of(dtype: VarType) -> Type:
@@ -165,7 +170,10 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
             operands[name] = attrs.get(name)
         else:
             operands[name] = inputs.get(name)
-    result = fn(**operands)
+    try:
+        result = fn(**operands)
+    except ByRule:
+        return _by_rule(definition, inputs, attrs, specs)
     return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
 
 
@@ -178,7 +186,8 @@ def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, A
     results = {}
     for slot in wanted:
         gradient, spec = gradients.get(slot), specs[grad_slot(slot)]
-        if gradient is None or isinstance(spec, list) or gradient.node.size != prod(spec.shape):
-            raise NotLowered(f"a gradient of {definition.type} that is zero, or a list")
+        pairs = zip(gradient or (), spec, strict=True) if isinstance(spec, list) else [(gradient, spec)]
+        if any(one is not None and (each is None or each.node.size != prod(one.shape)) for each, one in pairs):
+            raise NotLowered(f"a gradient of {definition.type} that is zero")
         results[grad_slot(slot)] = gradient
     return results

@@ -17,7 +17,7 @@ from fluid.values.types import as_dtype
 
 from .compiler import host
 from .cores import packed_size, position_type
-from .emitter import BOOL, FLOAT
+from .emitter import BOOL, FLOAT, Type
 from .graph import (
     Constant,
     Convolved,
@@ -30,7 +30,7 @@ from .graph import (
     Positions,
     Rows,
     Scattered,
-    Turned,
+    Shape,
     View,
     Windows,
     broadcast_to,
@@ -38,17 +38,15 @@ from .graph import (
     channels_last,
     constant,
     contiguous,
-    joined,
     mapped,
     plain,
     product,
     reduced,
     reshaped,
-    sliced,
     transposed,
 )  # fmt: skip
-from .loss_lowering import is_label, labels_of, picked
-from .lowering import NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_truths
+from .loss_lowering import is_label, labels_of, minus_log, picked
+from .lowering import ByRule, NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_truths
 from .sparse_lowering import kept_ids
 
 
@@ -206,10 +204,23 @@ def fill_zeros_like(X: Tensor) -> Tensor:
 def fill_constant(
     ShapeTensor: Any, ShapeTensorList: Any, ValueTensor: Any, shape: list[int], dtype: int, value: float, str_value: str
 ) -> Tensor:
-    element = element_of(as_dtype(dtype))
-    if ShapeTensor is not None or ShapeTensorList or ValueTensor is not None or str_value or not element.is_float:
+    if ShapeTensor is not None or ShapeTensorList or ValueTensor is not None:
         raise NotLowered("a constant that is not said")
-    return Tensor(broadcast_to(constant(value, element), tuple(shape)))
+    return Tensor(broadcast_to(_constant(value, str_value, element_of(as_dtype(dtype))), tuple(shape)))
+
+
+@lowers("fill_constant_batch_size_like")
+def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str, Any]) -> Tensor:
+    out = specs["Out"]
+    return Tensor(broadcast_to(_constant(value, str_value, element_of(out.dtype)), out.shape))
+
+
+def _constant(value: float, text: str, element: Type) -> Constant:
+    """A number, which a text tells more exactly if it is not empty."""
+    number = float(text) if text else value
+    if not element.is_float and number != int(number):
+        raise NotLowered("a constant that is no integer")
+    return constant(int(text) if text and not element.is_float else number, element)
 
 
 @lowers("where")
@@ -325,30 +336,6 @@ def mean(X: Tensor, specs: dict[str, Any]) -> Tensor:
     return Tensor(reshaped(_mean(X.node, _of_reduced(X, [], True)), specs["Out"].shape))
 
 
-@lowers("mean_grad")
-def mean_grad(X: Tensor, dOut: Tensor, specs: dict[str, Any]) -> dict[str, Tensor]:
-    return {"X@GRAD": _spread(dOut, specs["X@GRAD"].shape, tuple(range(X.ndim)), True)}
-
-
-def _spread(tensor: Tensor, shape: tuple[int, ...], axes: Any, average: bool) -> Tensor:
-    node = reshaped(tensor.node, tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)))
-    if average:
-        node = mapped("mul", node, number_like(1.0 / max(prod(shape[axis] for axis in axes), 1), node))
-    return Tensor(broadcast_to(node, shape))
-
-
-@lowers("reduce_sum_grad")
-def reduce_sum_grad(dOut: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> dict[str, Tensor]:
-    shape = specs["X@GRAD"].shape
-    return {"X@GRAD": _spread(dOut, shape, tuple(reduced_axes(len(shape), dim, reduce_all)), False)}
-
-
-@lowers("reduce_mean_grad")
-def reduce_mean_grad(dOut: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> dict[str, Tensor]:
-    shape = specs["X@GRAD"].shape
-    return {"X@GRAD": _spread(dOut, shape, tuple(reduced_axes(len(shape), dim, reduce_all)), True)}
-
-
 @lowers("squared_l2_norm")
 def squared_l2_norm(X: Tensor, specs: dict[str, Any]) -> Tensor:
     square = mapped("square", X.node)
@@ -366,9 +353,20 @@ def _scaled(node: Node, alpha: float) -> Node:
 
 def _product(X: Tensor, Y: Tensor, turn_x: bool, turn_y: bool, alpha: float) -> Tensor:
     only_floats(X, Y)
-    if X.ndim < 2 or Y.ndim < 2:
-        raise NotLowered("a product with a vector")
-    return Tensor(_scaled(_of_stacks(_turned(X.node, turn_x), _turned(Y.node, turn_y)), alpha))
+    left, right, shape = _as_matrices(X, Y, turn_x, turn_y)
+    whole = _of_stacks(_turned(left, turn_x), _turned(right, turn_y))
+    return Tensor(_scaled(reshaped(whole, shape(whole.shape)), alpha))
+
+
+def _as_matrices(X: Tensor, Y: Tensor, turn_x: bool, turn_y: bool) -> tuple[Node, Node, Callable[[Shape], Shape]]:
+    """The factors of a product, where a vector is a row on the left and a column on the right; and what is the shape of the
+    product, of that with these dimensions."""
+    if (X.ndim == 1 and turn_x) or (Y.ndim == 1 and turn_y):
+        raise ByRule
+    left = reshaped(X.node, (1, X.node.size)) if X.ndim == 1 else X.node
+    right = reshaped(Y.node, (Y.node.size, 1)) if Y.ndim == 1 else Y.node
+    dropped = [place for place, tensor in ((-2, X), (-1, Y)) if tensor.ndim == 1]
+    return left, right, lambda whole: tuple(n for place, n in enumerate(whole) if place - len(whole) not in dropped) or (1,)
 
 
 def _of_stacks(left: Node, right: Node) -> Node:
@@ -403,16 +401,17 @@ def _product_grad(
     X: Tensor, Y: Tensor, dOut: Tensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]
 ) -> dict[str, Tensor]:
     only_floats(X, Y, dOut)
-    if X.ndim < 2 or Y.ndim < 2:
-        raise NotLowered("a product with a vector")
-    x, y, gradient = _turned(X.node, turn_x), _turned(Y.node, turn_y), dOut.node
+    left, right, _ = _as_matrices(X, Y, turn_x, turn_y)
+    x, y = _turned(left, turn_x), _turned(right, turn_y)
+    batch = max((left, right), key=lambda node: node.ndim).shape[:-2]
+    gradient = reshaped(dOut.node, (*batch, x.shape[-2], y.shape[-1])) if 1 in (X.ndim, Y.ndim) else dOut.node
     results = {}
     if "X@GRAD" in wanted:
         pair = (y, _turned(gradient, True)) if turn_x else (gradient, _turned(y, True))
-        results["X@GRAD"] = Tensor(_scaled(_product_to(*pair, X.shape), alpha))
+        results["X@GRAD"] = Tensor(_scaled(reshaped(_product_to(*pair, left.shape), X.shape), alpha))
     if "Y@GRAD" in wanted:
         pair = (_turned(gradient, True), x) if turn_y else (_turned(x, True), gradient)
-        results["Y@GRAD"] = Tensor(_scaled(_product_to(*pair, Y.shape), alpha))
+        results["Y@GRAD"] = Tensor(_scaled(reshaped(_product_to(*pair, right.shape), Y.shape), alpha))
     return results
 
 
@@ -461,12 +460,19 @@ def mul_grad(X: Tensor, Y: Tensor, dOut: Tensor, x_num_col_dims: int, y_num_col_
 
 
 # ------------------------------------------------------------------------------------------------------ softmax and loss
-def _of_last_axis(tensor: Tensor, axis: int) -> int:
-    """The last axis, which is the only one along which rows lie side by side."""
+def _axis_last(tensor: Tensor, axis: int) -> tuple[Node, Callable[[Node], Tensor]]:
+    """A tensor with an axis brought to the end, where rows lie side by side; and what brings it back in a result of this shape."""
     only_floats(tensor)
-    if axis % max(tensor.ndim, 1) != tensor.ndim - 1 or not tensor.node.size:
-        raise NotLowered("an axis that is not the last")
-    return tensor.ndim - 1
+    node, ndim = tensor.node, tensor.ndim
+    if not node.size:
+        raise NotLowered("nothing to reduce")
+    if axis % max(ndim, 1) == max(ndim, 1) - 1:
+        return node, Tensor
+    if ndim == 4 and axis % ndim == 1:
+        return plain(channels_last(node)), lambda result: Tensor(channels_first(result))
+    order = [*(place for place in range(ndim) if place != axis % ndim), axis % ndim]
+    back = [order.index(place) for place in range(ndim)]
+    return plain(transposed(node, order)), lambda result: Tensor(mapped("copy", transposed(result, back)))
 
 
 def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
@@ -479,27 +485,29 @@ def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
 
 @lowers("softmax")
 def softmax(X: Tensor, axis: int) -> Tensor:
-    return Tensor(_softmax(X.node, _of_last_axis(X, axis))[0])
+    x, back = _axis_last(X, axis)
+    return back(_softmax(x, x.ndim - 1)[0])
 
 
 @lowers("softmax_grad")
 def softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
-    last = _of_last_axis(Out, axis)
-    total = reduced("sum", mapped("mul", dOut.node, Out.node), [last])
-    return {"X@GRAD": Tensor(mapped("mul", mapped("sub", dOut.node, total), Out.node))}
+    (out, back), (gradient, _) = _axis_last(Out, axis), _axis_last(dOut, axis)
+    total = reduced("sum", mapped("mul", gradient, out), [out.ndim - 1])
+    return {"X@GRAD": back(mapped("mul", mapped("sub", gradient, total), out))}
 
 
 @lowers("log_softmax")
 def log_softmax(X: Tensor, axis: int) -> Tensor:
-    last = _of_last_axis(X, axis)
-    _, top, total = _softmax(X.node, last)
-    return Tensor(mapped("sub", mapped("sub", X.node, top), mapped("log", total)))
+    x, back = _axis_last(X, axis)
+    _, top, total = _softmax(x, x.ndim - 1)
+    return back(mapped("sub", mapped("sub", x, top), mapped("log", total)))
 
 
 @lowers("log_softmax_grad")
 def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
-    total = reduced("sum", dOut.node, [_of_last_axis(Out, axis)])
-    return {"X@GRAD": Tensor(mapped("sub", dOut.node, mapped("mul", mapped("exp", Out.node), total)))}
+    (out, back), (gradient, _) = _axis_last(Out, axis), _axis_last(dOut, axis)
+    total = reduced("sum", gradient, [out.ndim - 1])
+    return {"X@GRAD": back(mapped("sub", gradient, mapped("mul", mapped("exp", out), total)))}
 
 
 # ---------------------------------------------------------------------------------------------------------- optimizers
@@ -601,40 +609,60 @@ def adagrad(
 def softmax_with_cross_entropy(
     Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]
 ) -> dict[str, Tensor]:
-    last = _of_last_axis(Logits, axis)
-    if not use_softmax:
-        raise NotLowered("probabilities")
-    x = Logits.node
-    softmax, top, total = _softmax(x, last)
-    if soft_label:
-        logs = mapped("sub", mapped("sub", x, top), mapped("log", total))
-        loss = mapped("neg", reduced("sum", mapped("mul", Label.node, logs), [last]))
+    x, back = _axis_last(Logits, axis)
+    last = x.ndim - 1
+    if use_softmax:
+        softmax, top, total = _softmax(x, last)
     else:
-        ids, kept = labels_of(Label, x.shape, ignore_index)
-        missed = mapped("sub", mapped("log", total), mapped("sub", picked(x, ids), top))
+        softmax = x
+    if soft_label:
+        label, _ = _axis_last(Label, axis)
+        logs = mapped("sub", mapped("sub", x, top), mapped("log", total)) if use_softmax else mapped("neg", minus_log(x))
+        loss = mapped("neg", reduced("sum", mapped("mul", label, logs), [last]))
+    else:
+        ids, kept = labels_of(_labels_last(Label, axis), x.shape, ignore_index)
+        chosen = picked(x, ids)
+        missed = mapped("sub", mapped("log", total), mapped("sub", chosen, top)) if use_softmax else minus_log(chosen)
         loss = mapped("select", kept, missed, number_like(0.0, x), element=x.element)
-    return {"Softmax": Tensor(softmax), "Loss": Tensor(reshaped(loss, specs["Loss"].shape) if specs.get("Loss") else loss)}
+    losses = back(loss)
+    return {
+        "Softmax": back(softmax),
+        "Loss": Tensor(reshaped(losses.node, specs["Loss"].shape)) if specs.get("Loss") else losses,
+    }
+
+
+def _labels_last(Label: Tensor, axis: int) -> Tensor:
+    """Labels, of extent 1 along an axis, in the order of rows along that axis."""
+    order = [place for place in range(Label.ndim) if place != axis % Label.ndim]
+    return Tensor(plain(transposed(Label.node, [*order, axis % Label.ndim])))
 
 
 @lowers("softmax_with_cross_entropy_grad")
 def softmax_with_cross_entropy_grad(
-    Label: Tensor, Softmax: Tensor, dLoss: Tensor | None, dSoftmax: Tensor | None, soft_label: bool, use_softmax: bool, ignore_index: int,
-    axis: int, wanted: set[str],
-) -> dict[str, Tensor]:  # fmt: skip
-    last = _of_last_axis(Softmax, axis)
+    Label: Tensor,
+    Softmax: Tensor,
+    dLoss: Tensor | None,
+    dSoftmax: Tensor | None,
+    soft_label: bool,
+    use_softmax: bool,
+    ignore_index: int,
+    axis: int,
+    wanted: set[str],
+) -> dict[str, Tensor]:
     if not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
-        raise NotLowered("gradients of more than the logits")
-    softmax, shape = Softmax.node, Softmax.shape
-    gradient = reshaped(dLoss.node, (*shape[:-1], 1))
+        raise ByRule
+    softmax, back = _axis_last(Softmax, axis)
+    last = softmax.ndim - 1
+    gradient, _ = _axis_last(dLoss, axis)
     if soft_label:
-        weighted = mapped("mul", Label.node, gradient)
+        weighted = mapped("mul", _axis_last(Label, axis)[0], gradient)
         result = mapped("sub", mapped("mul", softmax, reduced("sum", weighted, [last])), weighted)
     else:
-        ids, kept = labels_of(Label, shape, ignore_index)
+        ids, kept = labels_of(_labels_last(Label, axis), softmax.shape, ignore_index)
         gradient = mapped("select", kept, gradient, number_like(0.0, gradient), element=gradient.element)
-        hit = mapped("convert", is_label(shape, ids), element=softmax.element)
+        hit = mapped("convert", is_label(softmax.shape, ids), element=softmax.element)
         result = mapped("mul", mapped("sub", softmax, hit), gradient)
-    return {"Logits@GRAD": Tensor(result)}
+    return {"Logits@GRAD": back(result)}
 
 
 # --------------------------------------------------------------------------------------------------------------- images
@@ -699,9 +727,14 @@ def _rows_of_channels(X: Tensor, data_layout: str) -> Node:
     only_floats(X)
     if X.ndim == 2 or data_layout == "NHWC":
         return X.node
-    if X.ndim != 4:
-        raise NotLowered("images of other than two dimensions")
-    return channels_last(X.node)
+    if X.ndim == 4:
+        return channels_last(X.node)
+    return channels_last(reshaped(X.node, (*X.shape[:2], prod(X.shape[2:]), 1)))
+
+
+def _of_channel_rows(result: Node, X: Tensor, x: Node) -> Tensor:
+    """A result as X is, computed of `x`, which is X with the channels in the last dimension."""
+    return Tensor(result if x is X.node else reshaped(channels_first(result), X.shape))
 
 
 @lowers("batch_norm")
@@ -730,7 +763,7 @@ def batch_norm(
             results[slot] = Tensor(mapped("add", mapped("mul", running.node, number_like(momentum, running.node)), moved))
     inverse = mapped("reciprocal", mapped("sqrt", mapped("add", spread, number_like(epsilon, spread))))
     y = mapped("add", mapped("mul", centered, mapped("mul", inverse, scale)), bias)
-    results["Y"] = _as_tensor(y, "NHWC" if x is X.node else "NCHW")
+    results["Y"] = _of_channel_rows(y, X, x)
     results["SavedMean"], results["SavedVariance"] = (Tensor(reshaped(node, Mean.shape)) for node in (used, inverse))
     return results
 
@@ -756,7 +789,7 @@ def batch_norm_grad(
         share = number_like(1.0 / count, x)
         shift = mapped("add", mapped("mul", normal, mapped("mul", d_scale, share)), mapped("mul", d_bias, share))
         d_x = mapped("mul", mapped("sub", d_y, shift), factor)
-    results = {"X@GRAD": _as_tensor(d_x, "NHWC" if x is X.node else "NCHW")}
+    results = {"X@GRAD": _of_channel_rows(d_x, X, x)}
     results["Scale@GRAD"], results["Bias@GRAD"] = (Tensor(reshaped(node, Scale.shape)) for node in (d_scale, d_bias))
     return {slot: tensor for slot, tensor in results.items() if slot in wanted}
 
@@ -841,62 +874,6 @@ def layer_norm_grad(
     if "Bias@GRAD" in wanted:
         results["Bias@GRAD"] = Tensor(reshaped(reduced("sum", d_y, [0]), specs["Bias@GRAD"].shape))
     return results
-
-
-# ------------------------------------------------------------------------------------------------------ parts of tensors
-@lowers("slice")
-def slice_(
-    Input: Tensor, StartsTensor: Any, StartsTensorList: Any, EndsTensor: Any, EndsTensorList: Any, axes: list[int], starts: list[int],
-    specs: dict[str, Any],
-) -> Tensor:  # fmt: skip
-    _plain_update(StartsTensor, StartsTensorList, EndsTensor, EndsTensorList)
-    node = plain(Input.node)
-    whole = specs["Out"]
-    kept = [extent for place, extent in enumerate(Input.shape) if place not in [axis % Input.ndim for axis in axes]]
-    del kept
-    shape = list(Input.shape)
-    for axis, start in zip(axes, starts, strict=True):
-        axis %= Input.ndim
-        extent = shape[axis]
-        first = min(max(start + extent if start < 0 else start, 0), extent)
-        count = whole.shape[axis] if whole.ndim == Input.ndim else None
-        if count is None:
-            raise NotLowered("a slice that drops dimensions")
-        node = sliced(node, axis, first, count)
-    return Tensor(mapped("copy", node))
-
-
-@lowers("split")
-def split(X: Tensor, AxisTensor: Any, SectionsTensorList: Any, axis: int, specs: dict[str, Any]) -> dict[str, Any]:
-    _plain_update(AxisTensor, SectionsTensorList)
-    axis %= X.ndim
-    node, start, parts = plain(X.node), 0, []
-    for spec in specs["Out"]:
-        if spec is None:
-            raise NotLowered("a part that nobody reads")
-        parts.append(Tensor(mapped("copy", sliced(node, axis, start, spec.shape[axis]))))
-        start += spec.shape[axis]
-    return {"Out": parts}
-
-
-def _side_by_side(nodes: list[Node], axis: int) -> Node:
-    if nodes[0].ndim == 4 and axis == 1 and all(isinstance(node, Turned) for node in nodes):
-        return channels_first(joined([channels_last(node) for node in nodes], 3))
-    return joined(nodes, axis)
-
-
-@lowers("concat")
-def concat(X: list[Tensor], AxisTensor: Any, axis: int) -> Tensor:
-    _plain_update(AxisTensor)
-    if any(tensor is None for tensor in X) or len({tensor.node.element for tensor in X}) > 1:
-        raise NotLowered("tensors of several element types")
-    return Tensor(_side_by_side([tensor.node for tensor in X], axis % X[0].ndim))
-
-
-@lowers("stack")
-def stack(X: list[Tensor], axis: int) -> Tensor:
-    place = axis % (X[0].ndim + 1)
-    return Tensor(joined([reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X], place))
 
 
 # -------------------------------------------------------------------------------------------------------------- tables

@@ -8,7 +8,7 @@ from typing import Any
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
-from . import activation_lowering, loss_lowering, ops, recurrent  # noqa: F401  (say how ops are lowered)
+from . import activation_lowering, loss_lowering, ops, recurrent, reduction_lowering, shape_lowering  # noqa: F401  (say how ops are lowered)
 from .compiler import host
 from .instructions import OWN
 from .regions import Region, native_regions

@@ -166,6 +166,10 @@ class _Finder:
         self.checks[number] = check
         self.kept.update(check.read)
 
+    def _is_checked(self, instruction: Any) -> bool:
+        """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
+        return instruction.definition.type in CHECKS or self._key(Check(instruction, self.specs)) in self._checked
+
     @staticmethod
     def _key(check: Check) -> Any:
         """What an op and its gradient op have in common that check the same values."""
@@ -250,7 +254,7 @@ class _Finder:
             outputs = (lower_sparse if is_sparse else lower)(definition, inputs, definition.defaults(op.attrs), wanted)
         except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
-        if not is_sparse and definition.type not in CHECKS and _reads_by_index(outputs, first):
+        if not is_sparse and not self._is_checked(instruction) and _reads_by_index(outputs, first):
             raise NotLowered("indices that nobody checks")
         results: dict[Value, Node] = {}
         for slot, values in instruction.writes.items():

@@ -19,6 +19,20 @@ from fluid import layers
 from fluid.executor.native import regions
 
 LOWERED = {
+    "losses": (
+        "bce_loss cos_sim cross_entropy cross_entropy2 hinge_loss huber_loss label_smooth log_loss margin_rank_loss "
+        "modified_huber_loss pick rank_loss sigmoid_cross_entropy_with_logits smooth_l1_loss softmax_with_cross_entropy "
+        "squared_l2_distance teacher_student_sigmoid_loss"
+    ),
+    "reductions and norms": (
+        "affine_channel clip_by_norm dist frobenius_norm group_norm instance_norm l1_norm layer_norm logsumexp mean norm p_norm "
+        "reduce_amax reduce_max reduce_mean reduce_min reduce_sum squared_l2_norm"
+    ),
+    "products": "addmm bmm dot matmul matmul_v2 mul mv",
+    "parts and places": (
+        "channel_shuffle concat expand expand_as_v2 expand_v2 fill_constant_batch_size_like gather gather_nd index_select one_hot "
+        "pad pad3d reshape2 slice split stack strided_slice tile transpose2 unbind unstack"
+    ),
     "activations": (
         "brelu celu elu gelu hard_shrink hard_sigmoid hard_swish leaky_relu logsigmoid mish prelu relu relu6 selu sigmoid silu "
         "soft_relu softplus softshrink softsign stanh swish tanh tanh_shrink thresholded_relu"

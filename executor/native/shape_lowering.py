@@ -1,0 +1,341 @@
+"""How ops are lowered that move elements: they cut, join, pad and repeat tensors, and take rows by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from fluid.ops.manipulation import all_paddings, cut_sizes
+from fluid.ops.shapes import taken
+
+from .emitter import BOOL, INT32, INT64
+from .graph import (
+    Node,
+    Position,
+    Rows,
+    Scattered,
+    Turned,
+    broadcast_to,
+    channels_first,
+    channels_last,
+    joined,
+    mapped,
+    plain,
+    reduced,
+    reshaped,
+    sliced,
+    transposed,
+)
+from .lowering import NotLowered, Tensor, lowers, number_like, only_floats
+
+_OF_CHANNELS_LAST = (0, 3, 1, 2)
+"""Where the dimensions of images [N, C, H, W] are among [N, H, W, C]."""
+
+
+def _none(*tensors: Any) -> None:
+    """`NotLowered` where tensors say at run time what attributes might say."""
+    if any(tensors):
+        raise NotLowered("bounds or numbers in tensors")
+
+
+# ------------------------------------------------------------------------------------------------------------ cut, joined
+def _cut(node: Node, axis: int, places: range) -> Node:
+    """A view of the elements at some places along an axis."""
+    if places.step < 0:
+        raise NotLowered("elements in the other direction")
+    if isinstance(node, Turned):
+        inner = mapped("copy", sliced(node.source, _OF_CHANNELS_LAST[axis], places.start, len(places), places.step))
+        return channels_first(inner)
+    return sliced(plain(node), axis, places.start, len(places), places.step)
+
+
+def _joined(nodes: Sequence[Node], axis: int) -> Node:
+    """Tensors side by side along an axis; images stay as they lie in memory if any of them has its channels last."""
+    if len({node.element for node in nodes}) > 1:
+        raise NotLowered("tensors of several element types")
+    if any(isinstance(node, Turned) for node in nodes):
+        return channels_first(joined([channels_last(node) for node in nodes], _OF_CHANNELS_LAST[axis]))
+    return joined(nodes, axis)
+
+
+def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, range]]:
+    """The axes that a slice cuts, and which places it takes."""
+    axes = attrs["axes"]
+    strides = attrs.get("strides") or [1] * len(axes)
+    return [
+        (axis % len(shape), range(*taken(start, end, stride).indices(shape[axis])))
+        for axis, start, end, stride in zip(axes, attrs["starts"], attrs["ends"], strides, strict=True)
+    ]
+
+
+@lowers("slice", "strided_slice")
+def slice_(
+    Input: Tensor,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    attrs: dict[str, Any],
+    specs: dict[str, Any],
+) -> Tensor:
+    _none(StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+    node = Input.node
+    for axis, places in _slices(Input.shape, attrs):
+        node = _cut(node, axis, places)
+    return Tensor(mapped("copy", reshaped(node, specs["Out"].shape)))
+
+
+@lowers("slice_like", "strided_slice_like")
+def slice_like(
+    X: Tensor,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    attrs: dict[str, Any],
+    specs: dict[str, Any],
+) -> Tensor:
+    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+    return slice_(X, *bounds, attrs, specs)
+
+
+@lowers("unslice", "strided_unslice")
+def unslice(
+    X: Tensor,
+    Like: Tensor,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    attrs: dict[str, Any],
+) -> Tensor:
+    _none(StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+    cuts = _slices(Like.shape, attrs)
+    if any(places.step != 1 for _, places in cuts):
+        raise NotLowered("elements that lie apart")
+    shape, pads = list(Like.shape), [(0, 0)] * Like.ndim
+    for axis, places in cuts:
+        pads[axis] = places.start, shape[axis] - places.stop
+        shape[axis] = len(places)
+    return Tensor(_padded(reshaped(X.node, tuple(shape)), pads, 0.0))
+
+
+@lowers("split")
+def split(
+    X: Tensor, AxisTensor: Any, SectionsTensorList: Any, axis: int, num: int, sections: list[int], specs: dict[str, Any]
+) -> dict[str, Any]:
+    _none(AxisTensor, SectionsTensorList)
+    axis %= X.ndim
+    return {"Out": _parts(X, axis, cut_sizes(X.shape, axis, num or len(specs["Out"]), sections))}
+
+
+def _parts(X: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+    """X cut along an axis."""
+    start, parts = 0, []
+    for size in sizes:
+        parts.append(Tensor(mapped("copy", _cut(X.node, axis, range(start, start + size)))))
+        start += size
+    return parts
+
+
+@lowers("split_like")
+def split_like(X: Tensor, Like: list[Tensor], AxisTensor: Any, axis: int) -> dict[str, Any]:
+    _none(AxisTensor)
+    axis %= X.ndim
+    return {"Out": _parts(X, axis, [like.shape[axis] for like in Like])}
+
+
+@lowers("unstack", "unbind")
+def unstack(X: Tensor, axis: int, specs: dict[str, Any]) -> dict[str, Any]:
+    axis %= X.ndim
+    rest = (*X.shape[:axis], *X.shape[axis + 1 :])
+    parts = [Tensor(reshaped(part.node, rest)) for part in _parts(X, axis, [1] * X.shape[axis])]
+    return {next(iter(specs)): parts}
+
+
+@lowers("concat")
+def concat(X: list[Tensor], AxisTensor: Any, axis: int) -> Tensor:
+    _none(AxisTensor)
+    return Tensor(_joined([tensor.node for tensor in X], axis % X[0].ndim))
+
+
+@lowers("stack")
+def stack(X: list[Tensor], axis: int) -> Tensor:
+    place = axis % (X[0].ndim + 1)
+    return Tensor(_joined([reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X], place))
+
+
+# ---------------------------------------------------------------------------------------------------------------- padded
+def _padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
+    """A node with as many numbers before and after it, by dimension."""
+    for axis, sizes in enumerate(pads):
+        before, after = (
+            [broadcast_to(number_like(number, node), (*node.shape[:axis], size, *node.shape[axis + 1 :]))] if size else []
+            for size in sizes
+        )
+        if before or after:
+            node = _joined([*before, node, *after], axis)
+    return mapped("copy", node)
+
+
+def _pairs(paddings: Sequence[int]) -> list[tuple[int, int]]:
+    return list(zip(paddings[::2], paddings[1::2], strict=True))
+
+
+@lowers("pad")
+def pad(X: Tensor, paddings: list[int], pad_value: float) -> Tensor:
+    return Tensor(_padded(X.node, _pairs(paddings), pad_value))
+
+
+@lowers("pad2d")
+def pad2d(X: Tensor, Paddings: Any, paddings: list[int], mode: str, pad_value: float, data_format: str) -> Tensor:
+    _none(Paddings)
+    if mode != "constant":
+        raise NotLowered("copies of elements around images")
+    return Tensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, False)), pad_value))
+
+
+@lowers("pad3d")
+def pad3d(X: Tensor, paddings: list[int], mode: str, value: float, data_format: str) -> Tensor:
+    if mode != "constant":
+        raise NotLowered("copies of elements around volumes")
+    return Tensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, True)), value))
+
+
+# -------------------------------------------------------------------------------------------------------------- repeated
+@lowers("expand_v2")
+def expand_v2(X: Tensor, Shape: Any, expand_shapes_tensor: Any, specs: dict[str, Any]) -> Tensor:
+    _none(Shape, expand_shapes_tensor)
+    return Tensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
+
+
+@lowers("expand_as_v2")
+def expand_as_v2(X: Tensor, specs: dict[str, Any]) -> Tensor:
+    return Tensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
+
+
+def _in_tiles(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a large tensor in tiles of a small one: for each dimension how many there are, and the tile's extent."""
+    small = (1,) * (len(large) - len(small)) + tuple(small)
+    return tuple(number for extent, whole in zip(small, large, strict=True) for number in (whole // extent, extent))
+
+
+@lowers("tile", "expand", "expand_as", "tile_like")
+def tile(
+    X: Tensor,
+    RepeatTimes: Any,
+    repeat_times_tensor: Any,
+    ExpandTimes: Any,
+    expand_times_tensor: Any,
+    specs: dict[str, Any],
+) -> Tensor:
+    _none(RepeatTimes, repeat_times_tensor, ExpandTimes, expand_times_tensor)
+    shape = specs["Out"].shape
+    tiles = _in_tiles(X.shape, shape)
+    one = tuple(extent if place % 2 else 1 for place, extent in enumerate(tiles))
+    return Tensor(reshaped(mapped("copy", broadcast_to(reshaped(X.node, one), tiles)), shape))
+
+
+@lowers("untile")
+def untile(X: Tensor, Like: Tensor) -> Tensor:
+    only_floats(X)
+    tiles = _in_tiles(Like.shape, X.shape)
+    return Tensor(reshaped(reduced("sum", reshaped(X.node, tiles), range(0, len(tiles), 2)), Like.shape))
+
+
+# --------------------------------------------------------------------------------------------------------- rows by number
+def _ids_of(tensor: Tensor) -> Node:
+    """Indices as a column."""
+    if tensor.node.element not in (INT32, INT64):
+        raise NotLowered("indices that are no integers")
+    return reshaped(plain(tensor.node), (tensor.node.size, 1))
+
+
+def _table(node: Node, rows: int) -> Node:
+    """A tensor as rows, each of the dimensions behind some first ones."""
+    return reshaped(plain(node), (prod(node.shape[:rows]), prod(node.shape[rows:])))
+
+
+def _taken(X: Tensor, ids: Node, rows: int, shape: tuple[int, ...]) -> Tensor:
+    table = _table(X.node, rows)
+    return Tensor(reshaped(Rows((ids.size, table.shape[1]), table.element, table, ids), shape))
+
+
+def _only_first(axis: int, ndim: int) -> None:
+    if axis % ndim:
+        raise NotLowered("an axis that is not the first")
+
+
+@lowers("gather")
+def gather(X: Tensor, Index: Tensor, Axis: Any, axis: int, specs: dict[str, Any]) -> Tensor:
+    _none(Axis)
+    _only_first(axis, X.ndim)
+    return _taken(X, _ids_of(Index), 1, specs["Out"].shape)
+
+
+@lowers("index_select")
+def index_select(X: Tensor, Index: Tensor, dim: int, specs: dict[str, Any]) -> Tensor:
+    return gather(X, Index, None, dim, specs)
+
+
+@lowers("scatter_add_like")
+def scatter_add_like(X: Tensor, Index: Tensor, Like: Tensor, Axis: Any, axis: int) -> Tensor:
+    _none(Axis)
+    only_floats(X)
+    _only_first(axis, Like.ndim)
+    ids, shape = _ids_of(Index), (Like.shape[0], prod(Like.shape[1:]))
+    rows = reshaped(plain(X.node), (ids.size, shape[1]))
+    return Tensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
+
+
+def _flat_ids(Index: Tensor, shape: Sequence[int]) -> Node:
+    """The numbers of rows, of indices along each of the dimensions that come before them."""
+    if Index.node.element not in (INT32, INT64) or not Index.shape[-1]:
+        raise NotLowered("indices that are no integers, or none")
+    depth = Index.shape[-1]
+    columns = reshaped(plain(Index.node), (Index.node.size // depth, depth))
+    total = sliced(columns, 1, 0, 1)
+    for place in range(1, depth):
+        total = mapped("add", mapped("mul", total, number_like(shape[place], total)), sliced(columns, 1, place, 1))
+    return mapped("copy", total)
+
+
+@lowers("gather_nd")
+def gather_nd(X: Tensor, Index: Tensor, specs: dict[str, Any]) -> Tensor:
+    return _taken(X, _flat_ids(Index, X.shape), Index.shape[-1], specs["Out"].shape)
+
+
+@lowers("scatter_nd_add")
+def scatter_nd_add(X: Tensor, Index: Tensor, Updates: Tensor) -> Tensor:
+    only_floats(X, Updates)
+    ids, table = _flat_ids(Index, X.shape), _table(X.node, Index.shape[-1])
+    rows = reshaped(plain(Updates.node), (ids.size, table.shape[1]))
+    return Tensor(reshaped(mapped("add", table, Scattered(table.shape, table.element, rows, ids)), X.shape))
+
+
+@lowers("one_hot", "one_hot_v2")
+def one_hot(X: Tensor, depth_tensor: Any, specs: dict[str, Any]) -> Tensor:
+    _none(depth_tensor)
+    if X.node.element not in (INT32, INT64):
+        raise NotLowered("indices that are no integers")
+    out = specs["Out"]
+    ids = reshaped(X.node, (*out.shape[:-1], 1))
+    return Tensor(mapped("oeq", Position(out.shape, ids.element), ids, element=BOOL)).astype(out.dtype)
+
+
+# ----------------------------------------------------------------------------------------------------- channels shuffled
+@lowers("shuffle_channel", "channel_shuffle")
+def shuffle_channel(X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    data_format = attrs.get("data_format", "NCHW")
+    image = X.node if data_format == "NHWC" else channels_last(X.node)
+    groups = attrs["group" if "group" in attrs else "groups"]
+    inner = reshaped(image, (*image.shape[:3], groups, image.shape[3] // groups))
+    result = reshaped(mapped("copy", transposed(inner, (0, 1, 2, 4, 3))), image.shape)
+    return Tensor(result if data_format == "NHWC" else channels_first(result))

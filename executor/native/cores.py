@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from . import convolution, matmul, pooling, sparse
+from . import convolution, depthwise, matmul, pooling, sparse
 from .emitter import Function, Value, constant
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
@@ -83,6 +83,8 @@ def packed_size(
 ) -> int:
     """The elements of a packed filter, for a convolution of images [N, H, W, C] of these shapes."""
     geometry = _of_shapes(shapes, windows, element)
+    if depthwise.is_depthwise(geometry):
+        return geometry.taps * geometry.x.channels
     size = convolution.packed_elements_for_input if for_input else convolution.packed_elements
     return size(geometry, vector_bytes)
 
@@ -291,6 +293,8 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int
 def _packing(core: PackedFilter, vector_bytes: int) -> Callable[..., None]:
     geometry = _of_shapes(core.images, core.windows, core.element)
     pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
+    if depthwise.is_depthwise(geometry):
+        pack = depthwise.write_packed_depthwise
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         pack(f, geometry, pointers.first(core.filter), pointers.target(core), share, vector_bytes)
@@ -306,6 +310,8 @@ def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int
         x, y = (source, target) if is_forward else (target, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
+        if depthwise.is_depthwise(geometry):
+            convolve = depthwise.write_depthwise if is_forward else depthwise.write_depthwise_input_gradient
         convolve(
             f,
             geometry,
@@ -326,15 +332,20 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: in
 
     def sums(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         x, dy = pointers.start(core.source), pointers.start(core.gradient)
-        convolution.write_partial_filters(f, geometry(), x, dy, workspace, share, vector_bytes)
+        write_sums(f, geometry(), x, dy, workspace, share, vector_bytes)
 
     def total(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         target = pointers.target(after.target)
-        convolution.write_filter_gradient(f, geometry(), workspace, target, share, vector_bytes, after.epilogue)
+        write_total(f, geometry(), workspace, target, share, vector_bytes, after.epilogue)
 
-    bytes_ = convolution.partial_elements(geometry(), vector_bytes) * core.element.bytes
-    return [Phase(sums), Phase(total, AFTER_BARRIER)], bytes_
+    if depthwise.is_depthwise(geometry()):
+        write_sums, write_total = depthwise.write_depthwise_partial_filters, depthwise.write_depthwise_filter_gradient
+        count = depthwise.depthwise_partial_elements(geometry())
+    else:
+        write_sums, write_total = convolution.write_partial_filters, convolution.write_filter_gradient
+        count = convolution.partial_elements(geometry(), vector_bytes)
+    return [Phase(sums), Phase(total, AFTER_BARRIER)], count * core.element.bytes
 
 
 def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: int) -> Callable[..., None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -163,6 +164,7 @@ class _After:
     def _at(self, value: Value, places: Sequence[Value]) -> Value:
         f, width = self.f, value.type.lanes
         values: dict[Node, Value] = {**self.numbers, self.core: value}
+        stores: list[Callable[[], None]] = []
 
         def operand_value(operand: Node, shape: Sequence[int]) -> Value:
             if isinstance(operand, Constant):
@@ -181,8 +183,13 @@ class _After:
             if node in self.pointers.stored and node is not self.target and node in values:
                 steps = steps_over(node, node.shape, self.extents)
                 assert steps is not None
-                f.store(values[node], self._place(self.pointers.target(node), places, steps, node.element))
+                stores.append(partial(self._store, values[node], node, places, steps))
+        for store in stores:  # when all has been read: it may be where this is stored
+            store()
         return values[self.target]
+
+    def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int]) -> None:
+        self.f.store(value, self._place(self.pointers.target(node), places, steps, node.element))
 
     def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Any) -> Value:
         return self.f.at(pointer, affine(self.f, 0, *zip(places, steps, strict=True)), element)

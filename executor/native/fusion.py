@@ -146,6 +146,8 @@ class Schedule:
         """Node -> position of the last item that reads it, as far as it is known."""
         self.uniform: set[Node] = set()
         """Formulas of single numbers, which each group that needs them computes for itself."""
+        self.uniform_of: dict[Node, list[Node]] = {}
+        """Node -> the formulas of single numbers that are computed of it."""
         self.floating: dict[Node, None] = {}
         """Formulas of what is, or will be, in memory; the first that reads one takes it into its group."""
         self._taken: dict[tuple[Group, Node, int], bool] = {}
@@ -208,10 +210,10 @@ class Schedule:
                 self._give_memory(source_of(operand))
             if source_of(operand) in self.floating and not _may_float_into(node, operand):
                 self._settle(source_of(operand))
-        reads = self._reads(node)
         updates = node in self.overwrites
         if updates:
             self._settle_readers(node, self.overwrites[node])
+        reads = self._reads(node)
         after = self._last_read(self.overwrites[node]) if updates else -1
         if (
             isinstance(node, Map)
@@ -222,6 +224,8 @@ class Schedule:
             and self._are_numbers(node)
         ):
             self.uniform.add(node)
+            for operand in reads:
+                self.uniform_of.setdefault(operand, []).append(node)
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
             return
         is_of_memory = node.within is None and all(
@@ -277,8 +281,10 @@ class Schedule:
             self._place_in_group(node, self._reads(node), -1, False)
 
     def _settle_readers(self, node: Node, old: Node | None) -> None:
-        """Let what floats, and reads memory that is to be overwritten by a node, be computed before; but not what the node is
-        computed of."""
+        """Let what floats, or is computed by each group for itself, and reads memory that is to be overwritten by a node, be
+        computed before; but not what floats and the node is computed of."""
+        for number in self.uniform_of.pop(old, ()) if old is not None else ():
+            self._give_memory(number)
         own: set[Node] = set()
         pending = [source_of(operand) for operand in operands_of(node)]
         while pending:
@@ -311,10 +317,12 @@ class Schedule:
         return {read for each in self._floating_of(node) for read in self._reads(each) if read not in self.floating}
 
     def _last_read(self, old: Node | None) -> int:
-        """The first position at which the memory of a node may be overwritten, as nobody reads it any more then."""
-        position = self.last_reader.get(old, -1) if old is not None else -1
-        if position < 0:
-            return position
+        """The first position at which the memory of a node may be overwritten: it is written before, and read no more."""
+        if old is None:
+            return -1
+        written, position = self.home.get(old, -1), self.last_reader.get(old, -1)
+        if position <= written:
+            return written + 1 if written >= 0 else -1
         item = self.items[position]
         is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.apart
         return position if is_elementwise else position + 1

@@ -287,7 +287,7 @@ class Nest:
         here = [node for node in group.nodes if self.stage[node] == stage]
         writes = [node for node in here if node in self.pointers.stored and node not in group.per_row and node not in group.sums]
         along = [node for node in here if isinstance(node, Reduction) and node in group.per_row]
-        sums = [node for node in here if node in group.sums]
+        sums = [node for node in here if isinstance(node, Reduction) and node in group.sums]
         if not (writes or along or sums):
             return
         totals: dict[Node, list[Value]] = {node: [] for node in along}
@@ -334,7 +334,7 @@ class Nest:
         column: Value,
         width: int,
         writes: Sequence[Node],
-        sums: Sequence[Node],
+        sums: Sequence[Reduction],
         kept: dict[Any, Value] | None,
         static: int | None,
     ) -> None:
@@ -342,12 +342,11 @@ class Nest:
         f = self.f
         self._column, self._memo = column, {}
         for node in writes:
-            value = self._wide(self._full(node, node.shape, width), width)
-            self._memo[node] = value
-            self._store(value, node)
-        for node in sums:
-            assert isinstance(node, Reduction)
-            value = self._wide(self._full(node.source, node.source.shape, width), width)
+            self._memo[node] = self._wide(self._full(node, node.shape, width), width)
+        of_sums = [(node, self._wide(self._full(node.source, node.source.shape, width), width)) for node in sums]
+        for node in writes:  # when all has been read: it may be where this is stored
+            self._store(self._memo[node], node)
+        for node, value in of_sums:
             if kept is not None:
                 assert static is not None
                 kept[node, static] = f.add(kept[node, static], value)

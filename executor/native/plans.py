@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from fluid.ir.versions import Value
@@ -10,8 +10,8 @@ from fluid.values.spec import Spec
 
 from . import activation_lowering, loss_lowering, ops, recurrent, reduction_lowering, shape_lowering  # noqa: F401  (say how ops are lowered)
 from .compiler import host
-from .instructions import OWN
-from .regions import Region, native_regions
+from .instructions import OWN, NativeInstruction
+from .regions import native_regions
 from .tables import Tables
 
 __all__ = ["Tables", "with_native_code"]
@@ -22,15 +22,23 @@ def with_native_code(
 ) -> list[Any]:
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
     results = native_regions(instructions, specs, kept, storage, host().vector_bytes // 4)
-    _verify(results)
+    _verify(results, storage)
     return results
 
 
-def _verify(instructions: Sequence[Any]) -> None:
-    """Hold instructions to their order: what regions hand to each other is written before it is read."""
+def _verify(instructions: Sequence[Any], storage: Container[str]) -> None:
+    """Hold instructions to their order: a value is written before it is read, and read before its memory is overwritten."""
     written: set[Value] = set()
+    versions: dict[str, int] = {}
     for instruction in instructions:
-        if isinstance(instruction, Region):
-            for value in instruction.read:
-                assert value in written or not value[0].startswith(OWN), f"{instruction.describe()} reads {value[0]} too early"
-            written.update(instruction.written)
+        for name, version in [*instruction.read, *instruction.outer.values()]:
+            is_there = versions.get(name, 0) == version if name in storage else (name, version) in written
+            assert is_there or not (name in storage or name.startswith(OWN)), f"{_told(instruction)} reads {name} at a wrong time"
+        for name, version in instruction.written:
+            assert versions.get(name, 0) <= version or name not in storage, f"{_told(instruction)} writes {name} too late"
+            versions[name] = version
+            written.add((name, version))
+
+
+def _told(instruction: Any) -> str:
+    return instruction.describe() if isinstance(instruction, NativeInstruction) else str(instruction.op.type)

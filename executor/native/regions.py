@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -205,6 +206,8 @@ class _Finder:
                 before = self.latest.get(value[0], (value[0], 0))
                 if before != value:
                     self.former[value] = before
+                    with suppress(NotLowered):  # a node, so that who reads or writes that memory before is known
+                        self.node_of(before)
                 self.latest[value[0]] = value
                 self.kept.add(value)
 
@@ -382,7 +385,11 @@ def native_regions(
     schedule = Schedule()
     schedule.apart = set(owners.values())
     schedule.lasting = _lasting(needed) | schedule.apart
-    schedule.overwrites = {owners[value]: finder.nodes.get(old) for value, old in finder.former.items() if value in owners}
+    schedule.overwrites = {
+        owners[value]: source_of(finder.nodes[old]) if old in finder.nodes else None
+        for value, old in finder.former.items()
+        if value in owners
+    }
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
         if results is None:
@@ -405,8 +412,8 @@ def native_regions(
             own = owners.get(value)
             if own is not None and own in needed:
                 schedule.place(own)
-            elif node in needed:
-                schedule.place(node)
+            elif (source := source_of(node)) in needed:
+                schedule.place(source)
         schedule.op = None
     return _regions(schedule, finder, owners, lanes)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from checks import fresh_programs
+from attack import instructions_of
+from checks import Checks, each, fresh_programs
 from random_programs import Instruction, RandomProgram
+from random_updates import check_updates
 
 pytest.importorskip("llvmlite")
 
 import fluid
 from fluid import layers
+from fluid.executor.native import fallback, plans
 from fluid.executor.native.fusion import Schedule
 
 
@@ -105,3 +108,82 @@ def test_formulas_of_formulas_take_linear_time(monkeypatch: pytest.MonkeyPatch) 
         expected, values = on_both(main, {"x": np.full(8, 0.1, "float32")}, [loss.name], monkeypatch)
     assert_close(values, expected, 1e-6)
     assert len(asked) < 1000
+
+
+def state_after(
+    monkeypatch: pytest.MonkeyPatch, append: Callable[..., None], shapes: dict[str, tuple[int, ...]], fetch: Sequence[str] = ()
+) -> tuple[list[Any], list[Any]]:
+    """What a run gives and leaves in a scope, on numpy and in native code; `append` is given a block and what is persistable."""
+    with fresh_programs() as (main, _):
+        block = main.global_block()
+        state = [block.create_var(name=name, shape=shape, dtype="float32", persistable=True) for name, shape in shapes.items()]
+        append(block, *state)
+        results = []
+        for native in "01":
+            monkeypatch.setenv("FLUID_NATIVE", native)
+            scope, draws = fluid.Scope(), np.random.default_rng(0)
+            for var in state:
+                scope.put(var.name, draws.uniform(-1, 1, var.shape).astype("float32"))
+            values = fluid.Executor().run(main, {}, fetch, scope=scope)
+            results.append([*values, *(np.array(scope.array(name)) for name in shapes)])
+    return results[0], results[1]
+
+
+def twice(block: Any, a: Any, b: Any) -> None:
+    """A variable is overwritten twice, the second time by what is known earlier."""
+    product = block.create_var(name="product", shape=a.shape, dtype="float32")
+    block.append_op("matmul", {"X": b, "Y": a}, {"Out": product}, {"transpose_Y": True})
+    block.append_op("tanh", {"X": product}, {"Out": a})
+    block.append_op("square", {"X": b}, {"Out": a})
+
+
+def velocity_as_gradient(block: Any, a: Any, b: Any) -> None:
+    """What is overwritten first is read by what is overwritten next."""
+    rate = block.create_var(name="rate", shape=(1,), dtype="float32")
+    block.append_op("fill_constant", {}, {"Out": rate}, {"shape": [1], "value": 0.5})
+    inputs = {"Param": a, "Velocity": b, "Grad": b, "LearningRate": rate}
+    block.append_op("momentum", inputs, {"ParamOut": a, "VelocityOut": b}, {"mu": 0.9, "use_nesterov": True})
+
+
+def read_late(block: Any, a: Any, b: Any) -> None:
+    """What was computed of a variable is asked for after the variable was overwritten."""
+    mean, out = (block.create_var(name=name, shape=shape, dtype="float32") for name, shape in (("mean", (5,)), ("out", (5, 5))))
+    block.append_op("reduce_mean", {"X": a}, {"Out": mean}, {"dim": [1]})
+    rate = block.create_var(name="rate", shape=(1,), dtype="float32")
+    block.append_op("fill_constant", {}, {"Out": rate}, {"shape": [1], "value": 0.5})
+    inputs = {"Param": a, "Velocity": b, "Grad": a, "LearningRate": rate}
+    block.append_op("momentum", inputs, {"ParamOut": a, "VelocityOut": b}, {"mu": 0.9, "use_nesterov": True})
+    block.append_op("elementwise_mul", {"X": b, "Y": mean}, {"Out": out}, {"axis": 0})
+    block.append_op("assign", {"X": out}, {"Out": b})
+
+
+@each("append", [twice, velocity_as_gradient, read_late])
+def test_what_a_scope_holds_is_overwritten_in_order(append: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, values = state_after(monkeypatch, append, {"a": (5, 5), "b": (5, 5)})
+    assert_close(values, expected, 1e-5, 1e-6)
+
+
+def test_a_plan_in_a_wrong_order_runs_on_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would see that a value is read after its memory was overwritten: each plan is held to its order."""
+    in_order = plans.native_regions
+    monkeypatch.setattr(plans, "native_regions", lambda *arguments: in_order(*arguments)[::-1])
+    monkeypatch.setattr(fallback, "_warned", set())
+    with pytest.warns(RuntimeWarning, match=r"native code is not used.* at a wrong time"):
+        expected, values = state_after(monkeypatch, twice, {"a": (5, 5), "b": (5, 5)})
+    assert_close(values, expected, 0, 0)
+
+
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 1500), marks=pytest.mark.slow)], ids=["some", "many"])
+def test_random_updates(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Checks() as checks:
+        for seed in seeds:
+            with checks(f"program {seed}"):
+                check_updates(seed, monkeypatch)
+
+
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 1500), marks=pytest.mark.slow)], ids=["some", "many"])
+def test_random_programs(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Checks() as checks:
+        for seed in seeds:
+            with checks(f"program {seed}"):
+                check_random(instructions_of(seed, thorough=True), seed, monkeypatch)

@@ -6,9 +6,11 @@ from math import log
 from typing import Any
 
 from fluid.ops.conv import image_axes
+from fluid.ops.norm import dropout_scale
 
-from .graph import mapped, reshaped
-from .lowering import NAMESPACE, Tensor, lowers, number_like, only_floats
+from .emitter import BOOL
+from .graph import Drawn, mapped, reshaped
+from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
 
 __all__ = ["at_least", "at_most", "chosen", "log1p_exp"]
 
@@ -159,3 +161,19 @@ def log10(X: Tensor) -> Tensor:
 @lowers("tan")
 def tan(X: Tensor) -> Tensor:
     return f.sin(X) / f.cos(X)
+
+
+# --------------------------------------------------------------------------------------------------------------- dropout
+@lowers("dropout")
+def dropout(
+    X: Tensor, Seed: Any, dropout_prob: float, dropout_implementation: str, is_test: bool, specs: dict[str, Any]
+) -> dict[str, Tensor]:
+    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
+    is_kept = specs.get("Mask") is not None
+    if is_test and not is_kept:
+        return {"Out": X * scale if scale != 1.0 else f.assign(X)}
+    if is_test or Seed is not None or not is_kept:
+        raise NotLowered("a mask that is not drawn, or that nobody keeps")
+    mask = Tensor(Drawn(X.shape, BOOL))
+    kept = X * mask.astype(X.dtype)
+    return {"Out": kept if scale == 1.0 else kept * scale, "Mask": mask}

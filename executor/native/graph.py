@@ -19,7 +19,7 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
-    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Firsts", "Joined", "Map", "Memory",
+    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "Drawn", "FilterGradient", "Firsts", "Joined", "Map", "Memory",
     "Merged", "Node", "PackedFilter", "PackedMatrix", "Places", "Pooled", "PooledBack", "Position", "Positions", "Product",
     "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Shape", "Turned", "View", "Windows", "broadcast_to", "channels_first",
     "channels_last", "constant", "contiguous", "joined", "mapped", "memory_of", "memory_shape", "offset_of", "operands_of",
@@ -59,6 +59,13 @@ class Memory(Node):
     """An array of the plan, whose elements lie side by side, rows first."""
 
     value: Value
+
+
+@dataclass(eq=False, repr=False)
+class Drawn(Memory):
+    """Truth values that the kernel of the op draws before native code runs; `value` is where they are."""
+
+    value: Value = ("", 0)
 
 
 @dataclass(eq=False, repr=False)

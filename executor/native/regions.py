@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from fluid.errors import FluidError
 from fluid.ir.program import Operator
@@ -22,9 +24,9 @@ from .emitter import BYTE, FLOAT, Type
 from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
 from .graph import (
-    Choice, Constant, Convolved, ConvolvedBack, Core, FilterGradient, Joined, Map, Memory, Merged, Node, PackedFilter, Pooled,
-    PooledBack, Position, Positions, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, constant, memory_of,
-    memory_shape, offset_of, operands_of, reshaped,
+    Choice, Constant, Convolved, ConvolvedBack, Core, Drawn, FilterGradient, Joined, Map, Memory, Merged, Node, PackedFilter,
+    Pooled, PooledBack, Position, Positions, Product, Put, Reduction, Reshaped, Rows, Scattered, Turned, View, constant,
+    memory_of, memory_shape, offset_of, operands_of, reshaped,
 )  # fmt: skip
 from .instructions import CLEARED, Check, NativeInstruction
 from .loops import HEAVY, Nest, stages_of
@@ -129,6 +131,8 @@ class _Finder:
         self.last = 0
         """The number of a node that is newer than those of all ops."""
         self.checks: dict[int, Check] = {}
+        self.draws: list[Any] = []
+        """What draws random numbers for ops that are lowered."""
         self._checked: set[Any] = set()
 
     def node_of(self, value: Value) -> Node:
@@ -269,6 +273,10 @@ class _Finder:
                 if isinstance(tensor, SparseTensor):
                     self._keep_sparse(op, value, tensor)
                     continue
+                if tensor is not None and isinstance(tensor.node, Drawn):
+                    tensor.node.value, self.nodes[value] = value, tensor.node
+                    self.draws.append(self._drawing(instruction, slot))
+                    continue
                 spec = self.specs.get(value)
                 if spec is None and tensor is not None:  # inference does not know how many rows there are
                     spec = Spec(tensor.shape, tensor.dtype)
@@ -278,6 +286,15 @@ class _Finder:
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
         return self._in_order(results, first)
+
+    def _drawing(self, instruction: Any, slot: str) -> Any:
+        """The part of an op that draws random numbers into a slot, whatever its inputs hold."""
+        stand_ins = {
+            name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)
+            for name, values in instruction.reads.items()
+            if values and values[0] is not None and (spec := self.specs[values[0]])
+        }
+        return replace(instruction, reads={}, writes={slot: instruction.writes[slot]}, outer={}, shares={}, stand_ins=stand_ins)
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
         """The outputs of an op, those that overwrite memory behind those that read what it held before.
@@ -390,6 +407,9 @@ def native_regions(
         for value, old in finder.former.items()
         if value in owners
     }
+    for node in needed:
+        for operand in operands_of(node):
+            schedule.readers.setdefault(source_of(operand), []).append(node)
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
         if results is None:
@@ -544,7 +564,7 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
                 if isinstance(source, Memory):
                     value_of[source] = source.value
         items.append(Region(finder.ops_of(item), item, nest, value_of, of_group, partial))
-    return [*first, *items]
+    return [*finder.draws, *first, *items]
 
 
 def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:

@@ -262,7 +262,7 @@ class BoundPlan:
     def _bind_op(self, instruction: Instruction) -> list[Call]:
         op, definition, xp = instruction.op, instruction.definition, self.place.xp
         assert definition is not None
-        inputs: dict[str, Any] = {}
+        inputs: dict[str, Any] = dict(instruction.stand_ins)
         for slot, values in instruction.reads.items():
             declared = definition.inputs.get(slot)
             if declared is not None and values:

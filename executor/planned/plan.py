@@ -76,6 +76,8 @@ class Instruction:
     dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
     """Written value -> value that dies here, whose bytes it takes over."""
+    stand_ins: dict[str, Any] = field(default_factory=dict)
+    """Inputs of which only shape and type matter, as arrays by slot."""
 
     @property
     def written(self) -> list[Value]:

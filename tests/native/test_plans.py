@@ -45,7 +45,7 @@ def test_a_plan_prints_its_native_code(fresh: None, monkeypatch: pytest.MonkeyPa
 """,
         text,
     )
-    assert "dropout(transpose_0.tmp_0@" in text and "greater_equal(scratch0" in text
+    assert re.search(r" 0  dropout_0.tmp_1@\d+ = dropout\(\)\n.*\n +greater_equal\(scratch0", text)
 
 
 def on_both(
@@ -187,3 +187,43 @@ def test_random_programs(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
         for seed in seeds:
             with checks(f"program {seed}"):
                 check_random(instructions_of(seed, thorough=True), seed, monkeypatch)
+
+
+def test_dropout_is_applied_in_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numpy draws the masks before all else, with the bits that it draws without native code; they cut nothing in two."""
+    x = fluid.data("x", [64, 32])
+    h = layers.dropout(layers.fc(x, 32, act="relu"), 0.3, dropout_implementation="upscale_in_train")
+    loss = layers.mean(layers.square(layers.dropout(layers.fc(h, 16), 0.5)))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    fluid.default_main_program().random_seed = 5
+    fluid.default_startup_program().random_seed = 5
+    feed = {"x": np.random.default_rng(3).standard_normal((64, 32), dtype="float32")}
+    losses = []
+    for native in "01":
+        monkeypatch.setenv("FLUID_NATIVE", native)
+        with fluid.scope_guard(fluid.Scope()):
+            executor = fluid.Executor()
+            executor.run(fluid.default_startup_program())
+            losses.append([executor.run(feed=feed, fetch_list=[loss])[0].item() for _ in range(3)])
+            lines = executor.plan(feed=feed, fetch_list=[loss]).to_string().splitlines()
+    np.testing.assert_allclose(losses[1], losses[0], 1e-5)
+    kinds = ["native" if "= [" in line else "numpy" for line in lines if re.match(r" +\d+  ", line)]
+    assert kinds[:2] == ["numpy", "numpy"] and set(kinds[2:]) == {"native"}, lines
+
+
+def test_a_copy_of_a_number_is_made_before_the_number_is_overwritten(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers are computed where they are needed, unless what they are computed of is overwritten before."""
+    x = fluid.data("x", [4])
+    count = layers.create_global_var([1], 1.0, "float32", persistable=True, name="count")
+    layers.increment(count, 0.5)
+    before = layers.assign(count)
+    twice = layers.scale(count, 2.0)
+    layers.increment(count, 0.5)
+    y = layers.sqrt(x) * before + twice
+    feed = {"x": np.arange(4, dtype="float32")}
+    with fluid.scope_guard(fluid.Scope()):
+        executor = fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        for start in (1.0, 2.0):
+            (value,) = executor.run(feed=feed, fetch_list=[y])
+            np.testing.assert_allclose(value, np.sqrt(feed["x"]) * (start + 0.5) + 2 * (start + 0.5), 1e-6)

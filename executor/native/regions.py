@@ -261,7 +261,7 @@ class _Finder:
             outputs = (lower_sparse if is_sparse else lower)(definition, inputs, definition.defaults(op.attrs), wanted)
         except FluidError as error:
             raise NotLowered(f"{op.type}: {error}") from error
-        if not is_sparse and not self._is_checked(instruction) and _reads_by_index(outputs, first):
+        if not is_sparse and _reads_by_index(outputs, first) and not self._is_checked(instruction):
             raise NotLowered("indices that nobody checks")
         results: dict[Value, Node] = {}
         for slot, values in instruction.writes.items():

@@ -7,7 +7,10 @@ import os
 # The processes that the tests run in, and start, share the cores: threads of BLAS would only wait for each other. Before numpy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import atexit
 import gc
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +22,10 @@ from fluid.executor.kernels.table import load_kernels
 
 settings.register_profile("fluid", max_examples=20 * MORE, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fluid")
+
+if "FLUID_NATIVE_CACHE" not in os.environ:  # of this run alone; the processes of pytest-xdist share it
+    os.environ["FLUID_NATIVE_CACHE"] = tempfile.mkdtemp(prefix="fluid-native-")
+    atexit.register(shutil.rmtree, os.environ["FLUID_NATIVE_CACHE"], ignore_errors=True)
 
 load_kernels()  # since tests look into the tables
 
@@ -47,6 +54,13 @@ def fresh() -> Iterator[None]:
     """Programs, names and a scope of the test's own."""
     with fresh_programs():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _numpy_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests marked `numpy_alone` hold the plan of numpy's kernels to bits, calls or memory: native code rounds otherwise."""
+    if request.node.get_closest_marker("numpy_alone"):
+        monkeypatch.setenv("FLUID_NATIVE", "0")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ import pytest
 from attack import check, smallest
 from checks import MORE
 
+pytestmark = pytest.mark.numpy_alone
+
 
 @pytest.mark.random
 @pytest.mark.parametrize("part", range(4))

@@ -43,6 +43,8 @@ from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.spec import Spec
 from fluid.values.types import is_floating
 
+pytestmark = pytest.mark.numpy_alone
+
 ORDINARY = {op_type: found for op_type, found in registry.all_ops().items() if found.forward is None and found.rule is not REGION}
 CASES: dict[str, tuple[str, Sample]] = {
     f"{op_type}-{number}": (op_type, sample)

@@ -14,6 +14,8 @@ from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels import activation, norm, pool
 from fluid.opdef import registry
 
+pytestmark = pytest.mark.numpy_alone
+
 
 def first_maxima(x: Any, d_out: Any, size: int, stride: int, pad: int) -> Any:
     """The gradient of maxima: the first largest element of each window, in the order of memory, gets what its window has."""

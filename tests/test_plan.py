@@ -27,7 +27,7 @@ from fluid.values.types import as_dtype
 Feed = dict[str, Any]
 
 
-pytestmark = pytest.mark.usefixtures("fresh")
+pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.numpy_alone]
 
 
 def main() -> Program:

@@ -6,6 +6,8 @@ import pytest
 from checks import MORE, each
 from random_nests import check_nest
 
+pytestmark = pytest.mark.numpy_alone
+
 
 @pytest.mark.random
 @each("seed", range(10 * MORE))

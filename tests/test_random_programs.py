@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+import pytest
 from checks import MORE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,8 @@ from random_programs import (
 
 import fluid
 from fluid.ir.program import Variable
+
+pytestmark = pytest.mark.numpy_alone
 
 
 def drawn(first: int, end: int, most: int) -> st.SearchStrategy[list[Instruction]]:

@@ -540,8 +540,8 @@ def _need(node: Node) -> tuple[int, set[int], int | None] | None:
 def _new_group(node: Node) -> Group:
     need = _need(node)
     assert need is not None, node
-    total, breaks, _ = need
-    return Group(total, set(breaks), node if isinstance(node, Core) else None)
+    total, breaks, columns = need
+    return Group(total, set(breaks), node if isinstance(node, Core) else None, columns)
 
 
 def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:

@@ -227,3 +227,13 @@ def test_a_copy_of_a_number_is_made_before_the_number_is_overwritten(fresh: None
         for start in (1.0, 2.0):
             (value,) = executor.run(feed=feed, fetch_list=[y])
             np.testing.assert_allclose(value, np.sqrt(feed["x"]) * (start + 0.5) + 2 * (start + 0.5), 1e-6)
+
+
+def test_rows_of_positions_are_not_those_of_a_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of one_hot has its classes; a row of the sum has more dimensions."""
+    with fresh_programs() as (main, _):
+        ids = fluid.data("ids", [2, 3, 1], "int64")
+        total = layers.reduce_sum(layers.one_hot(ids, 4), dim=[1, 2])
+        expected, values = on_both(main, {"ids": np.array([0, 1, 2, 3, 1, 0]).reshape(2, 3, 1)}, [total.name], monkeypatch)
+    assert expected[0].tolist() == [3.0, 3.0]
+    assert_close(values, expected)

@@ -5,15 +5,15 @@ is computed of rows (a reduction along them) may be used for all their elements,
 out when all rows are done. A group may begin with a product of matrices; what follows is then computed of the product's elements
 while they are in registers.
 
-Groups stand in the order in which they run, among the ops that are left to kernels. A node joins the group in which the last of its
-operands is computed, if it fits there, or a later one that reads what it reads; otherwise it begins a new one.
+Groups stand in the order in which they run, among the ops that are left to kernels. A node joins the group in which the last of
+its operands is computed, if it fits there, or a later one that reads what it reads; otherwise it begins a new one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import prod
 from operator import mul
 from typing import Any
@@ -98,7 +98,7 @@ def breaks_of(shape: Sequence[int]) -> set[int]:
 
 def _is_chain(breaks: set[int]) -> bool:
     ordered = sorted(breaks)
-    return all(large % small == 0 for small, large in zip(ordered, ordered[1:], strict=False))
+    return all(large % small == 0 for small, large in pairwise(ordered))
 
 
 @dataclass(eq=False)
@@ -565,7 +565,7 @@ def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> l
         outer = inner * extent
         fine += [
             (number, following // number, 0 if own == 1 else stride * (number // inner))
-            for number, following in zip(finest, finest[1:], strict=False)
+            for number, following in pairwise(finest)
             if inner <= number < outer
         ]
         inner = outer
@@ -573,7 +573,7 @@ def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> l
     inner = 1
     for extent in reversed(extents):
         parts = [(count, stride) for number, count, stride in fine if inner <= number < inner * extent]
-        if any(after != before * count for (count, before), (_, after) in zip(parts, parts[1:], strict=False)):
+        if any(after != before * count for (count, before), (_, after) in pairwise(parts)):
             return None
         steps.append(parts[0][1] if parts else 0)
         inner *= extent

@@ -461,7 +461,7 @@ def mul_grad(X: Tensor, Y: Tensor, dOut: Tensor, x_num_col_dims: int, y_num_col_
 
 # ------------------------------------------------------------------------------------------------------ softmax and loss
 def _axis_last(tensor: Tensor, axis: int) -> tuple[Node, Callable[[Node], Tensor]]:
-    """A tensor with an axis brought to the end, where rows lie side by side; and what brings it back in a result of this shape."""
+    """A tensor with an axis at the end, where rows lie side by side; and what brings it back in a result of this shape."""
     only_floats(tensor)
     node, ndim = tensor.node, tensor.ndim
     if not node.size:
@@ -533,8 +533,8 @@ def _plain_update(*absent: Any) -> None:
 
 @lowers("momentum")
 def momentum(
-    Param: Tensor, Grad: Tensor, Velocity: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, mu: float, use_nesterov: bool,
-    regularization_method: str, regularization_coeff: float, rescale_grad: float, multi_precision: bool,
+    Param: Tensor, Grad: Tensor, Velocity: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, mu: float,
+    use_nesterov: bool, regularization_method: str, regularization_coeff: float, rescale_grad: float, multi_precision: bool,
 ) -> dict[str, Tensor]:  # fmt: skip
     only_floats(Param, Grad, Velocity)
     _plain_update(MasterParam, multi_precision)
@@ -739,8 +739,8 @@ def _of_channel_rows(result: Node, X: Tensor, x: Node) -> Tensor:
 
 @lowers("batch_norm")
 def batch_norm(
-    X: Tensor, Scale: Tensor, Bias: Tensor, Mean: Tensor, Variance: Tensor, MomentumTensor: Tensor | None, is_test: bool, momentum: float,
-    epsilon: float, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
+    X: Tensor, Scale: Tensor, Bias: Tensor, Mean: Tensor, Variance: Tensor, MomentumTensor: Tensor | None, is_test: bool,
+    momentum: float, epsilon: float, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
 ) -> dict[str, Tensor]:  # fmt: skip
     if MomentumTensor is not None or Scale is None or Bias is None or Scale.node.element != X.node.element:
         raise NotLowered("a momentum that is a tensor")
@@ -770,8 +770,8 @@ def batch_norm(
 
 @lowers("batch_norm_grad")
 def batch_norm_grad(
-    X: Tensor, Scale: Tensor, SavedMean: Tensor, SavedVariance: Tensor, dY: Tensor, dSavedMean: Tensor | None, dSavedVariance: Tensor | None,
-    is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool, wanted: set[str],
+    X: Tensor, Scale: Tensor, SavedMean: Tensor, SavedVariance: Tensor, dY: Tensor, dSavedMean: Tensor | None,
+    dSavedVariance: Tensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool, wanted: set[str],
 ) -> dict[str, Tensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
         raise NotLowered("gradients of statistics")
@@ -852,8 +852,8 @@ def layer_norm(
 
 @lowers("layer_norm_grad")
 def layer_norm_grad(
-    X: Tensor, Scale: Tensor | None, Mean: Tensor, Variance: Tensor, dY: Tensor, begin_norm_axis: int, epsilon: float, wanted: set[str],
-    specs: dict[str, Any],
+    X: Tensor, Scale: Tensor | None, Mean: Tensor, Variance: Tensor, dY: Tensor, begin_norm_axis: int, epsilon: float,
+    wanted: set[str], specs: dict[str, Any],
 ) -> dict[str, Tensor]:  # fmt: skip
     only_floats(X, Scale, dY)
     rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])

@@ -16,7 +16,7 @@ from .compiler import host
 from .cores import Phase, is_small, phases_of
 from .emitter import Function, Module, Value, zero
 from .fusion import source_of
-from .graph import Constant, Node, Position, offset_of, operands_of, strides_of
+from .graph import Constant, Node, Position, offset_of, operands_of, settings_of, strides_of
 from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL, Share, write_kernel
 from .pool import pool
 from .regions import Region
@@ -240,7 +240,7 @@ def _signature(region: Region, operands: Sequence[tuple[Node, int]]) -> Any:
 
     def reference(node: Node) -> Any:
         if isinstance(node, (Constant, Position)):
-            return type(node).__name__, node.element, getattr(node, "number", None), node.shape
+            return settings_of(node)
         source = source_of(node)
         where = strides_of(node), node.shape, source.halo
         at = reads.get((source, offset_of(node)), reads.get((source, 0)))
@@ -248,9 +248,13 @@ def _signature(region: Region, operands: Sequence[tuple[Node, int]]) -> Any:
 
     nodes = [
         (
-            type(node).__name__, getattr(node, "formula", getattr(node, "kind", getattr(node, "axes", None))), getattr(node, "axes", None),
-            node.shape, node.element, tuple(reference(operand) for operand in operands_of(node)), stored.get(node), node in region.partial, node.halo, node.within and node.within.strides, repr(getattr(node, "windows", None)), getattr(node, "images", None), getattr(node, "for_input", None),
+            settings_of(node),
+            tuple(reference(operand) for operand in operands_of(node)),
+            stored.get(node),
+            node in region.partial,
+            node.halo,
+            node.within and node.within.strides,
         )
         for node in all_nodes
-    ]  # fmt: skip
+    ]
     return tuple(nodes), len(region.group.uniform), region.group.columns, region.nest is None

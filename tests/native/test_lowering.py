@@ -30,8 +30,8 @@ LOWERED = {
     ),
     "products": "addmm bmm dot matmul matmul_v2 mul mv",
     "parts and places": (
-        "channel_shuffle concat expand expand_as_v2 expand_v2 fill_constant_batch_size_like gather gather_nd index_select one_hot "
-        "pad pad3d reshape2 slice split stack strided_slice tile transpose2 unbind unstack"
+        "channel_shuffle concat expand expand_as_v2 expand_v2 fill_constant_batch_size_like gather gather_nd index_select "
+        "one_hot pad pad3d reshape2 slice split stack strided_slice tile transpose2 unbind unstack"
     ),
     "activations": (
         "brelu celu elu gelu hard_shrink hard_sigmoid hard_swish leaky_relu logsigmoid mish prelu relu relu6 selu sigmoid silu "
@@ -42,7 +42,8 @@ LOWERED = {
     ),
     "elementwise": (
         "cast clip elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow "
-        "elementwise_sub equal fill_any_like greater_than increment less_equal logical_and logical_not logical_or logical_xor scale"
+        "elementwise_sub equal fill_any_like greater_than increment less_equal logical_and logical_not logical_or "
+        "logical_xor scale"
     ),
 }
 

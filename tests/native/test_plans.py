@@ -237,3 +237,25 @@ def test_rows_of_positions_are_not_those_of_a_reduction(monkeypatch: pytest.Monk
         expected, values = on_both(main, {"ids": np.array([0, 1, 2, 3, 1, 0]).reshape(2, 3, 1)}, [total.name], monkeypatch)
     assert expected[0].tolist() == [3.0, 3.0]
     assert_close(values, expected)
+
+
+def _on_numpy(monkeypatch: pytest.MonkeyPatch, fetches: list[fluid.Variable], feed: dict[str, Any]) -> list[Any]:
+    """What a program computes without native code."""
+    with monkeypatch.context() as patch:
+        patch.setenv("FLUID_NATIVE", "0")
+        return fluid.Executor().run(feed=feed, fetch_list=fetches)
+
+
+def test_convolutions_that_differ_only_in_their_windows_are_told_apart(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They read and make the same shapes, in both directions, of filters of one size."""
+    x = fluid.data("x", [2, 8, 12, 12])
+    x.stop_gradient = False
+    sides = [((3, 1), (1, 0), 1), ((1, 3), (0, 1), 1), ((3, 3), 1, 1), ((3, 3), 2, 2)]
+    outs = [layers.conv2d(x, 8, size, padding=pad, dilation=apart, bias_attr=False) for size, pad, apart in sides]
+    gradients = [fluid.gradients(layers.reduce_sum(layers.square(out)), x)[0] for out in outs]
+    fluid.Executor().run(fluid.default_startup_program())
+    feed = {"x": np.random.default_rng(0).standard_normal(x.shape, np.float32)}
+    fetches = [*outs, *gradients]
+    expected = _on_numpy(monkeypatch, fetches, feed)
+    for value, other in zip(fluid.Executor().run(feed=feed, fetch_list=fetches), expected, strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-4)

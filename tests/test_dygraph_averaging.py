@@ -16,6 +16,8 @@ from fluid import dygraph, layers
 from fluid import optimizer as optimizers
 from fluid.errors import FluidTypeError, ProgramError
 
+pytestmark = pytest.mark.numpy_alone
+
 STEPS = 5
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 6)).astype("float32")

@@ -19,6 +19,8 @@ from fluid.dygraph import LayerOf, Tensor
 from fluid.errors import BackwardError, ExecutionError, FluidTypeError, InferenceError, ProgramError
 from fluid.formats.tensors import write_tensor
 
+pytestmark = pytest.mark.numpy_alone
+
 RNG = np.random.default_rng(0)
 
 

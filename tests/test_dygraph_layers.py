@@ -18,6 +18,8 @@ from fluid import dygraph, layers
 from fluid.dygraph import Tensor
 from fluid.errors import BackwardError, FluidError, FluidTypeError, FormatError, ProgramError
 
+pytestmark = pytest.mark.numpy_alone
+
 RNG = np.random.default_rng(0)
 
 

@@ -23,6 +23,8 @@ from fluid.clip import GradientClipByGlobalNorm, GradientClipByNorm, GradientCli
 from fluid.errors import BackwardError, FluidTypeError, ProgramError
 from fluid.regularizer import L1Decay, L2Decay
 
+pytestmark = pytest.mark.numpy_alone
+
 STEPS = 5
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((8, 6)).astype("float32"), RNG.standard_normal((8, 3)).astype("float32")

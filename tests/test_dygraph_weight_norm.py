@@ -18,6 +18,8 @@ from fluid.dygraph import Tensor
 from fluid.errors import FluidTypeError, ProgramError
 from fluid.param_attr import WeightNormParamAttr
 
+pytestmark = pytest.mark.numpy_alone
+
 RNG = np.random.default_rng(0)
 STEPS = 4
 

@@ -18,6 +18,8 @@ from fluid.executor.executor import Executor
 from fluid.executor.scope import Scope
 from fluid.ir.program import Program
 
+pytestmark = pytest.mark.numpy_alone
+
 EACH = 3
 """How many of an op's edges are checked."""
 

@@ -45,6 +45,7 @@ def test_damaged_files_end_in_a_model_or_an_error_of_ours(bases: list[Base], tmp
     assert min(ends[how] for how in ("refused", "parsed", "ran", "loaded")) > CASES // 400, ends
 
 
+@pytest.mark.numpy_alone
 @pytest.mark.random
 @pytest.mark.filterwarnings("ignore")
 def test_memory_is_bounded_by_the_size_of_the_file(bases: list[Base], tmp_path: Path) -> None:

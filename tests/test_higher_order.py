@@ -176,6 +176,7 @@ def test_programs_from_files_can_be_differentiated_further(case: Case, name: str
         target = found
 
 
+@pytest.mark.numpy_alone
 def test_a_recurrence_over_rows_that_form_sequences():
     """The steps of a `StaticRNN` are rows, also of a value that carries sequences."""
     with fluid.program_guard(fluid.Program(), fluid.Program()):

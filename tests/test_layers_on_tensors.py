@@ -17,6 +17,8 @@ from fluid.errors import FluidError
 from fluid.executor.scope import Scope
 from fluid.formats.tensors import write_tensor
 
+pytestmark = pytest.mark.numpy_alone
+
 
 class Inputs:
     """Makes what a layer is called with, the same values each time: variables that are fed, or tensors."""

@@ -54,6 +54,7 @@ def test_dice_loss() -> None:
     np.testing.assert_allclose(found, [(1 - ratio).mean()], rtol=1e-5)
 
 
+@pytest.mark.numpy_alone
 def test_npair_loss() -> None:
     anchor, positive, labels = floats(4, 3), floats(4, 3), np.int64([1, 2, 1, 3])
     same = (labels[:, None] == labels[None]).astype("float64")

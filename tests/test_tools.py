@@ -22,6 +22,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 # -------------------------------------------------------------------------------------------------------------- profiler
+@pytest.mark.numpy_alone
 def test_profiler_counts_calls_and_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = fluid.data("x", [None, 2])
     out = layers.exp(layers.tanh(layers.tanh(x)))

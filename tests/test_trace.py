@@ -16,6 +16,8 @@ from fluid import dygraph, layers
 from fluid.dygraph import Tensor, ops
 from fluid.errors import FluidTypeError, ProgramError
 
+pytestmark = pytest.mark.numpy_alone
+
 HERE = os.path.basename(__file__)
 
 

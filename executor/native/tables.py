@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -46,6 +47,8 @@ class Pointers:
         return self._targets[node, offset_of(node)]
 
 
+_WRITING = threading.Lock()
+"""Held while kernels are written: scopes share plans, so that several threads may bind the same regions."""
 _WORKSPACE = -1
 """Stands for the address of the workspace."""
 _Operand = tuple[int, Any, int]
@@ -111,6 +114,10 @@ class Tables:
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
+        with _WRITING:
+            return self._add(regions, array)
+
+    def _add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         records: list[_Record] = []
 
         def operand(value: Any, offset: int) -> _Operand:

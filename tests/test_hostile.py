@@ -743,3 +743,24 @@ def test_a_gradient_op_whose_attribute_counts_dimensions_that_are_not_there() ->
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the most memory that was in use")
+def test_a_program_is_read_in_memory_that_its_size_bounds() -> None:
+    """Protobuf takes ninety times the file for attributes this small, where it holds all of them at once."""
+    program = Program()
+    attrs = {first + second: 1 for first in "abcdefgh" for second in "abcdefgh"}
+    program.global_block().ops = [Operator(program.global_block(), "f", {"X": ["some"]}, {"Out": ["some"]}, attrs)] * 2500
+    data = serialize_program(program)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is told from here on
+    before = _resident("VmRSS")
+    read = parse_program(data)
+    assert _resident("VmHWM") - before < (64 << 20) + 10 * len(data)
+    ops = read.global_block().ops
+    assert len({id(name) for op in ops for names in (op.inputs["X"], op.outputs["Out"]) for name in names}) == 1
+
+
+def _resident(field: str) -> int:
+    """``VmRSS``, the memory that this process has in use, or ``VmHWM``, the most that it had, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10

@@ -29,6 +29,7 @@ from ..ir.verify import self_owning
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
 from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
 from ..values.types import AttrType, VarType, is_floating
+from .room import Room
 
 __all__ = [
     "KINDS", "OpWire", "attr_kind", "fits", "parse_program", "parse_tensor_desc", "serialize_program", "serialize_tensor_desc",
@@ -530,6 +531,7 @@ class _Reader:
         if not len(message.blocks):
             what = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
             raise FormatError(f"not a program: {what}")
+        self.room = Room(len(data))
         self.texts = _Texts()
         self.presence: dict[tuple[str, ...], frozenset[str]] = {}
         self.plain: dict[str, OpWire] = {}
@@ -539,6 +541,7 @@ class _Reader:
         self.program.allowed_ops = frozenset()
         self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
         for index, block in enumerate(message.blocks):
+            self.room.block()
             self.link(index, block)
         self.check_tree()
         is_careful = self.careful
@@ -610,12 +613,14 @@ class _Reader:
             if name in block.vars:
                 raise FormatError(f"block {block.idx}: the variable {name!r} is there twice")
             block.vars[name] = self.read_var(block, name, desc)
+            self.room.variable()
         for position, data in enumerate(frame.ops):
             desc = self.message(OpDesc, data)
             try:
                 block.ops.append(self.read_op(block, desc))
             except FormatError as error:
                 raise FormatError(f"block {block.idx}, op {position} ({_text(desc.type) or 'without a type'}): {error}") from None
+            self.room.op(block.ops[-1])
         presence = ("forward_block_idx",) if frame.HasField("forward_block_idx") else ()
         rest = _leftover(frame, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if is_careful else b""
         if presence or rest:

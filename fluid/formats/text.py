@@ -39,6 +39,7 @@ from ..ir.checked import checked
 from ..ir.program import COMMON_ATTRS, Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import on_cycles
 from ..values.types import VarType
+from .room import Room
 
 __all__ = ["NOISE", "block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
 
@@ -501,6 +502,15 @@ def _end_of_string(text: str, start: int) -> int:
     return -1
 
 
+def _lines_of(text: str) -> Iterator[str]:
+    """The lines of a text, one by one: a list of short ones takes more than the text."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
 class _BlockRef:
     """Stands for a block until all blocks are parsed."""
 
@@ -511,7 +521,9 @@ class _BlockRef:
 
 
 class _Parser:
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.room = Room(len(text))
         self.program = Program()
         self.program.allowed_ops = frozenset()
         self.blocks: dict[int, Block] = {}
@@ -521,9 +533,9 @@ class _Parser:
         self.roles: list[int] = []
         self.facts: dict[str, Any] = {}
 
-    def parse(self, text: str) -> Program:
+    def parse(self) -> Program:
         number, texts = 0, dict[str, str]()
-        for number, content in enumerate(text.split("\n"), 1):
+        for number, content in enumerate(_lines_of(self.text), 1):
             if not content.strip(" \t\r"):
                 continue
             line = _Line(content, number, texts)
@@ -625,6 +637,7 @@ class _Parser:
         around = self.inside[-1] if self.inside else None
         block = Block(self.program, index, around)
         self.blocks[index] = block
+        self.room.block()
         if line.accept("("):
             line.many(")", lambda: self.link(line, block))
         line.take("{")
@@ -696,6 +709,7 @@ class _Parser:
             block.vars[name] = Parameter(block, shape, dtype, trainable=flags["trainable"], **properties)  # type: ignore[arg-type]
         else:
             block.vars[name] = Variable(block, shape=shape, dtype=dtype, **properties)
+        self.room.variable()
 
     def op(self, line: _Line) -> None:
         block = self.inside[-1]
@@ -727,6 +741,7 @@ class _Parser:
         if self.roles[-1] and OpRole.NAME not in op.attrs:
             op.attrs[OpRole.NAME] = self.roles[-1]
         block.ops.append(op)
+        self.room.op(op)
 
     def slot(self, line: _Line, item: Any) -> list[str]:
         return line.many("]", item) if line.accept("[") else [item()]
@@ -793,4 +808,4 @@ def _float(word: str) -> float:
 @checked
 def parse_program_text(text: str) -> Program:
     """The program in a text that `program_to_string` has made; `FormatError`, with line and column, if it is not one."""
-    return _Parser().parse(text)
+    return _Parser(text).parse()

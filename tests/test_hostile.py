@@ -24,6 +24,7 @@ from fluid import io, layers
 from fluid.errors import FluidError, FluidTypeError, FormatError, InferenceError, ProgramError
 from fluid.executor import Scope
 from fluid.formats import program as serde
+from fluid.formats import room
 from fluid.formats import tensors as tensor_io
 from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
 from fluid.formats.program import parse_program, serialize_program
@@ -743,3 +744,40 @@ def test_a_gradient_op_whose_attribute_counts_dimensions_that_are_not_there() ->
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the most memory that was in use")
+def test_a_program_is_read_in_memory_that_its_size_bounds() -> None:
+    """Protobuf takes ninety times the file for attributes this small, where it holds all of them at once."""
+    program = Program()
+    attrs = {first + second: 1 for first in "abcdefgh" for second in "abcdefgh"}
+    program.global_block().ops = [Operator(program.global_block(), "f", {"X": ["some"]}, {"Out": ["some"]}, attrs)] * 2500
+    data = serialize_program(program)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is told from here on
+    before = _resident("VmRSS")
+    read = parse_program(data)
+    assert _resident("VmHWM") - before < (64 << 20) + 10 * len(data)
+    ops = read.global_block().ops
+    assert len({id(name) for op in ops for names in (op.inputs["X"], op.outputs["Out"]) for name in names}) == 1
+
+
+def _resident(field: str) -> int:
+    """``VmRSS``, the memory that this process has in use, or ``VmHWM``, the most that it had, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+
+def test_programs_far_denser_than_any_that_computes_something_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here they have 64 KiB and ten times the file, in place of 64 MiB, which would take seconds."""
+    monkeypatch.setattr(room, "_SPARE", 64 << 10)
+    of_ops, of_variables, of_blocks = Program(), Program(), Program()
+    of_ops.global_block().ops = [Operator(of_ops.global_block(), "f", {}, {}, {})] * 1000
+    for number in range(1000):
+        of_variables.global_block().create_var(name=f"{number:x}")
+        of_blocks.create_block(of_blocks.global_block())
+    for program in (of_ops, of_variables, of_blocks):
+        for read, data in ((parse_program, serialize_program(program)), (parse_program_text, program.to_string())):
+            with pytest.raises(FormatError, match="so many, and so small, that they would take more than"):
+                read(data)
+    del of_ops.global_block().ops[100:]
+    assert len(parse_program(serialize_program(of_ops)).global_block().ops) == 100

@@ -294,3 +294,9 @@ def test_strings_end_at_the_first_quote_that_is_not_escaped() -> None:
         program = Program()
         program.global_block().ops.append(Operator(program.global_block(), "thing", {}, {}, {"text": string, "next": "b"}))
         assert parse_program_text(program.to_string()).global_block().ops[0].attrs == {"text": string, "next": "b"}
+
+
+def test_names_that_a_text_repeats_share_one_string() -> None:
+    ops = parse_program_text("block 0 {\n  some = f(Input=some)\n  some = f(Input=some)\n}").global_block().ops
+    assert len({id(name) for op in ops for name in (*op.inputs["Input"], *op.outputs["Out"])}) == 1
+    assert len({id(slot) for op in ops for slot in op.inputs}) == 1

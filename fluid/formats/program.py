@@ -27,8 +27,9 @@ from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
-from ..proto import BlockDesc, OpDesc, ProgramDesc, TensorDesc, VarDesc
+from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
 from ..values.types import AttrType, VarType, is_floating
+from .room import Room
 
 __all__ = [
     "KINDS", "OpWire", "attr_kind", "fits", "parse_program", "parse_tensor_desc", "serialize_program", "serialize_tensor_desc",
@@ -208,6 +209,14 @@ _WITH_LOD = ("lod_tensor", "tensor_array")
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
+
+
+class _Texts(dict[bytes, str]):
+    """Texts of a file by their bytes; most stand there many times, and share one string."""
+
+    def __missing__(self, raw: bytes) -> str:
+        text = self[raw] = _text(raw)
+        return text
 
 
 def _raw(text: str) -> bytes:
@@ -511,36 +520,51 @@ def _looks_like(data: bytes) -> str:
 
 
 class _Reader:
-    """Makes a program from bytes. `careful` is set if some message has fields that the schema lacks."""
+    """Makes a program from bytes, op by op, so that of what protobuf makes of them only one is in memory at a time.
+
+    `careful` is set if the message that is read has fields that the schema lacks.
+    """
 
     def __init__(self, data: bytes) -> None:
-        message = ProgramDesc()
-        try:
-            message.ParseFromString(data)
-        except (DecodeError, RecursionError, ValueError, TypeError):
-            raise FormatError(f"not a program{_looks_like(data)}: {find_damage(data)}") from None
+        self.data = data
+        message = self.message(ProgramFrame, data)
         if not len(message.blocks):
             what = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
             raise FormatError(f"not a program: {what}")
-        copy = ProgramDesc()
-        copy.CopyFrom(message)
-        copy.DiscardUnknownFields()
-        self.careful = copy.ByteSize() != message.ByteSize()
+        self.room = Room(len(data))
+        self.texts = _Texts()
         self.presence: dict[tuple[str, ...], frozenset[str]] = {}
         self.plain: dict[str, OpWire] = {}
+        self.marks_parameters = False
 
         self.program = Program()
         self.program.allowed_ops = frozenset()
         self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
         for index, block in enumerate(message.blocks):
+            self.room.block()
             self.link(index, block)
         self.check_tree()
-        self.marks_parameters = any(var.HasField("is_parameter") for block in message.blocks for var in block.vars)
+        is_careful = self.careful
         for block, desc in zip(self.blocks, message.blocks, strict=True):
-            self.read_block(block, desc)
+            self.read_block(block, desc, is_careful)
         self.check_owners()
         self.guess_roles()
-        self.program.wire = _leftover(message, "blocks")
+        message.ClearField("blocks")
+        self.program.wire = message.SerializeToString()
+
+    def message(self, kind: Any, data: bytes) -> Any:
+        """The bytes as a message of this kind."""
+        message = kind()
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RecursionError, ValueError, TypeError):
+            raise FormatError(f"not a program{_looks_like(self.data)}: {find_damage(self.data)}") from None
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        self.careful = message.ByteSize() != size
+        if self.careful:
+            message.ParseFromString(data)
+        return message
 
     def written(self, names: tuple[str, ...]) -> frozenset[str]:
         return self.presence.setdefault(names, frozenset(names))
@@ -580,21 +604,25 @@ class _Reader:
             raise FormatError(f"block {pair[0].idx}: it holds itself, by way of an op of block {pair[1].idx}")
 
     # -- their contents
-    def read_block(self, block: Block, desc: Any) -> None:
-        for position, var in enumerate(desc.vars):
-            name = _text(var.name)
-            if not var.HasField("name"):
+    def read_block(self, block: Block, frame: Any, is_careful: bool) -> None:
+        for position, data in enumerate(frame.vars):
+            desc = self.message(VarDesc, data)
+            name = self.texts[desc.name]
+            if not desc.HasField("name"):
                 raise FormatError(f"block {block.idx}: variable {position} has no name")
             if name in block.vars:
                 raise FormatError(f"block {block.idx}: the variable {name!r} is there twice")
-            block.vars[name] = self.read_var(block, name, var)
-        for position, op in enumerate(desc.ops):
+            block.vars[name] = self.read_var(block, name, desc)
+            self.room.variable()
+        for position, data in enumerate(frame.ops):
+            desc = self.message(OpDesc, data)
             try:
-                block.ops.append(self.read_op(block, op))
+                block.ops.append(self.read_op(block, desc))
             except FormatError as error:
-                raise FormatError(f"block {block.idx}, op {position} ({_text(op.type) or 'without a type'}): {error}") from None
-        presence = ("forward_block_idx",) if desc.HasField("forward_block_idx") else ()
-        rest = _leftover(desc, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if self.careful else b""
+                raise FormatError(f"block {block.idx}, op {position} ({_text(desc.type) or 'without a type'}): {error}") from None
+            self.room.op(block.ops[-1])
+        presence = ("forward_block_idx",) if frame.HasField("forward_block_idx") else ()
+        rest = _leftover(frame, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if is_careful else b""
         if presence or rest:
             block.wire = _BlockWire(self.written(presence), rest)
 
@@ -602,6 +630,7 @@ class _Reader:
         where = f"block {block.idx}, variable {name!r}"
         if not desc.HasField("type") or not desc.type.HasField("type"):
             raise FormatError(f"{where}: it has no type")
+        self.marks_parameters = self.marks_parameters or desc.HasField("is_parameter")
         kind, unknown_kind = _known(desc.type.type, VarType.RAW)
         tensor_field = _TENSOR_FIELDS.get(kind, "lod_tensor")
         shape, dtype, unknown_dtype, lod_level = None, None, None, 0
@@ -640,14 +669,14 @@ class _Reader:
         if not desc.HasField("type"):
             raise FormatError("it has no type")
         parts: dict[tuple[str, str], bytes] = {}
-        op_type = _text(desc.type)
+        op_type = self.texts[desc.type]
         inputs = self.read_slots(op_type, "inputs", desc.inputs, parts)
         outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
         op = Operator(block, op_type, inputs, outputs, {})
         kinds: dict[str, str] = {}
         strange = 0
         for entry in desc.attrs:  # Paddle itself writes some twice; the last one counts
-            name = _text(entry.name)
+            name = self.texts[entry.name]
             if not entry.HasField("name") or not entry.HasField("type"):
                 raise FormatError(f"an attribute {name!r} lacks its {'type' if entry.HasField('name') else 'name'}")
             kind = _BY_NUMBER.get(entry.type)
@@ -686,11 +715,11 @@ class _Reader:
         for entry in entries:
             if not entry.HasField("parameter"):
                 raise FormatError(f"one of its {side} has no slot")
-            slot = _text(entry.parameter)
+            slot = self.texts[entry.parameter]
             slot = OUR_SLOTS.get((op_type, slot), slot)
             if slot in slots:
                 raise FormatError(f"the slot {slot!r} is there twice in its {side}")
-            slots[slot] = [_text(name) for name in entry.arguments]
+            slots[slot] = list(map(self.texts.__getitem__, entry.arguments))
             if self.careful:
                 rest = _leftover(entry, "parameter", "arguments")
                 if rest:
@@ -702,7 +731,7 @@ class _Reader:
         if kind == "float":
             return _short(value)
         if kind in ("string", "var"):
-            return _text(value)
+            return self.texts[value]
         if kind == "block":
             return self.block(name, value)
         if kind == "scalar":
@@ -712,7 +741,7 @@ class _Reader:
         if kind == "floats":
             return _short_all(value)
         if kind in ("strings", "vars"):
-            return [_text(item) for item in value]
+            return list(map(self.texts.__getitem__, value))
         if kind == "blocks":
             return [self.block(name, item) for item in value]
         if kind == "scalars":

@@ -31,6 +31,7 @@ import json
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from ..errors import FormatError, ProgramError
@@ -38,6 +39,7 @@ from ..ir.checked import checked
 from ..ir.program import COMMON_ATTRS, Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import on_cycles
 from ..values.types import VarType
+from .room import Room
 
 __all__ = ["NOISE", "block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
 
@@ -363,12 +365,19 @@ class _Token(NamedTuple):
     column: int
 
 
-class _Line:
-    """The tokens of a line, read from left to right; only those around the present one are kept."""
+_token = partial(tuple.__new__, _Token)
+"""A `_Token` of its three parts, in half the time."""
 
-    def __init__(self, text: str, number: int) -> None:
+
+class _Line:
+    """The tokens of a line, read from left to right; only those around the present one are kept.
+
+    `texts` are names that have been read: most are there many times, and share one string.
+    """
+
+    def __init__(self, text: str, number: int, texts: dict[str, str]) -> None:
         self.number = number
-        self._text, self._position = text, 0
+        self._text, self._position, self._texts = text, 0, texts
         self._next: list[_Token] = []
         """Tokens after the present one that have been looked at."""
         self.first = self.token = self._previous = self._read()
@@ -404,8 +413,8 @@ class _Line:
             end = self._position = _end_of_string(text, start)
             if end < 0:
                 raise self._no_token(start)
-            return _Token(kind, text[start:end], start + 1)
-        return _Token(kind or word, word, start + 1)
+            word = text[start:end]
+        return _token((kind or word, word, start + 1))
 
     def _no_token(self, start: int) -> FormatError:
         text = f"{self._text[start]!r} starts no word, string or sign"
@@ -443,10 +452,14 @@ class _Line:
         return False
 
     def name(self, what: str = "a name") -> str:
-        kind = self.token.kind
-        if kind == "word":
-            return self.advance().text
-        return self.string() if kind == "string" else self.unexpected(what)
+        token = self.token
+        if token.kind == "word":
+            text = self.advance().text
+        elif token.kind == "string":
+            text = self.string()
+        else:
+            self.unexpected(what)
+        return self._texts.setdefault(text, text)
 
     def string(self) -> str:
         try:
@@ -489,6 +502,15 @@ def _end_of_string(text: str, start: int) -> int:
     return -1
 
 
+def _lines_of(text: str) -> Iterator[str]:
+    """The lines of a text, one by one: a list of short ones takes more than the text."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
 class _BlockRef:
     """Stands for a block until all blocks are parsed."""
 
@@ -499,7 +521,9 @@ class _BlockRef:
 
 
 class _Parser:
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.room = Room(len(text))
         self.program = Program()
         self.program.allowed_ops = frozenset()
         self.blocks: dict[int, Block] = {}
@@ -509,12 +533,12 @@ class _Parser:
         self.roles: list[int] = []
         self.facts: dict[str, Any] = {}
 
-    def parse(self, text: str) -> Program:
-        number = 0
-        for number, content in enumerate(text.split("\n"), 1):
+    def parse(self) -> Program:
+        number, texts = 0, dict[str, str]()
+        for number, content in enumerate(_lines_of(self.text), 1):
             if not content.strip(" \t\r"):
                 continue
-            line = _Line(content, number)
+            line = _Line(content, number, texts)
             if not line.ahead("end"):
                 self.line(line)
                 if not line.ahead("end"):
@@ -546,25 +570,28 @@ class _Parser:
 
     # -- lines
     def line(self, line: _Line) -> None:
-        if not self.inside and line.ahead("word", "program"):
-            return self.header(line)
-        if line.accept("}"):
+        first, after = line.token, line.look(1)
+        if first.kind == "}":
+            line.advance()
             if not self.inside:
-                line.fail("'}' closes no block", line.first)
+                line.fail("'}' closes no block", first)
             self.inside.pop()
             self.roles.pop()
             return None
-        if line.ahead("word", "block") and line.ahead("word", by=1):
-            return self.open_block(line)
+        if first.kind == "word":
+            if not self.inside and first.text == "program":
+                return self.header(line)
+            if first.text == "block" and after.kind == "word":
+                return self.open_block(line)
         if not self.inside:
             line.unexpected("a block, such as 'block 0 {'")
-        if line.ahead("word", "--") and line.ahead("word", by=1):
-            return self.section(line)
         # A declaration begins with two words; in an op's line, '(', ':', '=' or ',' follows the first name.
-        if line.ahead("word") and (line.ahead("word", by=1) or line.ahead("string", by=1)):
+        if first.kind == "word" and after.kind in ("word", "string"):
+            if first.text == "--" and after.kind == "word":
+                return self.section(line)
             word = line.take("word")
             if word not in ("param", "data", "var"):
-                line.fail(f"expected 'param', 'data' or 'var' before a variable, not {word!r}", line.first)
+                line.fail(f"expected 'param', 'data' or 'var' before a variable, not {word!r}", first)
             return self.declaration(line, line.name(), word)
         return self.op(line)
 
@@ -610,6 +637,7 @@ class _Parser:
         around = self.inside[-1] if self.inside else None
         block = Block(self.program, index, around)
         self.blocks[index] = block
+        self.room.block()
         if line.accept("("):
             line.many(")", lambda: self.link(line, block))
         line.take("{")
@@ -681,6 +709,7 @@ class _Parser:
             block.vars[name] = Parameter(block, shape, dtype, trainable=flags["trainable"], **properties)  # type: ignore[arg-type]
         else:
             block.vars[name] = Variable(block, shape=shape, dtype=dtype, **properties)
+        self.room.variable()
 
     def op(self, line: _Line) -> None:
         block = self.inside[-1]
@@ -712,6 +741,7 @@ class _Parser:
         if self.roles[-1] and OpRole.NAME not in op.attrs:
             op.attrs[OpRole.NAME] = self.roles[-1]
         block.ops.append(op)
+        self.room.op(op)
 
     def slot(self, line: _Line, item: Any) -> list[str]:
         return line.many("]", item) if line.accept("[") else [item()]
@@ -778,4 +808,4 @@ def _float(word: str) -> float:
 @checked
 def parse_program_text(text: str) -> Program:
     """The program in a text that `program_to_string` has made; `FormatError`, with line and column, if it is not one."""
-    return _Parser().parse(text)
+    return _Parser(text).parse()

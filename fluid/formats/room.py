@@ -1,0 +1,46 @@
+"""The memory that a program which is read may take: 64 MiB and ten times the file.
+
+An op without anything is five bytes in a file and 340 in memory. Programs as they are take seven to nine times their file: what
+has no room is many times denser than any program that computes something.
+"""
+
+from __future__ import annotations
+
+from ..errors import FormatError
+from ..ir.program import Operator
+
+__all__ = ["Room"]
+
+_SPARE = 64 << 20
+"""What every file may take."""
+_OP, _SLOT, _ATTRIBUTE, _ITEM = 400, 120, 60, 32
+_VARIABLE, _BLOCK = 450, 400
+"""Bytes that the parts of a program take, as measured; names and numbers are in those of what holds them."""
+
+
+class Room:
+    """What is left of the memory for a program from a file of this size."""
+
+    def __init__(self, size: int) -> None:
+        self._left = _SPARE + 10 * size
+
+    def op(self, op: Operator) -> None:
+        items = 0
+        for value in op.attrs.values():
+            if value.__class__ is list:
+                items += len(value)
+        self._take(_OP + _SLOT * (len(op.inputs) + len(op.outputs)) + _ATTRIBUTE * len(op.attrs) + _ITEM * items)
+
+    def variable(self) -> None:
+        self._take(_VARIABLE)
+
+    def block(self) -> None:
+        self._take(_BLOCK)
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise FormatError(
+                "not a program: its blocks, variables and ops are so many, and so small, that they would take more than 64 MiB "
+                "of memory and ten times the file; no program that computes something is as dense"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,7 +255,7 @@ class Machine:
         if self.check is not None:
             self._set_all(op, env, names, values)
             return
-        local = () if env.parent is None else env.block.vars
+        local: Container[str] = () if env.parent is None else env.block.vars
         for name, value in zip(names, values, strict=True):  # as `_set_all`, without the cost of calls
             if value is not None:
                 if name in local:

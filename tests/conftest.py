@@ -20,7 +20,7 @@ from hypothesis import settings
 
 from fluid.executor.kernels.table import load_kernels
 
-settings.register_profile("fluid", max_examples=20 * MORE, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("fluid", max_examples=10 * MORE, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fluid")
 
 if "FLUID_NATIVE_CACHE" not in os.environ:  # of this run alone; the processes of pytest-xdist share it
@@ -81,9 +81,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Modules and tests stay: the garbage collector need not go through them again and again, nor look often at what comes."""
+    collect_once()
+    gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What a file of tests leaves behind is kept for good, as caches are: `gc.collect` in a later test need not go through it."""
+    if nextitem is not None and nextitem.path != item.path:
+        collect_once()
+
+
+def collect_once() -> None:
+    """Collect garbage, and leave the collector nothing that is there now."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.numpy_alone
 @pytest.mark.parametrize("part", range(4))
 def test_random_programs(part: int) -> None:
     """A quarter of them."""
-    for seed in range(part * 250 * MORE, (part + 1) * 250 * MORE):
+    for seed in range(part * 125 * MORE, (part + 1) * 125 * MORE):
         try:
             check(seed, thorough=False)
         except Exception as error:

@@ -55,9 +55,12 @@ CASES: dict[str, tuple[str, Sample]] = {
 
 
 class Case:
-    """A sample of an op with its floats in one dtype; `sample` may be another one than that of the key."""
+    """A sample of an op with its floats in one dtype; `sample` may be another one than that of the key.
 
-    def __init__(self, key: str, dtype: str, sample: Sample | None = None) -> None:
+    Cases of one sample and dtype may share their outputs: `computed` is a dict that holds them, with their LoDs.
+    """
+
+    def __init__(self, key: str, dtype: str, sample: Sample | None = None, computed: dict[str, Any] | None = None) -> None:
         self.key, self.dtype = key, dtype
         self.type, own = CASES[key]
         self.sample = own if sample is None else sample
@@ -68,7 +71,7 @@ class Case:
         self.rng = np.random.default_rng(zlib.crc32(key.encode()))
         self.facts: dict[str, set[Any]] = {}
         """What the facets say of the op, for the table at the end."""
-        self._outputs: dict[str, Any] | None = None
+        self._computed = {} if computed is None else computed
 
     def note(self, **facts: Any) -> None:
         """Add to what is said of the op."""
@@ -97,9 +100,11 @@ class Case:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        if self._outputs is None:
-            self._outputs = self.forward()
-        return self._outputs
+        if "outputs" not in self._computed:
+            self._computed.update(outputs=self.forward(), lods=self.lods)
+        self.lods = self._computed["lods"]
+        outputs: dict[str, Any] = self._computed["outputs"]
+        return outputs
 
     @property
     def rule(self) -> Rule | None:
@@ -240,9 +245,10 @@ def check_facets(keys: Iterable[str], facts: Facts) -> None:
             op_type, sample = CASES[key]
             _, _, number = key.rpartition("-")
             probe = Case(key, "float64")
+            computed: dict[str, dict[str, Any]] = {}
             for item in FACETS:
                 for dtype in item.dtypes(sample) if item.applies(probe) else ():
-                    case = Case(key, dtype)
+                    case = Case(key, dtype, computed=computed.setdefault(dtype, {}))
                     with check(f"{op_type}, sample {number}, {item.name}, {dtype}"):
                         item.check(case)
                     case.note(gradient=kind_of_gradient(case.definition), facets=f"{number} {item.name} {dtype}")
@@ -447,6 +453,7 @@ def gradient_rule(case: Case) -> None:
         {slot: found[slot] for slot in case.wrt if found[slot] is not None},
         case.rng,
         case.sample.tolerance,
+        directions=1,
     )
     for slot in case.wrt:
         alone = case.by_rule(cotangents, {slot})[slot]

@@ -12,7 +12,12 @@ from fluid import dygraph
 from fluid.dygraph import Tensor
 from fluid.errors import BackwardError, ProgramError
 
-torch = pytest.importorskip("torch")
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_torch() -> None:
+    """Load torch where the tests run, and not, which takes a second, wherever they are collected."""
+    global torch
+    torch = pytest.importorskip("torch")
 
 
 def pairs() -> list[tuple[Any, Any]]:

@@ -126,7 +126,7 @@ def test_each_gradient_alone_is_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     """What a node no longer keeps is not read: over arrays, and over tensors by the rule."""
     with Checks() as check:
         for op_type, cases in CASES.items():
-            for name, sample in list(cases.items())[:MORE]:
+            for name, sample in list(cases.items())[: (MORE + 1) // 2]:
                 if differentiable(op_type, sample) and len(wrt_of(op_type, sample)) > 1:
                     with check(name):
                         one_by_one(op_type, sample, monkeypatch)

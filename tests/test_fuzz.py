@@ -10,8 +10,8 @@ import pytest
 from checks import MORE
 from fuzzing import Base, Contract, corpus, make_case, op_corpus, run_case
 
-CASES = 300 * MORE
-WATCHED = 15 * MORE
+CASES = 150 * MORE
+WATCHED = 8 * MORE
 """Cases whose memory is watched, which makes them slow."""
 
 

@@ -196,10 +196,10 @@ def array(shape: bytes, dtype: bytes = F4, raw: bytes = b"C\x04\0\0\0\0") -> byt
         (b"hello", "at byte 0: it refers to part 101"),
         (b"\x1f\x8b\x08", "this is not a pickle, or it is damaged or cut off"),
         (b"\x80\x04}", "this is not a pickle, or it is damaged or cut off"),
-        (proto(b"]" * 100_000), "values are left when the pickle ends"),
-        (proto(b"(" * 50_000 + b"l" * 50_000), "containers are more than 64 deep"),
-        (proto(b")" + b"\x85" * 50_000), "containers are more than 64 deep"),
-        (proto(b"})" + b"\x85" * 50_000 + b"K\x01s"), "a tuple is the key of a dict"),
+        (proto(b"]" * 10_000), "values are left when the pickle ends"),
+        (proto(b"(" * 5_000 + b"l" * 5_000), "containers are more than 64 deep"),
+        (proto(b")" + b"\x85" * 5_000), "containers are more than 64 deep"),
+        (proto(b"})" + b"\x85" * 5_000 + b"K\x01s"), "a tuple is the key of a dict"),
         (proto(b"]\x94h\x00a"), "a container holds itself"),
         (proto(b"]\x940", *(b"](h%ch%ce\x940" % (n, n) for n in range(60)), b"h\x3c"), "share parts so often"),
         (proto(b")\x940", *(b"h%ch%c\x86\x940" % (n, n) for n in range(60)), b"h\x3c"), "share parts so often"),
@@ -236,13 +236,13 @@ def array(shape: bytes, dtype: bytes = F4, raw: bytes = b"C\x04\0\0\0\0") -> byt
         (proto(b"(0"), "the stack is empty"),
         (proto(b"a"), "the stack is empty"),
         (b"\x80\x04.", "the stack is empty"),
-        (proto(b"(" + b"N" * 140_000 + b"t"), "more small parts than files of parameters have"),
+        (proto(b"(" + b"N" * 14_000 + b"t"), "more small parts than files of parameters have"),
     ],
     ids=range(45),
 )
 def test_damaged_and_hostile_pickles(tmp_path: Path, data: bytes, says: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ends soon, in an error that says where, without memory that the file does not justify."""
-    monkeypatch.setattr(pickles, "_MOST_PARTS", 110_000)  # fewer than else, which takes a while to count
+    monkeypatch.setattr(pickles, "_MOST_PARTS", 11_000)  # fewer than else, which takes a while to count
     path = put(tmp_path, data)
     tracemalloc.start()
     try:
@@ -264,10 +264,11 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 @each("name", FILES)
 def test_cut_off_anywhere(tmp_path: Path, name: str) -> None:
-    data = (GOLDEN / name).read_bytes()
-    for size in range(len(data)):
+    path = put(tmp_path, (GOLDEN / name).read_bytes())
+    for size in reversed(range(os.path.getsize(path))):
+        os.truncate(path, size)
         with pytest.raises(FormatError):
-            read_pickle(put(tmp_path, data[:size]))
+            read_pickle(path)
 
 
 @pytest.mark.random
@@ -278,7 +279,7 @@ def test_random_damage_ends_in_a_value_or_a_format_error(tmp_path: Path) -> None
         (GOLDEN / name).read_bytes() for name in ("static.pdparams", "protocol4.pdparams", "layer.pdopt", "nested.pdparams")
     ]
     ends: collections.Counter[str] = collections.Counter()
-    for _ in range(300 * MORE):
+    for _ in range(150 * MORE):
         data = bytearray(draw.choice(sources))
         for _ in range(draw.randint(1, 4)):
             data[draw.randrange(len(data))] = draw.randrange(256)

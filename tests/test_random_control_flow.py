@@ -10,7 +10,7 @@ pytestmark = pytest.mark.numpy_alone
 
 
 @pytest.mark.random
-@each("seed", range(10 * MORE))
+@each("seed", range(5 * MORE))
 def test_nests(seed: int) -> None:
     """A program with blocks nested three deep, to order 2."""
     check_nest(seed)

@@ -1,7 +1,7 @@
 """Random programs: gradients against central differences, round trips, pruning, plan against no plan.
 
 A program is drawn as a list of instructions, numbers that say what is done to which of the variables made so far, so
-that a failing program shrinks to a short one. Each run of the tests draws the same programs; with FLUID_MORE_EXAMPLES=10
+that a failing program shrinks to a short one. Each run of the tests draws the same programs; with FLUID_MORE_EXAMPLES=20
 in the environment it draws ten times as many.
 """
 
@@ -42,25 +42,25 @@ block_programs = st.builds(
 )
 
 
-@settings(max_examples=40 * MORE)
+@settings(max_examples=20 * MORE)
 @given(straight_programs)
 def test_gradients(instructions: list[Instruction]) -> None:
     check_gradients(instructions)
 
 
-@settings(max_examples=15 * MORE)
+@settings(max_examples=8 * MORE)
 @given(block_programs)
 def test_gradients_through_blocks(instructions: list[Instruction]) -> None:
     check_gradients(instructions)
 
 
-@settings(max_examples=20 * MORE)
+@settings(max_examples=10 * MORE)
 @given(straight_programs)
 def test_second_order(instructions: list[Instruction]) -> None:
     check_second_order(instructions)
 
 
-@settings(max_examples=8 * MORE)
+@settings(max_examples=4 * MORE)
 @given(block_programs)
 def test_second_order_through_blocks(instructions: list[Instruction]) -> None:
     check_second_order(instructions)
@@ -86,13 +86,13 @@ def test_every_structural_op_is_reached() -> None:
         assert op_type in seen, f"no {op_type} in the programs"
 
 
-@settings(max_examples=25 * MORE)
+@settings(max_examples=13 * MORE)
 @given(straight_programs | block_programs, st.integers(0, 2**16))
 def test_runs_of_every_kind_agree(instructions: list[Instruction], chosen: int) -> None:
     check_runs(instructions, chosen)
 
 
-@settings(max_examples=10 * MORE)
+@settings(max_examples=5 * MORE)
 @given(straight_programs | block_programs)
 def test_backward_changes_no_value(instructions: list[Instruction]) -> None:
     """What the forward part computes does not depend on whether, or how often, a program was differentiated."""

@@ -434,7 +434,7 @@ def test_second_order_through_blocks(name: str) -> None:
 
 
 @pytest.mark.random
-@each("seed", range(2 * MORE))
+@each("seed", range(MORE))
 def test_random_nests(seed: int) -> None:
     """Random nests of loops, branches, recurrences, arrays and overwritten names."""
     found = []
@@ -461,7 +461,7 @@ def differentiated(instructions: list[Instruction], chosen: Sequence[int]) -> tu
     return made, [loss.name, *(grad.name for _, grad in pairs)]
 
 
-@settings(max_examples=15 * MORE)
+@settings(max_examples=8 * MORE)
 @given(straight_programs | block_programs, st.lists(st.integers(0, 40), min_size=1, max_size=4))
 def test_random_programs(instructions: list[Instruction], chosen: list[int]) -> None:
     plain, fetch = differentiated(instructions, [])
@@ -474,7 +474,7 @@ def test_random_programs(instructions: list[Instruction], chosen: list[int]) -> 
     assert_same_bits(Executor().interpret(parsed, made.feed, fetch, scope=Scope()), expected)
 
 
-@settings(max_examples=4 * MORE)
+@settings(max_examples=2 * MORE)
 @given(straight_programs | block_programs, st.lists(st.integers(0, 40), min_size=1, max_size=4))
 def test_second_order_of_random_programs(instructions: list[Instruction], chosen: list[int]) -> None:
     """The second derivatives of a program that recomputes are those of one that does not."""

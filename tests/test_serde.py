@@ -490,5 +490,5 @@ def test_parsing_takes_linear_time():
         parse_program(data)
         return time.perf_counter() - start
 
-    few = min(seconds(1000) for _ in range(3))
-    assert seconds(16000) < 16 * 6 * few
+    few = min(seconds(500) for _ in range(3))
+    assert seconds(8000) < 16 * 6 * few

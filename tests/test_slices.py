@@ -56,16 +56,18 @@ def test_strided_slice(extents: list[int], stride: int) -> None:
 
 @each("stride", STRIDES)
 def test_eager_strided_slice(stride: int) -> None:
-    for extent, start, end in product(EXTENTS, BOUNDS, BOUNDS):
+    """Values, and the gradient through all slices at once, each with a weight of its own."""
+    for extent in EXTENTS:
         value = np.arange(2.0 * extent).reshape(2, extent)
-        x = dygraph.to_tensor(value, stop_gradient=False)
-        out = layers.strided_slice(x, **bounds(start, end, stride))
-        cut = part(start, end, stride)
-        np.testing.assert_array_equal(out.numpy(), value[:, cut])
-        layers.reduce_sum(out * out).backward()
-        expected = np.zeros_like(value)
-        expected[:, cut] = 2 * value[:, cut]
-        np.testing.assert_array_equal(x.grad.numpy(), expected)
+        x, expected, outs, weights = dygraph.to_tensor(value, stop_gradient=False), np.zeros_like(value), [], []
+        for number, (start, end) in enumerate(product(BOUNDS, BOUNDS)):
+            out, cut = layers.strided_slice(x, **bounds(start, end, stride)), part(start, end, stride)
+            np.testing.assert_array_equal(out.numpy(), value[:, cut])
+            outs.append(out)
+            weights.append(dygraph.to_tensor(np.full(out.shape, number + 1.0)))
+            expected[:, cut] += number + 1
+        (gradient,) = dygraph.grad(outs, [x], weights)
+        np.testing.assert_array_equal(gradient.numpy(), expected)
 
 
 @pytest.mark.slow

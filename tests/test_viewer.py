@@ -282,7 +282,7 @@ def test_blocks_that_own_each_other_or_that_nobody_owns_are_shown_once():
     assert len(read(to_html(program))["sheets"]) == 4
 
 
-@settings(max_examples=6 * MORE)
+@settings(max_examples=3 * MORE)
 @given(programs())
 def test_any_program_can_be_shown(program):
     graph = Graph(program)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,9 +255,13 @@ class Machine:
         if self.check is not None:
             self._set_all(op, env, names, values)
             return
-        for name, value in zip(names, values, strict=True):  # as `_set_all`, without the cost of a call
+        local: Container[str] = () if env.parent is None else env.block.vars
+        for name, value in zip(names, values, strict=True):  # as `_set_all`, without the cost of calls
             if value is not None:
-                env.set(name, value)
+                if name in local:
+                    own[name] = value
+                else:
+                    env.set(name, value)
 
     def _compute_any(self, block_op: _BlockOp, env: Environment) -> None:
         """Run an op on any values: arrays that are not contiguous, `LoDArray`s, `SelectedRows`, lists and missing values."""

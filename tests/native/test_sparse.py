@@ -74,14 +74,13 @@ def agree(monkeypatch: pytest.MonkeyPatch, optimizer: Optimizer, is_native: bool
     """Check native code against the kernels, that it computes the whole program, and that threads do not change a bit."""
     expected, _ = trained(optimizer, False, monkeypatch, **options)
     of_threads = {}
-    for threads in (1, 2, 4):
+    for threads in (1, 3):
         of_threads[threads], plan = trained(optimizer, True, monkeypatch, threads=threads, **options)
         assert ("step by step" not in plan) is is_native, plan
     bound = 1e-11 if options.get("dtype") == "float64" else 2e-5
     for name, value in expected.items():
         np.testing.assert_allclose(of_threads[1][name], value, bound, bound, err_msg=name)
-        for threads in (2, 4):
-            assert of_threads[1][name].tobytes() == of_threads[threads][name].tobytes(), f"{name} by {threads} threads"
+        assert of_threads[1][name].tobytes() == of_threads[3][name].tobytes(), f"{name} by 3 threads"
 
 
 def momentum() -> Any:

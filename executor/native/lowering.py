@@ -20,7 +20,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
-from .graph import Constant, Node, constant
+from .graph import Constant, Node, constant, mapped
 
 __all__ = [
     "ELEMENTS",
@@ -94,6 +94,44 @@ class Tensor(ValueOperators):
     @property
     def spec(self) -> Spec:
         return Spec(self.shape, self.dtype)
+
+    # Arithmetic of floats is written down at once; asking for the op each time takes three times as long.
+    def _formula(self, formula: str, other: Any, swap: bool = False) -> Tensor | None:
+        """A formula of floats; None for other elements, and where the operands differ in theirs."""
+        node = self.node
+        if not node.element.is_float:
+            return None
+        if isinstance(other, Tensor):
+            operand = other.node
+            if operand.element != node.element:
+                return None
+        elif isinstance(other, (int, float)):
+            operand = constant(other, node.element)
+        else:
+            return None
+        return Tensor(mapped(formula, operand, node) if swap else mapped(formula, node, operand))
+
+    def __add__(self, other: Any) -> Any:
+        result = self._formula("add", other)
+        return super().__add__(other) if result is None else result
+
+    def __sub__(self, other: Any) -> Any:
+        result = self._formula("sub", other)
+        return super().__sub__(other) if result is None else result
+
+    def __rsub__(self, other: Any) -> Any:
+        result = self._formula("sub", other, swap=True)
+        return super().__rsub__(other) if result is None else result
+
+    def __mul__(self, other: Any) -> Any:
+        result = self._formula("mul", other)
+        return super().__mul__(other) if result is None else result
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        result = self._formula("div", other) if isinstance(other, Tensor) else None
+        return super().__truediv__(other) if result is None else result
 
 
 def only_floats(*tensors: Tensor | None) -> None:

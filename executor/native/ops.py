@@ -6,8 +6,6 @@ from collections.abc import Callable
 from math import pi, prod
 from typing import Any
 
-import numpy as np
-
 from fluid.ops.conv import conv_geometry
 from fluid.ops.norm import uses_global_stats
 from fluid.ops.pool import pool_geometry
@@ -17,7 +15,7 @@ from fluid.values.types import as_dtype
 
 from .compiler import host
 from .cores import packed_size, position_type
-from .emitter import BOOL, FLOAT, Type
+from .emitter import BOOL, Type
 from .graph import (
     Constant,
     Convolved,
@@ -218,9 +216,13 @@ def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str,
 def _constant(value: float, text: str, element: Type) -> Constant:
     """A number, which a text tells more exactly if it is not empty."""
     number = float(text) if text else value
-    if not element.is_float and number != int(number):
-        raise NotLowered("a constant that is no integer")
-    return constant(int(text) if text and not element.is_float else number, element)
+    if not element.is_float and (not number.is_integer() or abs(number) > _EXACT):
+        raise NotLowered("a constant that is no integer, or a large one")
+    return constant(number, element)
+
+
+_EXACT = 1 << 53
+"""All integers up to here are floats, too."""
 
 
 @lowers("where")
@@ -510,101 +512,7 @@ def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
     return {"X@GRAD": back(mapped("sub", gradient, mapped("mul", mapped("exp", out), total)))}
 
 
-# ---------------------------------------------------------------------------------------------------------- optimizers
-@lowers("sgd")
-def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor | None) -> Tensor:
-    if MasterParam is not None:
-        raise NotLowered("a copy of higher precision")
-    only_floats(Param, Grad, LearningRate)
-    step = mapped("mul", Grad.node, _one(LearningRate, Param.ndim))
-    return Tensor(mapped("sub", Param.node, step))
-
-
-def _rate(LearningRate: Tensor, ndim: int) -> Node:
-    only_floats(LearningRate)
-    return _one(LearningRate, ndim)
-
-
-def _plain_update(*absent: Any) -> None:
-    """`NotLowered` if an update has more than its usual inputs, such as a copy of higher precision."""
-    if any(value for value in absent if not isinstance(value, Tensor)) or any(isinstance(value, Tensor) for value in absent):
-        raise NotLowered("an update with further inputs")
-
-
-@lowers("momentum")
-def momentum(
-    Param: Tensor, Grad: Tensor, Velocity: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, mu: float,
-    use_nesterov: bool, regularization_method: str, regularization_coeff: float, rescale_grad: float, multi_precision: bool,
-) -> dict[str, Tensor]:  # fmt: skip
-    only_floats(Param, Grad, Velocity)
-    _plain_update(MasterParam, multi_precision)
-    param, gradient, rate = Param.node, Grad.node, _rate(LearningRate, Param.ndim)
-    if rescale_grad != 1.0:
-        gradient = mapped("mul", gradient, number_like(rescale_grad, gradient))
-    if regularization_method == "l2_decay":
-        gradient = mapped("add", mapped("mul", param, number_like(regularization_coeff, param)), gradient)
-    velocity = mapped("add", mapped("mul", Velocity.node, number_like(mu, param)), gradient)
-    step = mapped("add", mapped("mul", velocity, number_like(mu, param)), gradient) if use_nesterov else velocity
-    return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))), "VelocityOut": Tensor(velocity)}
-
-
-def _rest_of(beta: float, like: Node) -> Constant:
-    """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
-    number = np.float32 if like.element == FLOAT else np.float64
-    return number_like(float(number(1) - number(beta)), like)
-
-
-@lowers("adam")
-def adam(
-    Param: Tensor, Grad: Tensor, LearningRate: Tensor, Moment1: Tensor, Moment2: Tensor, Beta1Pow: Tensor, Beta2Pow: Tensor,
-    MasterParam: Tensor | None, SkipUpdate: Tensor | None, Beta1Tensor: Tensor | None, Beta2Tensor: Tensor | None,
-    EpsilonTensor: Tensor | None, beta1: float, beta2: float, epsilon: float, multi_precision: bool, use_global_beta_pow: bool,
-) -> dict[str, Tensor]:  # fmt: skip
-    only_floats(Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow)
-    _plain_update(MasterParam, SkipUpdate, Beta1Tensor, Beta2Tensor, EpsilonTensor, multi_precision)
-    param, gradient, ndim = Param.node, Grad.node, Param.ndim
-
-    def average(mean: Node, value: Node, beta: float) -> Node:
-        return mapped("add", mapped("mul", mean, number_like(beta, mean)), mapped("mul", value, _rest_of(beta, value)))
-
-    rest1, rest2 = (mapped("sub", number_like(1.0, power.node), _one(power, ndim)) for power in (Beta1Pow, Beta2Pow))
-    root = mapped("sqrt", rest2)
-    rate = mapped("div", mapped("mul", _rate(LearningRate, ndim), root), rest1)
-    first, second = average(Moment1.node, gradient, beta1), average(Moment2.node, mapped("square", gradient), beta2)
-    step = mapped("div", first, mapped("add", mapped("sqrt", second), mapped("mul", root, number_like(epsilon, param))))
-    results = {
-        "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))),
-        "Moment1Out": Tensor(first),
-        "Moment2Out": Tensor(second),
-    }
-    for slot, power, beta in (("Beta1PowOut", Beta1Pow, beta1), ("Beta2PowOut", Beta2Pow, beta2)):
-        factor = 1.0 if use_global_beta_pow else beta
-        results[slot] = Tensor(mapped("mul", power.node, number_like(factor, power.node)))
-    return results
-
-
-@lowers("adagrad")
-def adagrad(
-    Param: Tensor,
-    Grad: Tensor,
-    Moment: Tensor,
-    LearningRate: Tensor,
-    MasterParam: Tensor | None,
-    epsilon: float,
-    multi_precision: bool,
-) -> dict[str, Tensor]:
-    only_floats(Param, Grad, Moment)
-    _plain_update(MasterParam, multi_precision)
-    param, gradient = Param.node, Grad.node
-    moment = mapped("add", Moment.node, mapped("square", gradient))
-    step = mapped("div", gradient, mapped("add", mapped("sqrt", moment), number_like(epsilon, param)))
-    return {
-        "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, _rate(LearningRate, Param.ndim)))),
-        "MomentOut": Tensor(moment),
-    }
-
-
-# ------------------------------------------------------------------------------------------------------- labelled losses
+# ---------------------------------------------------------------------------------------------------------- cross entropy
 @lowers("softmax_with_cross_entropy")
 def softmax_with_cross_entropy(
     Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]

@@ -201,7 +201,9 @@ class _Finder:
 
     def _is_checked(self, instruction: Any) -> bool:
         """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
-        return instruction.definition.type in CHECKS or self._key(Check(instruction, self.specs)) in self._checked
+        definition = instruction.definition
+        is_gradient = definition.forward is not None
+        return definition.type in CHECKS or (is_gradient and self._key(Check(instruction, self.specs)) in self._checked)
 
     @staticmethod
     def _key(check: Check) -> Any:

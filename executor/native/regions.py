@@ -437,9 +437,6 @@ def native_regions(
         for value, old in finder.former.items()
         if value in owners
     }
-    for node in needed:
-        for operand in operands_of(node):
-            schedule.readers.setdefault(source_of(operand), []).append(node)
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
         if results is None:

@@ -586,16 +586,23 @@ def _as_tensor(node: Node, data_format: str) -> Tensor:
     return Tensor(node if data_format == "NHWC" else channels_first(node))
 
 
-def _windows_of_filter(image: Node, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
-    out, pads, dilations = conv_geometry(
-        (*image.shape[:1], image.shape[3], *image.shape[1:3]), Filter.shape[2:], {**attrs, "data_format": "NCHW"}
-    )
-    del out
+def _format_of(attrs: dict[str, Any]) -> str:
+    return str(attrs["data_format"]).replace("AnyLayout", "NCHW")
+
+
+def _channels_last(shape: Shape, data_format: str) -> Shape:
+    """The shape of images with their channels last."""
+    return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+
+
+def _windows_of_filter(shape: Shape, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
+    """How a filter goes over images [N, H, W, C] of a shape."""
+    _, pads, dilations = conv_geometry(shape, Filter.shape[2:], {**attrs, "data_format": "NHWC"})
     kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
     return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
 
 
-def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Any, Any], for_input: bool) -> PackedFilter:
+def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Shape, Shape], for_input: bool) -> PackedFilter:
     node = plain(Filter.node)
     size = packed_size(shapes, windows, node.element, for_input, host().vector_bytes)
     return PackedFilter((size,), node.element, node, windows, shapes, for_input)
@@ -603,27 +610,40 @@ def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Any, Any], for_input
 
 @lowers("conv2d", "depthwise_conv2d")
 def conv2d(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    data_format = _format_of(attrs)
     image = _images_of(Input, data_format)
-    windows = _windows_of_filter(image, Filter, attrs)
-    shape = specs["Output"].shape
-    shape = shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+    windows = _windows_of_filter(image.shape, Filter, attrs)
+    shape = _channels_last(specs["Output"].shape, data_format)
     node = Convolved(shape, image.element, image, _packed(Filter, windows, (image.shape, shape), False))
     return _as_tensor(node, data_format)
 
 
-@lowers("conv2d_grad", "depthwise_conv2d_grad")
-def conv2d_grad(Input: Tensor, Filter: Tensor, dOutput: Tensor, attrs: dict[str, Any], wanted: set[str]) -> dict[str, Tensor]:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
-    image, gradient = _images_of(Input, data_format), _images_of(dOutput, data_format)
-    windows = _windows_of_filter(image, Filter, attrs)
-    results = {}
-    if "Filter@GRAD" in wanted:
-        results["Filter@GRAD"] = Tensor(FilterGradient(Filter.shape, image.element, image, gradient, windows))
-    if "Input@GRAD" in wanted:
-        packed = _packed(Filter, windows, (image.shape, gradient.shape), True)
-        results["Input@GRAD"] = _as_tensor(ConvolvedBack(image.shape, image.element, gradient, packed), data_format)
-    return results
+def _convolved_back(Filter: Tensor, gradient: Tensor, shape: Shape, attrs: dict[str, Any]) -> Tensor:
+    """The gradient, for images of a shape, of a convolution, of that of its output."""
+    data_format = _format_of(attrs)
+    source, shape = _images_of(gradient, data_format), _channels_last(shape, data_format)
+    packed = _packed(Filter, _windows_of_filter(shape, Filter, attrs), (shape, source.shape), True)
+    return _as_tensor(ConvolvedBack(shape, source.element, source, packed), data_format)
+
+
+@lowers("conv2d_backprop_input")
+def conv2d_backprop_input(Filter: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    return _convolved_back(Filter, Output, Like.shape, attrs)
+
+
+@lowers("conv2d_backprop_filter")
+def conv2d_backprop_filter(Input: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    data_format = _format_of(attrs)
+    image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
+    windows = _windows_of_filter(image.shape, Like, attrs)
+    return Tensor(FilterGradient(Like.shape, image.element, image, gradient, windows))
+
+
+@lowers("conv2d_transpose", "depthwise_conv2d_transpose")
+def conv2d_transpose(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+    if attrs["padding_algorithm"] == "SAME":
+        raise NotLowered("margins that are chosen for another image")
+    return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
 
 
 def _channels(tensor: Tensor, ndim: int) -> Node:
@@ -682,7 +702,7 @@ def batch_norm_grad(
     dSavedVariance: Tensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool, wanted: set[str],
 ) -> dict[str, Tensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
-        raise NotLowered("gradients of statistics")
+        raise ByRule
     x, d_y = _rows_of_channels(X, data_layout), _rows_of_channels(dY, data_layout)
     ndim = x.ndim
     scale, mean, inverse = (_channels(tensor, ndim) for tensor in (Scale, SavedMean, SavedVariance))
@@ -713,7 +733,7 @@ def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple
 
 @lowers("pool2d")
 def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    data_format = _format_of(attrs)
     image = _images_of(X, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
     node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
@@ -722,7 +742,7 @@ def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 @lowers("pool2d_grad")
 def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    data_format = _format_of(attrs)
     image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
     positions = None

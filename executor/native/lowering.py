@@ -34,6 +34,7 @@ __all__ = [
     "lowers",
     "number_like",
     "only_floats",
+    "only_numbers",
     "only_truths",
 ]
 
@@ -138,6 +139,12 @@ def only_floats(*tensors: Tensor | None) -> None:
     """`NotLowered` unless the elements of tensors are floats."""
     if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
         raise NotLowered("elements that are no floats")
+
+
+def only_numbers(*tensors: Tensor | None) -> None:
+    """`NotLowered` if the elements of tensors are truth values."""
+    if any(tensor is not None and tensor.node.element == BOOL for tensor in tensors):
+        raise NotLowered("truth values as numbers")
 
 
 def only_truths(*tensors: Tensor) -> None:

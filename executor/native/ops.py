@@ -44,7 +44,7 @@ from .graph import (
     transposed,
 )  # fmt: skip
 from .loss_lowering import is_label, labels_of, minus_log, picked
-from .lowering import ByRule, NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_truths
+from .lowering import ByRule, NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_numbers, only_truths
 from .sparse_lowering import kept_ids
 
 
@@ -83,8 +83,10 @@ def _pair(X: Tensor, Y: Tensor, axis: int) -> tuple[Node, Node]:
 
 
 def _binary(formula: str) -> Callable[[Tensor, Tensor, int], Tensor]:
+    of_integers = formula not in ("div", "pow")
+
     def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
-        only_floats(X, Y)
+        (only_numbers if of_integers else only_floats)(X, Y)
         return Tensor(mapped(formula, *_pair(X, Y, axis)))
 
     return of_two
@@ -109,7 +111,7 @@ for _type, _relation in {
 
 @lowers("minus")
 def minus(X: Tensor, Y: Tensor) -> Tensor:
-    only_floats(X)
+    only_numbers(X, Y)
     return Tensor(mapped("sub", X.node, Y.node))
 
 
@@ -134,7 +136,7 @@ def logical_not(X: Tensor) -> Tensor:
 @lowers("sum")
 def sum_(X: list[Tensor]) -> Tensor:
     nodes = [tensor.node for tensor in X if tensor is not None]
-    only_floats(*X)
+    only_numbers(*X)
     total = nodes[0]
     for node in nodes[1:]:
         total = mapped("add", total, node)
@@ -143,7 +145,7 @@ def sum_(X: list[Tensor]) -> Tensor:
 
 @lowers("scale")
 def scale(X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
-    only_floats(X)
+    only_numbers(X)
     node = X.node
     factor = number_like(scale, node) if ScaleTensor is None else _one(ScaleTensor, node.ndim)
     if bias and not bias_after_scale:
@@ -170,6 +172,7 @@ def cast(X: Tensor, out_dtype: int) -> Tensor:
 
 @lowers("increment")
 def increment(X: Tensor, step: float) -> Tensor:
+    only_numbers(X)
     return Tensor(mapped("add", X.node, number_like(step, X.node)))
 
 

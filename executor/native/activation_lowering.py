@@ -14,7 +14,7 @@ from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_f
 
 __all__ = ["at_least", "at_most", "chosen", "log1p_exp"]
 
-f: Any = NAMESPACE
+f = NAMESPACE
 
 
 def at_least(x: Tensor, low: float) -> Tensor:

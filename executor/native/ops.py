@@ -702,7 +702,8 @@ def batch_norm(
 @lowers("batch_norm_grad")
 def batch_norm_grad(
     X: Tensor, Scale: Tensor, SavedMean: Tensor, SavedVariance: Tensor, dY: Tensor, dSavedMean: Tensor | None,
-    dSavedVariance: Tensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool, wanted: set[str],
+    dSavedVariance: Tensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
+    wanted: set[str],
 ) -> dict[str, Tensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
         raise ByRule

@@ -13,7 +13,7 @@ from .emitter import FLOAT
 from .graph import Constant, Node, mapped, reduced, reshaped
 from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
 
-f: Any = NAMESPACE
+f = NAMESPACE
 
 
 def _number_for(tensor: Tensor, param: Tensor) -> Tensor:

@@ -338,7 +338,7 @@ def rmsprop(
     return steps + after
 
 
-_TINY = 1e-10
+TINY_DECAY = 1e-10
 """Added to the decay of `ftrl`, so that what never had a gradient is 0, not 0 / 0."""
 
 
@@ -365,7 +365,7 @@ def ftrl(
         steps += [root(squared, after), partial(xp.subtract, after, step, step), partial(xp.divide, step, LearningRate, step)]
         steps += [partial(xp.multiply, step, param, step), partial(xp.add, linear, grad, linear)]
         steps += [partial(xp.subtract, linear, step, linear), partial(xp.divide, after, LearningRate, after)]
-        steps += [partial(xp.add, after, 2 * (l2 + _TINY), after), partial(xp.clip, linear, -l1, l1, step)]
+        steps += [partial(xp.add, after, 2 * (l2 + TINY_DECAY), after), partial(xp.clip, linear, -l1, l1, step)]
         steps += [partial(xp.subtract, step, linear, step), partial(xp.divide, step, after, param)]
     return steps
 

@@ -14,7 +14,7 @@ from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_f
 
 __all__ = ["at_least", "at_most", "chosen", "log1p_exp"]
 
-f: Any = NAMESPACE
+f = NAMESPACE
 
 
 def at_least(x: Tensor, low: float) -> Tensor:
@@ -168,12 +168,9 @@ def tan(X: Tensor) -> Tensor:
 def dropout(
     X: Tensor, Seed: Any, dropout_prob: float, dropout_implementation: str, is_test: bool, specs: dict[str, Any]
 ) -> dict[str, Tensor]:
-    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
-    is_kept = specs.get("Mask") is not None
-    if is_test and not is_kept:
-        return {"Out": X * scale if scale != 1.0 else f.assign(X)}
-    if is_test or Seed is not None or not is_kept:
-        raise NotLowered("a mask that is not drawn, or that nobody keeps")
+    if Seed is not None or specs.get("Mask") is None:
+        raise NotLowered("a mask that is not drawn from the op's own numbers, or that has no place")
     mask = Tensor(Drawn(X.shape, BOOL))
-    kept = X * mask.astype(X.dtype)
+    kept = f.assign(X) if is_test else X * mask.astype(X.dtype)
+    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
     return {"Out": kept if scale == 1.0 else kept * scale, "Mask": mask}

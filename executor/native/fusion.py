@@ -155,8 +155,6 @@ class Schedule:
         """Nodes that get memory in any case, since they are read by what is in groups of its own."""
         self.apart: set[Node] = set()
         """Nodes that get memory, and are computed once, in any case."""
-        self.readers: dict[Node, list[Node]] = {}
-        """Node -> what is computed of it, now or later."""
         self.overwrites: dict[Node, Node | None] = {}
         """Node -> the one whose memory it takes, which has to be read before."""
         self.op: Any = None
@@ -297,9 +295,6 @@ class Schedule:
         for floating in list(self.floating):
             if (floating not in own or not is_elementwise(floating, old)) and old in self._memory_of(floating):
                 self._settle(floating)
-        for number in sorted((number for number in self.uniform if old in self._reads(number)), key=lambda one: one.serial):
-            if any(reader is not node and reader not in self.home for reader in self.readers.get(number, ())):
-                self._give_memory(number)
 
     def _ready(self, node: Node) -> int:
         """The position from which on a node can be read: of what floats, that of what it is computed of, some of which may have

@@ -64,7 +64,7 @@ class Memory(Node):
 
 @dataclass(eq=False, repr=False)
 class Drawn(Memory):
-    """Truth values that the kernel of the op draws before native code runs; `value` is where they are."""
+    """Truth values that the kernel of the op draws, or fills in, before native code runs; `value` is where they are."""
 
     value: Value = ("", 0)
 

@@ -12,7 +12,7 @@ from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_f
 
 __all__ = ["is_label", "labels_of", "minus_log", "picked"]
 
-f: Any = NAMESPACE
+f = NAMESPACE
 
 
 # ------------------------------------------------------------------------------------------------------- hard labels

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef, Rule, grad_slot
@@ -20,7 +20,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
-from .graph import Constant, Node, constant
+from .graph import Constant, Node, constant, mapped
 
 __all__ = [
     "ELEMENTS",
@@ -34,6 +34,7 @@ __all__ = [
     "lowers",
     "number_like",
     "only_floats",
+    "only_numbers",
     "only_truths",
 ]
 
@@ -95,11 +96,64 @@ class Tensor(ValueOperators):
     def spec(self) -> Spec:
         return Spec(self.shape, self.dtype)
 
+    if TYPE_CHECKING:  # operators give tensors
+
+        def __neg__(self) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def astype(self, dtype: Any) -> Tensor: ...
+
+    # Arithmetic of floats is written down at once; asking for the op each time takes three times as long.
+    def _formula(self, formula: str, other: Any, swap: bool = False) -> Tensor | None:
+        """A formula of floats; None for other elements, and where the operands differ in theirs."""
+        node = self.node
+        if not node.element.is_float:
+            return None
+        if isinstance(other, Tensor):
+            operand = other.node
+            if operand.element != node.element:
+                return None
+        elif isinstance(other, (int, float)):
+            operand = constant(other, node.element)
+        else:
+            return None
+        return Tensor(mapped(formula, operand, node) if swap else mapped(formula, node, operand))
+
+    def __add__(self, other: Any) -> Tensor:
+        result = self._formula("add", other)
+        return super().__add__(other) if result is None else result
+
+    def __sub__(self, other: Any) -> Tensor:
+        result = self._formula("sub", other)
+        return super().__sub__(other) if result is None else result
+
+    def __rsub__(self, other: Any) -> Tensor:
+        result = self._formula("sub", other, swap=True)
+        return super().__rsub__(other) if result is None else result
+
+    def __mul__(self, other: Any) -> Tensor:
+        result = self._formula("mul", other)
+        return super().__mul__(other) if result is None else result
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Any) -> Tensor:
+        result = self._formula("div", other) if isinstance(other, Tensor) else None
+        return super().__truediv__(other) if result is None else result
+
 
 def only_floats(*tensors: Tensor | None) -> None:
     """`NotLowered` unless the elements of tensors are floats."""
     if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
         raise NotLowered("elements that are no floats")
+
+
+def only_numbers(*tensors: Tensor | None) -> None:
+    """`NotLowered` if the elements of tensors are truth values."""
+    if any(tensor is not None and tensor.node.element == BOOL for tensor in tensors):
+        raise NotLowered("truth values as numbers")
 
 
 def only_truths(*tensors: Tensor) -> None:
@@ -109,13 +163,14 @@ def only_truths(*tensors: Tensor) -> None:
 
 
 _Lowering = Callable[..., Any]
+_L = TypeVar("_L", bound=_Lowering)
 _LOWERINGS: dict[str, tuple[_Lowering, tuple[str, ...]]] = {}
 
 
-def lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
+def lowers(*op_types: str) -> Callable[[_L], _L]:
     """Register the function that lowers these ops."""
 
-    def register(fn: _Lowering) -> _Lowering:
+    def register(fn: _L) -> _L:
         for op_type in op_types:
             _LOWERINGS[op_type] = fn, tuple(inspect.signature(fn).parameters)
         return fn
@@ -125,6 +180,10 @@ def lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
 
 class GraphNamespace(OpNamespace):
     """Ops over tensors of the graph."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, op_type: str) -> Callable[..., Tensor]: ...
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}

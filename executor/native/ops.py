@@ -6,8 +6,6 @@ from collections.abc import Callable
 from math import pi, prod
 from typing import Any
 
-import numpy as np
-
 from fluid.ops.conv import conv_geometry
 from fluid.ops.norm import uses_global_stats
 from fluid.ops.pool import pool_geometry
@@ -17,7 +15,7 @@ from fluid.values.types import as_dtype
 
 from .compiler import host
 from .cores import packed_size, position_type
-from .emitter import BOOL, FLOAT, Type
+from .emitter import BOOL, Type
 from .graph import (
     Constant,
     Convolved,
@@ -46,7 +44,7 @@ from .graph import (
     transposed,
 )  # fmt: skip
 from .loss_lowering import is_label, labels_of, minus_log, picked
-from .lowering import ByRule, NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_truths
+from .lowering import ByRule, NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_numbers, only_truths
 from .sparse_lowering import kept_ids
 
 
@@ -85,8 +83,10 @@ def _pair(X: Tensor, Y: Tensor, axis: int) -> tuple[Node, Node]:
 
 
 def _binary(formula: str) -> Callable[[Tensor, Tensor, int], Tensor]:
+    of_integers = formula not in ("div", "pow")
+
     def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
-        only_floats(X, Y)
+        (only_numbers if of_integers else only_floats)(X, Y)
         return Tensor(mapped(formula, *_pair(X, Y, axis)))
 
     return of_two
@@ -111,7 +111,7 @@ for _type, _relation in {
 
 @lowers("minus")
 def minus(X: Tensor, Y: Tensor) -> Tensor:
-    only_floats(X)
+    only_numbers(X, Y)
     return Tensor(mapped("sub", X.node, Y.node))
 
 
@@ -136,7 +136,7 @@ def logical_not(X: Tensor) -> Tensor:
 @lowers("sum")
 def sum_(X: list[Tensor]) -> Tensor:
     nodes = [tensor.node for tensor in X if tensor is not None]
-    only_floats(*X)
+    only_numbers(*X)
     total = nodes[0]
     for node in nodes[1:]:
         total = mapped("add", total, node)
@@ -145,7 +145,7 @@ def sum_(X: list[Tensor]) -> Tensor:
 
 @lowers("scale")
 def scale(X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
-    only_floats(X)
+    only_numbers(X)
     node = X.node
     factor = number_like(scale, node) if ScaleTensor is None else _one(ScaleTensor, node.ndim)
     if bias and not bias_after_scale:
@@ -172,6 +172,7 @@ def cast(X: Tensor, out_dtype: int) -> Tensor:
 
 @lowers("increment")
 def increment(X: Tensor, step: float) -> Tensor:
+    only_numbers(X)
     return Tensor(mapped("add", X.node, number_like(step, X.node)))
 
 
@@ -218,9 +219,13 @@ def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str,
 def _constant(value: float, text: str, element: Type) -> Constant:
     """A number, which a text tells more exactly if it is not empty."""
     number = float(text) if text else value
-    if not element.is_float and number != int(number):
-        raise NotLowered("a constant that is no integer")
-    return constant(int(text) if text and not element.is_float else number, element)
+    if not element.is_float and (not number.is_integer() or abs(number) > _EXACT):
+        raise NotLowered("a constant that is no integer, or a large one")
+    return constant(number, element)
+
+
+_EXACT = 1 << 53
+"""All integers up to here are floats, too."""
 
 
 @lowers("where")
@@ -510,101 +515,7 @@ def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
     return {"X@GRAD": back(mapped("sub", gradient, mapped("mul", mapped("exp", out), total)))}
 
 
-# ---------------------------------------------------------------------------------------------------------- optimizers
-@lowers("sgd")
-def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor | None) -> Tensor:
-    if MasterParam is not None:
-        raise NotLowered("a copy of higher precision")
-    only_floats(Param, Grad, LearningRate)
-    step = mapped("mul", Grad.node, _one(LearningRate, Param.ndim))
-    return Tensor(mapped("sub", Param.node, step))
-
-
-def _rate(LearningRate: Tensor, ndim: int) -> Node:
-    only_floats(LearningRate)
-    return _one(LearningRate, ndim)
-
-
-def _plain_update(*absent: Any) -> None:
-    """`NotLowered` if an update has more than its usual inputs, such as a copy of higher precision."""
-    if any(value for value in absent if not isinstance(value, Tensor)) or any(isinstance(value, Tensor) for value in absent):
-        raise NotLowered("an update with further inputs")
-
-
-@lowers("momentum")
-def momentum(
-    Param: Tensor, Grad: Tensor, Velocity: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, mu: float,
-    use_nesterov: bool, regularization_method: str, regularization_coeff: float, rescale_grad: float, multi_precision: bool,
-) -> dict[str, Tensor]:  # fmt: skip
-    only_floats(Param, Grad, Velocity)
-    _plain_update(MasterParam, multi_precision)
-    param, gradient, rate = Param.node, Grad.node, _rate(LearningRate, Param.ndim)
-    if rescale_grad != 1.0:
-        gradient = mapped("mul", gradient, number_like(rescale_grad, gradient))
-    if regularization_method == "l2_decay":
-        gradient = mapped("add", mapped("mul", param, number_like(regularization_coeff, param)), gradient)
-    velocity = mapped("add", mapped("mul", Velocity.node, number_like(mu, param)), gradient)
-    step = mapped("add", mapped("mul", velocity, number_like(mu, param)), gradient) if use_nesterov else velocity
-    return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))), "VelocityOut": Tensor(velocity)}
-
-
-def _rest_of(beta: float, like: Node) -> Constant:
-    """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
-    number = np.float32 if like.element == FLOAT else np.float64
-    return number_like(float(number(1) - number(beta)), like)
-
-
-@lowers("adam")
-def adam(
-    Param: Tensor, Grad: Tensor, LearningRate: Tensor, Moment1: Tensor, Moment2: Tensor, Beta1Pow: Tensor, Beta2Pow: Tensor,
-    MasterParam: Tensor | None, SkipUpdate: Tensor | None, Beta1Tensor: Tensor | None, Beta2Tensor: Tensor | None,
-    EpsilonTensor: Tensor | None, beta1: float, beta2: float, epsilon: float, multi_precision: bool, use_global_beta_pow: bool,
-) -> dict[str, Tensor]:  # fmt: skip
-    only_floats(Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow)
-    _plain_update(MasterParam, SkipUpdate, Beta1Tensor, Beta2Tensor, EpsilonTensor, multi_precision)
-    param, gradient, ndim = Param.node, Grad.node, Param.ndim
-
-    def average(mean: Node, value: Node, beta: float) -> Node:
-        return mapped("add", mapped("mul", mean, number_like(beta, mean)), mapped("mul", value, _rest_of(beta, value)))
-
-    rest1, rest2 = (mapped("sub", number_like(1.0, power.node), _one(power, ndim)) for power in (Beta1Pow, Beta2Pow))
-    root = mapped("sqrt", rest2)
-    rate = mapped("div", mapped("mul", _rate(LearningRate, ndim), root), rest1)
-    first, second = average(Moment1.node, gradient, beta1), average(Moment2.node, mapped("square", gradient), beta2)
-    step = mapped("div", first, mapped("add", mapped("sqrt", second), mapped("mul", root, number_like(epsilon, param))))
-    results = {
-        "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))),
-        "Moment1Out": Tensor(first),
-        "Moment2Out": Tensor(second),
-    }
-    for slot, power, beta in (("Beta1PowOut", Beta1Pow, beta1), ("Beta2PowOut", Beta2Pow, beta2)):
-        factor = 1.0 if use_global_beta_pow else beta
-        results[slot] = Tensor(mapped("mul", power.node, number_like(factor, power.node)))
-    return results
-
-
-@lowers("adagrad")
-def adagrad(
-    Param: Tensor,
-    Grad: Tensor,
-    Moment: Tensor,
-    LearningRate: Tensor,
-    MasterParam: Tensor | None,
-    epsilon: float,
-    multi_precision: bool,
-) -> dict[str, Tensor]:
-    only_floats(Param, Grad, Moment)
-    _plain_update(MasterParam, multi_precision)
-    param, gradient = Param.node, Grad.node
-    moment = mapped("add", Moment.node, mapped("square", gradient))
-    step = mapped("div", gradient, mapped("add", mapped("sqrt", moment), number_like(epsilon, param)))
-    return {
-        "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, _rate(LearningRate, Param.ndim)))),
-        "MomentOut": Tensor(moment),
-    }
-
-
-# ------------------------------------------------------------------------------------------------------- labelled losses
+# ---------------------------------------------------------------------------------------------------------- cross entropy
 @lowers("softmax_with_cross_entropy")
 def softmax_with_cross_entropy(
     Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]
@@ -678,16 +589,23 @@ def _as_tensor(node: Node, data_format: str) -> Tensor:
     return Tensor(node if data_format == "NHWC" else channels_first(node))
 
 
-def _windows_of_filter(image: Node, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
-    out, pads, dilations = conv_geometry(
-        (*image.shape[:1], image.shape[3], *image.shape[1:3]), Filter.shape[2:], {**attrs, "data_format": "NCHW"}
-    )
-    del out
+def _format_of(attrs: dict[str, Any]) -> str:
+    return str(attrs["data_format"]).replace("AnyLayout", "NCHW")
+
+
+def _channels_last(shape: Shape, data_format: str) -> Shape:
+    """The shape of images with their channels last."""
+    return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+
+
+def _windows_of_filter(shape: Shape, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
+    """How a filter goes over images [N, H, W, C] of a shape."""
+    _, pads, dilations = conv_geometry(shape, Filter.shape[2:], {**attrs, "data_format": "NHWC"})
     kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
     return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
 
 
-def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Any, Any], for_input: bool) -> PackedFilter:
+def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Shape, Shape], for_input: bool) -> PackedFilter:
     node = plain(Filter.node)
     size = packed_size(shapes, windows, node.element, for_input, host().vector_bytes)
     return PackedFilter((size,), node.element, node, windows, shapes, for_input)
@@ -695,27 +613,40 @@ def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Any, Any], for_input
 
 @lowers("conv2d", "depthwise_conv2d")
 def conv2d(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    data_format = _format_of(attrs)
     image = _images_of(Input, data_format)
-    windows = _windows_of_filter(image, Filter, attrs)
-    shape = specs["Output"].shape
-    shape = shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+    windows = _windows_of_filter(image.shape, Filter, attrs)
+    shape = _channels_last(specs["Output"].shape, data_format)
     node = Convolved(shape, image.element, image, _packed(Filter, windows, (image.shape, shape), False))
     return _as_tensor(node, data_format)
 
 
-@lowers("conv2d_grad", "depthwise_conv2d_grad")
-def conv2d_grad(Input: Tensor, Filter: Tensor, dOutput: Tensor, attrs: dict[str, Any], wanted: set[str]) -> dict[str, Tensor]:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
-    image, gradient = _images_of(Input, data_format), _images_of(dOutput, data_format)
-    windows = _windows_of_filter(image, Filter, attrs)
-    results = {}
-    if "Filter@GRAD" in wanted:
-        results["Filter@GRAD"] = Tensor(FilterGradient(Filter.shape, image.element, image, gradient, windows))
-    if "Input@GRAD" in wanted:
-        packed = _packed(Filter, windows, (image.shape, gradient.shape), True)
-        results["Input@GRAD"] = _as_tensor(ConvolvedBack(image.shape, image.element, gradient, packed), data_format)
-    return results
+def _convolved_back(Filter: Tensor, gradient: Tensor, shape: Shape, attrs: dict[str, Any]) -> Tensor:
+    """The gradient, for images of a shape, of a convolution, of that of its output."""
+    data_format = _format_of(attrs)
+    source, shape = _images_of(gradient, data_format), _channels_last(shape, data_format)
+    packed = _packed(Filter, _windows_of_filter(shape, Filter, attrs), (shape, source.shape), True)
+    return _as_tensor(ConvolvedBack(shape, source.element, source, packed), data_format)
+
+
+@lowers("conv2d_backprop_input")
+def conv2d_backprop_input(Filter: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    return _convolved_back(Filter, Output, Like.shape, attrs)
+
+
+@lowers("conv2d_backprop_filter")
+def conv2d_backprop_filter(Input: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    data_format = _format_of(attrs)
+    image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
+    windows = _windows_of_filter(image.shape, Like, attrs)
+    return Tensor(FilterGradient(Like.shape, image.element, image, gradient, windows))
+
+
+@lowers("conv2d_transpose", "depthwise_conv2d_transpose")
+def conv2d_transpose(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+    if attrs["padding_algorithm"] == "SAME":
+        raise NotLowered("margins that are chosen for another image")
+    return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
 
 
 def _channels(tensor: Tensor, ndim: int) -> Node:
@@ -775,7 +706,7 @@ def batch_norm_grad(
     wanted: set[str],
 ) -> dict[str, Tensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
-        raise NotLowered("gradients of statistics")
+        raise ByRule
     x, d_y = _rows_of_channels(X, data_layout), _rows_of_channels(dY, data_layout)
     ndim = x.ndim
     scale, mean, inverse = (_channels(tensor, ndim) for tensor in (Scale, SavedMean, SavedVariance))
@@ -806,7 +737,7 @@ def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple
 
 @lowers("pool2d")
 def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    data_format = _format_of(attrs)
     image = _images_of(X, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
     node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
@@ -815,7 +746,7 @@ def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 @lowers("pool2d_grad")
 def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
-    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    data_format = _format_of(attrs)
     image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
     positions = None

@@ -8,7 +8,15 @@ from typing import Any
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
-from . import activation_lowering, loss_lowering, ops, recurrent, reduction_lowering, shape_lowering  # noqa: F401  (say how ops are lowered)
+from . import (  # noqa: F401  (say how ops are lowered)
+    activation_lowering,
+    loss_lowering,
+    ops,
+    optimizer_lowering,
+    recurrent,
+    reduction_lowering,
+    shape_lowering,
+)
 from .compiler import host
 from .instructions import OWN, NativeInstruction
 from .regions import native_regions

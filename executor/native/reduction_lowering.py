@@ -14,7 +14,7 @@ from .emitter import BOOL
 from .graph import Node, broadcast_to, mapped, plain, reduced, reshaped
 from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
 
-f: Any = NAMESPACE
+f = NAMESPACE
 
 
 def _axes(X: Tensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:

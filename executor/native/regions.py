@@ -201,7 +201,9 @@ class _Finder:
 
     def _is_checked(self, instruction: Any) -> bool:
         """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
-        return instruction.definition.type in CHECKS or self._key(Check(instruction, self.specs)) in self._checked
+        definition = instruction.definition
+        is_gradient = definition.forward is not None
+        return definition.type in CHECKS or (is_gradient and self._key(Check(instruction, self.specs)) in self._checked)
 
     @staticmethod
     def _key(check: Check) -> Any:
@@ -302,8 +304,6 @@ class _Finder:
                     self._keep_sparse(op, value, tensor)
                     continue
                 if tensor is not None and isinstance(tensor.node, Drawn):
-                    tensor.node.value, self.nodes[value] = value, tensor.node
-                    self.draws.append(self._drawing(instruction, slot))
                     continue
                 spec = self.specs.get(value)
                 if spec is None and tensor is not None:  # inference does not know how many rows there are
@@ -313,16 +313,21 @@ class _Finder:
                 if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
+        self._draw(instruction, outputs)
         return self._in_order(results, first)
 
-    def _drawing(self, instruction: Any, slot: str) -> Any:
-        """The part of an op that draws random numbers into a slot, whatever its inputs hold."""
-        stand_ins = {
-            name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)
-            for name, values in instruction.reads.items()
-            if values and values[0] is not None and (spec := self.specs[values[0]])
-        }
-        return replace(instruction, reads={}, writes={slot: instruction.writes[slot]}, outer={}, shares={}, stand_ins=stand_ins)
+    def _draw(self, instruction: Any, outputs: Mapping[str, Any]) -> None:
+        """Let the op's kernel draw the random numbers that its outputs are computed of, whatever its inputs hold."""
+        for slot, tensor in outputs.items():
+            if not isinstance(tensor, Tensor) or not isinstance(tensor.node, Drawn):
+                continue
+            (value,) = instruction.writes[slot]
+            tensor.node.value, self.nodes[value] = value, tensor.node
+            specs = {
+                name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
+            }
+            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for name, spec in specs.items()}
+            self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
         """The outputs of an op, those that overwrite memory behind those that read what it held before.
@@ -435,9 +440,6 @@ def native_regions(
         for value, old in finder.former.items()
         if value in owners
     }
-    for node in needed:
-        for operand in operands_of(node):
-            schedule.readers.setdefault(source_of(operand), []).append(node)
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
         if results is None:

@@ -28,6 +28,8 @@ LOWERED = {
         "affine_channel clip_by_norm dist frobenius_norm group_norm instance_norm l1_norm layer_norm logsumexp mean norm p_norm "
         "reduce_amax reduce_max reduce_mean reduce_min reduce_sum squared_l2_norm"
     ),
+    "optimizers": "adadelta adagrad adam adamax adamw decayed_adagrad ftrl lamb lars_momentum momentum rmsprop sgd",
+    "images": "batch_norm conv2d conv2d_transpose depthwise_conv2d depthwise_conv2d_transpose pool2d",
     "products": "addmm bmm dot matmul matmul_v2 mul mv",
     "parts and places": (
         "channel_shuffle concat expand expand_as_v2 expand_v2 fill_constant_batch_size_like gather gather_nd index_select "
@@ -42,8 +44,8 @@ LOWERED = {
     ),
     "elementwise": (
         "cast clip elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow "
-        "elementwise_sub equal fill_any_like greater_than increment less_equal logical_and logical_not logical_or "
-        "logical_xor scale"
+        "elementwise_sub equal fill_any_like greater_than increment less_equal logical_and logical_not logical_or logical_xor "
+        "scale"
     ),
 }
 

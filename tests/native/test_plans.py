@@ -259,3 +259,14 @@ def test_convolutions_that_differ_only_in_their_windows_are_told_apart(fresh: No
     expected = _on_numpy(monkeypatch, fetches, feed)
     for value, other in zip(fluid.Executor().run(feed=feed, fetch_list=fetches), expected, strict=True):
         np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_that_drops_nothing(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLUID_NATIVE", raising=False)
+    x = fluid.data("x", [6, 3])
+    y = layers.reduce_sum(layers.dropout(layers.tanh(x), 0.25), dim=1)
+    program = fluid.default_main_program().clone(for_test=True)
+    feed = {"x": np.ones((6, 3), "float32")}
+    executor = fluid.Executor()
+    np.testing.assert_allclose(executor.run(program, feed, [y])[0], np.full(6, 3 * 0.75 * np.tanh(1)), 1e-5)
+    assert "[tanh + dropout + reduce_sum]" in executor.plan(program, feed, [y]).to_string()

@@ -45,7 +45,7 @@ from .graph import (
     strides_of,
 )
 
-__all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
+__all__ = ["HEAVY", "Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
 _MOST_NODES = 48
 """Nodes of a group, so that its code stays short."""
@@ -429,7 +429,7 @@ class Schedule:
         if per_row:
             return source in group.per_row or (isinstance(node, Choice) and operand is node.ids and source in group.per_row)
         if source in group.per_row:
-            return bool(columns) and _is_repeated_along_rows(operand, node, columns)
+            return columns is not None and columns > 0 and _is_repeated_along_rows(operand, node, columns)
         return operand.size == group.total
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:

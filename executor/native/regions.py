@@ -22,7 +22,7 @@ from ..kernels.table import CHECKS
 from .cores import halos_of, target_of
 from .emitter import BYTE, FLOAT, Type
 from .fallback import warn_of_lowering
-from .fusion import Group, Schedule, is_elementwise, source_of
+from .fusion import HEAVY, Group, Schedule, is_elementwise, source_of
 from .graph import (
     Choice,
     Constant,
@@ -57,7 +57,7 @@ from .graph import (
     reshaped,
 )  # fmt: skip
 from .instructions import CLEARED, Check, NativeInstruction
-from .loops import HEAVY, Nest, stages_of
+from .loops import Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 
@@ -310,7 +310,11 @@ class _Finder:
                     spec = Spec(tensor.shape, tensor.dtype)
                 if tensor is not None and isinstance(tensor.node, (Scattered, Put)) and tensor.node.table is not None:
                     self._must_overwrite(value, tensor.node.table)
-                if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
+                if (
+                    tensor is None
+                    or spec is None
+                    or (tensor.node.size, tensor.node.element) != (spec.size, element_of(spec.dtype))
+                ):
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
         self._draw(instruction, outputs)
@@ -451,9 +455,9 @@ def native_regions(
             schedule.add_opaque(instruction, list(reads.values()), [])
             position = len(schedule.items) - 1
             for value in instruction.written:
-                node = finder.nodes.get(value)
-                if isinstance(node, Memory):
-                    schedule.home[node] = position
+                written = finder.nodes.get(value)
+                if isinstance(written, Memory):
+                    schedule.home[written] = position
             continue
         if (check := finder.checks.get(number)) is not None:
             schedule.add_opaque(check, [finder.node_of(value) for value in check.read], [])
@@ -502,7 +506,7 @@ def _needed(finder: _Finder, owners: Mapping[Value, Node]) -> set[Node]:
 
 def _lasting(needed: set[Node]) -> set[Node]:
     """Nodes that get memory in any case: what cores, views and the like read, and sums over rows, which are read by others."""
-    lasting = {node for node in needed if isinstance(node, Reduction)}
+    lasting: set[Node] = {node for node in needed if isinstance(node, Reduction)}
     for node in needed:
         for operand in operands_of(node):
             source = source_of(operand)

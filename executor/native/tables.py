@@ -6,6 +6,7 @@ import hashlib
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -175,12 +176,8 @@ class Tables:
                 def body(f: Function, pointers: Sequence[Value], share: Share, phase: Phase = phase) -> None:
                     phase.write(f, Pointers(region, pointers), pointers[-1], share)
 
-                names.append(
-                    (
-                        self._named(lambda module, name, body=body: write_kernel(module, name, len(operands) + 1, body)),
-                        phase.flags,
-                    )
-                )
+                write = partial(write_kernel, operands=len(operands) + 1, body=body)
+                names.append((self._named(write), phase.flags))
                 self._labels[names[-1][0]] = region.describe()
             self._core_names[key] = names
         return self._core_names[key]

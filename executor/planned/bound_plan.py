@@ -192,7 +192,7 @@ class BoundPlan:
             if isinstance(instruction, NativeInstruction):
                 is_first = not (number and isinstance(plan.instructions[number - 1], NativeInstruction))
                 if is_first and tables is not None:
-                    run = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
+                    run: Any = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
                     with or_unavailable():
                         self.steps.append(tables.add(list(run), self.array))
                 continue

@@ -40,6 +40,8 @@ LATE = {
     ("fluid.dygraph.layer_of", "fluid.contrib"): "loaded for those who name a layer of it",
     ("fluid.dygraph.tracing", "fluid.io"): "loads protobuf, for who saves",
     ("fluid.executor.planned.plan", "fluid.executor.native.plans"): "some twenty modules, for who has installed llvmlite",
+    ("fluid.executor.binding.compiled", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
+    ("fluid.executor.binding.compiled", "fluid.executor.native.worth"): "for who has installed llvmlite",
     ("fluid.executor.stepwise.files", "fluid.formats.tensors"): "loads protobuf, for programs that save and load by ops",
     ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
     ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",

@@ -24,6 +24,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..kernels.table import kernel_of
+from ..native.fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 from ..random import RANDOM, RandomStreams
 from . import spare
 from .arrays import bind_op, lods_of, spec_of
@@ -35,6 +36,8 @@ __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates
 
 WRITE_AFTER = 8
 """Number of runs after which the calls of a compiled op become a function."""
+_MOST_VARIANTS = 32
+"""An op that meets more shapes, as in sequences of any length, would be compiled again and again: numpy computes the others."""
 
 
 class Argument(NamedTuple):
@@ -283,7 +286,7 @@ class Compiled:
         return results
 
     def _write(self) -> bool:
-        """Make `run` a function of the kernel's calls; False if they cannot become one."""
+        """Make `run` native code, or a function of the kernel's calls; False if they cannot become one."""
         placeholders, lender = self._placeholders(), Lender(self._xp)
         inputs = inputs_of(self._definition, self._arguments, placeholders)
         outputs = self._outputs(inputs)
@@ -292,11 +295,48 @@ class Compiled:
         new = [array for value in outputs.values() for array in _listed(value) if array is not None]
         new = [array for array in new if not any(array is other for other in passed)]
         copied = [array for source in self._copied for array in _listed(inputs[source])]
+        if self._is_native() and (native := self._native()) is not None:
+            self._is_writable = False
+            self.__dict__["run"], self.read = native
+            return True
         function = function_of(self._definition.type, calls, passed, new, self._results(inputs, outputs), lender, copied)
         self._is_writable = False
         if function is not None:
             self.__dict__["run"], self.read = function, parameters_read(function)
         return function is not None
+
+    # -- native code
+    def _is_native(self) -> bool:
+        """Whether native code computes the op, where that is to be had."""
+        if self._xp is not np or self._copied or self._is_sparse or self.lods or not self._use_kernel or not is_enabled():
+            return False
+        from ..native.worth import is_worth_it
+
+        specs = {argument.slot: argument.spec for argument in self._arguments if argument.spec is not None}
+        specs |= {slot: spec for slot, spec in self._wanted.items() if isinstance(spec, Spec)}
+        return is_worth_it(self._definition.type, self._attrs, specs)
+
+    def _native(self) -> tuple[Callable[..., Any], frozenset[int]] | None:
+        """The op as a native function of the arrays of `run`, and which of them it reads; None if it is left to numpy."""
+        variants = _variants.setdefault((self._definition.type, repr(self._attrs)), set())
+        variants.add(tuple(argument.spec for argument in self._arguments))
+        if len(variants) > _MOST_VARIANTS:
+            return None
+        inputs = [(argument.slot, argument.spec) for argument in self._arguments]
+        outputs = [(slot, spec) for slot, value in self._wanted.items() for spec in _listed(value)]
+        try:
+            with or_unavailable():
+                from ..native.functions import native_function
+
+                passed = [argument.passed for argument in self._arguments]
+                return native_function(self._definition, self._attrs, inputs, passed, outputs, self._into)
+        except NativeUnavailable as error:
+            warn_of(error)
+            return None
+
+
+_variants: dict[tuple[str, str], set[Any]] = {}
+"""Op and attributes -> the shapes for which they became native code, or were to."""
 
 
 def _wanted(spec: Any, want: Any) -> Any:

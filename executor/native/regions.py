@@ -63,9 +63,6 @@ from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 
 __all__ = ["Region", "native_regions"]
 
-_FEWEST = 2
-"""Ops that a program has to have at least, for native code to be made of it."""
-
 
 @dataclass(eq=False)
 class Region(NativeInstruction):
@@ -409,7 +406,12 @@ def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
 
 
 def native_regions(
-    instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], lanes: int
+    instructions: Sequence[Any],
+    specs: dict[Value, Spec],
+    kept: Iterable[Value],
+    storage: Mapping[str, Spec],
+    lanes: int,
+    fewest: int,
 ) -> list[Any]:
     """The instructions of a plan, with regions in the place of what becomes native code.
 
@@ -419,6 +421,7 @@ def native_regions(
         kept: values that are needed after the plan has run.
         storage: names whose values live in the scope, where they are overwritten in place.
         lanes: lanes of 32 bits in a vector.
+        fewest: ops that have to become native code, at least, or none does.
     """
     kept = set(kept)
     as_rows: set[Value] = set()
@@ -431,7 +434,7 @@ def native_regions(
             break
         as_rows |= refused
     finder.last = constant(0, FLOAT).serial
-    if len(finder.lowered) < _FEWEST:
+    if len(finder.lowered) < fewest:
         return list(instructions)
     owners = _owners(finder)
     needed = _needed(finder, owners)

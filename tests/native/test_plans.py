@@ -270,3 +270,22 @@ def test_dropout_that_drops_nothing(fresh: None, monkeypatch: pytest.MonkeyPatch
     executor = fluid.Executor()
     np.testing.assert_allclose(executor.run(program, feed, [y])[0], np.full(6, 3 * 0.75 * np.tanh(1)), 1e-5)
     assert "[tanh + dropout + reduce_sum]" in executor.plan(program, feed, [y]).to_string()
+
+
+def test_a_plan_that_is_bound_computes_the_same_bits_with_more_threads(fresh: None) -> None:
+    """Its kernels copy matrices to a workspace, of which each thread has a part."""
+    a, b = fluid.data("a", [512, 300]), fluid.data("b", [512, 512])
+    out = layers.relu(layers.matmul(a, b, transpose_x=True))
+    random, executor = np.random.default_rng(0), fluid.Executor()
+    feed = {"a": random.standard_normal(a.shape, np.float32), "b": random.standard_normal(b.shape, np.float32)}
+    before = fluid.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 4, 3):
+            fluid.set_num_threads(count)
+            results.append(executor.run(feed=feed, fetch_list=[out])[0])
+    finally:
+        fluid.set_num_threads(before)
+    np.testing.assert_allclose(results[0], np.maximum(feed["a"].T @ feed["b"], 0), rtol=1e-4, atol=1e-4)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])

@@ -1,0 +1,174 @@
+"""Ops by themselves as native code: functions of arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fluid.ir.versions import Value
+from fluid.opdef.registry import OpDef
+from fluid.values.spec import Spec
+
+from ..binding import spare
+from .instructions import CLEARED
+from .plans import Tables, with_native_code
+from .regions import Region
+
+__all__ = ["NativeFunction", "native_function"]
+
+_LINE = 64
+"""Values start at multiples of this many bytes."""
+
+
+@dataclass
+class _Op:
+    """What lowering asks of an operator of a program."""
+
+    type: str
+    attrs: Mapping[str, Any]
+    block: None = None
+    sub_blocks: Sequence[Any] = ()
+
+
+@dataclass
+class _Instruction:
+    """What lowering asks of an instruction of a plan."""
+
+    op: _Op
+    definition: OpDef
+    reads: dict[str, list[Value | None]]
+    writes: dict[str, list[Value | None]]
+    dynamic: bool = False
+    outer: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def read(self) -> list[Value]:
+        return [value for values in self.reads.values() for value in values if value is not None]
+
+    @property
+    def written(self) -> list[Value]:
+        return [value for values in self.writes.values() for value in values if value is not None]
+
+
+Slots = Sequence[tuple[str, Spec | None]]
+"""Slot and spec of each array, in order; None for gaps in slots of many, and for outputs that are not computed."""
+
+
+def native_function(
+    definition: OpDef,
+    attrs: Mapping[str, Any],
+    inputs: Slots,
+    passed: Sequence[bool],
+    outputs: Slots,
+    into: Mapping[str, str] | None = None,
+) -> tuple[Callable[..., Any], frozenset[int]] | None:
+    """A function that computes an op natively, and the positions of the arrays that it reads; None if the op is left to numpy.
+
+    It takes the arrays of the inputs that are passed, C-contiguous ones; of the others it may need nothing but the shape. It
+    returns one array, or a tuple: new ones, or those that are overwritten. Several threads may call it at the same time.
+
+    Args:
+        into: output slot -> the input slot whose array it overwrites.
+    """
+    specs: dict[Value, Spec] = {}
+    places: dict[Value, int] = {}
+
+    def by_slot(values: Slots, start: int) -> dict[str, list[Value | None]]:
+        slots: dict[str, list[Value | None]] = {}
+        for number, (slot, spec) in enumerate(values, start):
+            value = (f"value{number}", 0)
+            slots.setdefault(slot, []).append(None if spec is None else value)
+            if spec is not None:
+                specs[value], places[value] = spec, number
+        return slots
+
+    reads, writes = by_slot(inputs, 0), by_slot(outputs, len(inputs))
+    storage: dict[str, Spec] = {}
+    targets: dict[int, int] = {}
+    for slot, source in (into or {}).items():
+        (former, *others), (new, *more) = reads[source], writes[slot]
+        if others or more:
+            return None
+        if former is not None and new is not None:
+            value = former[0], 1
+            storage[former[0]] = specs[value] = specs.pop(new)
+            targets[places.pop(new)] = places[value] = places[former]
+            writes[slot] = [value]
+    instruction = _Instruction(_Op(definition.type, attrs), definition, reads, writes)
+    regions = with_native_code([instruction], specs, instruction.written, storage, fewest=1)
+    if not regions or not all(isinstance(region, Region) for region in regions):
+        return None
+    position = {number: at for at, number in enumerate(number for number, is_passed in enumerate(passed) if is_passed)}
+    read = {places[value] for region in regions for value in region.read if value in places}
+    read = {number for number in read if number < len(inputs)}
+    if not read <= position.keys():
+        return None
+    function = NativeFunction(regions, specs, places, position, targets, len(inputs), [spec for _, spec in outputs])
+    return function, frozenset(position[number] for number in read)
+
+
+class NativeFunction:
+    """What computes an op: a table whose operands are exchanged for each call."""
+
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        specs: Mapping[Value, Spec],
+        places: Mapping[Value, int],
+        position: Mapping[int, int],
+        targets: Mapping[int, int],
+        inputs: int,
+        outputs: Sequence[Spec | None],
+    ) -> None:
+        self._scratch: list[tuple[Value, int]] = []
+        """What is computed meanwhile, and where it lies in the scratch."""
+        self._cleared: list[tuple[int, int]] = []
+        """Where images lie in the scratch whose halos are zeros."""
+        size = 0
+        for value, spec in specs.items():
+            if value not in places:
+                self._scratch.append((value, size))
+                end = size + spec.size * spec.dtype.numpy.itemsize
+                if value[0].startswith(CLEARED):
+                    self._cleared.append((size, end))
+                size = -(-end // _LINE) * _LINE
+        self._scratch_bytes = size
+        self._outputs: list[tuple[tuple[int, ...], Any] | None] = []
+        self._results: list[int] = []
+        """Where results are among the arrays of a call."""
+        for number, output in enumerate(outputs, inputs):
+            self._outputs.append(None if output is None or number in targets else (output.shape, output.dtype.numpy))
+            if output is not None:
+                self._results.append(position[targets[number]] if number in targets else len(position) + number - inputs)
+        self._operands: list[tuple[Value, int]] = []
+        """Values of the op, and where their arrays are among those of a call: those passed, then new ones."""
+        used = {value for region in regions for value in (*region.read, *region.written)}
+        for value, number in places.items():
+            if value in used:
+                self._operands.append((value, position[number] if number < inputs else len(position) + number - inputs))
+        self._tables, self._lock = Tables(), threading.Lock()
+        nowhere = np.empty(0)
+        self._run = self._tables.add(regions, lambda value: nowhere)
+        self._tables.compile()
+
+    def __call__(self, *arrays: Any) -> Any:
+        operands = [*arrays, *[None if layout is None else np.empty(*layout) for layout in self._outputs]]
+        memory = spare.take(self._scratch_bytes + _LINE)
+        start = memory.ctypes.data
+        start += -start % _LINE
+        scratch = memory[start - memory.ctypes.data :]
+        for begin, end in self._cleared:
+            scratch[begin:end].fill(0)
+        let_lie = self._tables.let_lie
+        with self._lock:
+            for value, place in self._operands:
+                let_lie(value, operands[place].__array_interface__["data"][0])
+            for value, offset in self._scratch:
+                let_lie(value, start + offset)
+            self._run()
+        spare.give_back(memory)
+        return operands[self._results[0]] if len(self._results) == 1 else tuple([operands[place] for place in self._results])

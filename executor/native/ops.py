@@ -219,13 +219,13 @@ def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str,
 def _constant(value: float, text: str, element: Type) -> Constant:
     """A number, which a text tells more exactly if it is not empty."""
     number = float(text) if text else value
-    if not element.is_float and (not number.is_integer() or abs(number) > _EXACT):
+    if not element.is_float and (not number.is_integer() or abs(number) >= _EXACT):
         raise NotLowered("a constant that is no integer, or a large one")
     return constant(number, element)
 
 
 _EXACT = 1 << 53
-"""All integers up to here are floats, too."""
+"""Integers below this are floats, too; this one is also what larger ones are rounded to."""
 
 
 @lowers("where")

@@ -26,7 +26,7 @@ __all__ = ["Tables", "with_native_code"]
 
 
 def with_native_code(
-    instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], fewest: int = 2
+    instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], fewest: int
 ) -> list[Any]:
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
     results = native_regions(instructions, specs, kept, storage, host().vector_bytes // 4, fewest)

@@ -45,6 +45,9 @@ __all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
 _EDGES = ("feed", "fetch")
 """Ops that only mark what the executor feeds and fetches."""
 
+_FEWEST = 2
+"""Ops of a plan that have to become native code, at least, or none does."""
+
 
 def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
     """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
@@ -413,7 +416,7 @@ class _Planner:
             with or_unavailable():
                 from ..native.plans import Tables, with_native_code
 
-                self.instructions = with_native_code(self.instructions, specs, kept, self.storage)
+                self.instructions = with_native_code(self.instructions, specs, kept, self.storage, _FEWEST)
         except NativeUnavailable as error:
             warn_of(error)
         else:

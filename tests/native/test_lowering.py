@@ -16,7 +16,7 @@ from test_conformance import CASES, Case, OneOp
 
 import fluid
 from fluid import layers
-from fluid.executor.native import regions
+from fluid.executor.planned import plan
 
 LOWERED = {
     "losses": (
@@ -53,7 +53,8 @@ LOWERED = {
 @each("family", LOWERED)
 def test_ops_and_gradients_that_are_lowered(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a first sample of each op, in float32, nothing is left to numpy."""
-    monkeypatch.setattr(regions, "_FEWEST", 1)
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    monkeypatch.setattr(plan, "_FEWEST", 1)
     with Checks() as checks:
         for op_type in LOWERED[family].split():
             with checks(op_type):

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 from test_conformance import CASES, Case, OneOp, every_dtype
 
 from fluid.executor.executor import Executor
-from fluid.executor.native import regions
+from fluid.executor.planned import plan
 from fluid.executor.scope import Scope
 
 BOUNDS = {"float32": (5e-6, 5e-6), "float64": (1e-12, 1e-12)}
@@ -29,7 +29,7 @@ KEYS = {
 @pytest.fixture(autouse=True)
 def of_single_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code is made of programs of one op, too, and a fault in it is an error."""
-    monkeypatch.setattr(regions, "_FEWEST", 1)
+    monkeypatch.setattr(plan, "_FEWEST", 1)
 
 
 def check(key: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

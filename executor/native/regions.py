@@ -19,7 +19,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..kernels.table import CHECKS
-from .cores import halos_of, target_of
+from .cores import halos_of, is_small, target_of
 from .emitter import BYTE, FLOAT, Type
 from .fallback import warn_of_lowering
 from .fusion import Group, Schedule, is_elementwise, source_of
@@ -130,7 +130,15 @@ class Region(NativeInstruction):
         return list(dict.fromkeys([*((node, offset_of(node)) for node in self.stored), *starts]))
 
     @property
-    def read(self) -> list[Value]:
+    def is_serial(self) -> bool:
+        """Whether one thread computes it."""
+        if self.nest is not None:
+            return self.nest.is_serial
+        assert self.group.core is not None
+        return is_small(self.group.core)
+
+    @cached_property
+    def read(self) -> list[Value]:  # type: ignore[override]  # asked for often; a region does not change
         return list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
 
     @property

@@ -8,11 +8,11 @@ that is found by `fusion`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, count
 from math import prod
-from operator import mul
+from operator import attrgetter, mul
 from typing import Any
 
 from fluid.ir.versions import Value
@@ -285,44 +285,38 @@ class PooledBack(Core):
     positions: Node | None
 
 
+def _of_source(node: Any) -> tuple[Node, ...]:
+    return (node.source,)
+
+
+def _of_nothing(node: Any) -> tuple[Node, ...]:
+    return ()
+
+
+_OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
+    **dict.fromkeys((Memory, Drawn, Constant, Position), _of_nothing),
+    **dict.fromkeys((Reduction, Reshaped, View, Turned, PackedMatrix, Pooled, Positions), _of_source),
+    Map: attrgetter("operands"),
+    Joined: attrgetter("parts"),
+    Rows: attrgetter("table", "ids"),
+    Choice: attrgetter("source", "ids"),
+    Product: lambda node: (node.left, node.right if node.packed is None else node.packed),
+    PackedFilter: lambda node: (node.filter,),
+    Convolved: attrgetter("source", "packed"),
+    ConvolvedBack: attrgetter("source", "packed"),
+    FilterGradient: attrgetter("source", "gradient"),
+    PooledBack: lambda node: (node.source,) if node.positions is None else (node.source, node.positions),
+    Scattered: lambda node: (node.rows, node.ids) if node.table is None else (node.rows, node.ids, node.table),
+    Firsts: lambda node: (node.ids,),
+    Merged: attrgetter("rows", "firsts"),
+    Put: attrgetter("table", "rows", "ids", "firsts"),
+    Places: attrgetter("ids", "firsts"),
+}
+
+
 def operands_of(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed of."""
-    match node:
-        case Joined():
-            return node.parts
-        case Convolved() | ConvolvedBack():
-            return (node.source, node.packed)
-        case PackedFilter():
-            return (node.filter,)
-        case FilterGradient():
-            return (node.source, node.gradient)
-        case Pooled() | Positions() | Turned():
-            return (node.source,)
-        case PooledBack():
-            return (node.source,) if node.positions is None else (node.source, node.positions)
-        case Map():
-            return node.operands
-        case Reduction() | Reshaped() | View():
-            return (node.source,)
-        case Product():
-            return (node.left, node.right if node.packed is None else node.packed)
-        case Scattered():
-            return (node.rows, node.ids) if node.table is None else (node.rows, node.ids, node.table)
-        case Firsts():
-            return (node.ids,)
-        case Merged():
-            return (node.rows, node.firsts)
-        case Put():
-            return (node.table, node.rows, node.ids, node.firsts)
-        case Places():
-            return (node.ids, node.firsts)
-        case PackedMatrix():
-            return (node.source,)
-        case Rows():
-            return (node.table, node.ids)
-        case Choice():
-            return (node.source, node.ids)
-    return ()
+    return _OPERANDS[type(node)](node)
 
 
 def settings_of(node: Node) -> tuple[Any, ...]:

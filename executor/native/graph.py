@@ -390,10 +390,13 @@ def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
     if any(isinstance(operand, Turned) for operand in operands):
         last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
         return channels_first(mapped(formula, *last, element=element))
+    shapes = {operand.shape for operand in operands if not isinstance(operand, Constant)}
+    if len(shapes) == 1:
+        return Map(shapes.pop(), element or operands[0].element, formula, operands)
     ndim = max(operand.ndim for operand in operands)
     all_aligned = tuple(operand if isinstance(operand, Constant) else aligned(operand, ndim) for operand in operands)
-    shapes = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
-    shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*shapes, strict=True))
+    full = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
+    shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*full, strict=True))
     return Map(shape, element or operands[0].element, formula, all_aligned)
 
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from .fusion import source_of
-from .graph import Constant, Core, Node, PackedFilter, PackedMatrix, Turned, View, offset_of, strides_of
+from .graph import Constant, Node, PackedFilter, PackedMatrix, Turned, View, offset_of, strides_of
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -36,6 +36,7 @@ class _Description:
     def __init__(self, region: Region) -> None:
         group = region.group
         self._per_row, self._sums = group.per_row, group.sums
+        self._by_start = region.by_start
         self._reads = {place: number for number, place in enumerate(region.sources)}
         self.places = {node: place for place, node in enumerate([*group.uniform, *group.nodes])}
         """Node that the region computes -> its place among them."""
@@ -44,15 +45,15 @@ class _Description:
         """What is computed, and where it lies."""
         return (
             type(node).__name__, node.shape, node.element.element, node.halo, node.within and node.within.strides,
-            node in self._per_row, node in self._sums, *[self._part(node, getattr(node, name)) for name in _parts_of(type(node))],
+            node in self._per_row, node in self._sums, *[self._part(getattr(node, name)) for name in _parts_of(type(node))],
         )  # fmt: skip
 
-    def _part(self, node: Node, part: Any) -> Any:
+    def _part(self, part: Any) -> Any:
         if isinstance(part, tuple):
-            return [self._part(node, item) for item in part]
+            return [self._part(item) for item in part]
         if not isinstance(part, Node):
             return part
-        start = self._reads.get((part, 0)) if isinstance(node, Core) else None
+        start = self._reads.get((part, 0)) if part in self._by_start else None
         return start, *self._operand(part)
 
     def _operand(self, node: Node) -> tuple[Any, ...]:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import hashlib
-import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Any
-=======
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
->>>>>>> 2e907f1 (A native kernel's text is written only where it is compiled)
 
 import numpy as np
 
@@ -56,14 +49,24 @@ class Pointers:
         return self._targets[node, offset_of(node)]
 
 
-_WRITING = threading.Lock()
-"""Held while kernels are written: scopes share plans, so that several threads may bind the same regions."""
-_WORKSPACE = -1
-"""Stands for the address of the workspace."""
-_Operand = tuple[int, Any, int]
-"""An address, the value in whose array it lies, and bytes from the start of that."""
-_Record = tuple[str, list[_Operand], int]
-"""The name of a kernel, its operands, and flags."""
+class _Operand(NamedTuple):
+    """What a kernel is given: an address, the value in whose array it lies, and bytes from the start of that."""
+
+    address: int
+    value: PlanValue | None
+    offset: int
+
+
+_WORKSPACE = _Operand(-1, None, 0)
+"""Stands for the workspace."""
+
+
+class _Record(NamedTuple):
+    """A call of a kernel: its signature, its operands, and flags."""
+
+    kernel: str
+    operands: Sequence[_Operand]
+    flags: int
 
 
 class Reader:
@@ -106,14 +109,6 @@ class Reader:
             self._at = address
 
 
-class _Record(NamedTuple):
-    """A call of a kernel: its signature, the addresses that it is given, and flags."""
-
-    kernel: str
-    addresses: Sequence[int]
-    flags: int
-
-
 class _Addresses(dict[PlanValue, int]):
     """Value -> the address of its array, which numpy takes a while to tell."""
 
@@ -130,15 +125,9 @@ class Tables:
     """The native code of a plan."""
 
     def __init__(self) -> None:
-<<<<<<< HEAD
-        self._texts: dict[str, str] = {}
-        self._kernels: dict[Any, str] = {}
-        self._records: list[list[_Record]] = []
-        self._words: dict[Any, list[tuple[Any, int, int]]] = {}
-        """Value -> the words that hold addresses in its array: the array of words, the place in it, and bytes from the start."""
-=======
         self._tables: list[list[_Record]] = []
->>>>>>> 2e907f1 (A native kernel's text is written only where it is compiled)
+        self._words: list[Any] = []
+        """The addresses that each table gives its kernels, in order."""
         self._steps: list[Callable[[], None]] = []
         self._kernels: dict[str, list[tuple[str, int]]] = {}
         """Signature of a region -> its kernels, and the flags of their records."""
@@ -149,50 +138,27 @@ class Tables:
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
-<<<<<<< HEAD
-        records: list[_Record] = []
-
-        def operand(value: Any, offset: int) -> _Operand:
-            return array(value).ctypes.data + offset, value, offset
-
-        for region in regions:
-            operands = [*region.sources, *region.targets]
-            addresses = [operand(region.value_of[node], at * node.element.bytes) for node, at in region.sources]
-            for node, at in region.targets:
-                addresses.append(operand(region.partial.get(node, region.value_of[node]), at * node.element.bytes))
-            if region.nest is None:
-                assert region.group.core is not None
-                serial = SERIAL if is_small(region.group.core) else 0
-                for name, flags in self._core_kernels(region, operands):
-                    records.append((name, [*addresses, (_WORKSPACE, None, 0)], serial | AFTER_BARRIER | flags))
-                continue
-            serial = SERIAL if region.nest.is_serial else 0
-            records.append((self._kernel(region, operands), addresses, serial | AFTER_BARRIER))
-            for node, value in region.partial.items():
-                assert region.nest is not None
-                name = self._totals(region.nest.chunks, region.nest.columns, node)
-                records.append((name, [operand(value, 0), operand(region.value_of[node], 0)], SERIAL | AFTER_BARRIER))
-        place = len(self._records)
-        self._records.append(records)
-=======
         address, place = _Addresses(array), len(self._tables)
         self._tables.append([record for region in regions for record in self._records(region, address)])
->>>>>>> 2e907f1 (A native kernel's text is written only where it is compiled)
         return lambda: self._steps[place]()
 
     def _records(self, region: Region, address: Mapping[PlanValue, int]) -> Iterator[_Record]:
         value_of, sums = region.value_of, region.partial
-        addresses = [address[value_of[node]] + at * node.element.bytes for node, at in region.sources]
-        addresses += [address[sums.get(node) or value_of[node]] + at * node.element.bytes for node, at in region.targets]
+
+        def operand(value: PlanValue, offset: int = 0) -> _Operand:
+            return _Operand(address[value] + offset, value, offset)
+
+        operands = [operand(value_of[node], at * node.element.bytes) for node, at in region.sources]
+        operands += [operand(sums.get(node) or value_of[node], at * node.element.bytes) for node, at in region.targets]
         if region.nest is None:
-            addresses.append(_WORKSPACE)
+            operands.append(_WORKSPACE)
         flags = AFTER_BARRIER | (SERIAL if region.is_serial else 0)
         for kernel, own_flags in self._kernels_of(region):
-            yield _Record(kernel, addresses, flags | own_flags)
+            yield _Record(kernel, operands, flags | own_flags)
         for node, value in sums.items():
             assert region.nest is not None
             kernel = self._totals(region.nest.chunks, region.nest.columns, node.element)
-            yield _Record(kernel, [address[value], address[value_of[node]]], SERIAL | AFTER_BARRIER)
+            yield _Record(kernel, [operand(value), operand(value_of[node])], SERIAL | AFTER_BARRIER)
 
     def _kernels_of(self, region: Region) -> list[tuple[str, int]]:
         """The kernels of a region, and the flags of their records."""
@@ -220,11 +186,6 @@ class Tables:
         self._writers.setdefault(signature, partial(_text_of_totals, chunks, columns, element))
         return signature
 
-    def reader(self, value: Any, own: Any, overwritten: Sequence[Any]) -> Reader:
-        """What moves the value from array to array, of those that are compiled."""
-        spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
-        return Reader(own, self._words.get(value, ()), spans)
-
     def compile(self) -> None:
         """Compile the kernels, and fill in the tables."""
         kernels = compile_kernels(self._writers)
@@ -234,28 +195,26 @@ class Tables:
         self._keep = [kernels, workspace]
         if any(not record.flags & SERIAL for records in self._tables for record in records):
             self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
-<<<<<<< HEAD
-        for records in self._records:
-            table = np.zeros((len(records), RECORD_WORDS), np.int64)
-            words = []
-            for number, (name, operands, flags) in enumerate(records):
-                words.append(np.array([start if address == _WORKSPACE else address for address, _, _ in operands], np.int64))
-                table[number] = kernels.addresses[name], words[-1].ctypes.data, flags, 0
-                for place, (_, value, offset) in enumerate(operands):
-                    self._words.setdefault(value, []).append((words[-1], place, offset))
-            self._keep += [table, words]
-            self._steps.append(pool().caller(table))
-=======
         for records in self._tables:
-            words = np.array([start if word == _WORKSPACE else word for record in records for word in record.addresses], np.int64)
+            operands = [operand for record in records for operand in record.operands]
+            words = np.array([start if operand is _WORKSPACE else operand.address for operand in operands], np.int64)
             place = words.ctypes.data
             rows = np.zeros((len(records), RECORD_WORDS), np.int64)
-            for row, (kernel, addresses, flags) in zip(rows, records, strict=True):
-                row[:3] = kernels.addresses[kernel], place, flags
-                place += words.itemsize * len(addresses)
-            self._keep += [rows, words]
+            for row, record in zip(rows, records, strict=True):
+                row[:3] = kernels.addresses[record.kernel], place, record.flags
+                place += words.itemsize * len(record.operands)
+            self._keep.append(rows)
+            self._words.append(words)
             self._steps.append(pool().caller(rows))
->>>>>>> 2e907f1 (A native kernel's text is written only where it is compiled)
+
+    def reader(self, value: PlanValue, own: Any, overwritten: Sequence[Any]) -> Reader:
+        """What moves the value from array to array, of those that are compiled."""
+        spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
+        words = []
+        for own_words, records in zip(self._words, self._tables, strict=True):
+            operands = (operand for record in records for operand in record.operands)
+            words += [(own_words, place, operand.offset) for place, operand in enumerate(operands) if operand.value == value]
+        return Reader(own, words, spans)
 
 
 def _text(region: Region, phase: Phase, name: str) -> str:

@@ -52,6 +52,8 @@ __all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source
 
 _LEAVES = frozenset({Constant, Memory, Drawn, Position})
 """What is there without being computed."""
+_NUMBERS = frozenset({Constant, Position})
+"""What is in no memory."""
 _MOST_NODES = 48
 """Nodes of a group, so that its code stays short."""
 _MOST_OPERANDS = 24
@@ -182,13 +184,9 @@ class Schedule:
         position = len(self.items)
         self.items.append(item)
         for node in reads:
-            self._read(node, position)
+            self.last_reader[source_of(node)] = position
         for node in writes:
             self.home[node] = position
-
-    def _read(self, node: Node, position: int) -> None:
-        node = source_of(node)
-        self.last_reader[node] = max(self.last_reader.get(node, -1), position)
 
     def place(self, node: Node) -> int:
         """Find a group for a node and what it is computed of; returns its position."""
@@ -281,12 +279,12 @@ class Schedule:
         self._join(group, node)
         group.updates |= updates
         self.home[node] = position
-        for operand in self._reads(node):
-            self._read(operand, position)
-            if self.home[operand] != position and not isinstance(operand, (Constant, Position)):
+        for operand in reads:
+            self.last_reader[operand] = max(self.last_reader.get(operand, -1), position)
+            if self.home[operand] != position and type(operand) not in _NUMBERS:
                 group.operands.add(operand)
                 group.touched.add(operand)
-        group.apart |= {source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand)}
+        group.apart.update(source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand))
         op = self._op_of.get(node)
         if op is not None and (not group.ops or group.ops[-1] is not op):
             group.ops.append(op)
@@ -361,12 +359,12 @@ class Schedule:
 
     def _reads(self, node: Node) -> list[Node]:
         """The nodes that are read to compute a node, and the numbers that it needs."""
+        sources = reads_of(node)
+        if self.uniform.isdisjoint(sources):
+            return sources
         reads = []
-        for source in reads_of(node):
-            if source in self.uniform:
-                reads += self._reads(source)
-            else:
-                reads.append(source)
+        for source in sources:
+            reads += self._reads(source) if source in self.uniform else [source]
         return reads
 
     def _add_uniform(self, group: Group, node: Node) -> None:
@@ -380,7 +378,7 @@ class Schedule:
             return
         if 0 <= least < len(self.items):
             yield least
-        shared = [operand for operand in reads if not isinstance(operand, (Constant, Position)) and operand.size > 1]
+        shared = [operand for operand in reads if type(operand) not in _NUMBERS and operand.size > 1]
         for position in range(max(least + 1, len(self.items) - _NEARBY), len(self.items)):
             item = self.items[position]
             if isinstance(item, Group) and not item.touched.isdisjoint(shared):

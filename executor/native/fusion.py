@@ -244,9 +244,7 @@ class Schedule:
 
     def _may_float(self, node: Node, reads: Sequence[Node]) -> bool:
         """Whether a formula is of nothing but what is, or will be, in memory, and not too long to wait for what reads it."""
-        are_in_memory = all(
-            type(operand) in _LEAVES or operand in self.floating or operand in self.lasting for operand in reads
-        )
+        are_in_memory = all(type(operand) in _LEAVES or operand in self.floating or operand in self.lasting for operand in reads)
         return are_in_memory and len(self._floating_of(node)) < _MOST_FLOATING
 
     def _latest(self, nodes: Sequence[Node]) -> int:
@@ -442,7 +440,7 @@ class Schedule:
         if per_row:
             return source in group.per_row or (isinstance(node, Choice) and operand is node.ids and source in group.per_row)
         if source in group.per_row:
-            return bool(columns) and _is_repeated_along_rows(operand, node, columns)
+            return columns is not None and columns > 0 and _is_repeated_along_rows(operand, node, columns)
         return operand.size == group.total
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:

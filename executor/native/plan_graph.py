@@ -42,7 +42,7 @@ class PlanGraph:
         as_rows: sparse gradients that something reads which is left to its kernel.
     """
 
-    def __init__(self, specs: Mapping[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
+    def __init__(self, specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
         self.specs, self.kept, self.storage = specs, set(kept), storage
         self.as_rows = as_rows
         self.sparse: dict[Value, SparseTensor] = {}

@@ -14,14 +14,41 @@ from fluid.values.types import VarType
 
 from .cores import halos_of, is_small, target_of
 from .emitter import BYTE, FLOAT, Type
-from .fusion import Group, Schedule, base_of, is_elementwise, reads_of, source_of
+from .fusion import HEAVY, Group, Schedule, base_of, is_elementwise, reads_of, source_of
 from .graph import (
-    Choice, Constant, Convolved, ConvolvedBack, Core, FilterGradient, Joined, Map, Memory, Merged, Node, PackedFilter, Pooled,
-    PooledBack, Position, Positions, Product, Put, Reduction, Reshaped, Rows, Scattered, Shape, Turned, View, constant,
-    memory_of, memory_shape, offset_of, operands_of,
+    Choice,
+    Constant,
+    Convolved,
+    ConvolvedBack,
+    Core,
+    FilterGradient,
+    Joined,
+    Map,
+    Memory,
+    Merged,
+    Node,
+    PackedFilter,
+    Pooled,
+    PooledBack,
+    Position,
+    Positions,
+    Product,
+    Put,
+    Reduction,
+    Reshaped,
+    Rows,
+    Scattered,
+    Shape,
+    Turned,
+    View,
+    constant,
+    memory_of,
+    memory_shape,
+    offset_of,
+    operands_of,
 )  # fmt: skip
 from .instructions import CLEARED, OWN, Check, NativeInstruction
-from .loops import HEAVY, Nest, stages_of
+from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
 
@@ -108,7 +135,7 @@ class Region(NativeInstruction):
         return is_small(self.group.core)
 
     @cached_property
-    def read(self) -> list[Value]:  # type: ignore[override]  # asked for often; a region does not change
+    def read(self) -> list[Value]:
         return list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +67,15 @@ class _Description:
         )  # fmt: skip
 
 
-@cache
+_PARTS: dict[type[Node], list[str]] = {}
+
+
 def _parts_of(kind: type[Node]) -> list[str]:
     """The fields that only some nodes have."""
-    common = {field.name for field in fields(Node)}
-    return [field.name for field in fields(kind) if field.name not in common]
+    if kind not in _PARTS:
+        common = {field.name for field in fields(Node)}
+        _PARTS[kind] = [field.name for field in fields(kind) if field.name not in common]
+    return _PARTS[kind]
 
 
 def _packing_of(node: Node) -> Any:

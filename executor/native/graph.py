@@ -24,7 +24,7 @@ __all__ = [
     "Merged", "Node", "PackedFilter", "PackedMatrix", "Places", "Pooled", "PooledBack", "Position", "Positions", "Product",
     "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Shape", "Turned", "View", "Windows", "broadcast_to", "channels_first",
     "channels_last", "constant", "contiguous", "joined", "mapped", "memory_of", "memory_shape", "offset_of", "operands_of",
-    "plain", "product", "put_within", "reduced", "reshaped", "settings_of", "sliced", "strides_of", "transposed", "viewed",
+    "plain", "product", "put_within", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -317,21 +317,6 @@ _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
 def operands_of(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed of."""
     return _OPERANDS[type(node)](node)
-
-
-def settings_of(node: Node) -> tuple[Any, ...]:
-    """What is computed, besides of which operands: the formula of a node, its windows, and so on.
-
-    What a packed operand was packed for belongs to it, as that says how the operand is read.
-    """
-    values: list[Any] = [type(node)]
-    for each in fields(node):
-        value = getattr(node, each.name)
-        if isinstance(value, (PackedFilter, PackedMatrix)):
-            values.append(settings_of(value))
-        elif each.init and not isinstance(value[0] if isinstance(value, tuple) and value else value, Node):
-            values.append(repr(value) if isinstance(value, float) else value)  # 0.0 is not -0.0
-    return tuple(values)
 
 
 # ------------------------------------------------------------------------------------------------------------- building

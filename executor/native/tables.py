@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -57,6 +58,8 @@ class _Operand(NamedTuple):
     offset: int
 
 
+_WRITING = threading.Lock()
+"""Held while kernels are written: scopes share plans, so that several threads may bind the same regions."""
 _WORKSPACE = _Operand(-1, None, 0)
 """Stands for the workspace."""
 
@@ -188,7 +191,8 @@ class Tables:
 
     def compile(self) -> None:
         """Compile the kernels, and fill in the tables."""
-        kernels = compile_kernels(self._writers)
+        with _WRITING:
+            kernels = compile_kernels(self._writers)
         self._writers.clear()
         workspace = np.empty(self._workspace_bytes + 64, np.uint8)  # for as many threads as there may be; few pages are touched
         start = workspace.ctypes.data + -workspace.ctypes.data % 64

@@ -1,6 +1,7 @@
 """Kernels compiled together, and kept on disk.
 
-A kernel's key is a digest of its text and of all else that its code depends on: processor, LLVM, the format of this cache.
+A kernel's key is a digest of all that its code depends on: its signature, which says what its text is made of, the sources of
+this package, which make it, processor, LLVM, and the format of this cache. So the text is written only where it is compiled.
 Kernels that are neither loaded in this process nor on disk are compiled in one module, which takes half the time of a module for
 each, and the one object that comes of it is loaded in a third of the time of many. So a file of the cache is a bundle: the keys
 of kernels that were compiled together, and their object. It is named by its keys: what a program needs again is found at once.
@@ -20,18 +21,24 @@ import re
 import stat
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from ...errors import FluidError
 from ...formats.writing import atomic_writer, reason
 from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
 
-__all__ = ["Kernels", "compile_kernels", "folder"]
+__all__ = ["Kernels", "Writer", "compile_kernels", "folder"]
 
-_FORMAT = 1
+Writer: TypeAlias = "Callable[[str], str]"
+"""Writes the text of a module with a kernel of a name. Other functions in it are the kernel's own, whatever they are called."""
+
+_FORMAT = 2
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
@@ -50,48 +57,54 @@ class Kernels:
     """Kernels that are loaded.
 
     Attributes:
-        addresses: name -> address. They hold as long as this object lives.
+        addresses: signature -> address. They hold as long as this object lives.
     """
 
     addresses: Mapping[str, int]
     libraries: Collection[Library]
 
 
-def compile_kernels(texts: Mapping[str, str], target: Target | None = None) -> Kernels:
-    """Kernels ready to be called: those that are loaded already, those on disk, and the others compiled.
+def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None) -> Kernels:
+    """Kernels ready to be called: those that are loaded already, those on disk, and the others written and compiled.
 
     Args:
-        texts: name of a kernel -> the text of a module with a function of this name. Other functions in it are its own, whatever
-            they are called. Texts that differ in the kernel's name alone are one kernel.
+        writers: signature of a kernel -> what writes its text. Equal signatures have to mean equal texts.
         target: this processor, or an older one whose code runs here.
 
     Raises:
         NativeUnavailable: they cannot be made here; says why.
     """
     target = target or host()
-    keys = {name: _key(name, text, target) for name, text in texts.items()}
+    keys = {signature: _key(signature, target) for signature in writers}
     libraries = {key: library for key in keys.values() if (library := _loaded.get(key))}
-    missing = {key: name for name, key in keys.items() if key not in libraries}
+    missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
     if missing:
         place = folder()
         for bundle in _on_disk(place, missing) if place else ():
             with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
                 libraries.update(bundle.load())
-        missing = {key: name for key, name in missing.items() if key not in libraries}
+        missing = {key: write for key, write in missing.items() if key not in libraries}
     if missing:
-        text = "\n".join(_joined({key: (name, texts[name]) for key, name in missing.items()}))
-        bundle = _Bundle(tuple(missing), compile_object(text, target))
+        bundle = _Bundle(tuple(missing), compile_object("\n".join(_written(missing)), target))
         libraries.update(bundle.load())
         if place:
             _write(place, bundle)
     _loaded.update(libraries)
-    addresses = {name: libraries[key].addresses[_symbol(key)] for name, key in keys.items()}
+    addresses = {signature: libraries[key].addresses[_symbol(key)] for signature, key in keys.items()}
     return Kernels(addresses, [libraries[key] for key in keys.values()])
 
 
-def _key(name: str, text: str, target: Target) -> bytes:
+@cache
+def _sources() -> str:
+    """A digest of the modules that write texts; one of this process alone where they are not there."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    parts = [source.read_bytes() for source in sources] or [os.urandom(32)]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _key(signature: str, target: Target) -> bytes:
     """What a kernel is known by: 32 bytes."""
-    parts = (str(_FORMAT), versions(), target.triple, target.attributes, text.replace(f"@{name}(", "@("))
+    parts = (str(_FORMAT), versions(), _sources(), target.triple, target.attributes, signature)
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
@@ -100,12 +113,16 @@ def _symbol(key: bytes) -> str:
     return f"k{key.hex()}"
 
 
-def _joined(kernels: Mapping[bytes, tuple[str, str]]) -> Iterator[str]:
-    """The text of a module of kernels, each of which has a name and a text: functions renamed, declarations written once."""
+def _written(writers: Mapping[bytes, Writer]) -> Iterator[str]:
+    """The text of a module of kernels, in parts: their own functions renamed, declarations written once."""
     declared = set()
-    for key, (name, text) in kernels.items():
-        own = {other: f"@{_symbol(key)}.{other}" for other in _DEFINED.findall(text)} | {name: f"@{_symbol(key)}"}
-        for line in re.sub(r"@([\w.]+)", lambda match, own=own: own.get(match[1], match[0]), text).splitlines():  # type: ignore[misc]
+    for key, write in writers.items():
+        symbol = _symbol(key)
+        text = write(symbol)
+        own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
+        if own:
+            text = re.sub(r"@([\w.]+)", lambda match, own=own: own.get(match[1], match[0]), text)  # type: ignore[misc]
+        for line in text.splitlines():
             if not line.startswith("declare "):
                 yield line
             elif line not in declared:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 from operator import mul
@@ -22,6 +23,7 @@ from .graph import (
     Choice,
     Constant,
     Core,
+    Drawn,
     FilterGradient,
     Firsts,
     Joined,
@@ -39,6 +41,7 @@ from .graph import (
     Reshaped,
     Rows,
     Scattered,
+    Shape,
     Turned,
     View,
     operands_of,
@@ -47,6 +50,10 @@ from .graph import (
 
 __all__ = ["HEAVY", "Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
+_LEAVES = frozenset({Constant, Memory, Drawn, Position})
+"""What is there without being computed."""
+_NUMBERS = frozenset({Constant, Position})
+"""What is in no memory."""
 _MOST_NODES = 48
 """Nodes of a group, so that its code stays short."""
 _MOST_OPERANDS = 24
@@ -75,30 +82,36 @@ def reads_of(node: Node) -> list[Node]:
     return [source_of(operand) for operand in operands_of(node)]
 
 
+_ELSEWHERE = frozenset({Reshaped, View, Turned})
+"""What only says where the elements of another node lie."""
+
+
 def source_of(node: Node) -> Node:
     """The node in whose memory, or group, the elements of a node are found."""
-    while isinstance(node, (Reshaped, View, Turned)):
-        node = node.source
+    while type(node) in _ELSEWHERE:
+        node = node.source  # type: ignore[attr-defined]
     return node
 
 
-def extents_of(core: Node) -> list[int]:
+def extents_of(core: Node) -> tuple[int, ...]:
     """The index space in which what follows a core is computed."""
     if isinstance(core, Product):
-        return [prod(core.shape[:-1]), core.shape[-1]]
+        return prod(core.shape[:-1]), core.shape[-1]
     if isinstance(core, FilterGradient):
-        return [core.shape[0], prod(core.shape[1:])]
-    return list(core.shape)
+        return core.shape[0], prod(core.shape[1:])
+    return core.shape
 
 
-def breaks_of(shape: Sequence[int]) -> set[int]:
+@lru_cache(1 << 12)
+def breaks_of(shape: Shape) -> frozenset[int]:
     """The numbers of elements that the last dimensions have: 1, the last one, the last two, and so on."""
-    return set(accumulate(reversed(shape), mul, initial=1))
+    return frozenset(accumulate(reversed(shape), mul, initial=1))
 
 
-def _is_chain(breaks: set[int]) -> bool:
-    ordered = sorted(breaks)
-    return all(large % small == 0 for small, large in pairwise(ordered))
+@lru_cache(1 << 12)
+def _is_chain(breaks: frozenset[int]) -> bool:
+    """Whether an index space has dimensions that lie between these breaks."""
+    return all(large % small == 0 for small, large in pairwise(sorted(breaks)))
 
 
 @dataclass(eq=False)
@@ -115,7 +128,7 @@ class Group:
     """
 
     total: int
-    breaks: set[int]
+    breaks: frozenset[int]
     core: Core | None = None
     columns: int | None = None
     nodes: list[Node] = field(default_factory=list)
@@ -124,6 +137,9 @@ class Group:
     uniform: list[Node] = field(default_factory=list)
     """Single numbers that the kernel computes before its loops; other groups may compute them, too."""
     operands: set[Node] = field(default_factory=set)
+    """What is read that other groups compute, or is there before."""
+    touched: set[Node] = field(default_factory=set)
+    """What is read or computed."""
     apart: set[Node] = field(default_factory=set)
     """What is read elsewhere than at the element that is computed."""
     updates: bool = False
@@ -168,13 +184,9 @@ class Schedule:
         position = len(self.items)
         self.items.append(item)
         for node in reads:
-            self._read(node, position)
+            self.last_reader[source_of(node)] = position
         for node in writes:
             self.home[node] = position
-
-    def _read(self, node: Node, position: int) -> None:
-        node = source_of(node)
-        self.last_reader[node] = max(self.last_reader.get(node, -1), position)
 
     def place(self, node: Node) -> int:
         """Find a group for a node and what it is computed of; returns its position."""
@@ -189,55 +201,55 @@ class Schedule:
                 pending += missing
                 continue
             pending.pop()
-            self._place(current)
+            self._op_of.setdefault(current, self.op)
+            kind = type(current)
+            if kind in _LEAVES:
+                self.home[current] = -1
+            elif kind is Joined:
+                self.home[current] = max(self.home[part] for part in operands_of(current))
+            elif kind in _ELSEWHERE:
+                source = source_of(current)
+                if kind is not Reshaped:
+                    self._give_memory(source)
+                self.home[current] = self.home[source]
+            else:
+                self._place_computed(current)
         return self.home[node]
 
-    def _place(self, node: Node) -> None:
-        self._op_of.setdefault(node, self.op)
-        if isinstance(node, (Constant, Memory, Position)):
-            self.home[node] = -1
-            return
-        if isinstance(node, Joined):
-            self.home[node] = max(self.home[part] for part in node.parts)
-            return
-        if isinstance(node, (View, Turned)):
-            self._give_memory(source_of(node))
-        if isinstance(node, (Reshaped, View, Turned)):
-            self.home[node] = self.home[source_of(node)]
-            return
+    def _place_computed(self, node: Node) -> None:
+        """Place what is computed: with the numbers that groups compute for themselves, among what floats, or in a group."""
         for operand in operands_of(node):
+            source = source_of(operand)
             if not isinstance(node, Map) or isinstance(operand, View):
-                self._give_memory(source_of(operand))
-            if source_of(operand) in self.floating and not _may_float_into(node, operand):
-                self._settle(source_of(operand))
-        updates = node in self.overwrites
+                self._give_memory(source)
+            if source in self.floating and not _may_float_into(node, operand):
+                self._settle(source)
+        updates, after = node in self.overwrites, -1
         if updates:
-            self._settle_readers(node, self.overwrites[node])
+            old = self.overwrites[node]
+            self._settle_readers(node, old)
+            after = self._last_read(old)
         reads = self._reads(node)
-        after = self._last_read(self.overwrites[node]) if updates else -1
-        if (
-            isinstance(node, Map)
-            and node.size == 1
-            and node.within is None
-            and node not in self.apart
-            and not updates
-            and self._are_numbers(node)
-        ):
+        is_free = isinstance(node, Map) and node.within is None and node not in self.apart
+        if is_free and not updates and node.size == 1 and self._are_numbers(node):
             self.uniform.add(node)
             for operand in reads:
                 self.uniform_of.setdefault(operand, []).append(node)
-            self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
-            return
-        is_of_memory = node.within is None and all(
-            isinstance(operand, (Constant, Memory, Position)) or operand in self.floating or operand in self.lasting
-            for operand in reads
-        )
-        may_float = is_of_memory and node not in self.apart and len(self._floating_of(node)) < _MOST_FLOATING
-        if isinstance(node, Map) and may_float:
+            self.home[node] = self._latest(reads)
+        elif is_free and self._may_float(node, reads):
             self.floating[node] = None
-            self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
-            return
-        self._place_in_group(node, reads, after, updates)
+            self.home[node] = self._latest(reads)
+        else:
+            self._place_in_group(node, reads, after, updates)
+
+    def _may_float(self, node: Node, reads: Sequence[Node]) -> bool:
+        """Whether a formula is of nothing but what is, or will be, in memory, and not too long to wait for what reads it."""
+        are_in_memory = all(type(operand) in _LEAVES or operand in self.floating or operand in self.lasting for operand in reads)
+        return are_in_memory and len(self._floating_of(node)) < _MOST_FLOATING
+
+    def _latest(self, nodes: Sequence[Node]) -> int:
+        """The position of the last item that computes one of these."""
+        return max((self.home[node] for node in nodes), default=-1)
 
     def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
         least = max([after, *(self._ready(operand) for operand in reads)])
@@ -265,11 +277,12 @@ class Schedule:
         self._join(group, node)
         group.updates |= updates
         self.home[node] = position
-        for operand in self._reads(node):
-            self._read(operand, position)
-            if self.home[operand] != position and not isinstance(operand, (Constant, Position)):
+        for operand in reads:
+            self.last_reader[operand] = max(self.last_reader.get(operand, -1), position)
+            if self.home[operand] != position and type(operand) not in _NUMBERS:
                 group.operands.add(operand)
-        group.apart |= {source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand)}
+                group.touched.add(operand)
+        group.apart.update(source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand))
         op = self._op_of.get(node)
         if op is not None and (not group.ops or group.ops[-1] is not op):
             group.ops.append(op)
@@ -335,22 +348,21 @@ class Schedule:
             del self.home[node]
             self.place(node)
 
-    def _are_numbers(self, node: Map) -> bool:
+    def _are_numbers(self, node: Node) -> bool:
         """Whether a formula is of single numbers that are in memory."""
-        sources = [source_of(operand) for operand in node.operands]
         return all(
             isinstance(source, (Constant, Memory)) or source in self.uniform or (source.size == 1 and source in self.apart)
-            for source in sources
+            for source in reads_of(node)
         )
 
     def _reads(self, node: Node) -> list[Node]:
         """The nodes that are read to compute a node, and the numbers that it needs."""
+        sources = reads_of(node)
+        if self.uniform.isdisjoint(sources):
+            return sources
         reads = []
-        for source in reads_of(node):
-            if source in self.uniform:
-                reads += self._reads(source)
-            else:
-                reads.append(source)
+        for source in sources:
+            reads += self._reads(source) if source in self.uniform else [source]
         return reads
 
     def _add_uniform(self, group: Group, node: Node) -> None:
@@ -364,10 +376,10 @@ class Schedule:
             return
         if 0 <= least < len(self.items):
             yield least
-        shared = {operand for operand in reads if not isinstance(operand, (Constant, Position)) and operand.size > 1}
+        shared = [operand for operand in reads if type(operand) not in _NUMBERS and operand.size > 1]
         for position in range(max(least + 1, len(self.items) - _NEARBY), len(self.items)):
             item = self.items[position]
-            if isinstance(item, Group) and not shared.isdisjoint(item.operands | set(item.nodes)):
+            if isinstance(item, Group) and not item.touched.isdisjoint(shared):
                 yield position
 
     # -- what fits
@@ -388,15 +400,14 @@ class Schedule:
             # One value for each row of the group.
             if not (isinstance(node, Map) and group.columns and node.size == group.rows and node.size > 0):
                 return False
-            breaks = {group.columns * number for number in breaks}
+            breaks = frozenset(group.columns * number for number in breaks)
             per_row = True
         else:
             per_row = isinstance(node, Choice)
         if columns is not None and group.columns not in (None, columns):
             return False
         columns = columns or group.columns
-        merged = group.breaks | breaks | ({columns} if columns else set())
-        if not _is_chain(merged):
+        if not _is_chain(group.breaks | breaks | ({columns} if columns else set())):
             return False
         if columns and group.total > _LONG_ROW and columns > _LONG_ROW:
             return False
@@ -459,6 +470,7 @@ class Schedule:
     @staticmethod
     def _join(group: Group, node: Node) -> None:
         group.nodes.append(node)
+        group.touched.add(node)
         need = _need(node)
         if need is None:
             return
@@ -473,7 +485,7 @@ class Schedule:
         group.breaks |= breaks
         if columns:
             group.columns = columns
-            group.breaks.add(columns)
+            group.breaks |= {columns}
         if isinstance(node, Choice) or (isinstance(node, Reduction) and _is_along_rows(node)):
             group.per_row.add(node)
         elif isinstance(node, Reduction):
@@ -512,7 +524,7 @@ def _is_along_rows(node: Reduction) -> bool:
     return all(extent == 1 for extent in node.shape[min(node.axes) :])
 
 
-def _need(node: Node) -> tuple[int, set[int], int | None] | None:
+def _need(node: Node) -> tuple[int, frozenset[int], int | None] | None:
     """The size of the index space in which a node is computed, its breaks, and the columns that it asks for."""
     match node:
         case Map():
@@ -536,7 +548,7 @@ def _new_group(node: Node) -> Group:
     need = _need(node)
     assert need is not None, node
     total, breaks, columns = need
-    return Group(total, set(breaks), node if isinstance(node, Core) else None, columns)
+    return Group(total, breaks, node if isinstance(node, Core) else None, columns)
 
 
 def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
@@ -550,13 +562,20 @@ def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> l
     Returns:
         None where the steps within a dimension of the space differ.
     """
-    strides = strides_of(operand)
-    finest = sorted(breaks_of(shape) | breaks_of(extents))
-    if not _is_chain(set(finest)):
+    steps = _steps(operand.shape, strides_of(operand), tuple(shape), tuple(extents))
+    return None if steps is None else list(steps)
+
+
+@lru_cache(1 << 12)
+def _steps(own_shape: Shape, strides: Shape, shape: Shape, extents: Shape) -> list[int] | None:
+    """`steps_over` for an operand of a shape and strides."""
+    breaks = breaks_of(shape) | breaks_of(extents)
+    if not _is_chain(breaks):
         return None
+    finest = sorted(breaks)
     fine = []  # (break, stride) of the finest dimensions, the last one first
     inner = 1
-    for extent, own, stride in zip(reversed(shape), reversed(operand.shape), reversed(strides), strict=True):
+    for extent, own, stride in zip(reversed(shape), reversed(own_shape), reversed(strides), strict=True):
         outer = inner * extent
         fine += [
             (number, following // number, 0 if own == 1 else stride * (number // inner))

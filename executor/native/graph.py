@@ -8,11 +8,11 @@ that is found by `fusion`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, count
 from math import prod
-from operator import mul
+from operator import attrgetter, mul
 from typing import Any
 
 from fluid.ir.versions import Value
@@ -24,7 +24,7 @@ __all__ = [
     "Merged", "Node", "PackedFilter", "PackedMatrix", "Places", "Pooled", "PooledBack", "Position", "Positions", "Product",
     "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Shape", "Turned", "View", "Windows", "broadcast_to", "channels_first",
     "channels_last", "constant", "contiguous", "joined", "mapped", "memory_of", "memory_shape", "offset_of", "operands_of",
-    "plain", "product", "put_within", "reduced", "reshaped", "settings_of", "sliced", "strides_of", "transposed", "viewed",
+    "plain", "product", "put_within", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -285,59 +285,38 @@ class PooledBack(Core):
     positions: Node | None
 
 
-def operands_of(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node is computed of."""
-    match node:
-        case Joined():
-            return node.parts
-        case Convolved() | ConvolvedBack():
-            return (node.source, node.packed)
-        case PackedFilter():
-            return (node.filter,)
-        case FilterGradient():
-            return (node.source, node.gradient)
-        case Pooled() | Positions() | Turned():
-            return (node.source,)
-        case PooledBack():
-            return (node.source,) if node.positions is None else (node.source, node.positions)
-        case Map():
-            return node.operands
-        case Reduction() | Reshaped() | View():
-            return (node.source,)
-        case Product():
-            return (node.left, node.right if node.packed is None else node.packed)
-        case Scattered():
-            return (node.rows, node.ids) if node.table is None else (node.rows, node.ids, node.table)
-        case Firsts():
-            return (node.ids,)
-        case Merged():
-            return (node.rows, node.firsts)
-        case Put():
-            return (node.table, node.rows, node.ids, node.firsts)
-        case Places():
-            return (node.ids, node.firsts)
-        case PackedMatrix():
-            return (node.source,)
-        case Rows():
-            return (node.table, node.ids)
-        case Choice():
-            return (node.source, node.ids)
+def _of_source(node: Any) -> tuple[Node, ...]:
+    return (node.source,)
+
+
+def _of_nothing(node: Any) -> tuple[Node, ...]:
     return ()
 
 
-def settings_of(node: Node) -> tuple[Any, ...]:
-    """What is computed, besides of which operands: the formula of a node, its windows, and so on.
+_OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
+    **dict.fromkeys((Memory, Drawn, Constant, Position), _of_nothing),
+    **dict.fromkeys((Reduction, Reshaped, View, Turned, PackedMatrix, Pooled, Positions), _of_source),
+    Map: attrgetter("operands"),
+    Joined: attrgetter("parts"),
+    Rows: attrgetter("table", "ids"),
+    Choice: attrgetter("source", "ids"),
+    Product: lambda node: (node.left, node.right if node.packed is None else node.packed),
+    PackedFilter: lambda node: (node.filter,),
+    Convolved: attrgetter("source", "packed"),
+    ConvolvedBack: attrgetter("source", "packed"),
+    FilterGradient: attrgetter("source", "gradient"),
+    PooledBack: lambda node: (node.source,) if node.positions is None else (node.source, node.positions),
+    Scattered: lambda node: (node.rows, node.ids) if node.table is None else (node.rows, node.ids, node.table),
+    Firsts: lambda node: (node.ids,),
+    Merged: attrgetter("rows", "firsts"),
+    Put: attrgetter("table", "rows", "ids", "firsts"),
+    Places: attrgetter("ids", "firsts"),
+}
 
-    What a packed operand was packed for belongs to it, as that says how the operand is read.
-    """
-    values: list[Any] = [type(node)]
-    for each in fields(node):
-        value = getattr(node, each.name)
-        if isinstance(value, (PackedFilter, PackedMatrix)):
-            values.append(settings_of(value))
-        elif each.init and not isinstance(value[0] if isinstance(value, tuple) and value else value, Node):
-            values.append(repr(value) if isinstance(value, float) else value)  # 0.0 is not -0.0
-    return tuple(values)
+
+def operands_of(node: Node) -> tuple[Node, ...]:
+    """The nodes that a node is computed of."""
+    return _OPERANDS[type(node)](node)
 
 
 # ------------------------------------------------------------------------------------------------------------- building
@@ -396,10 +375,13 @@ def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
     if any(isinstance(operand, Turned) for operand in operands):
         last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
         return channels_first(mapped(formula, *last, element=element))
+    shapes = {operand.shape for operand in operands if not isinstance(operand, Constant)}
+    if len(shapes) == 1:
+        return Map(shapes.pop(), element or operands[0].element, formula, operands)
     ndim = max(operand.ndim for operand in operands)
     all_aligned = tuple(operand if isinstance(operand, Constant) else aligned(operand, ndim) for operand in operands)
-    shapes = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
-    shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*shapes, strict=True))
+    full = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
+    shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*full, strict=True))
     return Map(shape, element or operands[0].element, formula, all_aligned)
 
 

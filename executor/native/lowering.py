@@ -189,11 +189,10 @@ class GraphNamespace(OpNamespace):
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
         attrs = definition.defaults(definition.check_attrs(attrs))
         entry = _LOWERINGS.get(definition.type)
-        if entry is not None and not {"specs", "wanted"} & set(entry[1]):
-            return lower(definition, values, attrs, {})
-        return lower(
-            definition, values, attrs, infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
-        )
+        specs: Mapping[str, Any] = {}
+        if entry is None or "specs" in entry[1] or "wanted" in entry[1]:
+            specs = infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
+        return lower(definition, values, attrs, specs)
 
 
 NAMESPACE = GraphNamespace()

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
-from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import CHECKS
-from .cores import halos_of, target_of
+from .cores import halos_of, is_small, target_of
 from .emitter import BYTE, FLOAT, Type
-from .fallback import warn_of_lowering
-from .fusion import HEAVY, Group, Schedule, is_elementwise, source_of
+from .fusion import HEAVY, Group, Schedule, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     Choice,
     Constant,
     Convolved,
     ConvolvedBack,
     Core,
-    Drawn,
     FilterGradient,
     Joined,
     Map,
@@ -47,6 +38,7 @@ from .graph import (
     Reshaped,
     Rows,
     Scattered,
+    Shape,
     Turned,
     View,
     constant,
@@ -54,12 +46,11 @@ from .graph import (
     memory_shape,
     offset_of,
     operands_of,
-    reshaped,
 )  # fmt: skip
-from .instructions import CLEARED, Check, NativeInstruction
+from .instructions import CLEARED, OWN, Check, NativeInstruction
 from .loops import Nest, stages_of
-from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
-from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
+from .lowering import ELEMENTS
+from .plan_graph import PlanGraph
 
 __all__ = ["Region", "native_regions"]
 
@@ -105,20 +96,26 @@ class Region(NativeInstruction):
         return texts | dict.fromkeys(self.partial.values(), "parts of a sum")
 
     @cached_property
+    def by_start(self) -> frozenset[Node]:
+        """Images that the core reads, of which it is given the beginning of their memory, which may be in the halo."""
+        return frozenset(halos_of(self.group.core)) if self.group.core is not None else frozenset()
+
+    @cached_property
     def sources(self) -> list[tuple[Node, int]]:
         """Where elements are read from: nodes that have memory, and offsets in it."""
         nodes = [*self.group.uniform, *self.group.nodes]
         inside = set(nodes)
-        places = []
+        places: dict[tuple[Node, int], None] = {}
         for node in nodes:
-            by_start = halos_of(node)
+            by_start = self.by_start if node is self.group.core else ()
             for operand in operands_of(node):
                 source = source_of(operand)
-                if source not in inside and not isinstance(source, (Constant, Position)):
-                    places.append((source, 0 if operand in by_start else offset_of(operand)))
-                elif source in inside and source in self.stored and operand is not source:
-                    places.append((source, offset_of(operand)))
-        return list(dict.fromkeys(places))
+                if source not in inside:
+                    if not isinstance(source, (Constant, Position)):
+                        places[source, 0 if operand in by_start else offset_of(operand)] = None
+                elif operand is not source and source in self.stored:
+                    places[source, offset_of(operand)] = None
+        return list(places)
 
     @cached_property
     def targets(self) -> list[tuple[Node, int]]:
@@ -127,282 +124,20 @@ class Region(NativeInstruction):
         return list(dict.fromkeys([*((node, offset_of(node)) for node in self.stored), *starts]))
 
     @property
+    def is_serial(self) -> bool:
+        """Whether one thread computes it."""
+        if self.nest is not None:
+            return self.nest.is_serial
+        assert self.group.core is not None
+        return is_small(self.group.core)
+
+    @cached_property
     def read(self) -> list[Value]:
         return list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
 
     @property
     def written(self) -> list[Value]:
         return [*(self.value_of[node] for node in self.stored), *self.partial.values()]
-
-
-_WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
-"""Slots of what other backends of Paddle's keep, which may have no elements."""
-
-
-class _Finder:
-    def __init__(self, specs: Mapping[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
-        self.specs, self.kept, self.storage = specs, set(kept), storage
-        self.as_rows = as_rows
-        """Sparse gradients that something reads which is left to its kernel."""
-        self.sparse: dict[Value, SparseTensor] = {}
-        self.nodes: dict[Value, Node] = {}
-        """The node of each value."""
-        self.former: dict[Value, Value] = {}
-        """Value of the scope -> the one that it overwrites."""
-        self.latest: dict[str, Value] = {}
-        self.lowered: dict[int, dict[Value, Node]] = {}
-        self.origins: list[tuple[int, Operator]] = []
-        """Ops in order, with the number of a node that is older than their own."""
-        self.last = 0
-        """The number of a node that is newer than those of all ops."""
-        self.checks: dict[int, Check] = {}
-        self.draws: list[Any] = []
-        """What draws random numbers for ops that are lowered."""
-        self._checked: set[Any] = set()
-
-    def node_of(self, value: Value) -> Node:
-        if value not in self.nodes:
-            spec = self.specs.get(value)
-            if spec is None or not spec.known:
-                raise NotLowered(f"{value[0]} has no shape")
-            self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
-        return self.nodes[value]
-
-    def ops_of(self, group: Group) -> list[Operator]:
-        """The ops that a group computes something of; a copy belongs to the op of what is copied."""
-        ops: dict[int, Operator] = {}
-        for node in [*group.uniform, *group.nodes]:
-            while self._is_copy(node):
-                node = source_of(operands_of(node)[0])
-            place = bisect_right(self.origins, node.serial, key=itemgetter(0)) - 1
-            if place >= 0 and not isinstance(node, Memory):
-                ops[place] = self.origins[place][1]
-        return [ops[place] for place in sorted(ops)] or group.ops
-
-    def _is_copy(self, node: Node) -> bool:
-        """Whether a node was made after all ops had been lowered."""
-        return isinstance(node, Map) and node.serial > self.last
-
-    def _check(self, number: int, instruction: Any) -> None:
-        """Note that an op's inputs are checked before native code reads them; what an op has checked, its gradient need not."""
-        definition = instruction.definition
-        if definition.type not in CHECKS:
-            return
-        check = Check(instruction, self.specs)
-        key = self._key(check)
-        if definition.forward is not None and key in self._checked:
-            return
-        self._checked.add(key)
-        self.checks[number] = check
-        self.kept.update(check.read)
-
-    def _is_checked(self, instruction: Any) -> bool:
-        """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
-        definition = instruction.definition
-        is_gradient = definition.forward is not None
-        return definition.type in CHECKS or (is_gradient and self._key(Check(instruction, self.specs)) in self._checked)
-
-    @staticmethod
-    def _key(check: Check) -> Any:
-        """What an op and its gradient op have in common that check the same values."""
-        definition = check.instruction.definition
-        return (definition.forward or definition).type, tuple(check.read)
-
-    def _tensor_of(self, value: Value) -> Tensor | SparseTensor:
-        return self.sparse.get(value) or Tensor(self.node_of(value))
-
-    def _is_empty(self, value: Value | None) -> bool:
-        return value is not None and value in self.specs and self.specs[value].size == 0
-
-    def lower(self, number: int, instruction: Any) -> None:
-        """Lower an op, or note that what it reads has to be in memory."""
-        try:
-            results = self._results(instruction)
-        except NotLowered:
-            results = None
-        except Exception as error:  # a fault in the lowering of one op: the others need not suffer
-            warn_of_lowering(instruction.op.type, error)
-            results = None
-        if results is None:
-            self.kept.update(value for value in [*instruction.read, *instruction.outer.values()])
-            for value in instruction.written:
-                self.nodes.pop(value, None)
-                self.kept.add(value)
-        else:
-            self.lowered[number] = results
-            self.nodes.update(results)
-            self._check(number, instruction)
-        for value in instruction.written:
-            if value[0] in self.storage:
-                before = self.latest.get(value[0], (value[0], 0))
-                if before != value:
-                    self.former[value] = before
-                    with suppress(NotLowered):  # a node, so that who reads or writes that memory before is known
-                        self.node_of(before)
-                self.latest[value[0]] = value
-                self.kept.add(value)
-
-    def _results(self, instruction: Any) -> dict[Value, Node]:
-        op, definition = instruction.op, instruction.definition
-        is_sparse = any(value in self.sparse for value in instruction.read) or (
-            definition is not None and makes_sparse_gradient(definition, op.attrs)
-        )
-        follows_sparse = is_sparse or any(value in self.nodes and value not in self.specs for value in instruction.read)
-        if definition is None or op.sub_blocks or (instruction.dynamic and not follows_sparse):
-            raise NotLowered("an op that runs step by step")
-        if is_sparse and definition.type in CHECKS and self._key(Check(instruction, self.specs)) not in self._checked:
-            raise NotLowered("ids that nobody checks")
-        inputs: dict[str, Any] = {}
-        for slot, values in instruction.reads.items():
-            declared = definition.inputs.get(slot)
-            if declared is None or not values:
-                continue
-            if any(map(self._is_empty, values)) and not (slot in _WORKSPACES or declared.shape_only or declared.intermediate):
-                raise NotLowered("no elements")
-            absent = [value is None or (slot in _WORKSPACES and self._is_empty(value)) for value in values]
-            tensors = [None if gone else self._tensor_of(value) for gone, value in zip(absent, values, strict=True)]
-            inputs[slot] = tensors if declared.many else tensors[0]
-        wanted: dict[str, Any] = {}
-        first_out = next(iter(definition.outputs))
-        if not definition.outputs[first_out].optional and any(map(self._is_empty, instruction.writes.get(first_out, []))):
-            raise NotLowered("no elements")
-        for slot, values in instruction.writes.items():
-            declared = definition.outputs.get(slot)
-            if declared is None or not values:
-                continue
-            if declared.updated:
-                raise NotLowered("an output that is updated")
-            specs = [
-                None if value is None else self.specs.get(value) or (_declared(op, value) if follows_sparse else None)
-                for value in values
-            ]
-            unknown = any(
-                value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True)
-            )
-            if unknown and not follows_sparse:
-                raise NotLowered("an output of unknown shape")
-            wanted[slot] = specs if declared.many else specs[0]
-        first = constant(0, FLOAT).serial
-        self.origins.append((first, op))
-        try:
-            outputs = (lower_sparse if is_sparse else lower)(definition, inputs, definition.defaults(op.attrs), wanted)
-        except FluidError as error:
-            raise NotLowered(f"{op.type}: {error}") from error
-        if not is_sparse and _reads_by_index(outputs, first) and not self._is_checked(instruction):
-            raise NotLowered("indices that nobody checks")
-        results: dict[Value, Node] = {}
-        for slot, values in instruction.writes.items():
-            output = outputs.get(slot)
-            tensors = output if isinstance(output, list) else [output]
-            for value, tensor in zip(values, tensors, strict=False):
-                if value is None or self._is_empty(value):
-                    continue
-                if isinstance(tensor, SparseTensor):
-                    self._keep_sparse(op, value, tensor)
-                    continue
-                if tensor is not None and isinstance(tensor.node, Drawn):
-                    continue
-                spec = self.specs.get(value)
-                if spec is None and tensor is not None:  # inference does not know how many rows there are
-                    spec = Spec(tensor.shape, tensor.dtype)
-                if tensor is not None and isinstance(tensor.node, (Scattered, Put)) and tensor.node.table is not None:
-                    self._must_overwrite(value, tensor.node.table)
-                if (
-                    tensor is None
-                    or spec is None
-                    or (tensor.node.size, tensor.node.element) != (spec.size, element_of(spec.dtype))
-                ):
-                    raise NotLowered(f"no {slot} of {op.type}")
-                results[value] = tensor.node if tensor.shape == spec.shape else reshaped(tensor.node, spec.shape)
-        self._draw(instruction, outputs)
-        return self._in_order(results, first)
-
-    def _draw(self, instruction: Any, outputs: Mapping[str, Any]) -> None:
-        """Let the op's kernel draw the random numbers that its outputs are computed of, whatever its inputs hold."""
-        for slot, tensor in outputs.items():
-            if not isinstance(tensor, Tensor) or not isinstance(tensor.node, Drawn):
-                continue
-            (value,) = instruction.writes[slot]
-            tensor.node.value, self.nodes[value] = value, tensor.node
-            specs = {
-                name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
-            }
-            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for name, spec in specs.items()}
-            self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
-
-    def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
-        """The outputs of an op, those that overwrite memory behind those that read what it held before.
-
-        Args:
-            first: nodes of the op have higher numbers.
-        """
-        olds = {}
-        for value in results:
-            before = self.latest.get(value[0], (value[0], 0))
-            if value[0] in self.storage and before != value and before in self.nodes:
-                olds[value] = source_of(self.nodes[before])
-        if not olds:
-            return results
-        reads = {value: _leaves(node, first) for value, node in results.items()}
-        ordered: dict[Value, Node] = {}
-        while len(ordered) < len(results):
-            left = [value for value in results if value not in ordered]
-            free = [value for value in left if not any(olds.get(value) in reads[other] for other in left if other != value)]
-            if not free:
-                raise NotLowered("outputs that overwrite what the others read")
-            ordered.update((value, results[value]) for value in free)
-        return ordered
-
-    def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
-        var = op.block.find_var(value[0])
-        if value in self.as_rows or (var is not None and var.persistable):
-            raise NotLowered("a sparse gradient that is read as one")
-        self.sparse[value] = tensor
-
-    def _must_overwrite(self, value: Value, table: Node) -> None:
-        """`NotLowered` unless a value lies in the memory of a table of which it has other rows."""
-        former = self.latest.get(value[0], (value[0], 0))
-        if value[0] not in self.storage or self.nodes.get(former) is not table:
-            raise NotLowered("a table that is not updated in place")
-
-
-def _declared(op: Operator, value: Value) -> Spec | None:
-    """The spec that the program declares for a value, if that says all."""
-    var = op.block.find_var(value[0])
-    return var.spec if var is not None and var.has_shape and var.spec.known else None
-
-
-def _leaves(node: Node, first: int) -> set[Node]:
-    """What a node is computed of, besides nodes that were made from a number on."""
-    leaves: set[Node] = set()
-    pending, seen = [node], {node}
-    while pending:
-        current = pending.pop()
-        if current.serial <= first or isinstance(current, Memory):
-            leaves.add(source_of(current))
-            continue
-        following = [operand for operand in operands_of(current) if operand not in seen]
-        seen.update(following)
-        pending += following
-    return leaves
-
-
-def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
-    """Whether outputs are found by indices, in the nodes that were made from a number on."""
-    pending = [tensor.node for tensor in _tensors(outputs)]
-    seen: set[Node] = set()
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (Rows, Choice, Scattered)) and node.serial > first:
-            return True
-        seen.add(node)
-        pending += [operand for operand in operands_of(node) if operand.serial > first and operand not in seen]
-    return False
-
-
-def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
-    for value in values.values():
-        yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)
 
 
 def native_regions(
@@ -423,80 +158,81 @@ def native_regions(
         lanes: lanes of 32 bits in a vector.
         fewest: ops that have to become native code, at least, or none does.
     """
-    kept = set(kept)
-    as_rows: set[Value] = set()
-    while True:
-        finder = _Finder(specs, kept, storage, as_rows)
-        for number, instruction in enumerate(instructions):
-            finder.lower(number, instruction)
-        refused = finder.sparse.keys() & finder.kept
-        if not refused:
-            break
-        as_rows |= refused
-    finder.last = constant(0, FLOAT).serial
-    if len(finder.lowered) < fewest:
+    graph = _graph_of(instructions, specs, set(kept), storage)
+    if len(graph.lowered) < fewest:
         return list(instructions)
-    owners = _owners(finder)
-    needed = _needed(finder, owners)
-    _give_halos(needed, set(owners.values()))
+    owners = _owners(graph)
+    needed = _needed(owners)
+    stored = set(owners.values())
+    _give_halos(needed, stored)
     schedule = Schedule()
-    schedule.apart = set(owners.values())
-    schedule.lasting = _lasting(needed) | schedule.apart
+    schedule.apart = stored
+    schedule.lasting = _lasting(needed) | stored
     schedule.overwrites = {
-        owners[value]: source_of(finder.nodes[old]) if old in finder.nodes else None
-        for value, old in finder.former.items()
+        owners[value]: source_of(graph.nodes[old]) if old in graph.nodes else None
+        for value, old in graph.former.items()
         if value in owners
     }
     for number, instruction in enumerate(instructions):
-        results = finder.lowered.get(number)
+        results = graph.lowered.get(number)
         if results is None:
-            reads = {
-                value: finder.nodes[value] for value in [*instruction.read, *instruction.outer.values()] if value in finder.nodes
-            }
-            for node in reads.values():
-                schedule.place(node)
-            schedule.add_opaque(instruction, list(reads.values()), [])
-            position = len(schedule.items) - 1
-            for value in instruction.written:
-                written = finder.nodes.get(value)
-                if isinstance(written, Memory):
-                    schedule.home[written] = position
+            _leave(schedule, graph, instruction)
             continue
-        if (check := finder.checks.get(number)) is not None:
-            schedule.add_opaque(check, [finder.node_of(value) for value in check.read], [])
+        if (check := graph.checks.get(number)) is not None:
+            schedule.add_opaque(check, [graph.node_of(value) for value in check.read], [])
         schedule.op = instruction.op
         for value, node in results.items():
-            own = owners.get(value)
-            if own is not None and own in needed:
+            own = owners.get(value) or source_of(node)
+            if own in needed:
                 schedule.place(own)
-            elif (source := source_of(node)) in needed:
-                schedule.place(source)
         schedule.op = None
-    return _regions(schedule, finder, owners, lanes)
+    return _with_regions(schedule, graph, owners, lanes)
 
 
-def _owners(finder: _Finder) -> dict[Value, Node]:
+def _graph_of(instructions: Sequence[Any], specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec]) -> PlanGraph:
+    """The graph of what can be lowered. Sparse gradients that kernels read turn out on the way: then all is lowered anew."""
+    as_rows: set[Value] = set()
+    while True:
+        graph = PlanGraph(specs, kept, storage, as_rows)
+        for number, instruction in enumerate(instructions):
+            graph.lower(number, instruction)
+        refused = graph.sparse.keys() & graph.kept
+        if not refused:
+            graph.last = constant(0, FLOAT).serial
+            return graph
+        as_rows |= refused
+
+
+def _leave(schedule: Schedule, graph: PlanGraph, instruction: Any) -> None:
+    """Leave an op to its kernel, which reads memory and writes it."""
+    reads = {value: graph.nodes[value] for value in [*instruction.read, *instruction.outer.values()] if value in graph.nodes}
+    for node in reads.values():
+        schedule.place(node)
+    written = [graph.nodes.get(value) for value in instruction.written]
+    schedule.add_opaque(instruction, list(reads.values()), [node for node in written if isinstance(node, Memory)])
+
+
+def _owners(graph: PlanGraph) -> dict[Value, Node]:
     """Value that has to be in memory -> the node that is stored there; a copy where a node is there already, or only a view."""
     owners: dict[Value, Node] = {}
     taken: set[Node] = set()
-    for results in finder.lowered.values():
+    for results in graph.lowered.values():
         for value, node in results.items():
-            if value not in finder.kept:
+            if value not in graph.kept:
                 continue
-            base = node
-            while isinstance(base, Reshaped):
-                base = base.source
-            old = finder.nodes.get(finder.former[value]) if value in finder.former else None
+            base = base_of(node)
+            old = graph.nodes.get(graph.former[value]) if value in graph.former else None
             if isinstance(base, (View, Turned, Memory, Constant, Position)) or base in taken or not is_elementwise(base, old):
                 base = Map(node.shape, node.element, "copy", (node,))
-                finder.nodes[value] = base
+                graph.nodes[value] = base
             taken.add(base)
             owners[value] = base
-            finder.specs.setdefault(value, Spec(node.shape, _dtype(node.element)))  # type: ignore[attr-defined]
+            graph.specs.setdefault(value, Spec(node.shape, _DTYPES[node.element]))
     return owners
 
 
-def _needed(finder: _Finder, owners: Mapping[Value, Node]) -> set[Node]:
+def _needed(owners: Mapping[Value, Node]) -> set[Node]:
+    """All nodes that what is kept is computed of."""
     pending = list(owners.values())
     needed: set[Node] = set()
     while pending:
@@ -509,99 +245,120 @@ def _needed(finder: _Finder, owners: Mapping[Value, Node]) -> set[Node]:
 
 def _lasting(needed: set[Node]) -> set[Node]:
     """Nodes that get memory in any case: what cores, views and the like read, and sums over rows, which are read by others."""
-    lasting: set[Node] = {node for node in needed if isinstance(node, Reduction)}
+    lasting: set[Node] = set()
     for node in needed:
-        for operand in operands_of(node):
-            source = source_of(operand)
-            of_core = isinstance(node, Reduction) and isinstance(source, Core)  # which is in a group with a kernel of its own
-            if of_core or isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
-                lasting.add(source)
+        if isinstance(node, Reduction):
+            lasting.add(node)
+            lasting.update(source for source in reads_of(node) if isinstance(source, Core))  # in a group with a kernel of its own
+        elif isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
+            lasting.update(reads_of(node))
     return {node for node in lasting if not isinstance(node, (Memory, Constant, Position))}
+
+
+_READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, Merged, Put)
+"""Nodes whose operands have no halo."""
 
 
 def _give_halos(needed: set[Node], owners: set[Node]) -> None:
     """Decide how wide a halo images have in memory; what cannot have one is copied to where there is one."""
-    wanted: dict[Node, int] = {}
-    plain = set(owners)
-    for node in needed:
-        for source, halo in halos_of(node).items():
-            wanted[source] = max(wanted.get(source, 0), halo)
-        for operand in operands_of(node):
-            if isinstance(node, (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, Merged, Put)):
-                plain.add(source_of(operand))
+    halos = {node: sources for node in needed if isinstance(node, Core) and (sources := halos_of(node))}
+    if not halos:
+        return
+    widest: dict[Node, int] = {}
+    for sources in halos.values():
+        for source, halo in sources.items():
+            widest[source] = max(widest.get(source, 0), halo)
+    dense = owners.union(*(reads_of(node) for node in needed if isinstance(node, _READS_DENSE)))
     copies: dict[Node, Node] = {}
-    for source, halo in wanted.items():
-        if isinstance(source, (Map, Core)) and (source not in plain or not halo):
+    for source, halo in widest.items():
+        if isinstance(source, (Map, Core)) and (source not in dense or not halo):
             source.halo = halo
         elif halo or not isinstance(source, Memory):
             copies[source] = copy = Map(source.shape, source.element, "copy", (source,))
             copy.halo = halo
-    for node in needed:
-        if halos_of(node):
-            node.source = copies.get(node.source, node.source)  # type: ignore[attr-defined]
-            if isinstance(node, FilterGradient):
-                node.gradient = copies.get(node.gradient, node.gradient)
+    for node in halos:
+        node.source = copies.get(node.source, node.source)  # type: ignore[attr-defined]
+        if isinstance(node, FilterGradient):
+            node.gradient = copies.get(node.gradient, node.gradient)
 
 
-def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], lanes: int) -> list[Any]:
-    value_of: dict[Node, Value] = {node: value for value, node in owners.items()}
-    stored: dict[int, list[Node]] = {}
+def _with_regions(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, Node], lanes: int) -> list[Any]:
+    """The items of a schedule in order, with regions in the place of groups; checks of what is there from the beginning first."""
+    stored = _stored(schedule, graph, owners)
+    values = _Values(graph, owners)
+    items: list[Any] = []
+    first: list[Any] = []
     for position, item in enumerate(schedule.items):
         if isinstance(item, Group):
-            stored[position] = []
+            if position in stored:
+                items.append(_region(item, stored[position], values, lanes))
+        elif isinstance(item, Check) and all(schedule.home[source_of(graph.nodes[value])] < 0 for value in item.read):
+            first.append(item)
+        else:
+            items.append(item)
+    return [*graph.draws, *first, *items]
+
+
+def _stored(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, Node]) -> dict[int, set[Node]]:
+    """Position of a group -> its nodes that get memory; groups of which nobody needs anything have none."""
     must = set(owners.values())
     for position, item in enumerate(schedule.items):
         if isinstance(item, Group):
-            must |= _must_store(schedule, item, position) | {node for node in item.nodes if node.within is not None}
+            must |= _must_store(schedule, item, position)
+            must.update(node for node in item.nodes if node.within is not None)
         else:
-            must |= {source_of(finder.nodes[value]) for value in item.read if value in finder.nodes}
+            must |= {source_of(graph.nodes[value]) for value in item.read if value in graph.nodes}
+    stored: dict[int, set[Node]] = {}
     for node in must:
         position = schedule.home.get(node, -1)
         if position >= 0 and isinstance(schedule.items[position], Group):
-            stored[position].append(node)
-    items: list[Any] = []
-    first: list[Any] = []
-    count = 0
-    for position, item in enumerate(schedule.items):
-        if not isinstance(item, Group):
-            if isinstance(item, Check) and all(schedule.home[source_of(finder.nodes[value])] < 0 for value in item.read):
-                first.append(item)
-            else:
-                items.append(item)
-            continue
-        of_group = [node for node in item.nodes if node in set(stored[position])]
-        if not of_group:
-            continue
-        if item.core is not None and (target := target_of(item, of_group)) not in of_group:
-            of_group.insert(0, target)
-        for node in of_group:
-            whole = memory_of(node)
-            if node is not whole and whole in value_of:
-                value_of[node] = value_of[whole]
-            if node not in value_of:
-                value_of[node] = value_of[whole] = value = (f"native.{count}" if not node.halo else f"{CLEARED}{count}", 0)
-                count += 1
-                finder.specs[value] = Spec(memory_shape(whole), _dtype(node.element))  # type: ignore[index]
-            around = node
-            while around.within is not None:
-                around = around.within.source
-                value_of[around] = value_of[whole]
-            value_of[node] = value_of[whole]
-        nest = None if item.core is not None else Nest(item, of_group, lanes)
-        partial: dict[Node, Value] = {}
-        if nest is not None and nest.chunks > 1:
-            for node in item.nodes:
-                if node in item.sums:
-                    partial[node] = value = (f"native.{count}", 0)
-                    count += 1
-                    finder.specs[value] = Spec((nest.chunks, nest.columns), _dtype(node.element))  # type: ignore[index]
-        for node in [*item.uniform, *item.nodes]:
-            for operand in operands_of(node):
-                source = source_of(operand)
-                if isinstance(source, Memory):
-                    value_of[source] = source.value
-        items.append(Region(finder.ops_of(item), item, nest, value_of, of_group, partial))
-    return [*finder.draws, *first, *items]
+            stored.setdefault(position, set()).add(node)
+    return stored
+
+
+class _Values:
+    """The values in whose memory nodes are read and stored."""
+
+    def __init__(self, graph: PlanGraph, owners: Mapping[Value, Node]) -> None:
+        self.graph = graph
+        self.of: dict[Node, Value] = {node: value for value, node in owners.items()}
+        self._count = 0
+
+    def new(self, shape: Shape, element: Type, prefix: str = OWN) -> Value:
+        """A value of what regions hand to each other."""
+        value = f"{prefix}{self._count}", 0
+        self._count += 1
+        self.graph.specs[value] = Spec(shape, _DTYPES[element])
+        return value
+
+    def give(self, node: Node) -> None:
+        """Give a node memory, that of the node within which it lies."""
+        whole = memory_of(node)
+        value = self.of.get(whole) or self.of.get(node)
+        if value is None:
+            value = self.new(memory_shape(whole), node.element, CLEARED if node.halo else OWN)
+        self.of[node] = value
+        while node.within is not None:
+            node = node.within.source
+            self.of[node] = value
+
+
+def _region(group: Group, stored: set[Node], values: _Values, lanes: int) -> Region:
+    in_order = [node for node in group.nodes if node in stored]
+    if group.core is not None and (target := target_of(group, in_order)) not in stored:
+        in_order.insert(0, target)
+    for node in in_order:
+        values.give(node)
+    for node in [*group.uniform, *group.nodes]:
+        for source in reads_of(node):
+            if isinstance(source, Memory):
+                values.of[source] = source.value
+    nest = None if group.core is not None else Nest(group, in_order, lanes)
+    partial: dict[Node, Value] = {}
+    if nest is not None and nest.chunks > 1:
+        sums = [node for node in group.nodes if node in group.sums]
+        partial = {node: values.new((nest.chunks, nest.columns), node.element) for node in sums}
+    return Region(values.graph.ops_of(group), group, nest, values.of, in_order, partial)
 
 
 def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:
@@ -641,7 +398,3 @@ def _is_heavy(node: Node, group: Group, memo: dict[Node, int]) -> bool:
 
 
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()} | {BYTE: VarType.UINT8}
-
-
-def _dtype(element: Type) -> VarType:
-    return _DTYPES[element]

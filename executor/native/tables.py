@@ -1,27 +1,30 @@
-"""Turns regions into tables of records: kernels are written, compiled and given the addresses of their arrays."""
+"""Turns regions into tables of records: kernels, the addresses of their arrays, and flags."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from fluid.ir.versions import Value as PlanValue
 
 from ..threads import MOST_THREADS, hold_blas
 from .cache import compile_kernels
 from .compiler import host
-from .cores import Phase, is_small, phases_of
-from .emitter import Function, Module, Value, zero
+from .cores import Phase, phases_of
+from .emitter import Function, Module, Type, Value, zero
 from .fusion import source_of
-from .graph import Constant, Node, Position, offset_of, operands_of, settings_of, strides_of
+from .graph import Node, offset_of
 from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL, Share, write_kernel
 from .pool import pool
 from .regions import Region
+from .signatures import signature_of, signed
 
 __all__ = ["Reader", "Tables"]
 
@@ -48,14 +51,26 @@ class Pointers:
         return self._targets[node, offset_of(node)]
 
 
+class _Operand(NamedTuple):
+    """What a kernel is given: an address, the value in whose array it lies, and bytes from the start of that."""
+
+    address: int
+    value: PlanValue | None
+    offset: int
+
+
 _WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so that several threads may bind the same regions."""
-_WORKSPACE = -1
-"""Stands for the address of the workspace."""
-_Operand = tuple[int, Any, int]
-"""An address, the value in whose array it lies, and bytes from the start of that."""
-_Record = tuple[str, list[_Operand], int]
-"""The name of a kernel, its operands, and flags."""
+_WORKSPACE = _Operand(-1, None, 0)
+"""Stands for the workspace."""
+
+
+class _Record(NamedTuple):
+    """A call of a kernel: its signature, its operands, and flags."""
+
+    kernel: str
+    operands: Sequence[_Operand]
+    flags: int
 
 
 class Reader:
@@ -98,172 +113,161 @@ class Reader:
             self._at = address
 
 
+class _Addresses(dict[PlanValue, int]):
+    """Value -> the address of its array, which numpy takes a while to tell."""
+
+    def __init__(self, array: Callable[[PlanValue], Any]) -> None:
+        self._array = array
+
+    def __missing__(self, value: PlanValue) -> int:
+        address: int = self._array(value).__array_interface__["data"][0]
+        self[value] = address
+        return address
+
+
 class Tables:
     """The native code of a plan."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._kernels: dict[Any, str] = {}
-        self._records: list[list[_Record]] = []
-        self._words: dict[Any, list[tuple[Any, int, int]]] = {}
-        """Value -> the words that hold addresses in its array: the array of words, the place in it, and bytes from the start."""
+        self._tables: list[list[_Record]] = []
+        self._words: list[Any] = []
+        """The addresses that each table gives its kernels, in order."""
         self._steps: list[Callable[[], None]] = []
-        self._keep: list[Any] = []
+        self._kernels: dict[str, list[tuple[str, int]]] = {}
+        """Signature of a region -> its kernels, and the flags of their records."""
+        self._writers: dict[str, Callable[[str], str]] = {}
         self._workspace_bytes = 0
-        self._labels: dict[str, str] = {}
-        self._core_names: dict[Any, list[tuple[str, int]]] = {}
+        self._keep: list[Any] = []
+        """What has to live as long as the steps."""
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
-        with _WRITING:
-            return self._add(regions, array)
-
-    def _add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
-        records: list[_Record] = []
-
-        def operand(value: Any, offset: int) -> _Operand:
-            return array(value).ctypes.data + offset, value, offset
-
-        for region in regions:
-            operands = [*region.sources, *region.targets]
-            addresses = [operand(region.value_of[node], at * node.element.bytes) for node, at in region.sources]
-            for node, at in region.targets:
-                addresses.append(operand(region.partial.get(node, region.value_of[node]), at * node.element.bytes))
-            if region.nest is None:
-                assert region.group.core is not None
-                serial = SERIAL if is_small(region.group.core) else 0
-                for name, flags in self._core_kernels(region, operands):
-                    records.append((name, [*addresses, (_WORKSPACE, None, 0)], serial | AFTER_BARRIER | flags))
-                continue
-            serial = SERIAL if region.nest.is_serial else 0
-            records.append((self._kernel(region, operands), addresses, serial | AFTER_BARRIER))
-            for node, value in region.partial.items():
-                assert region.nest is not None
-                name = self._totals(region.nest.chunks, region.nest.columns, node)
-                records.append((name, [operand(value, 0), operand(region.value_of[node], 0)], SERIAL | AFTER_BARRIER))
-        place = len(self._records)
-        self._records.append(records)
+        address, place = _Addresses(array), len(self._tables)
+        self._tables.append([record for region in regions for record in self._records(region, address)])
         return lambda: self._steps[place]()
 
-    def _named(self, write: Callable[[Module, str], None]) -> str:
-        module = Module()
-        write(module, "KERNEL")
-        name = "k" + hashlib.sha256(module.text.encode()).hexdigest()[:24]
-        self._texts[name] = module.text.replace("@KERNEL", "@" + name)
-        return name
+    def _records(self, region: Region, address: Mapping[PlanValue, int]) -> Iterator[_Record]:
+        value_of, sums = region.value_of, region.partial
 
-    def _kernel(self, region: Region, operands: Sequence[tuple[Node, int]]) -> str:
-        key = _signature(region, operands)
-        if key not in self._kernels:
+        def operand(value: PlanValue, offset: int = 0) -> _Operand:
+            return _Operand(address[value] + offset, value, offset)
 
-            def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-                assert region.nest is not None
-                region.nest.write(f, Pointers(region, pointers), share)
+        operands = [operand(value_of[node], at * node.element.bytes) for node, at in region.sources]
+        operands += [operand(sums.get(node) or value_of[node], at * node.element.bytes) for node, at in region.targets]
+        if region.nest is None:
+            operands.append(_WORKSPACE)
+        flags = AFTER_BARRIER | (SERIAL if region.is_serial else 0)
+        for kernel, own_flags in self._kernels_of(region):
+            yield _Record(kernel, operands, flags | own_flags)
+        for node, value in sums.items():
+            assert region.nest is not None
+            kernel = self._totals(region.nest.chunks, region.nest.columns, node.element)
+            yield _Record(kernel, [operand(value), operand(value_of[node])], SERIAL | AFTER_BARRIER)
 
-            self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands), body))
-            self._labels[self._kernels[key]] = region.describe()
-        return self._kernels[key]
+    def _kernels_of(self, region: Region) -> list[tuple[str, int]]:
+        """The kernels of a region, and the flags of their records."""
+        signature = signature_of(region)
+        if signature not in self._kernels:
+            phases = self._phases(region)
+            kernels = [(signed(signature, number), phase.flags) for number, phase in enumerate(phases)]
+            self._kernels[signature] = kernels
+            self._writers.update(
+                (kernel, partial(_text, region, phase)) for (kernel, _), phase in zip(kernels, phases, strict=True)
+            )
+        return self._kernels[signature]
 
-    def _core_kernels(self, region: Region, operands: Sequence[tuple[Node, int]]) -> list[tuple[str, int]]:
-        """The kernels of a group with a core, and the flags of their records."""
-        key = _signature(region, operands)
-        if key not in self._core_names:
-            phases, bytes_ = phases_of(region.group, host().vector_bytes, MOST_THREADS)
-            self._workspace_bytes = max(self._workspace_bytes, bytes_)
-            names = []
-            for phase in phases:
+    def _phases(self, region: Region) -> list[Phase]:
+        nest = region.nest
+        if nest is not None:
+            return [Phase(lambda f, pointers, workspace, share: nest.write(f, pointers, share))]
+        phases, bytes_ = phases_of(region.group, host().vector_bytes, MOST_THREADS)
+        self._workspace_bytes = max(self._workspace_bytes, bytes_)
+        return phases
 
-                def body(f: Function, pointers: Sequence[Value], share: Share, phase: Phase = phase) -> None:
-                    phase.write(f, Pointers(region, pointers), pointers[-1], share)
-
-                write = partial(write_kernel, operands=len(operands) + 1, body=body)
-                names.append((self._named(write), phase.flags))
-                self._labels[names[-1][0]] = region.describe()
-            self._core_names[key] = names
-        return self._core_names[key]
-
-    def _totals(self, chunks: int, columns: int, node: Node) -> str:
-        key = "totals", chunks, columns, node.element
-        if key not in self._kernels:
-
-            def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-                parts, out = pointers
-                at, width = 0, host().vector_bytes // node.element.bytes
-                while at < columns:
-                    while width > columns - at:
-                        width //= 2
-
-                    def vector(i: Value, at: int = at, width: int = width) -> None:
-                        column, type_ = f.add(f.mul(i, width), at), node.element.of(width)
-
-                        def part(number: Value, total: Value) -> list[Value]:
-                            place = f.at(parts, f.add(f.mul(number, columns), column), node.element)
-                            return [f.add(total, f.load(place, type_))]
-
-                        (total,) = f.loop(0, chunks, 1, [zero(type_)], part)
-                        f.store(total, f.at(out, column, node.element))
-
-                    count = (columns - at) // width
-                    f.loop(0, count, 1, [], vector)
-                    at += count * width
-
-            self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, 2, body))
-        return self._kernels[key]
-
-    def reader(self, value: Any, own: Any, overwritten: Sequence[Any]) -> Reader:
-        """What moves the value from array to array, of those that are compiled."""
-        spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
-        return Reader(own, self._words.get(value, ()), spans)
-
-    def let_lie(self, value: Any, address: int) -> None:
-        """Let the array of a value begin at an address, from the next run on."""
-        for words, place, offset in self._words.get(value, ()):
-            words[place] = address + offset
+    def _totals(self, chunks: int, columns: int, element: Type) -> str:
+        """The kernel that adds up sums over parts of the rows."""
+        signature = signed("totals", chunks, columns, element.element)
+        self._writers.setdefault(signature, partial(_text_of_totals, chunks, columns, element))
+        return signature
 
     def compile(self) -> None:
         """Compile the kernels, and fill in the tables."""
-        kernels = compile_kernels(self._texts)
+        with _WRITING:
+            kernels = compile_kernels(self._writers)
+        self._writers.clear()
         workspace = np.empty(self._workspace_bytes + 64, np.uint8)  # for as many threads as there may be; few pages are touched
         start = workspace.ctypes.data + -workspace.ctypes.data % 64
         self._keep = [kernels, workspace]
-        if any(not flags & SERIAL for records in self._records for _, _, flags in records):
+        if any(not record.flags & SERIAL for records in self._tables for record in records):
             self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
-        for records in self._records:
-            table = np.zeros((len(records), RECORD_WORDS), np.int64)
-            words = []
-            for number, (name, operands, flags) in enumerate(records):
-                words.append(np.array([start if address == _WORKSPACE else address for address, _, _ in operands], np.int64))
-                table[number] = kernels.addresses[name], words[-1].ctypes.data, flags, 0
-                for place, (_, value, offset) in enumerate(operands):
-                    self._words.setdefault(value, []).append((words[-1], place, offset))
-            self._keep += [table, words]
-            self._steps.append(pool().caller(table))
+        for records in self._tables:
+            operands = [operand for record in records for operand in record.operands]
+            words = np.array([start if operand is _WORKSPACE else operand.address for operand in operands], np.int64)
+            place = words.ctypes.data
+            rows = np.zeros((len(records), RECORD_WORDS), np.int64)
+            for row, record in zip(rows, records, strict=True):
+                row[:3] = kernels.addresses[record.kernel], place, record.flags
+                place += words.itemsize * len(record.operands)
+            self._keep.append(rows)
+            self._words.append(words)
+            self._steps.append(pool().caller(rows))
+
+    def reader(self, value: PlanValue, own: Any, overwritten: Sequence[Any]) -> Reader:
+        """What moves the value from array to array, of those that are compiled."""
+        spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
+        return Reader(own, self._places.get(value, ()), spans)
+
+    def let_lie(self, value: PlanValue, address: int) -> None:
+        """Let the array of a value begin at an address, from the next run on, if it is compiled."""
+        for words, place, offset in self._places.get(value, ()):
+            words[place] = address + offset
+
+    @cached_property
+    def _places(self) -> dict[PlanValue, list[tuple[Any, int, int]]]:
+        """Value -> the words that tell where it is, and what they say more than where its array begins; of what is compiled."""
+        places: dict[PlanValue, list[tuple[Any, int, int]]] = defaultdict(list)
+        for words, records in zip(self._words, self._tables, strict=True):
+            for place, operand in enumerate(operand for record in records for operand in record.operands):
+                if operand.value is not None:
+                    places[operand.value].append((words, place, operand.offset))
+        return dict(places)
 
 
-def _signature(region: Region, operands: Sequence[tuple[Node, int]]) -> Any:
-    """What the kernel of a region depends on: what is computed in which shapes, not of which arrays."""
-    reads = {place: number for number, place in enumerate(region.sources)}
-    stored = {node: number for number, (node, _) in enumerate(region.targets)}
-    all_nodes = [*region.group.uniform, *region.group.nodes]
-    place = {node: place for place, node in enumerate(all_nodes)}
+def _text(region: Region, phase: Phase, name: str) -> str:
+    """The text of a module with a kernel of a region."""
 
-    def reference(node: Node) -> Any:
-        if isinstance(node, (Constant, Position)):
-            return settings_of(node)
-        source = source_of(node)
-        where = strides_of(node), node.shape, source.halo
-        at = reads.get((source, offset_of(node)), reads.get((source, 0)))
-        return ("group", place[source], at, where) if source in place else ("memory", at, source.element, where)
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        phase.write(f, Pointers(region, pointers), pointers[-1], share)
 
-    nodes = [
-        (
-            settings_of(node),
-            tuple(reference(operand) for operand in operands_of(node)),
-            stored.get(node),
-            node in region.partial,
-            node.halo,
-            node.within and node.within.strides,
-        )
-        for node in all_nodes
-    ]
-    return tuple(nodes), len(region.group.uniform), region.group.columns, region.nest is None
+    module = Module()
+    write_kernel(module, name, len(region.sources) + len(region.targets) + (region.nest is None), body)
+    return module.text
+
+
+def _text_of_totals(chunks: int, columns: int, element: Type, name: str) -> str:
+    """The text of a module with a kernel that adds up rows, of which each is a part of the sums."""
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        parts, out = pointers
+        at, width = 0, host().vector_bytes // element.bytes
+        while at < columns:
+            while width > columns - at:
+                width //= 2
+
+            def vector(i: Value, at: int = at, width: int = width) -> None:
+                column, type_ = f.add(f.mul(i, width), at), element.of(width)
+
+                def part(number: Value, total: Value) -> list[Value]:
+                    place = f.at(parts, f.add(f.mul(number, columns), column), element)
+                    return [f.add(total, f.load(place, type_))]
+
+                (total,) = f.loop(0, chunks, 1, [zero(type_)], part)
+                f.store(total, f.at(out, column, element))
+
+            count = (columns - at) // width
+            f.loop(0, count, 1, [], vector)
+            at += count * width
+
+    module = Module()
+    write_kernel(module, name, 2, body)
+    return module.text

@@ -51,6 +51,11 @@ _FEWEST = 2
 
 def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
     """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
+    return _versions_to_run(block, fetches).ops
+
+
+def _versions_to_run(block: Block, fetches: Sequence[str]) -> BlockVersions:
+    """The values of the ops to run: those of the block where all of its ops run."""
     refuse_deep(block.program)
     versions = BlockVersions(block)
 
@@ -62,7 +67,12 @@ def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
         return any((var := block.vars.get(name)) is not None and var.persistable for name in op.output_arg_names)
 
     indexes = needed_ops(versions, {versions.current(name) for name in fetches}, also=runs_anyway)
-    return [op for index in indexes if (op := versions.ops[index]).type not in _EDGES]
+    ops = [op for index in indexes if (op := versions.ops[index]).type not in _EDGES]
+    if len(ops) == len(versions.ops):
+        return versions
+    shadow = Block.__new__(Block)
+    shadow.program, shadow.vars, shadow.ops = block.program, block.vars, ops
+    return BlockVersions(shadow)
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -222,11 +232,11 @@ def compile_plan(
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
     block = program.global_block()
-    ops = ops_to_run(block, fetches)
-    refuse_unsupported(program, ops)
+    versions = _versions_to_run(block, fetches)
+    refuse_unsupported(program, versions.ops)
     if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
-        return Plan(program, dict(feeds), list(fetches), ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
-    planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
+        return Plan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
+    planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
     if native:
         planner.use_native_code()
@@ -244,12 +254,10 @@ def _is_kept_beside_tensors(var: Variable, scope: Scope) -> bool:
 
 class _Planner:
     def __init__(
-        self, program: Program, block: Block, ops: list[Operator], feeds: dict[str, Spec], fetches: list[str], scope: Scope
+        self, program: Program, versions: BlockVersions, feeds: dict[str, Spec], fetches: list[str], scope: Scope
     ) -> None:
-        self.program, self.block, self.feeds, self.fetches, self.scope = program, block, feeds, fetches, scope
-        shadow = Block.__new__(Block)
-        shadow.program, shadow.vars, shadow.ops = program, block.vars, ops
-        self.versions = BlockVersions(shadow)
+        self.program, self.versions, self.feeds, self.fetches, self.scope = program, versions, feeds, fetches, scope
+        self.block = program.global_block()
         self.loose: set[str] = set()
         """Persistable names whose shape changes: each value is an array of its own, put into the scope when made."""
         self._clear()
@@ -281,17 +289,18 @@ class _Planner:
 
     def _infer_instruction(self, index: int) -> None:
         op, versions = self.versions.ops[index], self.versions
-        read = {value[0]: value for _, _, value in versions.read_at(index)}
-        needed = {value[0] for values in versions.reads[index].values() for value in values if value is not None}
-        outer = dict(read)
-        for sub in op.sub_blocks:
+        outer = {value[0]: value for values in versions.reads[index].values() for value in values if value is not None}
+        needed = set(outer)
+        outer.update((value[0], value) for value in versions.updates[index].values())
+        sub_blocks = op.sub_blocks
+        for sub in sub_blocks:
             reads, writes = outer_names(sub)
             for name in (*reads, *writes):
                 if name in self.block.vars or self.scope.array(name) is not None:
                     outer.setdefault(name, (name, self.current.get(name, 0)))
                 else:
                     self.absent.add(name)
-        if op.sub_blocks:
+        if sub_blocks:
             for name in op.output_arg_names:
                 outer.setdefault(name, (name, self.current.get(name, 0)))
         instruction = Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)

@@ -97,7 +97,8 @@ FAULTS = {
     "a compiled kernel cannot be loaded": (cache, "Library", NativeUnavailable("cannot be loaded"), "cannot be loaded$"),
     "the pool cannot be made": (tables, "pool", NativeUnavailable("no pool"), "no pool$"),
     "a fault of fusion": (Schedule, "place", AssertionError("what?"), r"AssertionError: what\? \(test_fallback.py:\d+\).*report"),
-    "a fault of emission": (Region, "describe", KeyError("x"), r"KeyError: 'x'.*please report it"),
+    "a fault of emission": (tables, "write_kernel", KeyError("x"), r"KeyError: 'x'.*please report it"),
+    "a fault of signatures": (tables, "signature_of", KeyError("x"), r"KeyError: 'x'.*please report it"),
     "a fault of regions": (Region, "sources", ValueError("y"), "ValueError: y.*please report it"),
 }
 

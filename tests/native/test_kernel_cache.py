@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from checks import Checks, each
 
 from fluid.errors import FluidError
 from fluid.executor.native import cache, compiler
-from fluid.executor.native.cache import Kernels, compile_kernels, folder
+from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
 from fluid.executor.native.compiler import NativeUnavailable, Target
 from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
 from fluid.executor.native.kernel import Share, write_kernel
@@ -43,8 +45,13 @@ def text(name: str, add: float, helper: bool = False) -> str:
     return module.text
 
 
-def texts(*added: float) -> dict[str, str]:
-    return {f"add{number}": text(f"add{number}", number) for number in added}
+def writers(*added: float, helper: bool = False) -> dict[str, Writer]:
+    return {f"add{number}": partial(text, add=number, helper=helper) for number in added}
+
+
+def unwritten(name: str) -> str:
+    """Stands for a text that nobody needs."""
+    raise AssertionError(f"{name} is written again")
 
 
 def results(kernels: Kernels) -> dict[str, float]:
@@ -95,24 +102,26 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_what_is_loaded_or_on_disk_is_not_compiled_again(place: Path, compiled: list[int]) -> None:
-    first = compile_kernels(texts(1, 2))
+    first = compile_kernels(writers(1, 2))
     assert results(first) == {"add1": 1, "add2": 2} and compiled == [2]
-    same = compile_kernels({"other": text("other", 2), "again": text("again", 2)})
-    assert same.addresses["other"] == same.addresses["again"] == first.addresses["add2"]
+    same = compile_kernels({"add2": unwritten})
+    assert same.addresses["add2"] == first.addresses["add2"]
     del first, same
     forget()
-    assert results(compile_kernels(texts(2, 1))) == {"add2": 2, "add1": 1} and compiled == [2]
+    assert compile_kernels({"add1": unwritten, "add2": unwritten}).addresses.keys() == {"add1", "add2"}
+    forget()
+    assert results(compile_kernels(writers(2, 1))) == {"add2": 2, "add1": 1} and compiled == [2]
     forget()
     # kernels of two bundles, and one that is in none
-    compile_kernels(texts(3))
+    compile_kernels(writers(3))
     forget()
-    assert results(compile_kernels(texts(1, 3, 4))) == {"add1": 1, "add3": 3, "add4": 4}
+    assert results(compile_kernels(writers(1, 3, 4))) == {"add1": 1, "add3": 3, "add4": 4}
     assert compiled == [2, 1, 1] and len(list(place.iterdir())) == 3
     assert compile_kernels({}).addresses == {}
 
 
 def test_unused_kernels_are_unloaded(place: Path) -> None:
-    kernels = compile_kernels(texts(1))
+    kernels = compile_kernels(writers(1))
     assert len(cache._loaded) == 1
     del kernels
     gc.collect()
@@ -120,14 +129,31 @@ def test_unused_kernels_are_unloaded(place: Path) -> None:
 
 
 def test_functions_of_kernels_keep_apart(place: Path) -> None:
-    kernels = compile_kernels({"a": text("a", 1, helper=True), "b": text("b", 2, helper=True), "plain": text("plain", 3)})
-    assert results(kernels) == {"a": 1, "b": 2, "plain": 3}
+    kernels = compile_kernels(writers(1, 2, helper=True) | writers(3))
+    assert results(kernels) == {"add1": 1, "add2": 2, "add3": 3}
+
+
+def test_kernels_of_other_sources_are_not_taken(place: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What writes texts has changed since a bundle was stored, or cannot be read."""
+    compile_kernels(writers(1))
+    here = Path(str(cache.__file__)).parent
+    assert cache._sources() == cache._sources.__wrapped__()
+    changed = place.parent / "package"
+    shutil.copytree(here, changed, ignore=shutil.ignore_patterns("__pycache__"))
+    (changed / "loops.py").write_text((here / "loops.py").read_text() + "# changed")
+    for folder_of_sources in (changed, place.parent / "nowhere"):
+        forget()
+        cache._sources.cache_clear()
+        monkeypatch.setattr(cache, "__file__", str(folder_of_sources / "cache.py"))
+        assert results(compile_kernels(writers(1))) == {"add1": 1}
+    assert compiled == [1, 1, 1]
+    cache._sources.cache_clear()
 
 
 def test_processors_have_kernels_of_their_own(place: Path, compiled: list[int]) -> None:
     host = compiler.host()
     older = Target(host.triple, "x86-64-v3" if host.triple.startswith("x86") else "generic", "")
-    kernels = [compile_kernels(texts(1), target) for target in (host, older, host)]
+    kernels = [compile_kernels(writers(1), target) for target in (host, older, host)]
     assert compiled == [1, 1]
     assert kernels[0].addresses == kernels[2].addresses != kernels[1].addresses
 
@@ -161,7 +187,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 def test_what_is_damaged_is_made_anew(place: Path, compiled: list[int]) -> None:
-    compile_kernels(texts(1))
+    compile_kernels(writers(1))
     (path,) = place.iterdir()
     whole = path.read_bytes()
     with Checks() as check:
@@ -171,7 +197,7 @@ def test_what_is_damaged_is_made_anew(place: Path, compiled: list[int]) -> None:
                 compiled.clear()
                 damage(path)
                 for _ in range(2):  # with what is damaged as its own, and as what may share a kernel
-                    assert results(compile_kernels(texts(1))) == {"add1": 1}
+                    assert results(compile_kernels(writers(1))) == {"add1": 1}
                 assert compiled == [1]
                 assert path.read_bytes() == whole and not path.is_symlink()
                 assert path.stat().st_mode & 0o777 == 0o600
@@ -184,11 +210,11 @@ def test_damage_does_not_spread_to_other_bundles(place: Path, compiled: list[int
         for path in place.iterdir() if place.exists() else ():
             path.unlink()
         forget()
-        compile_kernels(texts(1, 2))
+        compile_kernels(writers(1, 2))
         (path,) = place.iterdir()
         damage(path)
         forget()
-        assert results(compile_kernels(texts(1))) == {"add1": 1}, name
+        assert results(compile_kernels(writers(1))) == {"add1": 1}, name
 
 
 UNTRUSTED: dict[str, Callable[[Path], object]] = {
@@ -211,9 +237,9 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(
     monkeypatch.setenv("FLUID_NATIVE_CACHE", str(path))
     forget()
     with pytest.warns(RuntimeWarning, match=rf"not kept on disk. {path}: .*FLUID_NATIVE_CACHE names another") as told:
-        assert results(compile_kernels(texts(1))) == {"add1": 1}
+        assert results(compile_kernels(writers(1))) == {"add1": 1}
         forget_kernels()
-        assert results(compile_kernels(texts(1))) == {"add1": 1}
+        assert results(compile_kernels(writers(1))) == {"add1": 1}
     assert len(told) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -230,7 +256,7 @@ def test_what_cannot_be_written_is_told_once(place: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(cache, "atomic_writer", fails)
         with pytest.warns(RuntimeWarning, match=problem) as told:
             for number in (1, 1, 2):
-                assert results(compile_kernels(texts(number))) == {f"add{number}": number}
+                assert results(compile_kernels(writers(number))) == {f"add{number}": number}
         assert len(told) == 1
 
 
@@ -254,14 +280,14 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for none in ("", "0"):
         monkeypatch.setenv("FLUID_NATIVE_CACHE", none)
         assert folder() is None
-        assert results(compile_kernels(texts(7))) == {"add7": 7}
+        assert results(compile_kernels(writers(7))) == {"add7": 7}
 
 
 def test_what_was_not_used_for_longest_goes_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def store(number: int) -> Path:
         forget()
         before = set(place.iterdir()) if place.exists() else set()
-        compile_kernels(texts(number))
+        compile_kernels(writers(number))
         return (set(place.iterdir()) - before or {place}).pop()
 
     paths = [store(number) for number in range(4)]
@@ -283,12 +309,13 @@ def test_a_text_that_llvm_refuses(place: Path) -> None:
     with pytest.raises(
         NativeUnavailable, match=r"(?s)LLVM makes no code of a kernel: .*error: use of undefined value '%nothing'"
     ):
-        compile_kernels({"bad": "define void @bad(ptr %a0, i64 %a1, i64 %a2) #0 {\n  %v = add i64 %nothing, 1\n  ret void\n}"})
+        compile_kernels(
+            {"bad": "define void @{}(ptr %a0, i64 %a1, i64 %a2) #0 {{\n  %v = add i64 %nothing, 1\n  ret void\n}}".format}
+        )
     with pytest.raises(NativeUnavailable, match=r"(?s)compiled kernels cannot be loaded"):
         missing = "declare void @no_such_function()\n"
-        compile_kernels(
-            {"bad": missing + "define void @bad(ptr %a, i64 %b, i64 %c) #0 {\n  call void @no_such_function()\n  ret void\n}"}
-        )
+        body = "define void @{}(ptr %a, i64 %b, i64 %c) #0 {{\n  call void @no_such_function()\n  ret void\n}}"
+        compile_kernels({"bad": (missing + body).format})
 
 
 class Features(dict[str, bool]):
@@ -313,7 +340,7 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "llvmlite.binding", None)
             patch.delattr(sys.modules["llvmlite"], "binding")
-            assert "llvmlite cannot be imported" in unavailable(lambda: compile_kernels(texts(1)))
+            assert "llvmlite cannot be imported" in unavailable(lambda: compile_kernels(writers(1)))
         with monkeypatch.context() as patch:
             patch.setattr(llvm, "get_process_triple", lambda: "riscv64-unknown-linux-gnu")
             assert unavailable(compiler.host) == "kernels are made for x86-64 and 64-bit ARM, not for riscv64-unknown-linux-gnu"

@@ -1,0 +1,331 @@
+"""Lowers the ops of a plan to one graph of tensors."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import FluidError
+from fluid.ir.program import Operator
+from fluid.ir.versions import Value
+from fluid.opdef.registry import OpDef
+from fluid.values.spec import Spec
+
+from ..kernels.table import CHECKS
+from .emitter import FLOAT
+from .fallback import warn_of_lowering
+from .fusion import Group, source_of
+from .graph import Choice, Drawn, Map, Memory, Node, Put, Rows, Scattered, constant, operands_of, reshaped
+from .instructions import Check
+from .lowering import NotLowered, Tensor, element_of, lower
+from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
+
+__all__ = ["PlanGraph"]
+
+_WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
+"""Slots of what other backends of Paddle's keep, which may have no elements."""
+
+
+class PlanGraph:
+    """The nodes of a plan's values.
+
+    Args:
+        specs: the specs of values.
+        kept: values that are needed after the plan has run; those are added that kernels read, or write.
+        storage: names whose values live in the scope, where they are overwritten in place.
+        as_rows: sparse gradients that something reads which is left to its kernel.
+    """
+
+    def __init__(self, specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
+        self.specs, self.kept, self.storage = specs, set(kept), storage
+        self.as_rows = as_rows
+        self.sparse: dict[Value, SparseTensor] = {}
+        self.nodes: dict[Value, Node] = {}
+        """The node of each value."""
+        self.former: dict[Value, Value] = {}
+        """Value of the scope -> the one that it overwrites."""
+        self.latest: dict[str, Value] = {}
+        """Name in the scope -> its value at this point."""
+        self.lowered: dict[int, dict[Value, Node]] = {}
+        """Number of an op that is lowered -> the nodes of its outputs."""
+        self.origins: list[tuple[int, Operator]] = []
+        """Ops in order, with the number of a node that is older than their own."""
+        self.last = 0
+        """The number of a node that is newer than those of all ops."""
+        self.checks: dict[int, Check] = {}
+        """Number of an op -> what checks the values that it reads."""
+        self.draws: list[Any] = []
+        """What draws random numbers for ops that are lowered."""
+        self._checked: set[Any] = set()
+
+    def node_of(self, value: Value) -> Node:
+        if value not in self.nodes:
+            spec = self.specs.get(value)
+            if spec is None or not spec.known:
+                raise NotLowered(f"{value[0]} has no shape")
+            self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
+        return self.nodes[value]
+
+    def ops_of(self, group: Group) -> list[Operator]:
+        """The ops that a group computes something of; a copy belongs to the op of what is copied."""
+        ops: dict[int, Operator] = {}
+        for node in [*group.uniform, *group.nodes]:
+            while self._is_copy(node):
+                node = source_of(operands_of(node)[0])
+            place = bisect_right(self.origins, node.serial, key=itemgetter(0)) - 1
+            if place >= 0 and not isinstance(node, Memory):
+                ops[place] = self.origins[place][1]
+        return [ops[place] for place in sorted(ops)] or group.ops
+
+    def _is_copy(self, node: Node) -> bool:
+        """Whether a node was made after all ops had been lowered."""
+        return isinstance(node, Map) and node.serial > self.last
+
+    def _check(self, number: int, instruction: Any) -> None:
+        """Note that an op's inputs are checked before native code reads them; what an op has checked, its gradient need not."""
+        definition = instruction.definition
+        if definition.type not in CHECKS:
+            return
+        check = Check(instruction, self.specs)
+        key = self._key(check)
+        if definition.forward is not None and key in self._checked:
+            return
+        self._checked.add(key)
+        self.checks[number] = check
+        self.kept.update(check.read)
+
+    def _is_checked(self, instruction: Any) -> bool:
+        """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
+        definition = instruction.definition
+        is_gradient = definition.forward is not None
+        return definition.type in CHECKS or (is_gradient and self._key(Check(instruction, self.specs)) in self._checked)
+
+    @staticmethod
+    def _key(check: Check) -> Any:
+        """What an op and its gradient op have in common that check the same values."""
+        definition = check.instruction.definition
+        return (definition.forward or definition).type, tuple(check.read)
+
+    def _tensor_of(self, value: Value) -> Tensor | SparseTensor:
+        return self.sparse.get(value) or Tensor(self.node_of(value))
+
+    def _is_empty(self, value: Value | None) -> bool:
+        spec = self.specs.get(value) if value is not None else None
+        return spec is not None and 0 in spec.shape
+
+    def lower(self, number: int, instruction: Any) -> None:
+        """Lower an op, or note that what it reads has to be in memory."""
+        try:
+            results = self._results(instruction)
+        except NotLowered:
+            results = None
+        except Exception as error:  # a fault in the lowering of one op: the others need not suffer
+            warn_of_lowering(instruction.op.type, error)
+            results = None
+        if results is None:
+            self.kept.update(value for value in [*instruction.read, *instruction.outer.values()])
+            for value in instruction.written:
+                self.nodes.pop(value, None)
+                self.kept.add(value)
+        else:
+            self.lowered[number] = results
+            self.nodes.update(results)
+            self._check(number, instruction)
+        for value in instruction.written:
+            if value[0] in self.storage:
+                before = self.latest.get(value[0], (value[0], 0))
+                if before != value:
+                    self.former[value] = before
+                    with suppress(NotLowered):  # a node, so that who reads or writes that memory before is known
+                        self.node_of(before)
+                self.latest[value[0]] = value
+                self.kept.add(value)
+
+    def _results(self, instruction: Any) -> dict[Value, Node]:
+        """The nodes of an op's outputs; `NotLowered` if it is left to its kernel."""
+        op, definition, read = instruction.op, instruction.definition, instruction.read
+        is_sparse = (bool(self.sparse) and not self.sparse.keys().isdisjoint(read)) or (
+            definition is not None and makes_sparse_gradient(definition, op.attrs)
+        )
+        follows_sparse = is_sparse or any(value not in self.specs and value in self.nodes for value in read)
+        if definition is None or op.sub_blocks or (instruction.dynamic and not follows_sparse):
+            raise NotLowered("an op that runs step by step")
+        if is_sparse and definition.type in CHECKS and self._key(Check(instruction, self.specs)) not in self._checked:
+            raise NotLowered("ids that nobody checks")
+        inputs = self._inputs(definition, instruction.reads)
+        wanted = self._wanted(op, definition, instruction.writes, follows_sparse)
+        first = constant(0, FLOAT).serial
+        self.origins.append((first, op))
+        try:
+            outputs = (lower_sparse if is_sparse else lower)(definition, inputs, definition.defaults(op.attrs), wanted)
+        except FluidError as error:
+            raise NotLowered(f"{op.type}: {error}") from error
+        if not is_sparse and _reads_by_index(outputs, first) and not self._is_checked(instruction):
+            raise NotLowered("indices that nobody checks")
+        nodes = self._nodes_of(instruction, outputs)
+        self._draw(instruction, outputs)
+        return self._in_order(nodes, first)
+
+    def _inputs(self, definition: OpDef, reads: Mapping[str, list[Value | None]]) -> dict[str, Any]:
+        """What an op reads, by slot."""
+        inputs: dict[str, Any] = {}
+        for slot, values in reads.items():
+            declared = definition.inputs.get(slot)
+            if declared is None or not values:
+                continue
+            is_workspace = slot in _WORKSPACES
+            if not (is_workspace or declared.shape_only or declared.intermediate) and any(map(self._is_empty, values)):
+                raise NotLowered("no elements")
+            tensors = [
+                None if value is None or (is_workspace and self._is_empty(value)) else self._tensor_of(value) for value in values
+            ]
+            inputs[slot] = tensors if declared.many else tensors[0]
+        return inputs
+
+    def _wanted(
+        self, op: Operator, definition: OpDef, writes: Mapping[str, list[Value | None]], follows_sparse: bool
+    ) -> dict[str, Any]:
+        """The specs of what an op writes, by slot."""
+        first_out = next(iter(definition.outputs))
+        if not definition.outputs[first_out].optional and any(map(self._is_empty, writes.get(first_out, ()))):
+            raise NotLowered("no elements")
+        wanted: dict[str, Any] = {}
+        for slot, values in writes.items():
+            declared = definition.outputs.get(slot)
+            if declared is None or not values:
+                continue
+            if declared.updated:
+                raise NotLowered("an output that is updated")
+            specs: list[Spec | None] = []
+            for value in values:
+                spec = None if value is None else self.specs.get(value) or (_declared(op, value) if follows_sparse else None)
+                if value is not None and not follows_sparse and (spec is None or not spec.known):
+                    raise NotLowered("an output of unknown shape")
+                specs.append(spec)
+            wanted[slot] = specs if declared.many else specs[0]
+        return wanted
+
+    def _nodes_of(self, instruction: Any, outputs: Mapping[str, Any]) -> dict[Value, Node]:
+        """The nodes of what an op writes, of its outputs by slot."""
+        op = instruction.op
+        nodes: dict[Value, Node] = {}
+        for slot, values in instruction.writes.items():
+            output = outputs.get(slot)
+            tensors = output if isinstance(output, list) else [output]
+            for value, tensor in zip(values, tensors, strict=False):
+                if value is None or self._is_empty(value):
+                    continue
+                if isinstance(tensor, SparseTensor):
+                    self._keep_sparse(op, value, tensor)
+                    continue
+                if tensor is None:
+                    raise NotLowered(f"no {slot} of {op.type}")
+                node = tensor.node
+                if isinstance(node, Drawn):
+                    continue
+                spec = self.specs.get(value) or Spec(node.shape, tensor.dtype)  # inference may not know how many rows there are
+                if isinstance(node, (Scattered, Put)) and node.table is not None:
+                    self._must_overwrite(value, node.table)
+                if node.size != spec.size or node.element != element_of(spec.dtype):
+                    raise NotLowered(f"no {slot} of {op.type}")
+                nodes[value] = node if node.shape == spec.shape else reshaped(node, spec.shape)
+        return nodes
+
+    def _draw(self, instruction: Any, outputs: Mapping[str, Any]) -> None:
+        """Let the op's kernel draw the random numbers that its outputs are computed of, whatever its inputs hold."""
+        for slot, tensor in outputs.items():
+            if not isinstance(tensor, Tensor) or not isinstance(tensor.node, Drawn):
+                continue
+            (value,) = instruction.writes[slot]
+            tensor.node.value, self.nodes[value] = value, tensor.node
+            specs = {
+                name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
+            }
+            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for name, spec in specs.items()}
+            self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
+
+    def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
+        """The outputs of an op, those that overwrite memory behind those that read what it held before.
+
+        Args:
+            first: nodes of the op have higher numbers.
+        """
+        olds = {}
+        for value in results:
+            before = self.latest.get(value[0], (value[0], 0))
+            if value[0] in self.storage and before != value and before in self.nodes:
+                olds[value] = source_of(self.nodes[before])
+        if not olds:
+            return results
+        reads = {value: _leaves(node, first) for value, node in results.items()}
+        ordered: dict[Value, Node] = {}
+        while len(ordered) < len(results):
+            left = [value for value in results if value not in ordered]
+            free = [value for value in left if not any(olds.get(value) in reads[other] for other in left if other != value)]
+            if not free:
+                raise NotLowered("outputs that overwrite what the others read")
+            ordered.update((value, results[value]) for value in free)
+        return ordered
+
+    def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
+        var = op.block.find_var(value[0])
+        if value in self.as_rows or (var is not None and var.persistable):
+            raise NotLowered("a sparse gradient that is read as one")
+        self.sparse[value] = tensor
+
+    def _must_overwrite(self, value: Value, table: Node) -> None:
+        """`NotLowered` unless a value lies in the memory of a table of which it has other rows."""
+        former = self.latest.get(value[0], (value[0], 0))
+        if value[0] not in self.storage or self.nodes.get(former) is not table:
+            raise NotLowered("a table that is not updated in place")
+
+
+def _declared(op: Operator, value: Value) -> Spec | None:
+    """The spec that the program declares for a value, if that says all."""
+    var = op.block.find_var(value[0])
+    return var.spec if var is not None and var.has_shape and var.spec.known else None
+
+
+def _leaves(node: Node, first: int) -> set[Node]:
+    """What a node is computed of, besides nodes that were made from a number on."""
+    leaves: set[Node] = set()
+    pending, seen = [node], {node}
+    while pending:
+        current = pending.pop()
+        if current.serial <= first or isinstance(current, Memory):
+            leaves.add(source_of(current))
+            continue
+        following = [operand for operand in operands_of(current) if operand not in seen]
+        seen.update(following)
+        pending += following
+    return leaves
+
+
+_BY_INDEX = frozenset({Rows, Choice, Scattered})
+"""Nodes that are found by the values of others."""
+
+
+def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
+    """Whether outputs are found by indices, in the nodes that were made from a number on."""
+    pending = [tensor.node for tensor in _tensors(outputs)]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node.serial <= first or node in seen:
+            continue
+        if type(node) in _BY_INDEX:
+            return True
+        seen.add(node)
+        pending += operands_of(node)
+    return False
+
+
+def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
+    for value in values.values():
+        yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)

@@ -1,9 +1,10 @@
 """Lowers ops to the tensor graph: one function per op type, with the op's slots and attributes as parameters.
 
 A function under `lowers` takes tensors (`Tensor`; lists of them for slots of many, None for absent ones), attributes, and
-``wanted``, the set of output slots that are read. It returns the tensor of the first output, or slot -> tensor. Raising
-`NotLowered` leaves the op, with these shapes and attributes, to its kernel. Gradient ops are lowered by their rules, run over
-tensors, where they have no function of their own, or where that raises `ByRule`.
+``wanted``, the set of output slots that are read; ``inputs``, ``attrs`` and ``specs`` are all of them by name. It returns the
+tensor of the first output, or slot -> tensor. Raising `NotLowered` leaves the op, with these shapes and attributes, to its
+kernel. Gradient ops are lowered by their rules, run over tensors, where they have no function of their own, or where that
+raises `ByRule`.
 """
 
 from __future__ import annotations
@@ -218,6 +219,8 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
     for name in parameters:
         if name == "wanted":
             operands[name] = {slot for slot, spec in specs.items() if spec is not None}
+        elif name == "inputs":
+            operands[name] = inputs
         elif name == "attrs":
             operands[name] = attrs
         elif name == "specs":

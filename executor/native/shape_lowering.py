@@ -39,6 +39,11 @@ def _none(*tensors: Any) -> None:
         raise NotLowered("bounds or numbers in tensors")
 
 
+def _none_but(inputs: dict[str, Any], *slots: str) -> None:
+    """As `_none`, of all inputs in other slots."""
+    _none(*(value for slot, value in inputs.items() if slot not in slots))
+
+
 # ------------------------------------------------------------------------------------------------------------ cut, joined
 def _cut(node: Node, axis: int, places: range) -> Node:
     """A view of the elements at some places along an axis."""
@@ -70,18 +75,8 @@ def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, rang
 
 
 @lowers("slice", "strided_slice")
-def slice_(
-    Input: Tensor,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    attrs: dict[str, Any],
-    specs: dict[str, Any],
-) -> Tensor:
-    _none(StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+def slice_(Input: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+    _none_but(inputs, "Input")
     node = Input.node
     for axis, places in _slices(Input.shape, attrs):
         node = _cut(node, axis, places)
@@ -89,34 +84,14 @@ def slice_(
 
 
 @lowers("slice_like", "strided_slice_like")
-def slice_like(
-    X: Tensor,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    attrs: dict[str, Any],
-    specs: dict[str, Any],
-) -> Tensor:
-    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
-    return slice_(X, *bounds, attrs, specs)
+def slice_like(X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+    _none_but(inputs, "X", "Like")
+    return slice_(X, {}, attrs, specs)
 
 
 @lowers("unslice", "strided_unslice")
-def unslice(
-    X: Tensor,
-    Like: Tensor,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    attrs: dict[str, Any],
-) -> Tensor:
-    _none(StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+def unslice(X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    _none_but(inputs, "X", "Like")
     cuts = _slices(Like.shape, attrs)
     if any(places.step != 1 for _, places in cuts):
         raise NotLowered("elements that lie apart")

@@ -10,7 +10,7 @@ import numpy as np
 from ..kernels.optimizer import TINY_DECAY
 from .activation_lowering import chosen
 from .emitter import FLOAT
-from .graph import Constant, Node, mapped, reduced, reshaped
+from .graph import mapped, reduced, reshaped
 from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
 
 f = NAMESPACE
@@ -26,18 +26,18 @@ def _number_for(tensor: Tensor, param: Tensor) -> Tensor:
 
 def _plain_update(*absent: Any) -> None:
     """`NotLowered` if an update has more than its usual inputs, such as a copy of higher precision."""
-    if any(value for value in absent if not isinstance(value, Tensor)) or any(isinstance(value, Tensor) for value in absent):
+    if any(isinstance(value, Tensor) or value for value in absent):
         raise NotLowered("an update with further inputs")
 
 
-def _rest_of(beta: float, like: Node) -> Constant:
+def _rest_of(beta: float, like: Tensor) -> Tensor:
     """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
-    number = np.float32 if like.element == FLOAT else np.float64
-    return number_like(float(number(1) - number(beta)), like)
+    number = np.float32 if like.node.element == FLOAT else np.float64
+    return Tensor(number_like(float(number(1) - number(beta)), like.node))
 
 
-def _average(mean: Tensor, value: Tensor, beta: float, rest: float | None = None) -> Tensor:
-    """``beta * mean + (1 - beta) * value``."""
+def _average(mean: Tensor, value: Tensor, beta: float, rest: Tensor | None = None) -> Tensor:
+    """``beta * mean + rest * value``; the rest is ``1 - beta`` if none is given."""
     return mean * beta + value * (1.0 - beta if rest is None else rest)
 
 
@@ -91,16 +91,13 @@ def adam(
     only_floats(Param, Grad, Moment1, Moment2)
     _plain_update(MasterParam, SkipUpdate, Beta1Tensor, Beta2Tensor, EpsilonTensor, attrs["multi_precision"])
     beta1, beta2 = attrs["beta1"], attrs["beta2"]
-
-    def average(mean: Tensor, value: Tensor, beta: float) -> Tensor:
-        return mean * beta + Tensor(mapped("mul", value.node, _rest_of(beta, value.node)))
-
     rest1, rest2 = (1.0 - _number_for(power, Param) for power in (Beta1Pow, Beta2Pow))
     root, rate, param = f.sqrt(rest2), _number_for(LearningRate, Param), Param
     if attrs.get("with_decay"):
         rate = rate * attrs["lr_ratio"]
         param = Param * (1.0 - rate * attrs["coeff"])
-    first, second = average(Moment1, Grad, beta1), average(Moment2, f.square(Grad), beta2)
+    first = _average(Moment1, Grad, beta1, _rest_of(beta1, Grad))
+    second = _average(Moment2, f.square(Grad), beta2, _rest_of(beta2, Grad))
     step = first / (f.sqrt(second) + root * attrs["epsilon"])
     results = {"ParamOut": param - step * (rate * root / rest1), "Moment1Out": first, "Moment2Out": second}
     return results | _raised(Beta1Pow, Beta2Pow, *((1.0, 1.0) if attrs["use_global_beta_pow"] else (beta1, beta2)))

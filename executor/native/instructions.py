@@ -15,7 +15,7 @@ from fluid.values.types import is_floating
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
 
-__all__ = ["CLEARED", "OWN", "Check", "NativeInstruction"]
+__all__ = ["CLEARED", "OWN", "Check", "NativeInstruction", "values_read"]
 
 OWN = "native."
 """How the names of values begin that regions hand to each other."""
@@ -23,7 +23,30 @@ CLEARED = f"{OWN}images."
 """How the names of those begin whose memory holds zeros before the first run: images with a halo."""
 
 
-class NativeInstruction:
+class _Reader:
+    """What reads values that no slots or names of an op tell."""
+
+    definition = None
+    dynamic = False
+    read: Any
+    """A list of values."""
+
+    @property
+    def reads(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.read)}
+
+    @property
+    def outer(self) -> dict[str, Value]:
+        """The values that are read, by a text that tells versions of one name apart."""
+        return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+
+def values_read(instruction: Any) -> list[Value]:
+    """The values that an instruction of a plan may read, by blocks of its op, too; some of them twice."""
+    return instruction.read if isinstance(instruction, _Reader) else [*instruction.read, *instruction.outer.values()]
+
+
+class NativeInstruction(_Reader):
     """What a table of native code computes (`regions.Region`): of ops, the reading and writing of values.
 
     Attributes:
@@ -31,8 +54,6 @@ class NativeInstruction:
     """
 
     ops: list[Operator]
-    definition = None
-    dynamic = False
 
     @property
     def op(self) -> Operator:
@@ -57,24 +78,12 @@ class NativeInstruction:
         raise NotImplementedError
 
     @property
-    def reads(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.read)}
-
-    @property
     def writes(self) -> dict[str, list[Value | None]]:
         return {"": list(self.written)}
 
-    @property
-    def outer(self) -> dict[str, Value]:
-        """The values that are read, by a text that tells versions of one name apart."""
-        return {f"{name}.{version}": (name, version) for name, version in self.read}
 
-
-class Check:
+class Check(_Reader):
     """What looks at the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
-
-    definition = None
-    dynamic = False
 
     def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
         self.instruction, self.op, self.specs = instruction, instruction.op, specs
@@ -83,14 +92,6 @@ class Check:
         self.writes: dict[str, list[Value | None]] = {}
         values = [value for values in instruction.reads.values() for value in values if value is not None]
         self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
-
-    @property
-    def reads(self) -> dict[str, list[Value | None]]:
-        return {"": list(self.read)}
-
-    @property
-    def outer(self) -> dict[str, Value]:
-        return {f"{name}.{version}": (name, version) for name, version in self.read}
 
     def call(self, array: Callable[[Value], Any]) -> Call:
         """The call that checks; of what is not looked at it is given the shape alone."""

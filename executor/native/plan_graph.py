@@ -22,7 +22,7 @@ from .emitter import FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
 from .graph import Choice, Drawn, Map, Memory, Node, Put, Rows, Scattered, constant, operands_of, reshaped
-from .instructions import Check
+from .instructions import Check, values_read
 from .lowering import NotLowered, Tensor, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 
@@ -129,7 +129,7 @@ class PlanGraph:
             warn_of_lowering(instruction.op.type, error)
             results = None
         if results is None:
-            self.kept.update(value for value in [*instruction.read, *instruction.outer.values()])
+            self.kept.update(values_read(instruction))
             for value in instruction.written:
                 self.nodes.pop(value, None)
                 self.kept.add(value)

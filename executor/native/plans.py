@@ -18,7 +18,7 @@ from . import (  # noqa: F401  (say how ops are lowered)
     shape_lowering,
 )
 from .compiler import host
-from .instructions import OWN, NativeInstruction
+from .instructions import OWN, NativeInstruction, values_read
 from .regions import native_regions
 from .tables import Tables
 
@@ -39,7 +39,7 @@ def _verify(instructions: Sequence[Any], storage: Container[str]) -> None:
     written: set[Value] = set()
     versions: dict[str, int] = {}
     for instruction in instructions:
-        for name, version in [*instruction.read, *instruction.outer.values()]:
+        for name, version in values_read(instruction):
             is_there = versions.get(name, 0) == version if name in storage else (name, version) in written
             assert is_there or not (name in storage or name.startswith(OWN)), f"{_told(instruction)} reads {name} at a wrong time"
         for name, version in instruction.written:

@@ -47,7 +47,7 @@ from .graph import (
     offset_of,
     operands_of,
 )  # fmt: skip
-from .instructions import CLEARED, OWN, Check, NativeInstruction
+from .instructions import CLEARED, OWN, Check, NativeInstruction, values_read
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
@@ -205,7 +205,7 @@ def _graph_of(instructions: Sequence[Any], specs: dict[Value, Spec], kept: set[V
 
 def _leave(schedule: Schedule, graph: PlanGraph, instruction: Any) -> None:
     """Leave an op to its kernel, which reads memory and writes it."""
-    reads = {value: graph.nodes[value] for value in [*instruction.read, *instruction.outer.values()] if value in graph.nodes}
+    reads = {value: graph.nodes[value] for value in values_read(instruction) if value in graph.nodes}
     for node in reads.values():
         schedule.place(node)
     written = [graph.nodes.get(value) for value in instruction.written]

@@ -258,9 +258,23 @@ def check_facets(keys: Iterable[str], facts: Facts) -> None:
 KEYS_OF = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
 
 
+FIRST = 4
+"""How many samples of each op the default run has."""
+
+
 @pytest.mark.parametrize("op_type", KEYS_OF)
 def test_samples(op_type: str, conformance: Facts, pytestconfig: pytest.Config) -> None:
-    check_facets([key for key in KEYS_OF[op_type] if pytestconfig.getoption("case") in key], conformance)
+    check_chosen(KEYS_OF[op_type][:FIRST], conformance, pytestconfig)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op_type", [op_type for op_type, keys in KEYS_OF.items() if len(keys) > FIRST])
+def test_further_samples(op_type: str, conformance: Facts, pytestconfig: pytest.Config) -> None:
+    check_chosen(KEYS_OF[op_type][FIRST:], conformance, pytestconfig)
+
+
+def check_chosen(keys: list[str], conformance: Facts, config: pytest.Config) -> None:
+    check_facets([key for key in keys if config.getoption("case") in key], conformance)
 
 
 def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) -> dict[str, Any]:

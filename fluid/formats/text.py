@@ -32,6 +32,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from ..errors import FormatError, ProgramError
@@ -348,7 +349,7 @@ def program_to_screen(program: Program) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- parsing
-_TOKEN = re.compile(r'[ \t\r]*(?:([A-Za-z0-9_.@/+-]+)|(")|([()\[\]{}=:,?|])|(\Z))')
+_TOKEN = re.compile(r'[ \t\r]*(?:([A-Za-z0-9_.@/+-]+)|("(?:[^"\\]*")?)|([()\[\]{}=:,?|])|(\Z))')
 _KINDS = ("", "word", "string", "", "end")
 """The kinds of tokens, by the groups of `_TOKEN`; a sign is a kind of its own."""
 _DTYPES = {kind.text: kind for kind in VarType}
@@ -356,6 +357,7 @@ _VAR_KINDS = {kind.name.lower(): kind for kind in VarType}
 _SPACE = re.compile(r"[ \t\r]*")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _LONGEST = 64
+_TOKENS_AT_ONCE = 64
 
 
 class _Token(NamedTuple):
@@ -377,44 +379,64 @@ class _Line:
 
     def __init__(self, text: str, number: int, texts: dict[str, str]) -> None:
         self.number = number
-        self._text, self._position, self._texts = text, 0, texts
-        self._next: list[_Token] = []
-        """Tokens after the present one that have been looked at."""
-        self.first = self.token = self._previous = self._read()
+        self._text, self._texts = text, texts
+        self._matches = self._matches_from(0)
+        self._end = 0
+        """Where the last of the tokens that have been read ends."""
+        self._tokens: list[_Token] = []
+        """The token before the present one, the present one, and some after it."""
+        self._at = 0
+        self._read()
+        self.first = self.token = self._tokens[0]
 
     def look(self, by: int) -> _Token:
         """The token `by` places after the present one; at the end of the line, the last."""
-        tokens = self._next
-        while len(tokens) < by and (tokens[-1] if tokens else self.token).kind != "end":
-            tokens.append(self._read())
-        return tokens[min(by, len(tokens)) - 1] if by and tokens else self.token
+        tokens = self._tokens
+        while self._at + by >= len(tokens):
+            if tokens[-1].kind == "end":
+                return tokens[-1]
+            self._read()
+        return tokens[self._at + by]
 
     def advance(self) -> _Token:
         """Goes on to the next token, if there is one; returns the present one."""
-        token = self._previous = self.token
+        token = self.token
         if token.kind != "end":
-            self.token = self._next.pop(0) if self._next else self._read()
+            self._at += 1
+            if self._at == len(self._tokens):
+                del self._tokens[:-1]
+                self._at = 1
+                self._read()
+            self.token = self._tokens[self._at]
         return token
 
     def back(self) -> None:
         """Goes back to the token before the present one, once."""
-        self._next.insert(0, self.token)
-        self.token = self._previous
+        self._at -= 1
+        self.token = self._tokens[self._at]
 
-    def _read(self) -> _Token:
-        text = self._text
-        match = _TOKEN.match(text, self._position)
+    def _matches_from(self, start: int) -> Iterator[re.Match[str]]:
+        return iter(_TOKEN.scanner(self._text, start).match, None)  # type: ignore[attr-defined]
+
+    def _read(self) -> None:
+        """Read some tokens more, at least one, up to a string or the end of the line."""
+        text, tokens, match = self._text, self._tokens, None
+        for match in islice(self._matches, _TOKENS_AT_ONCE):
+            number = match.lastindex or 0
+            kind, word, start = _KINDS[number], match[number], match.start(number)
+            if word == '"':  # the string has escapes, or is not closed
+                end = _end_of_string(text, start)
+                if end < 0:
+                    raise self._no_token(start)
+                tokens.append(_token((kind, text[start:end], start + 1)))
+                self._end, self._matches = end, self._matches_from(end)
+                return
+            tokens.append(_token((kind or word, word, start + 1)))
+            if kind == "end":
+                break
         if match is None:
-            raise self._no_token(_SPACE.match(text, self._position).end())  # type: ignore[union-attr]
-        number = match.lastindex or 0
-        kind, word, start = _KINDS[number], match[number], match.start(number)
-        self._position = match.end()
-        if kind == "string":
-            end = self._position = _end_of_string(text, start)
-            if end < 0:
-                raise self._no_token(start)
-            word = text[start:end]
-        return _token((kind or word, word, start + 1))
+            raise self._no_token(_SPACE.match(text, self._end).end())  # type: ignore[union-attr]
+        self._end = match.end()
 
     def _no_token(self, start: int) -> FormatError:
         text = f"{self._text[start]!r} starts no word, string or sign"

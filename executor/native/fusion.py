@@ -296,8 +296,7 @@ class Schedule:
     def _settle_readers(self, node: Node, old: Node | None) -> None:
         """Let what floats, or is computed by each group for itself, and reads memory that is to be overwritten by a node, be
         computed before; but not what floats and the node is computed of."""
-        for number in self.uniform_of.pop(old, ()) if old is not None else ():
-            self._give_memory(number)
+        self.keep_numbers_of(old)
         own: set[Node] = set()
         pending = [source_of(operand) for operand in operands_of(node)]
         while pending:
@@ -308,6 +307,11 @@ class Schedule:
         for floating in list(self.floating):
             if (floating not in own or not is_elementwise(floating, old)) and old in self._memory_of(floating):
                 self._settle(floating)
+
+    def keep_numbers_of(self, old: Node | None) -> None:
+        """Let single numbers that are computed of memory which is to be overwritten be computed now, once for all groups."""
+        for number in self.uniform_of.pop(old, ()) if old is not None else ():
+            self._give_memory(number)
 
     def _ready(self, node: Node) -> int:
         """The position from which on a node can be read: of what floats, that of what it is computed of, some of which may have

@@ -72,6 +72,11 @@ class PlanGraph:
             self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
         return self.nodes[value]
 
+    def overwritten_by(self, value: Value) -> Node | None:
+        """The node in whose memory a value of the scope is written, if something computes or reads that."""
+        old = self.nodes.get(self.former[value]) if value in self.former else None
+        return source_of(old) if old is not None else None
+
     def ops_of(self, group: Group) -> list[Operator]:
         """The ops that a group computes something of; a copy belongs to the op of what is copied."""
         ops: dict[int, Operator] = {}
@@ -263,14 +268,19 @@ class PlanGraph:
                 olds[value] = source_of(self.nodes[before])
         if not olds:
             return results
-        reads = {value: _leaves(node, first) for value, node in results.items()}
+        nodes_of = {value: _read_and_computed(node, first) for value, node in results.items()}
         ordered: dict[Value, Node] = {}
         while len(ordered) < len(results):
             left = [value for value in results if value not in ordered]
-            free = [value for value in left if not any(olds.get(value) in reads[other] for other in left if other != value)]
+            free = [value for value in left if not any(olds.get(value) in nodes_of[other][0] for other in left if other != value)]
             if not free:
                 raise NotLowered("outputs that overwrite what the others read")
             ordered.update((value, results[value]) for value in free)
+        for value, old in olds.items():
+            node = source_of(ordered[value])
+            others = [nodes_of[other] for other in results if other != value]
+            if any(old in read and node in computed for read, computed in others):
+                ordered[value] = Map(node.shape, node.element, "copy", (node,))  # written when the others are computed
         return ordered
 
     def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
@@ -292,19 +302,21 @@ def _declared(op: Operator, value: Value) -> Spec | None:
     return var.spec if var is not None and var.has_shape and var.spec.known else None
 
 
-def _leaves(node: Node, first: int) -> set[Node]:
-    """What a node is computed of, besides nodes that were made from a number on."""
-    leaves: set[Node] = set()
-    pending, seen = [node], {node}
+def _read_and_computed(node: Node, first: int) -> tuple[set[Node], set[Node]]:
+    """What a node is computed of: what was there before, and the nodes that were made from a number on."""
+    read: set[Node] = set()
+    computed = {node}
+    pending = [node]
     while pending:
         current = pending.pop()
         if current.serial <= first or isinstance(current, Memory):
-            leaves.add(source_of(current))
+            computed.discard(current)
+            read.add(source_of(current))
             continue
-        following = [operand for operand in operands_of(current) if operand not in seen]
-        seen.update(following)
+        following = [operand for operand in operands_of(current) if operand not in computed]
+        computed.update(following)
         pending += following
-    return leaves
+    return read, computed
 
 
 _BY_INDEX = frozenset({Rows, Choice, Scattered})

@@ -168,11 +168,7 @@ def native_regions(
     schedule = Schedule()
     schedule.apart = stored
     schedule.lasting = _lasting(needed) | stored
-    schedule.overwrites = {
-        owners[value]: source_of(graph.nodes[old]) if old in graph.nodes else None
-        for value, old in graph.former.items()
-        if value in owners
-    }
+    schedule.overwrites = {owners[value]: graph.overwritten_by(value) for value in graph.former if value in owners}
     for number, instruction in enumerate(instructions):
         results = graph.lowered.get(number)
         if results is None:
@@ -208,6 +204,8 @@ def _leave(schedule: Schedule, graph: PlanGraph, instruction: Any) -> None:
     reads = {value: graph.nodes[value] for value in values_read(instruction) if value in graph.nodes}
     for node in reads.values():
         schedule.place(node)
+    for value in instruction.written:
+        schedule.keep_numbers_of(graph.overwritten_by(value))
     written = [graph.nodes.get(value) for value in instruction.written]
     schedule.add_opaque(instruction, list(reads.values()), [node for node in written if isinstance(node, Memory)])
 
@@ -221,7 +219,7 @@ def _owners(graph: PlanGraph) -> dict[Value, Node]:
             if value not in graph.kept:
                 continue
             base = base_of(node)
-            old = graph.nodes.get(graph.former[value]) if value in graph.former else None
+            old = graph.overwritten_by(value)
             if isinstance(base, (View, Turned, Memory, Constant, Position)) or base in taken or not is_elementwise(base, old):
                 base = Map(node.shape, node.element, "copy", (node,))
                 graph.nodes[value] = base

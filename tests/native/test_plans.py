@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attack import instructions_of
+from checked_plans import CheckedTables, checked_plans
 from checks import Checks, each, fresh_programs
 from random_programs import Instruction, RandomProgram
 from random_updates import check_updates
@@ -187,6 +188,74 @@ def test_random_programs(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
         for seed in seeds:
             with checks(f"program {seed}"):
                 check_random(instructions_of(seed, thorough=True), seed, monkeypatch)
+
+
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 400), marks=pytest.mark.slow)], ids=["some", "many"])
+def test_kernels_of_random_programs_access_nothing_else(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    with checked_plans(monkeypatch) as tables:
+        with Checks() as checks:
+            for seed in seeds:
+                with checks(f"program {seed}"):
+                    check_random(instructions_of(seed, thorough=True), seed, monkeypatch)
+                    check_updates(seed, monkeypatch)
+        assert tables.calls > len(seeds)
+
+
+def test_an_access_of_a_plan_that_lies_outside_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = CheckedTables.bounds
+
+    def shorter(self: CheckedTables, operand: Any) -> tuple[int, int, int]:
+        address, low, high = whole(self, operand)
+        return address, low, high - 4
+
+    with checked_plans(monkeypatch) as tables, fresh_programs() as (main, _):
+        monkeypatch.setattr(tables, "bounds", shorter)
+        x = fluid.data("x", [3, 5])
+        with pytest.raises(fluid.errors.ExecutionError, match="operand 0 of a kernel is accessed at byte 56, outside"):
+            on_both(main, {"x": np.zeros((3, 5), "float32")}, [layers.tanh(layers.relu(layers.sigmoid(x))).name], monkeypatch)
+
+
+UNUSUAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-310, 1e300])
+
+
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 300), marks=pytest.mark.slow)], ids=["some", "many"])
+def test_random_programs_of_unusual_numbers(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN and infinity come out of native code where they come out of numpy."""
+    with Checks() as checks:
+        for seed in seeds:
+            with checks(f"program {seed}"):
+                made, draws = RandomProgram(instructions_of(seed, thorough=True)), np.random.default_rng(seed)
+                feed = {name: with_unusual(array, draws) for name, array in made.feed.items()}
+                for target in made.targets:
+                    (expected,), (value,) = on_both(made.program, feed, [target.name], monkeypatch, runs=1)
+                    finite = np.isfinite(expected)
+                    np.testing.assert_array_equal(np.where(finite, 0, value), np.where(finite, 0, expected))
+
+
+def with_unusual(array: Any, draws: np.random.Generator) -> Any:
+    """A copy in which two of the numbers are unusual ones, if they are no integers."""
+    copy = np.array(array)
+    if copy.dtype.kind == "f":
+        flat = copy.reshape(-1)
+        flat[draws.choice(copy.size, min(2, copy.size), replace=False)] = draws.choice(UNUSUAL)
+    return copy
+
+
+@each("view", [lambda a: a.T, lambda a: a[::-1], lambda a: np.repeat(a, 2, axis=1)[:, ::2], lambda a: np.asfortranarray(a)])
+def test_a_scope_may_hold_views(view: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of any strides, which are read and overwritten."""
+    with fresh_programs() as (main, _):
+        weight = main.global_block().create_var(name="weight", shape=(4, 4), dtype="float32", persistable=True)
+        loss = layers.reduce_sum(layers.tanh(layers.matmul(weight, layers.scale(weight, 0.5))))
+        layers.assign(layers.scale(weight, 0.25, bias=1.0), weight)
+        results = []
+        for native in "01":
+            monkeypatch.setenv("FLUID_NATIVE", native)
+            scope = fluid.Scope()
+            scope.put("weight", view(np.arange(16, dtype="float32").reshape(4, 4) / 8))
+            losses = [fluid.Executor().run(main, {}, [loss], scope=scope)[0] for _ in range(2)]
+            results.append([*losses, np.array(scope.array("weight"))])
+    assert_close(results[1], results[0], 1e-6)
 
 
 def test_dropout_is_applied_in_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:

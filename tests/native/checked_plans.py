@@ -1,0 +1,79 @@
+"""Plans whose native code asks of each access whether it lies in the array that it is meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import CFUNCTYPE, c_int64, c_void_p
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluid.executor.native import plans, tables
+from fluid.executor.native.compiler import Library, compile_object, host
+from fluid.executor.native.emitter import Module
+from fluid.executor.native.kernel import SERIAL, checked_words, fault_in
+
+__all__ = ["CheckedTables", "checked_plans"]
+
+_KERNEL = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+_THREADS = 3
+
+
+class CheckedTables(tables.Tables):
+    """Runs each record by some threads, one after the other, and then asks whether an access lay outside."""
+
+    calls = 0
+    """How often kernels were called, of all tables."""
+
+    def add(self, regions: Sequence[Any], array: Callable[[Any], Any]) -> Callable[[], None]:
+        self._array = array
+        return super().add(regions, array)
+
+    def compile(self) -> None:
+        libraries = {
+            kernel: Library(compile_object(write("kernel"), host()), ["kernel"]) for kernel, write in self._writers.items()
+        }
+        self._workspace = np.empty(self._workspace_bytes + 64, np.uint8)
+        for records in self._tables:
+            calls = [self._call(record, _KERNEL(libraries[record.kernel].addresses["kernel"])) for record in records]
+            self._steps.append(partial(_run_all, calls))
+        self._keep.append(libraries)
+
+    def _call(self, record: Any, kernel: Any) -> Callable[[], None]:
+        words = checked_words([self.bounds(operand) for operand in record.operands])
+        threads = 1 if record.flags & SERIAL else _THREADS
+
+        def run() -> None:
+            for thread in range(threads):
+                kernel(words.ctypes.data, thread, threads)
+                fault = fault_in(words)
+                assert fault is None, f"operand {fault[0]} of a kernel is accessed at byte {fault[1]}, outside"
+                CheckedTables.calls += 1
+
+        return run
+
+    def bounds(self, operand: Any) -> tuple[int, int, int]:
+        """The addresses of the first element, of the first byte and of the byte after the last."""
+        if operand.value is None:
+            start = self._workspace.ctypes.data
+            start += -start % 64
+            return start, start, self._workspace.ctypes.data + len(self._workspace)
+        return operand.address, *np.lib.array_utils.byte_bounds(self._array(operand.value))
+
+
+def _run_all(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
+@contextmanager
+def checked_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CheckedTables]]:
+    """Inside, plans are bound to kernels that check each access; their class counts calls."""
+    with monkeypatch.context() as patches:
+        patches.setattr(tables, "Module", partial(Module, checked=True))
+        patches.setattr(plans, "Tables", CheckedTables)
+        patches.setattr(CheckedTables, "calls", 0)
+        yield CheckedTables

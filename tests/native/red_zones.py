@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fluid.executor.native.compiler import Library, Target, compile_object, host
+from fluid.executor.native.compiler import Library, Target, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.images import Images
 from fluid.executor.native.kernel import Share, write_kernel
@@ -18,15 +18,6 @@ _GUARD = 64
 _KERNEL = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 Body = Callable[[Function, Sequence[Value], Share], None]
-
-
-def targets() -> list[Target]:
-    """This processor, and what of it is AVX2, if that is less."""
-    own = host()
-    if own.vector_bytes <= 32:
-        return [own]
-    narrow = ",".join("-" + name[1:] if name.startswith("+avx512") else name for name in own.features.split(","))
-    return [own, replace(own, features=narrow)]
 
 
 @dataclass
@@ -70,13 +61,6 @@ class Kernels:
     def add(self, operands: int, body: Body) -> int:
         self.bodies.append((operands, body))
         return len(self.bodies) - 1
-
-    @staticmethod
-    def text(operands: int, body: Body) -> str:
-        """A kernel as text, which is not compiled."""
-        module = Module()
-        write_kernel(module, "kernel", operands, body)
-        return module.text
 
     def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:
         """Run a kernel on arrays, a thread after the other, and check the red zones."""

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from checks import each
-from red_zones import Guarded, Kernels, check_halo, inner, laid_out, targets
+from harness import TARGETS, texts
+from red_zones import Guarded, Kernels, check_halo, inner, laid_out
 
 from fluid.executor.native.compiler import Target, compile_object
 from fluid.executor.native.convolution import (
@@ -166,7 +167,7 @@ def test_more_convolutions_are_the_sum_over_taps(case: Case, element: Type, whic
 
 def check_convolution(case: Case, which: int) -> None:
     """Output and both gradients, by the same kernels with 1, 2 and 4 threads, for one of the processors that run here."""
-    target = targets()[min(which, len(targets()) - 1)]
+    target = TARGETS[min(which, len(TARGETS) - 1)]
     width, g, dtype = target.vector_bytes, case.geometry(), DTYPES[case.element]
     random = np.random.default_rng(0)
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width)).astype(dtype) for i in (g.x, g.y))
@@ -204,7 +205,7 @@ def check_convolution(case: Case, which: int) -> None:
 
 def test_an_epilogue_changes_what_is_stored() -> None:
     """A residual addition from images with another halo, and a sum by an update of the filter."""
-    target = targets()[0]
+    target = TARGETS[0]
     width, g = target.vector_bytes, Case(2, 3, (5, 5), 19, wider=1).geometry()
     other = Images.dense(2, 5, 5, 19, 3)
     random = np.random.default_rng(0)
@@ -247,9 +248,9 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
     g = Case(1, 2, (4, 4), 3).geometry()
     narrow = replace(g, x=Images.dense(1, 4, 4, 2), y=Images.dense(1, 4, 4, 3))
     with pytest.raises(ValueError, match="the input has a halo of 0 pixels; this kernel reads 1"):
-        Kernels.text(3, lambda f, p, share: write_forward(f, narrow, *p, share, 64))
+        texts(lambda f, p, share: write_forward(f, narrow, *p, share, 64), 3)[0]
     with pytest.raises(ValueError, match="the gradient of the output has a halo of 0 pixels"):
-        Kernels.text(3, lambda f, p, share: write_input_gradient(f, narrow, *p, share, 64))
+        texts(lambda f, p, share: write_input_gradient(f, narrow, *p, share, 64), 3)[0]
 
 
 @each(
@@ -266,7 +267,7 @@ def test_layouts_there_and_back(shape: tuple[int, ...], halo: int, element: Type
     count, channels, height, width = shape
     images = Images.dense(count, height, width, channels, halo)
     array = np.random.default_rng(0).standard_normal(shape).astype(DTYPES[element])
-    for target in targets():
+    for target in TARGETS:
         check_layouts(target, images, element, array)
 
 
@@ -297,16 +298,16 @@ def test_kernels_compile_for_neon() -> None:
     width, g = neon.vector_bytes, Case(2, 5, (7, 6), 9, strides=(2, 1)).geometry()
     depthwise = Case(2, 5, (7, 6), 5, groups=5).geometry()
     assert width == 16
-    text = Kernels.text(3, lambda f, p, share: write_forward(f, g, *p, share, width))
+    text = texts(lambda f, p, share: write_forward(f, g, *p, share, width), 3)[0]
     assert compile_object(text, neon)[:4] == b"\x7fELF"
-    text = Kernels.text(3, lambda f, p, share: write_depthwise(f, depthwise, *p, share, width))
+    text = texts(lambda f, p, share: write_depthwise(f, depthwise, *p, share, width), 3)[0]
     assert compile_object(text, neon)[:4] == b"\x7fELF"
 
 
 @each("depthwise", [False, True])
 def test_an_epilogue_is_told_the_column_of_its_pixel(depthwise: bool) -> None:
     """As a value that is right by itself, whatever `Images.offset` makes of the tile that the pixel is in."""
-    target = targets()[0]
+    target = TARGETS[0]
     width, g = target.vector_bytes, Case(1, 3, (3, 19), 3, (1, 1), pads=(0, 0), groups=3 if depthwise else 1).geometry()
     write = write_depthwise if depthwise else write_forward
     kernels = Kernels(target)

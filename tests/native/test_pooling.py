@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from checks import each
-from red_zones import Guarded, Kernels, check_halo, inner, laid_out, targets
+from harness import TARGETS
+from red_zones import Guarded, Kernels, check_halo, inner, laid_out
 
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.native.emitter import BYTE, DOUBLE, FLOAT, Type
@@ -102,7 +103,7 @@ def check_pools(case: Case, which: int) -> None:
     grads = {
         kind: apply_op("pool2d_grad", {"X": x, "Out": expected[kind], "Out@GRAD": dy}, attrs[kind])["X@GRAD"] for kind in attrs
     }
-    target = targets()[min(which, len(targets()) - 1)]
+    target = TARGETS[min(which, len(TARGETS) - 1)]
     width, pool = target.vector_bytes, case.pool(dy.shape)
     kernels = Kernels(target)
     maxima = kernels.add(3, lambda f, p, share: write_max_pool(f, pool, p[0], p[1], share, width, p[2]))
@@ -133,7 +134,7 @@ def check_pools(case: Case, which: int) -> None:
 def test_nan_and_infinities_are_maxima() -> None:
     x = np.array([[np.nan, 1, -np.inf, -np.inf], [2, 3, -np.inf, -np.inf], [np.inf, 1, 1, np.nan], [2, 3, 4, 5]], np.float32)
     pool = Case((1, 1, 4, 4), (2, 2), (2, 2)).pool((1, 1, 2, 2))
-    kernels, y = Kernels(targets()[0]), Guarded((1, 2, 2, 1))
+    kernels, y = Kernels(TARGETS[0]), Guarded((1, 2, 2, 1))
     kernels.add(2, lambda f, p, share: write_max_pool(f, pool, *p, share, 64))
     kernels.run(0, [Guarded.of(x.reshape(1, 4, 4, 1)), y])
     assert np.array_equal(y.array.ravel(), [np.nan, -np.inf, np.inf, np.nan], equal_nan=True)

@@ -500,7 +500,7 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
                 if var is not None and like is not None and like.has_shape:
                     yield var, like.spec
         return
-    if definition is None or (definition.infer is None and definition.forward is None):
+    if definition is None or not definition.is_inferred:
         return
     try:
         inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))

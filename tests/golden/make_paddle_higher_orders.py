@@ -93,5 +93,6 @@ case(
     [3, 4],
     [4, 2],
 )
+case("bilinear_without_bias", F.bilinear, [2, 3], [2, 4], [3, 3, 4], order=1)  # beside them: one of the first order
 
 np.savez_compressed(Path(__file__).with_name("paddle_higher_orders.npz"), **arrays)

@@ -32,6 +32,7 @@ from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
 from .timing import Timer
+from .widening import holds_bfloat16, widened_copy
 
 __all__ = ["Executor", "as_numpy"]
 
@@ -76,6 +77,8 @@ class Executor:
         self._bound_plans: weakref.WeakKeyDictionary[Scope, _BoundPlans] = weakref.WeakKeyDictionary()
         self._stepwise: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, StepwiseProgram]] = weakref.WeakKeyDictionary()
         self._runs: Cache[tuple[Any, ...], _Run] = Cache(FEW)
+        self._widened: weakref.WeakKeyDictionary[Program, tuple[int, Program | None]] = weakref.WeakKeyDictionary()
+        """Program -> its version, and its copy without bfloat16 if it has any."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -127,6 +130,7 @@ class Executor:
         native = check is None and timer is None and self.place.xp is np  # native code computes several ops at once
         bound = self._bound_before(program, feeds, fetches, scope, native)
         if bound is None:
+            program = self._without_bfloat16(program, scope)
             feeds, fed = self._feeds(program, feeds), feeds
             _check_fetches(program, fetches)
         with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
@@ -152,7 +156,8 @@ class Executor:
     ) -> Plan:
         """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
         ``to_string(calls=True)`` also shows the calls of each op."""
-        program, scope = _program(program), _scope(scope)
+        scope = _scope(scope)
+        program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _only_feed(feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active():
             return self._bound(program, feeds, fetches, scope, self.place.xp is np).plan
@@ -166,7 +171,8 @@ class Executor:
         return_numpy: bool = True,
     ) -> list[Any]:
         """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower."""
-        program, scope = _program(program), _scope(scope)
+        scope = _scope(scope)
+        program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active(), without_warnings():
             try:
@@ -216,6 +222,14 @@ class Executor:
             warn_of(error)
             bound.plan.has_failed = True
             return self._bound(bound.plan.program, feeds, fetches, scope, native=False).run(feeds, check, timer)
+
+    def _without_bfloat16(self, program: Program, scope: Scope) -> Program:
+        """The program itself, or a copy in float32 if it has bfloat16, which is kept while the program does not change."""
+        version, kept = self._widened.get(program, (-1, None))
+        if version != program.version:
+            kept = widened_copy(program, scope) if holds_bfloat16(program) else None
+            self._widened[program] = program.version, kept
+        return program if kept is None else kept
 
     # -- plans
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:

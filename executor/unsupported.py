@@ -60,14 +60,28 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
     """
     ops = list(ops)
     unsupported = unsupported_ops(program, (), ops)
-    if len(unsupported) == 1:
-        raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}")
     if unsupported:
+        advice = _where_to_cut(program, unsupported[0].first)
+        if len(unsupported) == 1:
+            raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}{advice}")
         lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
-        raise ExecutionError("\n".join(lines))
+        raise ExecutionError("\n".join(lines) + advice)
     for op in _with_owned(ops):
         for fault in misuses_of(op):
             raise ExecutionError(f"{op.type}: {fault}\n{locate(op)}")
+
+
+def _where_to_cut(program: Program, op: Operator) -> str:
+    """A line that says which variables can be computed in place of what an op computes; "" if there are none."""
+    root = program.global_block()
+    owners = {id(inner): owner for owner in root.ops for inner in _with_owned([owner])}
+    op = owners.get(id(op), op)
+    computed = {name for other in root.ops[: op.idx] if other.type != "feed" for name in other.output_arg_names}
+    names = [name for name in dict.fromkeys(op.input_arg_names) if name in computed and not root.var(name).persistable]
+    if not names:
+        return ""
+    listed = ", ".join(repr(printable(name)) for name in names)
+    return f"\n  what comes before it can run: fetch {listed}, or cut the program there with program.prune(None, [{listed}])"
 
 
 def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[Operator] | None = None) -> list[UnsupportedOp]:
@@ -112,7 +126,7 @@ def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:
     if op.type in REACHES_OUT and allowed is not None and op.type not in allowed:
         return f"{REACHES_OUT[op.type]}, which a program from a file may do only where its allowed_ops name it"
     has_rule = definition.forward is not None and isinstance(definition.forward.rule, Rule)
-    if has_rule or op.type in HANDLERS or op.type in ARRAY_HANDLERS:
+    if has_rule or definition.composition is not None or op.type in HANDLERS or op.type in ARRAY_HANDLERS:
         return None
     if kernel_of(op.type) is not None or sparse_kernel_of(op.type) is not None:
         return None

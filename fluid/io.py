@@ -27,6 +27,7 @@ from .ir.program import Parameter, Program, Variable, default_main_program
 from .opdef.registry import EMPTY
 from .reader import *  # noqa: F403
 from .reader import __all__ as _READERS
+from .saving.parameter_info import note_what_is_trained
 from .transform.pruning import prune
 from .values.place import CPUPlace
 from .values.selected_rows import SelectedRows
@@ -605,6 +606,8 @@ def load_inference_model(
     if not fetches:
         raise FormatError(f"{path}: the program fetches nothing, so it is not an inference model; use Program.parse_from_string")
     load_persistables(executor, dirname, program, os.path.basename(params_filename) if params_filename else None)
+    if params_filename:
+        note_what_is_trained(program, os.path.join(dirname, os.path.basename(params_filename)))
     root = program.global_block()
     return [program, feeds, [root.var(name) for name in fetches]]
 

@@ -147,7 +147,7 @@ def test_what_an_argument_cannot_be_is_refused(
         (lambda program: fluid.load_model(3), "load_model: path should be a string or a path, not 3"),
         (lambda program: program.extract(3, 4), "a Variable or a string or a list of Variables or strings, not 3"),
         (lambda program: program.extract("x", [4]), r"extract: outputs should be a Variable or .*, not \[4\]"),
-        (lambda program: program.make_trainable(3), "make_trainable: pattern should be a string or a list of strings, not 3"),
+        (lambda program: program.make_trainable(3), "pattern should be a string or a list of strings or None, not 3"),
         (lambda program: graph.to_networkx(3), "to_networkx: program should be a Program, not 3"),
         (lambda program: graph.to_dot("x"), "to_dot: program should be a Program, not 'x'"),
         (lambda program: graph.to_dot(program.global_block()), "to_dot: .* a Program, not Block; its `program` is one"),

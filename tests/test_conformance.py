@@ -312,15 +312,15 @@ def faults_of(op_type: str) -> Iterator[str]:
         return
     if op_type not in OPS:
         yield f"{op_type} is defined but has no samples; add some to tests/samples"
-    if definition.infer is None:
+    if definition.infer is None and definition.composition is None:
         yield f"{op_type} has no inference"
-    if op_type not in KERNELS:
-        yield f"{op_type} has no kernel"
+    if (op_type in KERNELS) is (definition.composition is not None):
+        yield f"{op_type} should have a kernel, or be made of other ops"
 
 
 @checks.each("op_type", sorted({*ORDINARY, *OPS, *STRUCTURAL}))
 def test_op(op_type: str) -> None:
-    """An op is complete: what it is, a kernel, and samples or a file that covers it."""
+    """An op is complete: what it is, a kernel or what it is made of, and samples or a file that covers it."""
     faults = list(faults_of(op_type))
     assert not faults, "\n".join(faults)
 
@@ -553,7 +553,7 @@ def kernel_binds_once(case: Case) -> None:
         if any(slot in expected and updated_input(definition, slot) for slot in definition.outputs):
             continue  # inputs are outputs: held against the reference
         arrays, outputs = copied(inputs, np.zeros_like), copied(expected, np.zeros_like)
-        if not KERNELS[definition.type].is_prepared:
+        if definition.composition is None and not KERNELS[definition.type].is_prepared:
             arrays = copied(inputs)
         steps = steps_of(case, definition, arrays, outputs)
         for _ in range(2):
@@ -575,7 +575,7 @@ def kernel_binds_once(case: Case) -> None:
 def kernel_in_place(case: Case) -> None:
     """Where a kernel says that an output may share an input's array, sharing it changes no bit."""
     for definition, inputs, expected in bindings(case):
-        for slot, source in KERNELS[definition.type].inplace.items():
+        for slot, source in KERNELS[definition.type].inplace.items() if definition.type in KERNELS else ():
             if slot not in expected or source not in inputs or updated_input(definition, slot):
                 continue
             arrays, outputs = copied(inputs), copied(expected)
@@ -607,7 +607,7 @@ class OneOp:
         self.outputs: dict[str, Any] = {}
         for slot, value in case.outputs.items():
             source = updated_input(case.definition, slot)
-            if value is None or case.definition.outputs[slot].optional:
+            if value is None or (case.definition.outputs[slot].optional and case.definition.composition is None):
                 continue
             if source in self.inputs:
                 self.outputs[slot] = self.inputs[source]

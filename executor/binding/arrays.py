@@ -154,18 +154,30 @@ def bind_op(
         return bind(sparse, check, inputs, outputs, attrs, context, lods)
     if kernel is not None and (use_kernel or definition.forward is None):
         return bind(kernel, check, inputs, outputs, attrs, context, lods)
-    if definition.forward is None or not isinstance(definition.forward.rule, Rule):
-        raise ExecutionError(f"the op {definition.type} has no kernel")
-    recorder, rule = Recorder(context, allocate), definition.forward.rule
-    wanted = {slot for slot in rule.wrt if outputs.get(grad_slot(slot)) is not None}
+    recorder = Recorder(context, allocate)
     cells = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}
-    gradients, calls = rule(recorder, cells, attrs, wanted), recorder.calls
-    for slot in wanted:
-        target, value = outputs[grad_slot(slot)], gradients.get(slot)
+    computed, calls = _computed(definition, recorder, cells, outputs, attrs), recorder.calls
+    for slot, value in computed.items():
+        target = outputs[slot]
         for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
             if out is not None:
                 calls.append(_store(context["xp"], out, cell))
     return calls
+
+
+def _computed(
+    definition: OpDef, recorder: Recorder, cells: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The outputs of an op without a kernel, by slot: what it is made of, or the rule of a gradient op, over cells."""
+    slots = {slot for slot, array in outputs.items() if array is not None}
+    if definition.composition is not None:
+        return definition.composition(recorder, cells, attrs, slots)
+    if definition.forward is None or not isinstance(definition.forward.rule, Rule):
+        raise ExecutionError(f"the op {definition.type} has no kernel")
+    rule = definition.forward.rule
+    wanted = {slot for slot in rule.wrt if grad_slot(slot) in slots}
+    gradients = rule(recorder, cells, attrs, wanted)
+    return {grad_slot(slot): gradients.get(slot) for slot in wanted}
 
 
 def _store(xp: Any, out: Any, cell: Cell | None) -> Call:

@@ -364,14 +364,6 @@ def tanh_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
     return [partial(xp.square, Out, dX), rest, partial(xp.multiply, dX, dOut, dX)]
 
 
-@kernel("tanh_grad_grad")
-def tanh_grad_grad(xp: Any, Out: Any, grad_out: Any, dgrad_x: Any, dgrad_out: Any, dOut: Any) -> None:
-    if dgrad_out is not None:
-        xp.multiply(dgrad_x, 1.0 - Out * Out, dgrad_out)
-    if dOut is not None:
-        xp.multiply(Out * grad_out, dgrad_x * -2.0, dOut)
-
-
 @prepared("sigmoid_grad")
 def sigmoid_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
     rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), Out, dX)

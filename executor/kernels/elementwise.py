@@ -244,12 +244,6 @@ def lerp(xp: Any, X: Any, Y: Any, Weight: Any, Out: Any) -> None:
     xp.copyto(Out, X + Weight * (Y - X))
 
 
-@prepared("elementwise_add_grad_grad")
-def elementwise_add_grad_grad(xp: Any, DDX: Any, DDY: Any, axis: int, DDOut: Any) -> list[Call]:
-    terms = [align(term, DDOut.ndim, axis) for term in (DDX, DDY) if term is not None]
-    return [fill(xp, DDOut, 0), *(partial(xp.add, DDOut, term, DDOut) for term in terms)]
-
-
 @prepared("logical_not", inplace={"Out": "X"})
 def logical_not(xp: Any, X: Any, Out: Any) -> Call:
     return partial(xp.logical_not, X, Out)

@@ -181,22 +181,6 @@ def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     xp.copyto(Out, products.sum(tuple(range(1, products.ndim, 2))).reshape(Out.shape))
 
 
-@kernel("mul_grad_grad")
-def mul_grad_grad(
-    xp: Any, X: Any, Y: Any, DOut: Any, DDX: Any, DDY: Any, x_num_col_dims: int, y_num_col_dims: int, DX: Any, DY: Any, DDOut: Any
-) -> None:
-    x, y = _flat(X, x_num_col_dims), _flat(Y, y_num_col_dims)
-    grad = DOut.reshape(len(x), y.shape[1])
-    ddx = xp.zeros_like(x) if DDX is None else DDX.reshape(x.shape)
-    ddy = xp.zeros_like(y) if DDY is None else DDY.reshape(y.shape)
-    if DX is not None:
-        xp.copyto(DX, (grad @ ddy.T).reshape(DX.shape))
-    if DY is not None:
-        xp.copyto(DY, (ddx.T @ grad).reshape(DY.shape))
-    if DDOut is not None:
-        xp.copyto(DDOut, (ddx @ y + x @ ddy).reshape(DDOut.shape))
-
-
 @kernel("bilinear_tensor_product")
 def bilinear_tensor_product(xp: Any, X: Any, Y: Any, Weight: Any, Bias: Any, Out: Any) -> None:
     product, _ = contracted(xp, [X, Weight, Y], ["bm", "smn", "bn"], "bs")

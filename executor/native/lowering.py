@@ -239,6 +239,9 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
 
 
 def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
+    if definition.composition is not None:
+        wanted = {slot for slot, spec in specs.items() if spec is not None}
+        return definition.composition(NAMESPACE, dict(inputs), attrs, wanted)
     forward = definition.forward
     if forward is None or not isinstance(forward.rule, Rule):
         raise NotLowered(f"no lowering of {definition.type}")

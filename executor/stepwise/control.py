@@ -107,8 +107,8 @@ class Runs:
         region, env = self._region, self._env
         values = dict(zip(self._befores, self._states, strict=True))
         values.pop(EMPTY, None)
-        for name, sequence in self._sequences.items():
-            values[name] = sequence[number]
+        for name, sequence in self._sequences.items():  # the gradient of a state that is an output, too, has two parts
+            values[name] = sequence[number] if name not in values else values[name] + sequence[number]
         outside = env
         if self._past is not None and self._forward is not None:
             outside = Environment(self._forward, env, dict(self._past[number]))

@@ -162,7 +162,7 @@ class CompiledOp:
         rule = definition.rule
         read = rule.outputs if isinstance(rule, Rule) else {}
         wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
-        if definition.forward is None and not (kernel_of(definition.type) or sparse_kernel_of(definition.type)):
+        if not (definition.forward or definition.composition or kernel_of(definition.type) or sparse_kernel_of(definition.type)):
             what = _INSTEAD.get(definition.type, _LISTS)
             raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {what}")
         arguments = [Argument(slot, kind.spec) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
@@ -699,6 +699,10 @@ class TensorNamespace(OpNamespace):
         result = op(*tensors)
         seen = op.visible
         return {seen[0]: result} if len(seen) == 1 else dict(zip(seen, result, strict=True))
+
+    def apply_all(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        also = [name for name, slot in definition.outputs.items() if slot.intermediate] if definition.forward is None else []
+        return self.apply(definition, inputs, attrs, also)
 
 
 def _apply_gradient(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:

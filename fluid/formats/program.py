@@ -760,10 +760,11 @@ class _Reader:
         used: set[str] = set()
         written: set[str] = set()
         changed: set[str] = set()
+        fed: set[str] = set()
         for block in self.blocks:
             for op in block.ops:
                 read.update(op.input_arg_names)
-                written.update(op.output_arg_names)
+                (fed if op.type == "feed" else written).update(op.output_arg_names)
                 role = op.attrs.get(OpRole.NAME)
                 if not (isinstance(role, int) and role & OpRole.OPTIMIZE):
                     used.update(op.input_arg_names)
@@ -773,8 +774,8 @@ class _Reader:
             if var.type is not VarType.LOD_TENSOR:
                 continue
             if not var.persistable:
-                # An op reads it and none writes it: it has to be fed.
-                var.is_data = var.is_data or (name in read and name not in written)
+                # An op reads it, and none writes it but one that feeds it.
+                var.is_data = var.is_data or (name in read and name not in written) or name in fed
             elif not self.marks_parameters and name in used and name not in changed and is_floating(var.dtype) and var.has_shape:
                 root.vars[name] = _as_parameter(var)
 

@@ -101,7 +101,7 @@ def _inferred_of_labels(op: Operator, definition: OpDef, error: FluidError) -> d
 def infer_shape(op: Operator) -> None:
     """Infer the shapes and element types of an op's outputs from its inputs, and set them."""
     definition = op.definition
-    if definition is None or (definition.infer is None and definition.forward is None):
+    if definition is None or not definition.is_inferred:
         return
     for slot, specs in _inferred(op, definition).items():
         names = op.outputs.get(slot)

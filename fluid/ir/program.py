@@ -1252,12 +1252,14 @@ class Program:
 
         return fold_batch_norm(self, scope)
 
-    def make_trainable(self, pattern: str | Iterable[str] = "*") -> EditReport:
+    def make_trainable(self, pattern: str | Iterable[str] | None = None) -> EditReport:
         """Make an inference program trainable: after it, append a loss and call `minimize`.
 
         Weights (persistable, floating, read and never written) whose names match the pattern, such as ``"fc_*"``, or one
-        of several, become trainable parameters; the others become parameters that are not trained. Ops leave test mode; a
-        batch_norm whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops are removed.
+        of several, become trainable parameters; the others become parameters that are not trained. Without a pattern, these
+        are the weights that were trained, if the model's files say which (``.pdiparams.info`` does), otherwise all. What the
+        files call a buffer (a table of positions, say) is trained only where a pattern is its exact name. Ops leave test
+        mode; a batch_norm whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops are removed.
         """
         from ..transform.edit import make_trainable
 

@@ -48,6 +48,10 @@ class OpNamespace:
         """Apply an op to values, or lists of them for slots of many; returns output slot -> value or list."""
         raise NotImplementedError
 
+    def apply_all(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """As `apply`, where that leaves intermediate outputs out, with these."""
+        return self.apply(definition, inputs, attrs)
+
 
 class SpecNamespace(OpNamespace):
     """Ops over specs, which infer the specs of the outputs."""

@@ -45,6 +45,7 @@ from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
     from ..values.spec import Spec
+    from .composition import Composition
     from .inference import OpNamespace
 
 __all__ = [
@@ -428,6 +429,8 @@ class OpDef:
     """Whether the gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as in Paddle for this op)."""
     decomposition: Callable[..., Mapping[str, Any]] | None = None
     """Builds the op from ordinary ones, if the gradient is not a short formula; see the module's docstring."""
+    composition: Composition | None = None
+    """The ops that the op is made of, if it has no kernel; see `fluid.opdef.composition`."""
     sparse_grad: str = ""
     """The input slot whose gradient is a `SelectedRows` if the attribute ``is_sparse`` is set."""
     constants: tuple[str, ...] = ()
@@ -459,6 +462,11 @@ class OpDef:
     def required(self) -> tuple[str, ...]:
         """The input slots that may not be empty."""
         return tuple(slot.name for slot in self.inputs.values() if not slot.optional)
+
+    @cached_property
+    def is_inferred(self) -> bool:
+        """Whether the specs of the outputs can be inferred."""
+        return self.infer is not None or self.forward is not None or self.composition is not None
 
     @cached_property
     def updated(self) -> tuple[str, ...]:
@@ -528,6 +536,14 @@ class OpDef:
         )
         return type(error)("; ".join(filter(None, [text, ", ".join(specs)])))
 
+    def inferred_by_composition(self, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The specs of the outputs of a composed op; those of no output for an op that has nothing to infer them by."""
+        if self.composition is None:
+            return {}
+        specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
+        first = next(spec for spec in specs if spec is not None)
+        return self.composition(first.namespace, inputs, attrs, set(self.outputs))
+
     def infer_specs(
         self, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
@@ -540,7 +556,7 @@ class OpDef:
         if self.typed:
             self.check_inputs(inputs)
         if self.infer is None:
-            return {}
+            return self.inferred_by_composition(inputs, attrs)
         kwargs: dict[str, Any] = {}
         for name in self.infer_reads:
             if name in self.inputs:
@@ -640,6 +656,7 @@ def define(
     inline_grad: bool = False,
     grad_type: str = "",
     decomposition: Callable[..., Mapping[str, Any]] | None = None,
+    composition: Composition | None = None,
     shape_only: Iterable[str] = (),
     constants: Iterable[str] = (),
     region: Callable[[Any], Any] | None = None,
@@ -658,6 +675,7 @@ def define(
         inline_grad: write the gradient as the rule's ops, not as one gradient op.
         grad_type: the type of the gradient op, if it is not ``type_grad``.
         decomposition: builds the op from ordinary ones, in place of a rule; see the module's docstring.
+        composition: the ops that it is made of, in place of a kernel, and of inference and a rule if there are none.
         shape_only: input slots of which only shape, dtype and LoD are read.
         constants: input slots that are treated as constants (see `OpDef`).
         region, gradient_of: for an op that owns a block (see `OpDef`).
@@ -681,6 +699,7 @@ def define(
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
         decomposition=decomposition,
+        composition=composition,
         constants=tuple(constants),
         region=region,
         gradient_of=gradient_of,
@@ -695,6 +714,8 @@ def define(
             definition.rule = grad
         elif parameters_of(fn):
             definition.rule = Rule(fn, definition, tuple(wrt) if wrt is not None else None)
+        elif composition is not None:
+            definition.rule = composition.rule(definition, tuple(wrt) if wrt is not None else None)
         add(definition)
         return definition
 

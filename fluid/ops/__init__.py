@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     einsum,
     elementwise,
     files,
+    higher_orders,
     loss,
     manipulation,
     matmul,

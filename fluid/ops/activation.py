@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, least, like
+from ..opdef.registry import ZERO_GRADIENT, define, least, like
 from ..values.spec import Spec
 from .shapes import in_order
 
@@ -29,16 +29,6 @@ def _where(holds: Any, like: Any) -> Any:
 def tanh(f: Any, Out: Any, dOut: Any) -> Any:
     """Hyperbolic tangent."""
     return {"X": dOut * (1.0 - Out * Out)}
-
-
-def _tanh_grad_grad(Out: Spec) -> dict[str, Spec]:
-    return {"Out@GRAD": Out, "grad_out@GRAD": Out}
-
-
-@define("tanh_grad_grad(Out, grad_out, grad_x@GRAD) -> Out@GRAD?, grad_out@GRAD?", infer=_tanh_grad_grad, grad=NOT_DIFFERENTIABLE)
-def tanh_grad_grad() -> None:
-    """The gradient of `tanh_grad`, as Paddle writes it: ``grad_out@GRAD = grad_x@GRAD * (1 - Out * Out)`` and
-    ``Out@GRAD = -2 * Out * grad_out * grad_x@GRAD``."""
 
 
 @_unary("sigmoid")

@@ -60,12 +60,19 @@ def _recurrence(op: Operator) -> Region:
 
 
 def _recurrence_gradient(op: Operator) -> Region:
-    def taken(slot: str, attr: str) -> tuple[Taken, ...]:
-        triples = zip(op.output(grad_slot(slot)), op.attr(attr), op.input(slot), strict=False)
+    """Gradient ops that Paddle wrote do not list the names inside; there it is the variable's name with ``@GRAD``."""
+
+    def inner(attr: str, names: list[str]) -> list[str]:
+        listed: list[str] = op.attr(attr)
+        return listed if "output_grads" in op.attrs else list(map(grad_slot, names))
+
+    def taken(slot: str, inside: list[str]) -> tuple[Taken, ...]:
+        triples = zip(op.output(grad_slot(slot)), inside, op.input(slot), strict=False)
         return tuple(Taken(*triple) for triple in triples if triple[0] != EMPTY)
 
-    pairs = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
-    states = zip(op.attr("state_grads"), op.attr("ex_state_grads"), op.input("initial_states"), strict=False)
+    pairs = zip(inner("output_grads", op.input("outputs")), op.input(grad_slot("outputs")), strict=True)
+    ex_state_grads = inner("ex_state_grads", op.attr("ex_states"))
+    states = zip(inner("state_grads", op.attr("states")), ex_state_grads, op.input("initial_states"), strict=False)
     return Region(
         op,
         op.attr("sub_block"),
@@ -73,9 +80,9 @@ def _recurrence_gradient(op: Operator) -> Region:
         writes=tuple(name for name in op.output("CarriedOut") if name != EMPTY),
         slices=tuple((inner, outer) for inner, outer in pairs if outer != EMPTY),
         states=tuple(State(before, after, first, from_zero=True) for before, after, first in states),
-        stacked=taken("inputs", "input_grads"),
-        summed=taken("parameters", "parameter_grads"),
-        final=taken("initial_states", "ex_state_grads"),
+        stacked=taken("inputs", inner("input_grads", op.input("inputs"))),
+        summed=taken("parameters", inner("parameter_grads", op.input("parameters"))),
+        final=taken("initial_states", ex_state_grads),
         frames=op.input("step_scopes")[0],
     )
 
@@ -156,8 +163,8 @@ def recurrent() -> None:
 
 
 @define(
-    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, Carried*?, Saved*?)"
-    " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
+    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, step_scopes@GRAD?, Carried*?, "
+    "Saved*?) -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
     grad=REGION,
     region=_recurrence_gradient,
     gradient_of="recurrent",

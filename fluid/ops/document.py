@@ -76,9 +76,9 @@ def _formulas(rule: Rule) -> list[str] | None:
     return lines
 
 
-def _body(rule: Rule) -> list[str]:
-    """The lines of a rule after its docstring."""
-    parsed = _function(rule.fn)
+def _body(fn: Callable[..., Any]) -> list[str]:
+    """The lines of a rule, or of what an op is made of, after its docstring."""
+    parsed = _function(fn)
     if parsed is None:
         return []
     node, lines = parsed
@@ -86,7 +86,7 @@ def _body(rule: Rule) -> list[str]:
     documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1
     start = body[0].end_lineno if documented else body[0].lineno - 1
     assert start is not None
-    namespace = next(iter(inspect.signature(rule.fn).parameters))
+    namespace = next(iter(inspect.signature(fn).parameters))
     text = textwrap.dedent("\n".join(lines[start : node.end_lineno]))
     return re.sub(rf"\b{namespace}\.(?=\w+\()", "", text).splitlines()
 
@@ -99,6 +99,8 @@ def _gradient(definition: OpDef) -> Iterator[str]:
         yield "Gradient: none; asking for one is an error."
     elif rule is REGION:
         yield "Gradient: that of the block it owns, as a block of its own."
+    elif definition.composition is not None:
+        yield "Gradient: that of the ops that it is made of, written as ordinary ops."
     elif isinstance(rule, Rule):
         if definition.decomposition is not None:
             where = f"`{definition.decomposition.__name__}` in `{definition.module}`"
@@ -108,7 +110,7 @@ def _gradient(definition: OpDef) -> Iterator[str]:
             if formulas is not None and len(formulas) == 1 and len(formulas[0]) < 100:
                 yield f"Gradient: `{formulas[0]}`"
             else:
-                yield from ("Gradient:", "", "```python", *(_body(rule) if formulas is None else formulas), "```")
+                yield from ("Gradient:", "", "```python", *(_body(rule.fn) if formulas is None else formulas), "```")
         if definition.inline_grad:
             yield from ("", "Its gradient is written as these ops, not as one op.")
         else:
@@ -140,6 +142,8 @@ def _op(definition: OpDef) -> Iterator[str]:
     yield from (f"### {definition.type}", "", f"`{_signature(definition)}`", "", doc, "")
     if definition.attrs:
         yield from ("Attributes: " + "; ".join(_attribute(name, attr) for name, attr in definition.attrs.items()) + ".", "")
+    if definition.composition is not None and definition.composition.fn is not None:
+        yield from ("Made of other ops:", "", "```python", *_body(definition.composition.fn), "```", "")
     yield from (*_gradient(definition), "")
 
 

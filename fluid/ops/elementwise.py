@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like, required
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .shapes import aligned, broadcast, in_order, may_equal, one_number
@@ -321,17 +321,6 @@ def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
     X may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
     """
     return {"X": dOut * alpha}
-
-
-@define(
-    "elementwise_add_grad_grad(Y, DOut, DDX?, DDY?) -> DDOut",
-    infer=like("DOut"),
-    grad=NOT_DIFFERENTIABLE,
-    shape_only=["Y", "DOut"],
-    axis=-1,
-)
-def elementwise_add_grad_grad() -> None:
-    """The gradient of `elementwise_add_grad`, as Paddle writes it: ``DDX + DDY``, aligned as in `elementwise_add`."""
 
 
 # -------------------------------------------------------------------------------------------------- comparison and logic

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, define
+from ..opdef.registry import ShapeOnly, define
 from ..values.spec import Spec
 from .manipulation import product
 from .shapes import aligned, broadcast, fits, normalize_axis, scalar_shape
@@ -274,18 +274,6 @@ def kron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
 def unkron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """For each element of Like, the sum of Y times that part of X which is Y's in ``kron(Like, Y)``: transposes `kron`."""
     return {"X": lambda: f.kron(dOut, Y), "Y": lambda: _by_second(f, dOut, Y, X)}
-
-
-@define(
-    "mul_grad_grad(X, Y, DOut, DDX?, DDY?) -> DX?, DY?, DDOut?",
-    infer=lambda X, Y, DOut: {"DX": X, "DY": Y, "DDOut": DOut},
-    grad=NOT_DIFFERENTIABLE,
-    x_num_col_dims=1,
-    y_num_col_dims=1,
-)
-def mul_grad_grad() -> None:
-    """The gradient of `mul_grad`, as Paddle writes it: ``DDOut = DDX @ Y + X @ DDY``, ``DX = DOut @ DDY.T`` and
-    ``DY = DDX.T @ DOut``, all flattened as in `mul`."""
 
 
 def _broadcasts(shape: Shape, target: Shape) -> bool:

@@ -32,6 +32,7 @@ from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable, default_main_program
 from ..transform.op_versions import convert
+from .parameter_info import note_what_is_trained
 
 __all__ = ["Model", "load_model", "read_arrays", "save_arrays", "save_model"]
 
@@ -193,6 +194,7 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
             io.load_persistables(_OnCPU, params, program)
         elif params.endswith(".pdiparams") or head_of(params, "file")[0][:4] in (_NAMELESS, b""):
             io.load_persistables(_OnCPU, os.path.dirname(params), program, os.path.basename(params))
+            note_what_is_trained(program, params)
         else:
             state = read_arrays(params)
             if not state.keys() & set(names):

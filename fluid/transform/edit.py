@@ -500,7 +500,7 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
                 if var is not None and like is not None and like.has_shape:
                     yield var, like.spec
         return
-    if definition is None or (definition.infer is None and definition.forward is None):
+    if definition is None or not definition.is_inferred:
         return
     try:
         inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
@@ -733,19 +733,22 @@ _STATISTICS = frozenset({"Mean", "Variance"})
 
 
 @checked
-def make_trainable(program: Program, pattern: str | Iterable[str] = "*") -> EditReport:
+def make_trainable(program: Program, pattern: str | Iterable[str] | None = None) -> EditReport:
     """Make the weights of a loaded program trainable parameters; see `Program.make_trainable`."""
-    patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+    patterns = [pattern] if isinstance(pattern, str) else list(pattern or ())
     root = program.global_block()
     weights = _weights(program)
-    chosen = {name for name in weights if any(fnmatch.fnmatchcase(name, each) for each in patterns)}
+    parameters = [name for name in weights if isinstance(root.vars[name], Parameter)] or weights
+    matching = [name for name in weights if name in patterns] if patterns else _trained(root, parameters)
+    matching += [name for name in parameters if any(fnmatch.fnmatchcase(name, each) for each in patterns)]
+    chosen = set(matching)
     for each in patterns:
-        if not any(fnmatch.fnmatchcase(name, each) for name in weights):
+        if not any(fnmatch.fnmatchcase(name, each) for name in chosen):
             near = get_close_matches(each, weights, 3) or weights[:3]
             raise ProgramError(
                 f"make_trainable: no weight is called {each!r}; there are {len(weights)}, such as {', '.join(near) or 'none'}"
             )
-    with Edit(program, f"make_trainable {_some(patterns)}") as edit:
+    with Edit(program, f"make_trainable {_some(patterns)}".rstrip()) as edit:
         removed = [op for op in root.ops if op.type in _TRAFFIC]
         fed = {name for op in removed if op.type == "feed" for name in op.output_arg_names}
         root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
@@ -753,6 +756,9 @@ def make_trainable(program: Program, pattern: str | Iterable[str] = "*") -> Edit
         for name in weights:
             var = root.vars[name]
             if not isinstance(var, Parameter):
+                if name not in parameters and name not in chosen:
+                    var._stop_gradient = True  # a buffer
+                    continue
                 var = root.vars[name] = _as_parameter(var)
             var.trainable = name in chosen
             var._stop_gradient = name not in chosen
@@ -789,6 +795,12 @@ def _weights(program: Program) -> list[str]:
     return [name for name in read if name in root.vars and name not in not_weights and is_weight(root.vars[name])]
 
 
+def _trained(root: Block, parameters: Iterable[str]) -> list[str]:
+    """The parameters that were trained, as far as the model's files say which; otherwise all."""
+    trained = [name for name in parameters if getattr(root.vars[name], "trainable", True)]
+    return trained or list(parameters)
+
+
 def _as_parameter(var: Variable) -> Parameter:
     parameter = Parameter(var.block, var.shape, var.dtype, name=var.name, lod_level=var.lod_level)
     parameter.wire = var.wire
@@ -811,13 +823,25 @@ def _to_training(op: Operator, frozen: set[str], edit: Edit) -> None:
         source = op.inputs.get(slot.removesuffix("Out"), [])
         if slot.endswith("Out") and slot != "Out" and source and not op.outputs.get(slot) and not described.optional:
             op.outputs[slot] = list(source)  # running statistics are updated in place
-        elif described.intermediate and not op.outputs.get(slot) and not described.many:
-            name = op.block.program.fresh_name(f"{op.output_arg_names[0]}.{slot}" if op.output_arg_names else slot)
-            var = op.block.vars[name] = Variable(op.block, name=name)
-            op.outputs[slot] = [name]  # the gradient reads it
-            for written, spec in _inferred(op, edit.what):
-                if written is var:
-                    var._shape, var._dtype = spec.shape, spec.dtype
+        elif described.intermediate and not op.outputs.get(slot):
+            _add_intermediate(op, slot)
+
+
+def _add_intermediate(op: Operator, slot: str) -> None:
+    """Give an op an output that files of inference models lack and that its gradient reads."""
+    definition = op.definition
+    assert definition is not None
+    try:
+        inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op)).get(slot)
+    except InferenceError as error:
+        raise InferenceError(f"make_trainable does not fit the op {op.type}: {error}\n{locate(op)}") from None
+    op.outputs[slot] = []
+    for spec in inferred if isinstance(inferred, list) else [inferred]:
+        name = op.block.program.fresh_name(f"{op.output_arg_names[0]}.{slot}" if op.output_arg_names else slot)
+        var = op.block.vars[name] = Variable(op.block, name=name)
+        if spec is not None:
+            var._shape, var._dtype = spec.shape, spec.dtype
+        op.outputs[slot].append(name)
 
 
 def _let_gradients_through(program: Program, chosen: set[str]) -> None:

@@ -116,4 +116,27 @@ def wrong_in_paddle(x: Any, w: Any) -> Any:
     return h
 
 
+@case
+def recurrence(x: Any, w: Any) -> Any:
+    """The op `recurrent`, as layers of 1.x and 2.0 write it; the state is an output too, without which 2.6 has no gradient of it."""
+    main = paddle.static.default_main_program()
+    outer, first = main.global_block(), w * 0.5
+    block = main._create_block()
+    row = block.create_var(name=x.name, shape=[3], dtype="float32")
+    before, state = (block.create_var(name=name, shape=[3], dtype="float32") for name in ("before", "state"))
+    after = paddle.tanh(before * w + row * before)
+    output = paddle.assign(after)
+    paddle.assign(after, state)
+    main._rollback()
+    stacked = [outer.create_var(name=each.name, shape=[4, 3], dtype="float32") for each in (output, state)]
+    scopes = outer.create_var(name="scopes", type=paddle.base.core.VarDesc.VarType.STEP_SCOPES)
+    outer.append_op(
+        type="recurrent",
+        inputs={"inputs": [x], "initial_states": [first], "parameters": [w]},
+        outputs={"outputs": stacked, "step_scopes": [scopes]},
+        attrs={"has_states": True, "ex_states": ["before"], "states": ["state"], "sub_block": block, "is_train": True},
+    )
+    return stacked[0] + 0.0 * stacked[1]
+
+
 np.savez_compressed(Path(__file__).with_name("paddle_loops.npz"), **arrays)

@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     einsum,
     elementwise,
     files,
+    higher_orders,
     loss,
     manipulation,
     matmul,

@@ -130,11 +130,3 @@ for op_type, function in {
     "celu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
 }.items():
     add(op_type, Sample({"X": FAR}, {}, lambda X, function=function: function(X).astype(X.dtype), tolerance=10))
-
-
-def second_of_tanh(Out: Any, grad_out: Any, **given: Any) -> Any:
-    again = given["grad_x@GRAD"]
-    return {"grad_out@GRAD": again * (1 - Out**2), "Out@GRAD": -2 * Out * grad_out * again}
-
-
-add("tanh_grad_grad", Sample({"Out": data(2, 3), "grad_out": data(2, 3), "grad_x@GRAD": data(2, 3)}, {}, second_of_tanh))

@@ -156,17 +156,6 @@ add(
         for x, y, w in SHAPES_OF_THREE
     ),
 )
-add(
-    "elementwise_add_grad_grad",
-    *(
-        Sample(
-            {"Y": data(3), "DOut": data(2, 3, 2), **given},
-            {"axis": 1},
-            lambda Y, DOut, DDX=0, DDY=None: DDX + (0 if DDY is None else DDY.reshape(3, 1)) + np.zeros_like(DOut),
-        )
-        for given in ({"DDX": data(2, 3, 2), "DDY": data(3)}, {"DDX": data(2, 3, 2)}, {"DDY": data(3)})
-    ),
-)
 
 
 for shape in ((2, 3), (0, 3), ()):

@@ -186,20 +186,6 @@ for x, y in KRONS:
     add("unkron", Sample({"X": data(*whole), "Y": data(*y), "Like": data(*x)}, {}, unkroned, wrt=["X", "Y"]))
 
 
-def second_of_product(X: Any, Y: Any, DOut: Any, DDX: Any = None, DDY: Any = None) -> Any:
-    ddx, ddy = (np.zeros_like(X) if DDX is None else DDX), (np.zeros_like(Y) if DDY is None else DDY)
-    return {"DX": DOut @ ddy.T, "DY": ddx.T @ DOut, "DDOut": ddx @ Y + X @ ddy}
-
-
-PRODUCT = {"X": data(2, 3), "Y": data(3, 4), "DOut": data(2, 4)}
-add(
-    "mul_grad_grad",
-    Sample({**PRODUCT, "DDX": data(2, 3), "DDY": data(3, 4)}, {}, second_of_product),
-    Sample({**PRODUCT, "DDX": data(2, 3)}, {}, second_of_product),
-    Sample({**PRODUCT, "DDY": data(3, 4)}, {}, second_of_product),
-)
-
-
 def bilinear(X: Any, Y: Any, Weight: Any, Bias: Any = 0) -> Any:
     return np.einsum("bm,smn,bn->bs", X, Weight, Y) + Bias
 

@@ -134,7 +134,7 @@ class Importer:
         for name, array in self._constants.items():
             if name not in names:
                 raise ProgramError(f"{self._path}: the model has no input {name!r} to be a constant{did_you_mean(name, names)}")
-            scope[name] = self.builder.constant(array)
+            scope[name] = Absent() if array is None else self.builder.constant(array)
 
     def _initializer(self, name: str, tensor: Any) -> Tensor:
         return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)

@@ -135,7 +135,7 @@ def load_model(
 def _load_onnx(where: str, file: str, scope: Scope, constants: Mapping[str, Any]) -> Model:
     from ..onnx.importing import import_model
 
-    loaded = import_model(file, {name: np.asarray(value) for name, value in constants.items()})
+    loaded = import_model(file, {name: None if value is None else np.asarray(value) for name, value in constants.items()})
     for name, value in loaded.values.items():
         scope.put(name, value)
     root = loaded.program.global_block()

@@ -107,13 +107,7 @@ def conv_transpose(b: Builder, node: Node) -> Any:
         for full, size, more in zip(whole, sizes, extra, strict=True):
             total = full + more - size
             less = total // 2
-            pads.append((less, total - less) if auto != "SAME_UPPER" or asked is None else (total - less, less))
-            if auto == "SAME_UPPER":
-                pads[-1] = (less, total - less)
-            elif auto == "SAME_LOWER":
-                pads[-1] = (total - less, less)
-            else:
-                pads[-1] = (total - less, less) if total > 0 else (less, total - less)
+            pads.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
     else:
         pads = padding(node, count, x.shape[2:], windows, strides)
     image, filters = as_image(b, x, count), as_image(b, weight, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import FormatError
 from ...ir.program import Variable
 from ...values.types import VarType, is_floating
 from ..builder import Builder
@@ -280,36 +281,53 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
     """Float32 numbers rounded to a format of fewer bits, to the nearest, halves to even."""
     found = float_format(number)
     if found is None:
-        return NotImplemented
+        raise FormatError("numbers cannot be made FLOAT8E8M0")
     bits, least, greatest = found
-    split = b.f.scale(x, scale=float(2 ** (24 - bits) + 1))
-    near = split - (split - x)  # Veltkamp: the leading bits
+    bounded = b.f.clip(x, min=-2.0**100, max=2.0**100) if number != 16 else x
+    split = b.f.scale(bounded, scale=float(2 ** (24 - bits) + 1))
+    near = split - (split - bounded)  # Veltkamp: the leading bits
     if number == 16:
-        finite = b.f.isfinite_v2(split)
-        return choose(b, finite, near, x)
-    step = 2.0 ** (least - bits + 1) * 1.5 * 2**23
-    small = (x + b.number(step, VarType.FP32)) - b.number(step, VarType.FP32)
-    is_small = b.f.less_than(b.f.abs(x), b.number(2.0**least, VarType.FP32))
+        return choose(b, b.f.isfinite_v2(split), near, x)
+    magic = b.number(2.0 ** (least - bits + 1) * 1.5 * 2**23, VarType.FP32)
+    small = (bounded + magic) - magic
+    is_small = b.f.less_than(b.f.abs(bounded), b.number(2.0**least, VarType.FP32))
     out = choose(b, is_small, small, near)
-    if saturate or number == 23:
+    nan = b.number(float("nan"), VarType.FP32)
+    if number == 23:
+        return choose(b, b.f.isnan_v2(x), b.number(greatest, VarType.FP32), b.f.clip(out, min=-greatest, max=greatest))
+    if saturate:
         out = b.f.clip(out, min=-greatest, max=greatest)
-        return choose(b, b.f.isnan_v2(x), x, out)
-    too_large = b.f.greater_than(b.f.abs(out), b.number(greatest, VarType.FP32))
-    beyond = b.number(float("nan"), VarType.FP32)
-    if number == 19:
-        beyond = b.f.elementwise_mul(b.f.sign(out), b.number(float("inf"), VarType.FP32))
-    return choose(b, too_large, beyond, out)
+    else:
+        too_large = b.f.greater_than(b.f.abs(out), b.number(greatest, VarType.FP32))
+        beyond = b.f.elementwise_mul(b.f.sign(out), b.number(float("inf"), VarType.FP32)) if number == 19 else nan
+        out = choose(b, too_large, beyond, out)
+    return choose(b, b.f.isnan_v2(x), nan, out)
 
 
 @imports("BitShift", trains=False)
 def bit_shift(b: Builder, node: Node) -> Any:
+    """Shifts by more than the type has bits leave nothing, or the sign."""
     x, y = node[0], node[1]
-    bits = abs(integer_bits(node.tensor(0).onnx_type or _number_of(x.dtype)) or 64)
-    power = b.cast(b.f.elementwise_pow(b.cast(b.number(2, VarType.SIZE_T), VarType.SIZE_T), b.cast(y, VarType.SIZE_T)), VarType.SIZE_T)
-    wide = b.cast(x, VarType.SIZE_T)
+    number = node.tensor(0).onnx_type or _number_of(x.dtype)
+    bits = integer_bits(number)
+    if bits is None:
+        raise FormatError("it shifts integers")
+    wide = VarType.SIZE_T if bits == 64 else VarType.INT64
+    count = abs(bits)
+    shift = b.cast(y, VarType.INT64)
+    out_of_range = b.f.logical_or(b.f.less_than(shift, b.number(0, VarType.INT64)), b.f.greater_equal(shift, b.number(count, VarType.INT64)))
+    bounded = choose(b, out_of_range, b.number(count - 1, VarType.INT64), shift)
+    power = b.f.elementwise_pow(b.number(2, wide), b.cast(bounded, wide))
+    value = b.cast(x, wide)
     if node.string("direction") == "RIGHT":
-        return b.cast(b.f.elementwise_floordiv(wide, power), x.dtype)
-    out = b.f.elementwise_mul(wide, power)
-    if bits < 64:
-        out = b.f.elementwise_mod(out, b.number(1 << bits, VarType.SIZE_T))
-    return b.cast(out, x.dtype)
+        out = b.f.elementwise_floordiv(value, power) if bits > 0 else _floor_divided(b, value, power)
+        if bits > 0:
+            out = choose(b, out_of_range, b.number(0, wide), out)
+        return b.cast(out, x.dtype)
+    out = choose(b, out_of_range, b.number(0, wide), b.f.elementwise_mul(value, power))
+    return as_type(b, out, None, number) if number in (4, 12) else b.cast(out, x.dtype)
+
+
+def _floor_divided(b: Builder, value: Any, power: Any) -> Any:
+    rest = b.f.elementwise_mod(value, power)
+    return b.f.elementwise_div(value - rest, power)

@@ -67,11 +67,9 @@ def gather_elements(b: Builder, node: Node) -> Any:
 
 def _as_wide(b: Builder, x: Any, index: Any, axis: int) -> Any:
     """`x` without what lies beyond the indices in the other dimensions."""
-    axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
+    axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n] and index.shape[n] >= 0]
     if not axes:
         return x
-    if any(index.shape[n] < 0 for n in axes):
-        raise FormatError("the sizes of its indices, and those of its data, are known only in a run")
     return b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
 
 

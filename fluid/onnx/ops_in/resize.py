@@ -55,7 +55,7 @@ def resize(b: Builder, node: Node) -> Any:
             factor = (min if policy == "not_larger" else max)(factors)
             factors = [factor] * len(own)
             sizes = [math.floor(have * factor + 0.5) for have in own]
-    roi = node.array(1)
+    roi = node.known(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
 
@@ -153,7 +153,7 @@ def _weights(at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
     matrix = np.zeros((len(at), have))
     places = first[:, None] + np.arange(count)[None]
     weights = kernel((at[:, None] - places) * stretch)
-    exclude = bool(node.int("exclude_outside", 0)) or antialias
+    exclude = bool(node.int("exclude_outside", 0))
     if exclude:
         weights = np.where((places >= 0) & (places < have), weights, 0.0)
     total = weights.sum(1, keepdims=True)

@@ -253,7 +253,8 @@ def space_to_depth(b: Builder, node: Node) -> Any:
     size = node.int("blocksize")
     n, c, h, w = x.shape
     parts = b.f.reshape2(x, shape=[0, c, h // size, size, w // size, size])
-    return b.f.reshape2(b.f.transpose2(parts, axis=[0, 3, 5, 1, 2, 4]), shape=[0, c * size * size, h // size, w // size])
+    order = [0, 1, 3, 5, 2, 4] if node.string("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    return b.f.reshape2(b.f.transpose2(parts, axis=order), shape=[0, c * size * size, h // size, w // size])
 
 
 @imports("Dropout")
@@ -270,9 +271,11 @@ def dropout(b: Builder, node: Node) -> Any:
     if training and ratio > 0:
         out, mask = b.f.dropout(x, dropout_prob=ratio, dropout_implementation="upscale_in_train", is_test=False)
         return out, b.cast(mask, VarType.BOOL)
+    out = b.f.dropout(x, dropout_prob=ratio, dropout_implementation="upscale_in_train", is_test=True)
+    out = out[0] if isinstance(out, tuple) else out
     if len(node.proto.output) < 2 or not node.proto.output[1]:
-        return b.f.dropout(x, dropout_prob=ratio, dropout_implementation="upscale_in_train", is_test=True)[0] if not training else x
-    return x, b.f.fill_any_like(x, value=1.0, dtype=int(VarType.BOOL))
+        return out
+    return out, b.f.fill_any_like(x, value=1.0, dtype=int(VarType.BOOL))
 
 
 # ------------------------------------------------------------------------------------------------------------- padding

@@ -46,6 +46,7 @@ LATE = {
     ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
     ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",
     ("fluid.formats.text", "fluid.formats.program"): "loads protobuf, which only what came from the wire needs",
+    ("fluid.saving.models", "fluid.onnx.importing"): "some twenty modules, for who loads an ONNX model",
     ("fluid.layers.generate", "fluid.ops.activation"): "a script for developers, read by the tests",
     ("fluid.layers.io", "fluid.reader"): "loads threads and queues, for programs that read by them",
 }

@@ -23,7 +23,7 @@ from .tensors import read_file
 from .text import parse_program_text
 from .writing import reason, write_file
 
-__all__ = ["ARRAYS", "HEAD", "MESSAGE", "PROGRAMS", "TEXT", "Format", "format_of", "head_of"]
+__all__ = ["ARRAYS", "HEAD", "MESSAGE", "PROGRAMS", "TEXT", "Format", "format_of", "head_of", "is_onnx"]
 
 Content = TypeVar("Content")
 
@@ -77,6 +77,14 @@ MESSAGE = Format(
     lambda path, program: write_file(path, [serialize_program(program)]),
 )
 PROGRAMS = (TEXT, MESSAGE)
+
+
+def is_onnx(head: bytes, size: int) -> bool:
+    """Whether a file with these first bytes is an ONNX model, whose first field is a small number, the version of the format.
+
+    It has no row: what it holds, a graph of other ops with their weights, `fluid.onnx` makes a program of.
+    """
+    return len(head) > 2 and head[0] == 0x08 and 0 < head[1] < 0x40 and head[2] in b"\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca"
 
 
 def head_of(path: str, what: str) -> tuple[bytes, int]:

@@ -6,6 +6,7 @@
 ``net``                   the common start of such names
 ``net.txt``               the program as text (see `fluid.formats.text`), with the same files beside it
 any ``ProgramDesc``       ``main.pb``, ``__model__``, ``train.main_program``, ...
+``net.onnx``              an ONNX model, with its weights; needs ``pip install fluid-graph[onnx]``
 ``net.pdparams``          parameters alone, as pickles (no code in them is run)
 ``net.npz``               parameters alone, as numpy's archives (nothing in them is unpickled)
 ``net.safetensors``       parameters alone; needs ``pip install fluid-graph[safetensors]``
@@ -27,7 +28,7 @@ from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.scope import Scope, global_scope, scope_guard
 from ..formats.program import serialize_program
-from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of
+from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of, is_onnx
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable, default_main_program
@@ -49,12 +50,13 @@ class Model:
 
     Attributes:
         path: the file or folder.
-        format: ``folder``, ``pdmodel``, ``program``, ``text``, ``pdparams``, ``npz`` or ``safetensors``.
+        format: ``folder``, ``pdmodel``, ``program``, ``text``, ``onnx``, ``pdparams``, ``npz`` or ``safetensors``.
         program: the program, or None if the file holds only parameters.
         feeds: names of the variables to be fed, in order.
         fetches: the variables that it computes, in order; empty if the program does not tell.
         parameters: names of the variables whose values were put into the scope.
         missing: persistable variables of the program that no file holds.
+        dimensions: of each feed of an ONNX model, the sizes of its dimensions, or their names where a run tells the sizes.
         scope: the scope with the values.
     """
 
@@ -66,6 +68,7 @@ class Model:
     parameters: list[str]
     scope: Scope
     missing: list[str] = field(default_factory=list)
+    dimensions: dict[str, list[int | str | None]] = field(default_factory=dict)
 
     def value(self, name: str) -> Any:
         """A parameter as a numpy array; `NameNotFoundError` if it has no value."""
@@ -87,6 +90,7 @@ def load_model(
     params: str | os.PathLike[str] | None = None,
     scope: Scope | None = None,
     allow: Iterable[str] = (),
+    constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """Load a model, or only parameters; the module's docstring lists the formats.
 
@@ -95,6 +99,8 @@ def load_model(
         params: the file or folder of the parameters, if it is not beside the program under one of the usual names.
         scope: the scope for the parameters; the current scope if None.
         allow: types of ops that may run although they touch files or run code (`fluid.executor.unsupported.REACHES_OUT`).
+        constants: values of inputs of an ONNX model, which are not fed then. What decides how many dimensions a value has, such
+            as the axes of a sum, must be known when the program is built; a model may have it as an input.
 
     Raises:
         FormatError: a file is missing, damaged, not a model, or the parameters are those of another program; names the file,
@@ -112,6 +118,10 @@ def load_model(
         for name, array in arrays.items():
             scope.put(name, array)
         return Model(where, of_arrays.name, None, [], [], list(arrays), scope)
+    if is_onnx(head, size) or file.endswith(".onnx"):
+        if params is not None:
+            raise ProgramError(f"{where} is an ONNX model, which holds its weights; params= goes with other programs")
+        return _load_onnx(where, file, scope, constants or {})
     if head.startswith(_NAMELESS):
         raise FormatError(_why_nameless(file))
     form = format_of(PROGRAMS, head, size) or MESSAGE  # which reports what is wrong with an unknown format
@@ -121,6 +131,17 @@ def load_model(
     loaded, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
     name = "folder" if os.path.isdir(where) else "pdmodel" if file.endswith(".pdmodel") else form.name
     return Model(where, name, program, feeds, fetches, loaded, scope, missing)
+
+
+def _load_onnx(where: str, file: str, scope: Scope, constants: Mapping[str, Any]) -> Model:
+    from ..onnx.importing import import_model
+
+    loaded = import_model(file, {name: None if value is None else np.asarray(value) for name, value in constants.items()})
+    for name, value in loaded.values.items():
+        scope.put(name, value)
+    root = loaded.program.global_block()
+    fetches = [root.var(name) for name in loaded.fetches]
+    return Model(where, "onnx", loaded.program, loaded.feeds, fetches, list(loaded.values), scope, [], loaded.dimensions)
 
 
 def _file_meant(path: str) -> str:
@@ -135,7 +156,7 @@ def _file_meant(path: str) -> str:
         held = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise FormatError(f"{path}: the folder holds no __model__, {f'only {held}' if held else 'it is empty'}")
     if not os.path.exists(path):
-        for suffix in (".pdmodel", ".pdparams", ".txt", ".npz", ".safetensors"):
+        for suffix in (".pdmodel", ".onnx", ".pdparams", ".txt", ".npz", ".safetensors"):
             if os.path.isfile(path + suffix):
                 return path + suffix
     return path

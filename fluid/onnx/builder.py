@@ -1,0 +1,248 @@
+"""Appends ops to the program that an ONNX graph becomes: the ops of Fluid as functions, and what several of ONNX's ops need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from ..ir.inference import BuildNamespace, infer_shape
+from ..ir.program import Block, Program, Variable
+from ..opdef.inference import infer_specs
+from ..opdef.registry import OpDef
+from ..values.types import VarType, as_dtype, is_floating
+from .values import Element, Size, Tensor
+
+__all__ = ["Builder", "LARGEST_IN_OPS"]
+
+LARGEST_IN_OPS = 64
+"""The most numbers of a constant that an op holds; larger ones are persistable variables."""
+
+_FILLED = {"bool": "bool_values", "float32": "fp32_values", "float64": "fp64_values", "int32": "int32_values", "int64": "int64_values"}
+_OP_SIZE = 2000
+"""Bytes that an op and its variable take in memory, with room to spare."""
+
+
+class _Ops(BuildNamespace):
+    """The ops as functions, which append to the builder's block; `shape` is declared for outputs, as [] for single numbers."""
+
+    def __init__(self, builder: Builder, shape: tuple[int, ...] | None = None) -> None:
+        self._builder = builder
+        self._shape = shape
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        builder = self._builder
+        block = builder.block
+        inputs = {slot: builder.variables(value) for slot, value in inputs.items()}
+        counts: dict[str, int] = {}
+        if any(slot.many for slot in definition.outputs.values()):
+            specs = {slot: [v.spec for v in value] if isinstance(value, list) else value.spec for slot, value in inputs.items()}
+            inferred = infer_specs(definition, specs, definition.check_attrs(attrs))
+            counts = {slot: len(value) for slot, value in inferred.items() if isinstance(value, list)}
+        outputs: dict[str, Any] = {}
+        for name, slot in definition.outputs.items():
+            if slot.many:
+                outputs[name] = [builder.temporary() for _ in range(counts.get(name, 1))]
+            elif slot.updated and name in inputs:
+                outputs[name] = inputs[name]
+            elif not slot.optional:
+                outputs[name] = builder.temporary(self._shape)
+        builder.count()
+        block.append_op(
+            definition.type, {name: value for name, value in inputs.items() if name in definition.inputs}, outputs, attrs, ()
+        )
+        return {name: outputs.get(name) for name in definition.outputs}
+
+
+class Builder:
+    """Appends to a program what the nodes of a graph compute.
+
+    Attributes:
+        f: the ops as functions; inputs may be variables, `Tensor`s and arrays.
+        scalar: the same, whose outputs are single numbers of shape [] where Fluid's would have shape [1].
+        values: the arrays of the persistable variables that were made.
+    """
+
+    def __init__(self, program: Program, names: set[str], room: int) -> None:
+        self.program = program
+        self.f: Any = _Ops(self)
+        self.scalar: Any = _Ops(self, ())
+        self.values: dict[str, Any] = {}
+        self.base = "value"
+        self._names = names
+        self._numbers: dict[str, int] = {}
+        self._room = room
+
+    # -- where ops are appended
+    @property
+    def block(self) -> Block:
+        return self.program.current_block()
+
+    def count(self) -> None:
+        """Counts an op; `FormatError` if there are more than the file's size allows for."""
+        self._room -= _OP_SIZE
+        if self._room < 0:
+            raise FormatError(
+                "the nodes of the model, with those of the functions that they call, are so many that they would take more than "
+                "64 MiB of memory and ten times the file"
+            )
+
+    def fresh_name(self, base: str) -> str:
+        """A name that no variable and no value of the model has."""
+        while True:
+            number = self._numbers.get(base, 0)
+            self._numbers[base] = number + 1
+            name = f"{base}.{number}"
+            if name not in self._names:
+                self._names.add(name)
+                return name
+
+    def temporary(self, shape: tuple[int, ...] | None = None) -> Variable:
+        """A new variable, called after the value that is being computed."""
+        return self.block.create_var(name=self.fresh_name(self.base), shape=shape)
+
+    # -- values as variables
+    def variables(self, value: Any) -> Any:
+        """What is given for a slot, as a variable or a list of them."""
+        if isinstance(value, (list, tuple)):
+            return [self.variables(item) for item in value]
+        if isinstance(value, Tensor):
+            return value.variable(self.block)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self.constant(np.asarray(value)).variable(self.block)
+        return value
+
+    def constant(self, array: Any, onnx_type: int | None = None) -> Tensor:
+        """A tensor with a value that is known; an op or a persistable variable makes it, where it is needed."""
+        return Tensor(array=np.asarray(array), make=self._make_constant, onnx_type=onnx_type)
+
+    def number(self, value: float, dtype: VarType) -> Variable:
+        """A single number as a variable of shape []."""
+        variable: Variable = self.constant(np.asarray(value).astype(dtype.numpy)).variable(self.block)
+        return variable
+
+    def _make_constant(self, array: Any) -> Variable:
+        dtype = as_dtype(array.dtype)
+        if array.size == 1 and dtype.text not in ("complex64", "complex128"):
+            value = array.reshape(()).item()
+            filled: Variable = self.f.fill_constant(
+                shape=list(array.shape), dtype=int(dtype), value=_as_float(value), str_value=str(float(value) if is_floating(dtype) else int(value))
+            )
+            return filled
+        slot = _FILLED.get(dtype.text)
+        if slot is not None and 0 < array.size <= LARGEST_IN_OPS:
+            made: Variable = self.f.assign_value(shape=list(array.shape), dtype=int(dtype), **{slot: array.reshape(-1).tolist()})
+            return made
+        return self.persistable(self.fresh_name(f"{self.base}.constant"), array)
+
+    def persistable(self, name: str, array: Any) -> Variable:
+        """A variable of block 0 that keeps its value in the scope."""
+        self.count()
+        root = self.program.global_block()
+        self.values[name] = array
+        return root.create_var(name=name, shape=array.shape, dtype=as_dtype(array.dtype), persistable=True)
+
+    # -- what several ops need
+    def cast(self, x: Any, dtype: VarType) -> Any:
+        """`x` in another element type; itself if it has that."""
+        x = self.variables(x)
+        return x if x.dtype is dtype else self.f.cast(x, in_dtype=int(x.dtype), out_dtype=int(dtype))
+
+    def ones_like_axes(self, x: Variable, before: int, after: int) -> Variable:
+        """`x` with dimensions of size 1 before and after its own."""
+        axes = [*range(before), *range(before + x.ndim, before + x.ndim + after)]
+        out: Variable = self.f.unsqueeze2(x, axes=axes) if axes else x
+        return out
+
+    def reduce(self, op: str, x: Any, axes: Sequence[int] | None, keepdims: bool) -> Any:
+        """A reduction over `axes` (all if None), in ONNX's shape: [] for all without `keepdims`."""
+        x = self.variables(x)
+        every = axes is None or len({axis % max(x.ndim, 1) for axis in axes}) >= x.ndim
+        attrs: dict[str, Any] = {"dim": [0] if every else list(axes or ()), "keep_dim": keepdims, "reduce_all": every}
+        if every and not keepdims:
+            return getattr(self.scalar, op)(x, **attrs)
+        return getattr(self.f, op)(x, **attrs)
+
+    def transpose(self, x: Any, order: Sequence[int]) -> Any:
+        """`x` with its dimensions in another order."""
+        return x if list(order) == sorted(order) else self.f.transpose2(x, axis=list(order))
+
+    def slice(self, x: Any, axis: int, start: int, end: int) -> Any:
+        """Some of `x` along one axis."""
+        return self.f.slice(x, axes=[axis], starts=[start], ends=[min(end, 2**31 - 1)])
+
+    def squeeze(self, x: Any, axes: Sequence[int]) -> Any:
+        """`x` without dimensions that have size 1, now or in a run."""
+        x = self.variables(x)
+        dropped = {axis % x.ndim for axis in axes}
+        if not dropped:
+            return x
+        out = self.temporary(tuple(size for axis, size in enumerate(x.shape) if axis not in dropped))
+        self.count()
+        xshape = self.temporary()
+        self.block.append_op("squeeze2", {"X": x}, {"Out": out, "XShape": xshape}, {"axes": sorted(dropped)}, ())
+        return out
+
+    def unsqueeze(self, x: Any, axes: Sequence[int]) -> Any:
+        """`x` with new dimensions of size 1, at these places of the result."""
+        x = self.variables(x)
+        rank = x.ndim + len(axes)
+        return self.f.unsqueeze2(x, axes=sorted(axis % rank for axis in axes)) if axes else x
+
+    def reshape(self, x: Any, numbers: Sequence[Any]) -> Any:
+        """`x` in the shape of these numbers, each an int (0 copies a size of `x`, one may be -1), a `Size` or an `Element`."""
+        x = self.variables(x)
+        shape: list[Any] = []
+        for axis, number in enumerate(numbers):
+            is_own = isinstance(number, Size) and number == self.size_of(x, axis)
+            shape.append(0 if is_own else number)
+        unknown = [axis for axis, number in enumerate(shape) if not isinstance(number, int)]
+        if len(unknown) == 1 and -1 not in shape and (0 not in shape or all(x.shape[a] != 0 for a, n in enumerate(shape) if n == 0)):
+            shape[unknown[0]] = -1
+            unknown = []
+        if not unknown:
+            return self.f.reshape2(x, shape=shape) if shape or x.ndim else x
+        known = [number if isinstance(number, int) else -1 for number in shape]
+        return self.f.reshape2(x, ShapeTensor=[self.number_variable(n) for n in shape], shape=known)
+
+    def size_of(self, x: Variable, axis: int) -> Size | int:
+        """The size of a dimension."""
+        if axis >= x.ndim:
+            return Size("", axis)
+        return x.shape[axis] if x.shape[axis] >= 0 else Size(x.name, axis)
+
+    def number_variable(self, number: Any) -> Any:
+        """An integer, a `Size` or an `Element` as a variable of shape [1] of int32."""
+        if isinstance(number, int):
+            return self.constant(np.array([number], np.int32))
+        if isinstance(number, Size):
+            return self.slice(self.f.shape(self.block.var(number.name)), 0, number.axis, number.axis + 1)
+        holder = self.block.var(number.name)
+        flat = self.f.reshape2(holder, shape=[1]) if not holder.ndim else self.slice(holder, 0, number.index, number.index + 1)
+        return self.cast(flat, VarType.INT32)
+
+    def vector(self, numbers: Sequence[Any], dtype: VarType = VarType.INT64) -> Any:
+        """Integers, some of which only a run tells, as a variable of one dimension."""
+        if all(isinstance(number, int) for number in numbers):
+            return self.constant(np.array(numbers, dtype.numpy)).variable(self.block)
+        parts = [self.number_variable(number) for number in numbers]
+        return self.cast(self.f.concat(parts, axis=0) if len(parts) > 1 else parts[0], dtype)
+
+    def append(self, op_type: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+        """Append an op whose outputs are variables that exist."""
+        self.count()
+        self.block.append_op(op_type, {slot: self.variables(value) for slot, value in inputs.items()}, outputs, attrs, ())
+
+    def declare_shape(self, x: Variable, shape: Sequence[int]) -> Variable:
+        """`x`, whose shape is known beyond what inference can say, with that shape."""
+        x._shape = tuple(shape)
+        return x
+
+
+def _as_float(value: Any) -> float:
+    return float(value)
+
+
+_ = (Element, infer_shape)

@@ -1,0 +1,365 @@
+"""Nodes of known inputs, computed while the program is built: arithmetic on shapes, and what else needs no weights.
+
+Integers that are partly known, such as the shape of a batch of unknown size, are arrays of numbers among which stand `Size`s and
+`Element`s; what only moves numbers moves these, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from ..values.types import is_floating
+from .node import Node
+from .types import element_type
+from .values import Element, Size, Tensor
+
+__all__ = ["folded"]
+
+_MOST = 4096
+"""The most numbers that are computed beforehand."""
+_FOLDS: dict[str, Callable[[Node, list[Any]], Any]] = {}
+
+
+def _folds(*op_types: str) -> Callable[[Any], Any]:
+    def register(fold: Any) -> Any:
+        for op_type in op_types:
+            _FOLDS[op_type] = fold
+        return fold
+
+    return register
+
+
+def folded(node: Node) -> Any:
+    """What a node computes, where that is known: a `Tensor`; an array of what is known of its elements; or None."""
+    fold = _FOLDS.get(node.proto.op_type)
+    if fold is None or not node.inputs and node.proto.op_type != "Constant":
+        return None
+    if node.proto.op_type == "Shape":
+        return _shape(node)
+    arrays: list[Any] = []
+    partly = False
+    for value in node.inputs:
+        if value is None:
+            arrays.append(None)
+        elif not isinstance(value, Tensor):
+            return None
+        elif value.fixed is not None:
+            arrays.append(value.fixed)
+        elif value.elements is not None:
+            arrays.append(value.elements)
+            partly = True
+        else:
+            return None
+        if arrays[-1] is not None and arrays[-1].size > _MOST:
+            return None
+    if partly and node.proto.op_type not in _MOVES:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result = fold(node, arrays)
+    except _Unknown:
+        return None
+    if result is None:
+        return None
+    result = np.asarray(result)
+    if result.dtype == object:
+        if all(isinstance(each, (int, np.integer)) for each in result.reshape(-1)):
+            result = result.astype(node.tensor(0).dtype.numpy)
+        else:
+            return result
+    return node.reader.builder.constant(result)
+
+
+class _Unknown(Exception):
+    """A result is not known beforehand."""
+
+
+_MOVES = {"Gather", "Concat", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Mul", "Add", "Sub", "Div", "Transpose"}
+"""What takes numbers that are partly known."""
+
+
+def _shape(node: Node) -> Any:
+    value = node.tensor(0)
+    shape = value.shape
+    start, end = node.int("start", 0), node.int("end", len(shape))
+    start, end, _ = slice(start, end).indices(len(shape))
+    if -1 not in shape[start:end]:
+        return node.reader.builder.constant(np.array(shape[start:end], np.int64))
+    name = node[0].name
+    sizes = [size if size >= 0 else Size(name, axis) for axis, size in enumerate(shape)]
+    return _objects(sizes[start:end])
+
+
+def _objects(items: list[Any]) -> Any:
+    out = np.empty(len(items), object)
+    for place, item in enumerate(items):
+        out[place] = item
+    return out
+
+
+def _map(function: Callable[..., Any], *arrays: Any) -> Any:
+    """`function` of each element of objects that broadcast."""
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    columns = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
+    return _objects([function(*items) for items in zip(*columns, strict=True)]).reshape(shape)
+
+
+def _unknown_among(arrays: list[Any]) -> bool:
+    return any(array is not None and array.dtype == object for array in arrays)
+
+
+_folds("Shape")(lambda node, arrays: None)
+
+
+@_folds("Identity")
+def _identity(node: Node, arrays: list[Any]) -> Any:
+    return arrays[0]
+
+
+@_folds("Constant")
+def _constant(node: Node, arrays: list[Any]) -> Any:
+    reader = node.reader
+    for name, kind, dtype in (("value_float", "float", np.float32), ("value_int", "int", np.int64)):
+        if node.has(name):
+            return np.asarray(getattr(node, kind)(name), dtype)
+    for name, kind, dtype in (("value_floats", "floats", np.float32), ("value_ints", "ints", np.int64)):
+        if node.has(name):
+            return np.asarray(getattr(node, kind)(name), dtype)
+    if node.has("sparse_value"):
+        return reader.dense(node.proto_of("sparse_value"), "a sparse constant")
+    if not node.has("value"):
+        raise FormatError("its value should be a tensor, a number or numbers")
+    tensor = node.proto_of("value")
+    return reader.array_of(tensor, f"the constant {node.proto.output[0]!r}")
+
+
+def _arithmetic(op_type: str, function: Callable[[Any, Any], Any], neutral: Any) -> None:
+    def one(a: Any, b: Any) -> Any:
+        if isinstance(a, (int, np.integer)) and isinstance(b, (int, np.integer)):
+            return int(function(np.int64(a), np.int64(b)))
+        if neutral is not None and isinstance(b, (int, np.integer)) and b == neutral:
+            return a
+        if op_type in ("Mul", "Add") and isinstance(a, (int, np.integer)) and a == neutral:
+            return b
+        raise _Unknown
+
+    @_folds(op_type)
+    def fold(node: Node, arrays: list[Any]) -> Any:
+        if _unknown_among(arrays):
+            def safe(a: Any, b: Any) -> Any:
+                try:
+                    return one(a, b)
+                except _Unknown:
+                    return None
+
+            out = _map(safe, *arrays)
+            if all(item is None for item in out.reshape(-1)) or out.ndim > 1:
+                return None
+            base = Element  # what cannot be computed is an element of what the node makes, which has no name yet
+            if any(item is None for item in out.reshape(-1)):
+                return None
+            del base
+            return out
+        if arrays[0].dtype != arrays[1].dtype:
+            return None
+        return function(arrays[0], arrays[1])
+
+
+def _divided(a: Any, b: Any) -> Any:
+    if np.asarray(a).dtype.kind in "iu":
+        if np.any(np.asarray(b) == 0):
+            raise _Unknown
+        return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.asarray(a).dtype)
+    return np.divide(a, b)
+
+
+_arithmetic("Add", np.add, 0)
+_arithmetic("Sub", np.subtract, 0)
+_arithmetic("Mul", np.multiply, 1)
+_arithmetic("Div", _divided, 1)
+
+
+def _elementwise(op_type: str, function: Callable[..., Any]) -> None:
+    @_folds(op_type)
+    def fold(node: Node, arrays: list[Any]) -> Any:
+        if len({array.dtype for array in arrays}) > 1:
+            return None
+        out = np.asarray(function(*arrays))
+        return out.astype(arrays[0].dtype) if out.dtype.kind == "f" else out
+
+
+for _name, _function in {
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Sqrt": np.sqrt,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Equal": np.equal,
+    "Less": np.less,
+    "Greater": np.greater,
+    "LessOrEqual": np.less_equal,
+    "GreaterOrEqual": np.greater_equal,
+    "Not": np.logical_not,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Exp": np.exp,
+    "Log": np.log,
+    "Reciprocal": np.reciprocal,
+}.items():
+    _elementwise(_name, _function)
+
+
+@_folds("Min", "Max")
+def _extreme(node: Node, arrays: list[Any]) -> Any:
+    if len({array.dtype for array in arrays}) > 1:
+        return None
+    out = arrays[0]
+    for array in arrays[1:]:
+        out = (np.minimum if node.proto.op_type == "Min" else np.maximum)(out, array)
+    return out
+
+
+@_folds("Where")
+def _where(node: Node, arrays: list[Any]) -> Any:
+    return np.where(*arrays) if arrays[1].dtype == arrays[2].dtype else None
+
+
+@_folds("Cast")
+def _cast(node: Node, arrays: list[Any]) -> Any:
+    number = node.int("to", 1)
+    if node.tensor(0).onnx_type is not None or number in (4, 12) or number > 15:
+        return None
+    dtype = element_type(number, "what it casts to")
+    if arrays[0].dtype == object:
+        return None if is_floating(dtype) or dtype.text not in ("int32", "int64") else arrays[0]
+    if arrays[0].dtype.kind == "c":
+        return None
+    return arrays[0].astype(dtype.numpy)
+
+
+@_folds("Size")
+def _size(node: Node, arrays: list[Any]) -> Any:
+    return np.int64(arrays[0].size)
+
+
+@_folds("Gather")
+def _gather(node: Node, arrays: list[Any]) -> Any:
+    data, index = arrays
+    if index.dtype == object:
+        return None
+    axis = node.int("axis", 0)
+    if not -data.ndim <= axis < data.ndim or np.any(index < -data.shape[axis]) or np.any(index >= data.shape[axis]):
+        return None
+    return np.take(data, index.astype(np.int64), axis)
+
+
+@_folds("Concat")
+def _concat(node: Node, arrays: list[Any]) -> Any:
+    if sum(array.size for array in arrays) > _MOST:
+        return None
+    if _unknown_among(arrays):
+        arrays = [array.astype(object) for array in arrays]
+    return np.concatenate(arrays, node.int("axis", 0))
+
+
+@_folds("Slice")
+def _slice(node: Node, arrays: list[Any]) -> Any:
+    data = arrays[0]
+    if node.opset >= 10:
+        if _unknown_among(arrays[1:]):
+            return None
+        starts, ends, axes, steps = ((arrays[n].tolist() if n < len(arrays) and arrays[n] is not None else None) for n in range(1, 5))
+    else:
+        starts, ends, axes, steps = node.ints("starts"), node.ints("ends"), node.ints("axes"), None
+    axes = axes if axes is not None else list(range(len(starts)))
+    steps = steps if steps is not None else [1] * len(starts)
+    index = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if step == 0:
+            return None
+        index[axis] = slice(start, None if step < 0 and end <= -data.shape[axis] - 1 else end, step)
+    return data[tuple(index)]
+
+
+def _axes(node: Node, arrays: list[Any]) -> list[int] | None:
+    if node.opset < 13:
+        return node.ints("axes")  # type: ignore[no-any-return]
+    if len(arrays) < 2 or arrays[1] is None:
+        return None
+    if arrays[1].dtype == object:
+        raise _Unknown
+    return [int(axis) for axis in arrays[1].reshape(-1)]
+
+
+@_folds("Unsqueeze")
+def _unsqueeze(node: Node, arrays: list[Any]) -> Any:
+    axes = _axes(node, arrays)
+    rank = arrays[0].ndim + len(axes or ())
+    return arrays[0].reshape(_with_ones(arrays[0].shape, [axis % rank for axis in axes or ()])) if axes else arrays[0]
+
+
+def _with_ones(shape: tuple[int, ...], axes: list[int]) -> list[int]:
+    out = list(shape)
+    for axis in sorted(axes):
+        out.insert(axis, 1)
+    return out
+
+
+@_folds("Squeeze")
+def _squeeze(node: Node, arrays: list[Any]) -> Any:
+    axes = _axes(node, arrays)
+    return np.squeeze(arrays[0], None if axes is None else tuple(axes))
+
+
+@_folds("Reshape")
+def _reshape(node: Node, arrays: list[Any]) -> Any:
+    if len(arrays) < 2 or arrays[1].dtype == object or node.int("allowzero", 0):
+        return None
+    shape = [arrays[0].shape[axis] if size == 0 else int(size) for axis, size in enumerate(arrays[1].reshape(-1))]
+    return arrays[0].reshape(shape)
+
+
+@_folds("Transpose")
+def _transpose(node: Node, arrays: list[Any]) -> Any:
+    return np.transpose(arrays[0], node.ints("perm"))
+
+
+@_folds("Expand")
+def _expand(node: Node, arrays: list[Any]) -> Any:
+    shape = np.broadcast_shapes(arrays[0].shape, tuple(int(size) for size in arrays[1]))
+    return np.broadcast_to(arrays[0], shape).copy() if np.prod([float(size) for size in shape]) <= _MOST else None
+
+
+@_folds("Range")
+def _range(node: Node, arrays: list[Any]) -> Any:
+    start, limit, delta = (array.reshape(()).item() for array in arrays)
+    if delta == 0 or (limit - start) / delta > _MOST or len({array.dtype for array in arrays}) > 1:
+        return None
+    return np.arange(start, limit, delta).astype(arrays[0].dtype)
+
+
+@_folds("ConstantOfShape")
+def _constant_of_shape(node: Node, arrays: list[Any]) -> Any:
+    shape = [int(size) for size in arrays[0].reshape(-1)]
+    if any(size < 0 for size in shape) or np.prod([float(size) for size in shape]) > _MOST:
+        return None
+    tensor = node.proto_of("value")
+    value = np.zeros(1, np.float32) if tensor is None else node.reader.array_of(tensor, "its value")
+    return np.full(shape, value.reshape(-1)[0], value.dtype)
+
+
+@_folds("ReduceProd", "ReduceSum")
+def _reduced(node: Node, arrays: list[Any]) -> Any:
+    if node.proto.op_type == "ReduceProd" and node.opset < 18:
+        axes = node.ints("axes")
+    else:
+        axes = _axes(node, arrays) if node.opset >= 13 else node.ints("axes")
+    if axes is None and node.int("noop_with_empty_axes", 0):
+        return arrays[0]
+    function = np.prod if node.proto.op_type == "ReduceProd" else np.sum
+    out = function(arrays[0], axis=None if axes is None else tuple(axes), keepdims=bool(node.int("keepdims", 1)))
+    return np.asarray(out).astype(arrays[0].dtype)

@@ -1,0 +1,478 @@
+"""Builds a program of an ONNX model, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import unique_name
+from ..errors import FluidError, FormatError, ProgramError, did_you_mean
+from ..ir.program import Program, Variable, program_guard
+from ..opdef.registry import EMPTY
+from ..values.types import VarType
+from .builder import Builder
+from .folding import folded
+from .functions import attributes_bound, body_of_op
+from .node import Node
+from .ops_in.sequence import as_array
+from .reading import read_model_proto
+from .table import import_of
+from .tensors import TensorReader, check_shape
+from .types import STRING, element_type
+from .values import Absent, Tensor, Value
+from .values import Sequence as SequenceValue
+
+__all__ = ["Imported", "Importer", "import_model"]
+
+_DEEPEST_CALL = 24
+_SPARE, _PER_BYTE = 64 << 20, 10
+_DOMAINS = ("", "ai.onnx")
+_NOT_SO_WIDE = {4, 12, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26}
+"""Types that Fluid holds in others."""
+
+Scope = dict[str, Value]
+
+
+@dataclass
+class Imported:
+    """A program made of an ONNX model.
+
+    Attributes:
+        program: the program, with feed and fetch ops as Paddle's inference models have.
+        feeds: names of the variables to be fed, in order.
+        fetches: names of the variables that it computes, in order.
+        values: the values of its persistable variables.
+        dimensions: of each feed, the sizes of its dimensions; a name, or None, for those that a run tells.
+    """
+
+    program: Program
+    feeds: list[str]
+    fetches: list[str]
+    values: dict[str, Any]
+    dimensions: dict[str, list[int | str | None]] = field(default_factory=dict)
+
+
+def import_model(path: str, constants: Mapping[str, Any] | None = None) -> Imported:
+    """The program of the ONNX model in a file; `constants` are values of inputs, which are not fed then.
+
+    Raises:
+        FormatError: the file is damaged, or holds what programs cannot; names the node, and what was expected.
+    """
+    model, tensors = read_model_proto(path)
+    try:
+        return Importer(path, model, tensors, constants or {}).imported()
+    except RecursionError:
+        raise FormatError(f"{path}: its graphs and functions are nested too deep") from None
+    except FormatError as error:
+        raise error if str(error).startswith(path) else FormatError(f"{path}: {error}") from None
+
+
+class Importer:
+    """Builds the program of one model.
+
+    Attributes:
+        builder: appends the ops.
+    """
+
+    def __init__(self, path: str, model: Any, tensors: TensorReader, constants: Mapping[str, Any]) -> None:
+        self._path = path
+        self._model = model
+        self._tensors = tensors
+        self._constants = constants
+        self._room = _SPARE + _PER_BYTE * tensors.size
+        self._opsets = {("" if each.domain in _DOMAINS else each.domain): each.version for each in model.opset_import}
+        self._functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+        self._calls: list[Any] = []
+        self._scopes: list[Scope] = []
+        self._dimensions: dict[str, list[int | str | None]] = {}
+        self.program = Program()
+        graph = model.graph
+        names = {each.name for each in (*graph.input, *graph.initializer)}
+        for node in graph.node:
+            names.update(node.output)
+        self.builder = Builder(self.program, names, self._room)
+
+    # -- the model
+    def imported(self) -> Imported:
+        graph = self._model.graph
+        with program_guard(self.program, Program()), unique_name.guard("onnx."):
+            scope: Scope = {}
+            self._scopes.append(scope)
+            self._declare_initializers(graph, scope)
+            self._declare_constants(graph, scope)
+            feeds = [self._declare_feed(each, scope) for each in graph.input if each.name not in scope]
+            self._nodes(graph.node)
+            fetches = [self._as_output(each.name) for each in graph.output]
+            self._scopes.pop()
+        if not fetches:
+            raise FormatError("the graph has no outputs")
+        if len(set(fetches)) < len(fetches):
+            raise FormatError("the graph names an output twice")
+        _drop_dead_ops(self.program, fetches)
+        self._add_traffic(feeds, fetches)
+        root = self.program.global_block()
+        values = {name: array for name, array in self.builder.values.items() if name in root.vars}
+        return Imported(self.program, feeds, fetches, values, self._dimensions)
+
+    def _declare_initializers(self, graph: Any, scope: Scope) -> None:
+        for tensor in graph.initializer:
+            if not tensor.name or tensor.name in scope:
+                raise FormatError(f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name")
+            scope[tensor.name] = self._initializer(tensor.name, tensor)
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            if not name or name in scope:
+                raise FormatError(f"there are two initializers called {name!r}")
+            scope[name] = self._weight(name, self.dense(sparse, f"initializer {name!r}"), sparse.values.data_type)
+
+    def _declare_constants(self, graph: Any, scope: Scope) -> None:
+        names = [each.name for each in graph.input if each.name not in scope]
+        for name, array in self._constants.items():
+            if name not in names:
+                raise ProgramError(f"{self._path}: the model has no input {name!r} to be a constant{did_you_mean(name, names)}")
+            scope[name] = Absent() if array is None else self.builder.constant(array)
+
+    def _initializer(self, name: str, tensor: Any) -> Tensor:
+        return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)
+
+    def _weight(self, name: str, array: Any, onnx_type: int) -> Tensor:
+        is_weight = array.dtype.kind in "fc" and array.ndim > 0
+        if self._scopes[1:]:  # of a graph inside
+            return self.builder.constant(array, onnx_type)
+        ours = self._variable_name(name)
+        return Tensor(
+            array=array,
+            make=lambda value: self.builder.persistable(ours, value),
+            is_weight=is_weight,
+            onnx_type=onnx_type if onnx_type in _NOT_SO_WIDE else None,
+        )
+
+    def array_of(self, tensor: Any, where: str) -> Any:
+        """The array of a `TensorProto`."""
+        return self._tensors.array(tensor, where)
+
+    def dense(self, sparse: Any, where: str) -> Any:
+        """The array of a `SparseTensorProto`."""
+        shape = tuple(sparse.dims)
+        where = f"{self._path}: {where}"
+        count = check_shape(shape, where)
+        values, indices = (self.array_of(each, where) for each in (sparse.values, sparse.indices))
+        if count * values.itemsize > self._room:
+            raise FormatError(f"{where}: a sparse tensor of shape {list(shape)} is too large to be made dense")
+        out = np.zeros(count, values.dtype)
+        places = indices.astype(np.int64)
+        try:
+            if places.ndim == 2:
+                places = np.ravel_multi_index(tuple(places.T), shape) if len(places) else places.reshape(-1)
+            if places.size and not 0 <= places.min() <= places.max() < count:
+                raise ValueError(f"indices should be in [0, {count})")
+            out[places] = values.reshape(-1)
+        except (ValueError, IndexError) as error:
+            raise FormatError(f"{where}: its indices do not fit its shape {list(shape)}: {error}") from None
+        return out.reshape(shape)
+
+    def _declare_feed(self, info: Any, scope: Scope) -> str:
+        name = info.name
+        if not name:
+            raise FormatError("an input of the graph has no name")
+        scope[name] = self._fed(self._variable_name(name), info.type, f"input {name!r}")
+        return self._variable_name(name)
+
+    def _fed(self, name: str, kind: Any, where: str) -> Value:
+        root = self.program.global_block()
+        which = kind.WhichOneof("value")
+        if which == "optional_type":
+            return self._fed(name, kind.optional_type.elem_type, where)
+        if which == "sequence_type":
+            inner = kind.sequence_type.elem_type
+            if inner.WhichOneof("value") != "tensor_type":
+                raise FormatError(f"{where} is a sequence of what are no tensors")
+            dtype = element_type(inner.tensor_type.elem_type, where)
+            shape = self._shape(inner.tensor_type, name) if inner.tensor_type.HasField("shape") else ()
+            held = root.create_var(name=name, shape=shape, dtype=dtype, type=VarType.LOD_TENSOR_ARRAY, is_data=True)
+            return SequenceValue(variable=held)
+        if which not in ("tensor_type", "sparse_tensor_type"):
+            raise FormatError(f"{where} is of type {which}; a program is fed tensors and sequences of them")
+        tensor = getattr(kind, which)
+        if not tensor.HasField("shape"):
+            raise FormatError(f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell")
+        dtype = element_type(tensor.elem_type, where)
+        var = root.create_var(
+            name=name, shape=self._shape(tensor, name), dtype=dtype, is_data=True, need_check_feed=True, stop_gradient=True
+        )
+        return Tensor(var, onnx_type=tensor.elem_type if tensor.elem_type in _NOT_SO_WIDE else None)
+
+    def _shape(self, tensor: Any, name: str) -> list[int]:
+        shape = []
+        names: list[int | str | None] = []
+        for size in tensor.shape.dim:
+            known = size.WhichOneof("value") == "dim_value" and size.dim_value >= 0
+            shape.append(size.dim_value if known else -1)
+            names.append(size.dim_value if known else size.dim_param or None)
+        check_shape(tuple(max(size, 0) for size in shape), f"input {name!r}")
+        self._dimensions[name] = names
+        return shape
+
+    def _as_output(self, name: str) -> str:
+        """The name of the variable of an output of the graph, which has the output's own name."""
+        value = self.find(name)
+        root = self.program.global_block()
+        self.builder.base = name
+        if isinstance(value, SequenceValue):
+            return self._named(self.builder_array(value), name).name
+        if not isinstance(value, Tensor):
+            raise FormatError(f"the output {name!r} is an optional that holds nothing; a program computes tensors")
+        variable = value.variable(root)
+        if variable.name == self._variable_name(name):
+            return variable.name
+        return self._named(self.builder.f.assign(variable), name).name
+
+    def builder_array(self, value: SequenceValue) -> Variable:
+        """A sequence as an array of tensors."""
+        if value.array_variable is not None:
+            return value.array_variable
+        made: Variable = as_array(self.builder, value)
+        return made
+
+    def _named(self, variable: Variable, name: str) -> Variable:
+        """A variable that the last ops made, under a name of the model."""
+        self._rename(variable, self._variable_name(name), 0)
+        return variable
+
+    def _add_traffic(self, feeds: list[str], fetches: list[str]) -> None:
+        """Feed and fetch ops, as in the inference models of Paddle."""
+        root = self.program.global_block()
+        feed_name, fetch_name = (root.fresh_name(name) for name in ("feed", "fetch"))
+        feed = root.create_var(name=feed_name, type=VarType.FEED_MINIBATCH, persistable=True)
+        fetch = root.create_var(name=fetch_name, type=VarType.FETCH_LIST, persistable=True)
+        ops = root.ops
+        root.ops = []
+        for column, name in enumerate(feeds):
+            root.append_op("feed", {"X": [feed]}, {"Out": [name]}, {"col": column}, ())
+        root.ops += ops
+        for column, name in enumerate(fetches):
+            root.append_op("fetch", {"X": [name]}, {"Out": [fetch]}, {"col": column}, ())
+
+    # -- names
+    def _variable_name(self, name: str) -> str:
+        """The name of the variable for a value: its own, unless that means something else in programs."""
+        return name if name != EMPTY and "@GRAD" not in name else name.replace("@", "_")
+
+    def find(self, name: str) -> Value:
+        """The value of a name, from the innermost graph out."""
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        raise FormatError(f"the value {name!r} is read, and nothing before computes it: nodes should stand in the order of a run")
+
+    # -- nodes
+    def _nodes(self, nodes: Sequence[Any]) -> None:
+        for place, proto in enumerate(nodes):
+            try:
+                self._node(proto)
+            except FluidError as error:
+                kind = error if isinstance(error, FormatError) else None
+                text = str(error).partition("\n  op:")[0] if kind is None else str(error)
+                raise FormatError(text if text.startswith("node ") else f"{self._describe(proto, place)}: {text}") from None
+            except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, AssertionError, MemoryError) as error:
+                raise FormatError(
+                    f"{self._describe(proto, place)}: its inputs and attributes do not fit together: {type(error).__name__}: {error}"
+                ) from None
+
+    def _describe(self, proto: Any, place: int) -> str:
+        name = f" {proto.name!r}" if proto.name else ""
+        made = f", which makes {', '.join(proto.output[:3])}" if len(proto.output) else ""
+        return f"node {place} ({proto.domain + '.' if proto.domain not in _DOMAINS else ''}{proto.op_type}{name}{made})"
+
+    def _node(self, proto: Any) -> None:
+        domain = "" if proto.domain in _DOMAINS else proto.domain
+        inputs = [self.find(name) if name else None for name in proto.input]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        function = self._functions.get((proto.domain, proto.op_type, proto.overload))
+        self.builder.base = next((name for name in proto.output if name), "value")
+        start = len(self.builder.block.ops)
+        if function is not None:
+            results: Any = self._call(function, proto, inputs)
+        else:
+            results = self._apply(domain, proto, inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        if len(results) < len(proto.output) and any(proto.output[len(results) :]):
+            raise FormatError(f"it has {len(proto.output)} outputs, and should have {len(results)} at most")
+        for name, result in zip(proto.output, results, strict=False):
+            if name:
+                self._bind(name, result, start)
+
+    def _apply(self, domain: str, proto: Any, inputs: list[Value | None]) -> Any:
+        if domain not in self._opsets and not (domain == "" and self._calls):
+            raise FormatError(f"the model imports no opset of the domain {domain!r}")
+        opset = self._opsets.get(domain, 1)
+        node = Node(proto, inputs, opset, self)
+        if domain == "":
+            result = folded(node)
+            if isinstance(result, Tensor):
+                return result
+        how = import_of(proto.op_type if domain == "" else f"{domain}::{proto.op_type}", opset)
+        if how is not None:
+            made = how.build(self.builder, node)
+            if made is not NotImplemented:
+                return _with_elements(made, result) if domain == "" and result is not None else made
+        body = body_of_op(domain, proto, opset, [self._type_of(value) for value in inputs])
+        if body is None:
+            raise FormatError(f"the op {proto.op_type} of {domain or 'ONNX'}, opset {opset}, is not known here, in this form")
+        return self._call(body, proto, inputs)
+
+    def _bind(self, name: str, result: Any, start: int) -> None:
+        """Lets a name of the model stand for what a node has made."""
+        scope = self._scopes[-1]
+        if name in scope:
+            raise FormatError(f"the value {name!r} is computed twice")
+        if isinstance(result, Variable):
+            scope[name] = self._as_value(result)
+            if not self._calls:
+                self._rename(result, self._variable_name(name), start)
+        elif isinstance(result, (np.ndarray, np.generic)):
+            scope[name] = self.builder.constant(result)
+        elif isinstance(result, (Tensor, SequenceValue, Absent)):
+            scope[name] = result
+            if isinstance(result, Tensor) and result.array is None and not self._calls:
+                self._rename(result.variable(self.builder.block), self._variable_name(name), start)
+        else:
+            raise FormatError(f"its output {name!r} is not computed here")
+
+    def _as_value(self, variable: Variable) -> Value:
+        return SequenceValue(variable=variable) if variable.type is VarType.LOD_TENSOR_ARRAY else Tensor(variable)
+
+    def _rename(self, variable: Variable, name: str, start: int) -> None:
+        """Rename a variable that the ops from `start` on have made; leaves alone what others have made, or blocks inside write."""
+        block = self.builder.block
+        if variable.block is not block or variable.name == name or block.find_var(name) is not None or variable.persistable:
+            return
+        if variable.is_data:
+            return
+        old = variable.name
+        ops = block.ops[start:]
+        if not any(old in names for op in ops for names in op.outputs.values()) or any(op.sub_blocks for op in ops):
+            return
+        for op in ops:
+            for side in (op.inputs, op.outputs):
+                for names in side.values():
+                    if old in names:
+                        names[:] = [name if each == old else each for each in names]
+        del block.vars[old]
+        variable.name = name
+        block.vars[name] = variable
+
+    # -- functions
+    def _call(self, function: Any, proto: Any, inputs: list[Value | None]) -> Any:
+        """What a function computes of inputs, for a node that calls it."""
+        if len(self._calls) >= _DEEPEST_CALL or any(each is function for each in self._calls):
+            raise FormatError(f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep")
+        scope: Scope = {}
+        for place, name in enumerate(function.input):
+            value = inputs[place] if place < len(inputs) else None
+            if value is not None:
+                scope[name] = value
+        opsets = self._opsets
+        own = {("" if each.domain in _DOMAINS else each.domain): each.version for each in function.opset_import}
+        self._opsets = {**opsets, **own}
+        outer, self._scopes = self._scopes, [scope]
+        self._calls.append(function)
+        base = self.builder.base
+        absent = {name for place, name in enumerate(function.input) if place >= len(inputs) or inputs[place] is None}
+        try:
+            nodes = [attributes_bound(node, proto, function, absent) for node in function.node]
+            self._nodes(nodes)
+            results = tuple(scope.get(name) for name in function.output)
+        finally:
+            self._calls.pop()
+            self._scopes = outer
+            self._opsets = opsets
+            self.builder.base = base
+        return results
+
+    def _type_of(self, value: Value | None) -> bytes:
+        """The type of a value as a serialized `TypeProto`."""
+        import onnx
+
+        kind = onnx.TypeProto()
+        inner = kind
+        if isinstance(value, SequenceValue):
+            inner = kind.sequence_type.elem_type
+            value = value.items[0] if value.items else None
+            if value is None:
+                inner.tensor_type.elem_type = 1
+        if isinstance(value, Tensor):
+            inner.tensor_type.elem_type = value.onnx_type or _onnx_type(value.dtype)
+            for size in value.shape:
+                dimension = inner.tensor_type.shape.dim.add()
+                if size >= 0:
+                    dimension.dim_value = size
+            inner.tensor_type.shape.SetInParent()
+        return kind.SerializeToString()
+
+    # -- graphs inside
+    @contextmanager
+    def inner(self, graph: Any, inputs: Sequence[Value]) -> Iterator[list[Value]]:
+        """The outputs of a graph that a node holds, for these inputs; its ops are appended to the current block."""
+        if len(inputs) != len(graph.input) and len(inputs) < len([each for each in graph.input]):
+            raise FormatError(f"its graph {graph.name!r} takes {len(graph.input)} inputs, and is given {len(inputs)}")
+        scope: Scope = {each.name: value for each, value in zip(graph.input, inputs, strict=False)}
+        self._scopes.append(scope)
+        calls, base = self._calls, self.builder.base
+        self._calls = [*calls, None]  # names in there need not differ from others
+        try:
+            if len(self._calls) > _DEEPEST_CALL:
+                raise FormatError(f"graphs and functions are more than {_DEEPEST_CALL} deep")
+            self._declare_initializers(graph, scope)
+            self._nodes(graph.node)
+            yield [self.find(each.name) for each in graph.output]
+        finally:
+            self._scopes.pop()
+            self._calls, self.builder.base = calls, base
+
+
+def _with_elements(made: Any, known: Any) -> Any:
+    """What a node has made, with what is known of its elements."""
+    if isinstance(made, Variable):
+        return Tensor(made, elements=known)
+    if isinstance(made, Tensor) and made.array is None:
+        made.elements = known
+    return made
+
+
+def _onnx_type(dtype: VarType) -> int:
+    for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15):
+        if element_type(number, "") is dtype:
+            return number
+    return STRING
+
+
+def _drop_dead_ops(program: Program, fetches: list[str]) -> None:
+    """Remove the ops of block 0 that no output needs, and variables that nothing names."""
+    root = program.global_block()
+    needed = set(fetches)
+    kept = []
+    for op in reversed(root.ops):
+        outputs = op.output_arg_names
+        if any(name in needed for name in outputs):
+            kept.append(op)
+            needed.update(op.input_arg_names)
+            for block in op.sub_blocks:
+                _read_inside(block, needed)
+    root.ops = kept[::-1]
+    used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    for name in [name for name, var in root.vars.items() if name not in used and not var.is_data and name not in fetches]:
+        del root.vars[name]
+
+
+def _read_inside(block: Any, needed: set[str]) -> None:
+    for op in block.ops:
+        needed.update(op.input_arg_names)
+        for inner in op.sub_blocks:
+            _read_inside(inner, needed)
+

@@ -1,0 +1,205 @@
+"""Nodes that hold graphs: branches, loops and scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...ir.program import Variable
+from ...ir.scan import scan
+from ...layers.control_flow import While, build_cond
+from ...values.types import VarType
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+from ..values import Sequence, Tensor, Value
+from .sequence import as_array
+
+MOST_UNROLLED = 64
+"""The most trips of a loop over sequences that are built one after the other."""
+
+
+@imports("If")
+def if_(b: Builder, node: Node) -> Any:
+    graphs = node.proto_of("then_branch"), node.proto_of("else_branch")
+    if graphs[0] is None or graphs[1] is None:
+        raise FormatError("it should have two branches")
+    known = node.array(0)
+    if known is not None:
+        with node.reader.inner(graphs[0] if bool(np.reshape(known, -1)[0]) else graphs[1], []) as outputs:
+            return tuple(outputs)
+    structures: list[list[int | None]] = []
+
+    def branch(graph: Any) -> Any:
+        def build() -> list[Variable]:
+            with node.reader.inner(graph, []) as outputs:
+                flat: list[Variable] = []
+                structure: list[int | None] = []
+                for value in outputs:
+                    if isinstance(value, Sequence) and value.items is not None:
+                        structure.append(len(value.items))
+                        flat += [b.variables(item) for item in value.items]
+                    elif isinstance(value, Tensor):
+                        structure.append(None)
+                        flat.append(b.f.assign(value))
+                    else:
+                        raise FormatError("a branch gives an optional, or a sequence of a length that only a run tells")
+                structures.append(structure)
+                return flat
+
+        return build
+
+    condition = b.f.reshape2(node[0], shape=[1])
+    merged = build_cond(condition, branch(graphs[0]), branch(graphs[1]))
+    if structures[0] != structures[1]:
+        raise FormatError("its branches give sequences of different lengths")
+    left = list(merged)
+    out: list[Value] = []
+    for count in structures[0]:
+        if count is None:
+            out.append(Tensor(left.pop(0)))
+        else:
+            out.append(Sequence([Tensor(left.pop(0)) for _ in range(count)]))
+    return tuple(out)
+
+
+def _always(graph: Any) -> bool:
+    """Whether a loop's graph hands on its condition as it is, or a true one: then only the number of trips ends it."""
+    cond = graph.output[0].name
+    if len(graph.input) > 1 and cond == graph.input[1].name:
+        return True
+    for node in graph.node:
+        if cond in node.output:
+            if node.op_type == "Identity":
+                return len(graph.input) > 1 and node.input[0] == graph.input[1].name
+            if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].HasField("t"):
+                tensor = node.attribute[0].t
+                return bool(any(tensor.raw_data) or any(tensor.int32_data))
+    return False
+
+
+@imports("Loop")
+def loop(b: Builder, node: Node) -> Any:
+    graph = node.proto_of("body")
+    if graph is None or len(graph.output) < 1 or len(graph.input) < 2:
+        raise FormatError("its body should take the number of the trip and a condition, and give a condition")
+    carried = [node.value(n) for n in range(2, len(node))]
+    count = len(carried)
+    if len(graph.input) != count + 2 or len(graph.output) < count + 1:
+        raise FormatError(f"it carries {count} values, and its body takes {len(graph.input) - 2} and gives {len(graph.output) - 1}")
+    trips, condition = node.scalar(0), node.scalar(1)
+    always = _always(graph) and (node.value(1) is None or condition is True)
+    holds_sequences = any(isinstance(value, Sequence) and value.items is not None for value in carried)
+    if holds_sequences and always and trips is not None and trips <= MOST_UNROLLED:
+        return _unrolled(b, node, graph, carried, int(trips))
+    return _looped(b, node, graph, carried)
+
+
+def _unrolled(b: Builder, node: Node, graph: Any, carried: list[Any], trips: int) -> Any:
+    scanned: list[list[Any]] = [[] for _ in range(len(graph.output) - 1 - len(carried))]
+    for trip in range(trips):
+        inputs = [b.constant(np.int64(trip)), b.constant(np.bool_(True)), *carried]
+        with node.reader.inner(graph, inputs) as outputs:
+            carried = outputs[1 : 1 + len(carried)]
+            for column, value in zip(scanned, outputs[1 + len(carried) :], strict=True):
+                column.append(b.variables(value))
+    return (*carried, *(b.f.stack(column, axis=0) for column in scanned))
+
+
+def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
+    trips = node.get(0)
+    first = node.get(1)
+    states: list[Variable] = []
+    for place, value in enumerate(carried):
+        if isinstance(value, Sequence):
+            states.append(_own_array(b, node, value))
+        elif isinstance(value, Tensor):
+            states.append(b.f.assign(value))
+        else:
+            raise FormatError(f"it carries an optional that holds nothing, as value {place}")
+    number = b.f.assign(b.constant(np.zeros(1, np.int64)))
+    condition = b.f.assign(b.f.reshape2(first, shape=[1])) if first is not None else b.f.assign(b.constant(np.ones(1, bool)))
+    limit = None if trips is None else b.cast(b.f.reshape2(trips, shape=[1]), VarType.INT64)
+    going = b.f.assign(condition if limit is None else b.f.logical_and(b.f.less_than(number, limit), condition))
+    stacks: list[Variable] = []
+    for _ in graph.output[1 + len(carried) :]:
+        stacks.append(b.f.new_array(dtype=int(VarType.FP32)))
+    count = len(states)
+    with While(going).block():
+        inputs: list[Value] = [Tensor(b.squeeze(number, [0])), Tensor(b.squeeze(condition, [0]))]
+        inputs += [Sequence(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else Tensor(s) for s in states]
+        with node.reader.inner(graph, inputs) as outputs:
+            for stack, value in zip(stacks, outputs[1 + count :], strict=True):
+                item = b.variables(value)
+                if stack._dtype is not item.dtype:
+                    stack._dtype = item.dtype
+                b.append("write_to_array", {"X": item, "I": number}, {"Out": stack}, {})
+            results = []
+            for state, value in zip(states, outputs[1 : 1 + count], strict=True):
+                if isinstance(value, Sequence):
+                    if value.array_variable is not state:
+                        raise FormatError("a loop may only append to a sequence that it carries")
+                    results.append(None)
+                    continue
+                result = b.variables(value)
+                if result.dtype is not state.dtype or result.ndim != state.ndim:
+                    raise FormatError(
+                        f"it carries {state.describe()} into its body, which gives {result.describe()}: element type and number of "
+                        "dimensions should stay"
+                    )
+                results.append(b.f.assign(result))
+            next_condition = b.f.assign(b.f.reshape2(outputs[0], shape=[1]))
+            for state, result in zip(states, results, strict=True):
+                if result is not None:
+                    b.append("assign", {"X": result}, {"Out": state}, {})
+            b.append("assign", {"X": next_condition}, {"Out": condition}, {})
+            b.append("increment", {"X": number}, {"Out": number}, {"step": 1.0})
+            again = condition if limit is None else b.f.logical_and(b.f.less_than(number, limit), condition)
+            b.append("assign", {"X": again}, {"Out": going}, {})
+    finals: list[Any] = [Sequence(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else s for s in states]
+    return (*finals, *(b.f.stack_array(stack) for stack in stacks))
+
+
+def _own_array(b: Builder, node: Node, value: Sequence) -> Variable:
+    """A copy of a sequence as an array, which a loop may append to."""
+    made: Variable = as_array(b, value) if value.array_variable is None else b.f.assign(value.array_variable)
+    return made
+
+
+@imports("Scan", since=9)
+def scan_(b: Builder, node: Node) -> Any:
+    graph = node.proto_of("body")
+    count = node.int("num_scan_inputs")
+    if graph is None or not count or not 0 < count <= len(node):
+        raise FormatError("it should have a body, and num_scan_inputs sequences")
+    states = [b.f.assign(node[n]) for n in range(len(node) - count)]
+    directions = node.ints("scan_input_directions", [0] * count)
+    axes = node.ints("scan_input_axes", [0] * count)
+    sequences = []
+    for place, (direction, axis) in enumerate(zip(directions, axes, strict=True)):
+        x = node[len(states) + place]
+        axis %= x.ndim
+        x = b.transpose(x, [axis, *(n for n in range(x.ndim) if n != axis)])
+        x = b.f.flip(x, axis=[0]) if direction else b.f.assign(x)
+        sequences.append(x)
+    number = len(states)
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
+            made = [b.f.assign(value) for value in outputs]
+            return made[:number], [*made[number:], *(b.f.assign(var) for var in made[:number])]
+
+    stacked = scan(step, states, sequences)
+    outputs, finals = stacked[: len(stacked) - number], stacked[len(stacked) - number :]
+    last = [b.squeeze(b.slice(final, 0, -1, 2**31 - 1), [0]) for final in finals]
+    back = node.ints("scan_output_directions", [0] * len(outputs))
+    places = node.ints("scan_output_axes", [0] * len(outputs))
+    out = []
+    for stack, direction, axis in zip(outputs, back, places, strict=True):
+        whole = b.f.flip(stack, axis=[0]) if direction else stack
+        axis %= whole.ndim
+        out.append(b.transpose(whole, [*range(1, axis + 1), 0, *range(axis + 1, whole.ndim)]))
+    return (*last, *out)
+

@@ -1,0 +1,165 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import FormatError
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+
+
+def padding(node: Node, count: int, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """The padding before and after each spatial dimension; `windows` are sizes with their dilations."""
+    auto = node.string("auto_pad", "NOTSET")
+    if auto == "VALID":
+        return [(0, 0)] * count
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pairs = []
+        for size, window, stride in zip(sizes, windows, strides, strict=True):
+            if size < 0:
+                raise FormatError(f"auto_pad={auto} for images of a size that only a run tells is not read")
+            total = max((-(-size // stride) - 1) * stride + window - size, 0)
+            less = total // 2
+            pairs.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
+        return pairs
+    if auto != "NOTSET":
+        raise FormatError(f"its auto_pad {auto!r} should be NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+    pads = node.ints("pads", [0] * 2 * count)
+    if len(pads) != 2 * count:
+        raise FormatError(f"its pads {pads} should be {2 * count} numbers")
+    return list(zip(pads[:count], pads[count:], strict=True))
+
+
+def numbers(node: Node, name: str, count: int) -> list[int]:
+    """An attribute with a number, by default 1, for each spatial dimension."""
+    found = node.ints(name, [1] * count)
+    if len(found) != count or any(number < 1 for number in found):
+        raise FormatError(f"its {name} {found} should be {count} numbers above 0")
+    return [int(number) for number in found]
+
+
+def as_image(b: Builder, x: Any, count: int) -> Any:
+    """Rows [N, C, W] as images of height 1, which are what Fluid's ops take."""
+    return b.unsqueeze(x, [2]) if count == 1 else x
+
+
+def spread(values: Sequence[Any], count: int, first: Any) -> list[Any]:
+    """Numbers for each spatial dimension, with one for the height of rows that are taken as images."""
+    return [first, *values] if count == 1 else list(values)
+
+
+def flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Paddings as Fluid lists them."""
+    if all(before == after for before, after in pairs):
+        return [before for before, _ in pairs]
+    return [number for pair in pairs for number in pair]
+
+
+@imports("Conv")
+def conv(b: Builder, node: Node) -> Any:
+    return convolved(b, node, node[0], node[1], node.get(2))
+
+
+def convolved(b: Builder, node: Node, x: Any, weight: Any, bias: Any) -> Any:
+    """A convolution by a node's attributes."""
+    count = x.ndim - 2
+    if count not in (1, 2, 3):
+        raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
+    strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
+    kernel = [(size - 1) * by + 1 for size, by in zip(weight.shape[2:], dilations, strict=True)]
+    pads = padding(node, count, x.shape[2:], kernel, strides)
+    if any(number < 0 for pair in pads for number in pair):
+        raise FormatError(f"its pads {pads} should not be negative")
+    group = node.int("group", 1)
+    image, filters = as_image(b, x, count), as_image(b, weight, count)
+    attrs = {
+        "strides": spread(strides, count, 1),
+        "paddings": flat(spread(pads, count, (0, 0))),
+        "dilations": spread(dilations, count, 1),
+        "groups": group,
+    }
+    is_depthwise = group > 1 and group == x.shape[1] == weight.shape[0] and count < 3
+    op = b.f.conv3d if count == 3 else b.f.depthwise_conv2d if is_depthwise else b.f.conv2d
+    out = op(image, filters, **attrs)
+    if bias is not None:
+        out = b.f.elementwise_add(out, bias, axis=1)
+    return b.squeeze(out, [2]) if count == 1 else out
+
+
+@imports("ConvTranspose")
+def conv_transpose(b: Builder, node: Node) -> Any:
+    x, weight, bias = node[0], node[1], node.get(2)
+    count = x.ndim - 2
+    strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
+    extra = node.ints("output_padding", [0] * count)
+    windows = [(size - 1) * by + 1 for size, by in zip(weight.shape[2:], dilations, strict=True)]
+    whole = [(s - 1) * by + w if s >= 0 else -1 for s, by, w in zip(x.shape[2:], strides, windows, strict=True)]
+    asked = node.ints("output_shape")
+    auto = node.string("auto_pad", "NOTSET")
+    if asked is not None or auto.startswith("SAME"):
+        if -1 in whole:
+            raise FormatError("output_shape, or auto_pad, for images of a size that only a run tells is not read")
+        sizes = asked[-count:] if asked is not None else [s * by for s, by in zip(x.shape[2:], strides, strict=True)]
+        pads = []
+        for full, size, more in zip(whole, sizes, extra, strict=True):
+            total = full + more - size
+            less = total // 2
+            pads.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
+    else:
+        pads = padding(node, count, x.shape[2:], windows, strides)
+    image, filters = as_image(b, x, count), as_image(b, weight, count)
+    op = b.f.conv3d_transpose if count == 3 else b.f.conv2d_transpose
+    out = op(image, filters, strides=spread(strides, count, 1), dilations=spread(dilations, count, 1), groups=node.int("group", 1))
+    axes, before, after, starts, ends = [], [0, 0], [0, 0], [], []
+    for place, ((low, high), more) in enumerate(zip(spread(pads, count, (0, 0)), spread(extra, count, 0), strict=True)):
+        high -= more
+        before.append(max(-low, 0))
+        after.append(max(-high, 0))
+        if low > 0 or high > 0:
+            axes.append(place + 2)
+            starts.append(max(low, 0))
+            ends.append(-high if high > 0 else 2**31 - 1)
+    if axes:
+        out = b.f.slice(out, axes=axes, starts=starts, ends=ends)
+    if any(before) or any(after):
+        out = b.f.pad(out, paddings=[n for pair in zip(before, after, strict=True) for n in pair], pad_value=0.0)
+    if bias is not None:
+        out = b.f.elementwise_add(out, bias, axis=1)
+    return b.squeeze(out, [2]) if count == 1 else out
+
+
+@imports("Col2Im")
+def col2im(b: Builder, node: Node) -> Any:
+    x = node[0]
+    size, block = (node.known(n, "its sizes").reshape(-1).tolist() for n in (1, 2))
+    count = len(size)
+    if count != 2:
+        raise FormatError("columns are made images of two dimensions only")
+    strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
+    pads = node.ints("pads", [0] * 2 * count)
+    return b.f.fold(x, output_sizes=size, kernel_sizes=block, strides=strides, paddings=pads, dilations=dilations)
+
+
+@imports("DeformConv")
+def deform_conv(b: Builder, node: Node) -> Any:
+    x, weight, offset, bias, mask = node[0], node[1], node[2], node.get(3), node.get(4)
+    strides, dilations = numbers(node, "strides", 2), numbers(node, "dilations", 2)
+    pads = padding(node, 2, x.shape[2:], weight.shape[2:], strides)
+    if any(before != after for before, after in pads):
+        raise FormatError(f"its pads {pads} should be the same on both sides")
+    attrs = {
+        "strides": strides,
+        "paddings": [before for before, _ in pads],
+        "dilations": dilations,
+        "groups": node.int("group", 1),
+        "deformable_groups": node.int("offset_group", 1),
+    }
+    attrs["im2col_step"] = 1
+    if mask is None:
+        out = b.f.deformable_conv_v1(x, offset, weight, **attrs)
+    else:
+        out = b.f.deformable_conv(x, offset, mask, weight, **attrs)
+    return out if bias is None else b.f.elementwise_add(out, bias, axis=1)

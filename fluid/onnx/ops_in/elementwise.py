@@ -1,0 +1,333 @@
+"""Arithmetic, comparisons and logic, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import FormatError
+from ...ir.program import Variable
+from ...values.types import VarType, is_floating
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+from ..types import element_type, float_format, integer_bits
+from ..values import Tensor
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Log": "log", "Reciprocal": "reciprocal", "Sin": "sin", "Sinh": "sinh",
+    "Sqrt": "sqrt", "Tan": "tan",
+}  # fmt: skip
+_STEPS = {"Ceil": "ceil", "Floor": "floor", "Sign": "sign"}
+_COMPARISONS = {
+    "Equal": "equal",
+    "Less": "less_than",
+    "LessOrEqual": "less_equal",
+    "Greater": "greater_than",
+    "GreaterOrEqual": "greater_equal",
+}
+_LOGICAL = {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}
+_BITWISE = {"BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "BitwiseNot": "bitwise_not"}
+
+
+def unary(op: str) -> Any:
+    """Reads a node that is one op of Fluid, of one input and without attributes."""
+
+    def build(b: Builder, node: Node) -> Any:
+        return getattr(b.f, op)(node[0])
+
+    return build
+
+
+def binary(op: str) -> Any:
+    def build(b: Builder, node: Node) -> Any:
+        return getattr(b.f, op)(*_older_broadcast(b, node))
+
+    return build
+
+
+def _older_broadcast(b: Builder, node: Node) -> tuple[Any, Any]:
+    """The two inputs; before opset 7, the second one may be aligned with an axis of the first."""
+    x, y = node[0], node[1]
+    axis = node.int("axis", None)
+    if axis is not None and node.opset < 7 and y.ndim < x.ndim:
+        y = b.ones_like_axes(y, 0, x.ndim - axis % x.ndim - y.ndim)
+    return x, y
+
+
+for _onnx, _ours in _UNARY.items():
+    imports(_onnx)(unary(_ours))
+for _onnx, _ours in _STEPS.items():
+    imports(_onnx, trains=False)(unary(_ours))
+for _onnx, _ours in (_COMPARISONS | _LOGICAL | _BITWISE).items():
+    imports(_onnx, trains=False)(unary(_ours) if _onnx == "BitwiseNot" else binary(_ours))
+imports("Not", trains=False)(unary("logical_not"))
+imports("IsNaN", trains=False)(unary("isnan_v2"))
+
+
+@imports("Round", trains=False)
+def round_(b: Builder, node: Node) -> Any:
+    return round_half_even(b, node[0])
+
+
+def round_half_even(b: Builder, x: Variable) -> Variable:
+    """`x` rounded to integers, halves to even ones."""
+    near = b.f.round(x)
+    half = b.f.equal(b.f.abs(x - b.f.floor(x)), b.number(0.5, x.dtype))
+    even = b.f.scale(b.f.floor(b.f.scale(b.f.floor(x), scale=0.5) + b.number(0.5, x.dtype)), scale=2.0)
+    out: Variable = _select(b, half, even, near)
+    return out
+
+
+def _select(b: Builder, condition: Variable, x: Variable, y: Variable) -> Any:
+    return b.f.where(condition, x, y)
+
+
+@imports("Neg")
+def neg(b: Builder, node: Node) -> Any:
+    return b.f.scale(node[0], scale=-1.0)
+
+
+@imports("IsInf", trains=False)
+def is_inf(b: Builder, node: Node) -> Any:
+    x = node[0]
+    positive, negative = node.int("detect_positive", 1), node.int("detect_negative", 1)
+    out = b.f.isinf_v2(x)
+    if not (positive and negative):
+        zero = b.number(0.0, x.dtype)
+        sign = b.f.greater_than(x, zero) if positive else b.f.less_than(x, zero)
+        out = b.f.logical_and(out, sign)
+        if not positive and not negative:
+            out = b.f.logical_and(out, b.f.logical_not(out))
+    return out
+
+
+def _scaled(b: Builder, node: Node, how: str) -> Any:
+    """A float32 tensor plus or times a known single number, as a `scale`; None where it is neither."""
+    for this, other in ((0, 1), (1, 0)):
+        number, tensor = node.scalar(other), node.tensor(this)
+        if number is None or tensor.dtype is not VarType.FP32 or tensor.array is not None:
+            continue
+        if len(node.tensor(other).shape) > len(tensor.shape) or (how in ("bias", "minus", "over") and other == 0 and how != "bias"):
+            continue
+        if how == "over":
+            return b.f.scale(node[this], scale=1.0 / number) if number and _is_exact(1.0 / number, number) else None
+        value = -number if how == "minus" else number
+        return b.f.scale(node[this], **{"scale" if how == "scale" else "bias": value})
+    return None
+
+
+def _is_exact(inverse: float, number: float) -> bool:
+    """Whether multiplying by the inverse is the same as dividing: for powers of two."""
+    return inverse * number == 1.0 and float(number).hex().rstrip("0").split("p")[0] in ("0x1.", "-0x1.", "0x1", "-0x1")
+
+
+for _onnx, _ours, _how in (
+    ("Add", "elementwise_add", "bias"),
+    ("Sub", "elementwise_sub", "minus"),
+    ("Mul", "elementwise_mul", "scale"),
+    ("Div", "elementwise_div", "over"),
+):
+
+    def _build(b: Builder, node: Node, op: str = _ours, how: str = _how) -> Any:
+        scaled = _scaled(b, node, how)
+        return scaled if scaled is not None else getattr(b.f, op)(*_older_broadcast(b, node))
+
+    imports(_onnx)(_build)
+
+
+@imports("Pow")
+def pow_(b: Builder, node: Node) -> Any:
+    x = node[0]
+    exponent = node.scalar(1)
+    if exponent is not None and is_floating(x.dtype) and len(node.tensor(1).shape) <= x.ndim:
+        if exponent == 2:
+            return b.f.square(x)
+        if exponent == 0.5:
+            return b.f.sqrt(x)
+        return b.f.pow(x, factor=float(exponent))
+    y = node[1]
+    if x.dtype is y.dtype:
+        return b.f.elementwise_pow(x, y)
+    wide = y.dtype if is_floating(y.dtype) else x.dtype
+    return b.cast(b.f.elementwise_pow(b.cast(x, wide), b.cast(y, wide)), x.dtype)
+
+
+@imports("Mod", trains=False)
+def mod(b: Builder, node: Node) -> Any:
+    x, y = node[0], node[1]
+    if not node.int("fmod", 0):
+        return b.f.elementwise_mod(x, y)
+    rest = b.f.elementwise_mod(b.f.abs(x), b.f.abs(y))
+    return b.f.elementwise_mul(rest, b.f.sign(x))
+
+
+def _accumulated(op: str) -> Any:
+    def build(b: Builder, node: Node) -> Any:
+        inputs = node.variables()
+        out = inputs[0]
+        for other in inputs[1:]:
+            out = getattr(b.f, op)(out, other)
+        return out
+
+    return build
+
+
+imports("Sum")(_accumulated("elementwise_add"))
+imports("Max")(_accumulated("elementwise_max"))
+imports("Min")(_accumulated("elementwise_min"))
+
+
+@imports("Mean")
+def mean(b: Builder, node: Node) -> Any:
+    return b.f.scale(_accumulated("elementwise_add")(b, node), scale=1.0 / len(node))
+
+
+@imports("Clip", since=1)
+def clip_attributes(b: Builder, node: Node) -> Any:
+    return b.f.clip(node[0], min=node.float("min", -3.4028234663852886e38), max=node.float("max", 3.4028234663852886e38))
+
+
+@imports("Clip", since=11)
+def clip(b: Builder, node: Node) -> Any:
+    x = node[0]
+    low, high = node.value(1), node.value(2)
+    lowest, highest = node.scalar(1), node.scalar(2)
+    known = (low is None or lowest is not None) and (high is None or highest is not None)
+    if known and x.dtype is VarType.FP32 and (low is None or high is None or lowest <= highest):
+        return b.f.clip(
+            x, min=-3.4028234663852886e38 if low is None else lowest, max=3.4028234663852886e38 if high is None else highest
+        )
+    out = x
+    if low is not None:
+        out = b.f.elementwise_max(out, node[1])
+    if high is not None:
+        out = b.f.elementwise_min(out, node[2])
+    return out
+
+
+@imports("Where")
+def where(b: Builder, node: Node) -> Any:
+    condition, x, y = node[0], node[1], node[2]
+    if x.shape == y.shape == condition.shape and -1 not in x.shape:
+        return b.f.where(condition, x, y)
+    return choose(b, condition, x, y)
+
+
+def choose(b: Builder, condition: Any, x: Any, y: Any) -> Any:
+    """`x` where the condition holds, else `y`; the three broadcast."""
+    condition, x, y = b.variables(condition), b.variables(x), b.variables(y)
+    parts = [condition, x, y]
+    rank = max(part.ndim for part in parts)
+    shapes = [(1,) * (rank - part.ndim) + part.shape for part in parts]
+    if len(set(shapes)) > 1 or any(-1 in shape for shape in shapes):
+        target = broadcast_like(b, parts)
+        x, y = (b.f.expand_to(part, target) for part in (x, y))
+        condition = _expanded_bools(b, condition, target)
+    return b.f.where(condition, x, y)
+
+
+def broadcast_like(b: Builder, parts: list[Any]) -> Any:
+    """A tensor of the shape to which some tensors broadcast; only its shape should be read."""
+    kind = VarType.FP32
+    like = [b.f.fill_any_like(part, value=0.0, dtype=int(kind)) for part in parts]
+    out = like[0]
+    for other in like[1:]:
+        out = b.f.elementwise_add(out, other)
+    return out
+
+
+def _expanded_bools(b: Builder, condition: Any, target: Any) -> Any:
+    return b.f.expand_to(condition, target)
+
+
+# -------------------------------------------------------------------------------------------------------------- types
+@imports("Cast", "CastLike")
+def cast(b: Builder, node: Node) -> Any:
+    if node.proto.op_type == "CastLike":
+        like = node.tensor(1)
+        number = like.onnx_type or _number_of(like.dtype)
+    else:
+        number = node.int("to", 1)
+    return as_type(b, node[0], node.tensor(0).onnx_type, number, bool(node.int("saturate", 1)))
+
+
+def _number_of(dtype: VarType) -> int:
+    return next(number for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15) if element_type(number, "") is dtype)
+
+
+def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool = True) -> Any:
+    """`x` as an element type of ONNX; where Fluid holds that in a wider one, rounded to what it can hold."""
+    dtype = element_type(number, "what it casts to")
+    bits, floats = integer_bits(number), float_format(number)
+    if dtype is VarType.BOOL and x.dtype is not VarType.BOOL:
+        return b.f.not_equal(x, b.number(0, x.dtype))
+    if bits is not None and number in (4, 12, 21, 22, 25, 26):
+        x = b.cast(x, VarType.INT64) if x.dtype is not VarType.SIZE_T else x
+        wide = 1 << abs(bits)
+        x = b.f.elementwise_mod(x, b.number(wide, x.dtype))
+        if bits < 0:
+            x = x - b.f.elementwise_mul(b.cast(b.f.greater_equal(x, b.number(wide // 2, x.dtype)), x.dtype), b.number(wide, x.dtype))
+        return Tensor(b.cast(x, dtype), onnx_type=number)
+    if floats is not None or number == 24:
+        x = b.cast(x, VarType.FP32)
+        return Tensor(x if before == number else rounded(b, x, number, saturate), onnx_type=number)
+    if bits is not None and is_floating(x.dtype) and abs(bits) < 32:
+        x = b.cast(x, VarType.INT64)
+    return b.cast(x, dtype)
+
+
+def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
+    """Float32 numbers rounded to a format of fewer bits, to the nearest, halves to even."""
+    found = float_format(number)
+    if found is None:
+        raise FormatError("numbers cannot be made FLOAT8E8M0")
+    bits, least, greatest = found
+    bounded = b.f.clip(x, min=-2.0**100, max=2.0**100) if number != 16 else x
+    split = b.f.scale(bounded, scale=float(2 ** (24 - bits) + 1))
+    near = split - (split - bounded)  # Veltkamp: the leading bits
+    if number == 16:
+        return choose(b, b.f.isfinite_v2(split), near, x)
+    magic = b.number(2.0 ** (least - bits + 1) * 1.5 * 2**23, VarType.FP32)
+    small = (bounded + magic) - magic
+    is_small = b.f.less_than(b.f.abs(bounded), b.number(2.0**least, VarType.FP32))
+    out = choose(b, is_small, small, near)
+    nan = b.number(float("nan"), VarType.FP32)
+    if number == 23:
+        return choose(b, b.f.isnan_v2(x), b.number(greatest, VarType.FP32), b.f.clip(out, min=-greatest, max=greatest))
+    if saturate:
+        out = b.f.clip(out, min=-greatest, max=greatest)
+    else:
+        too_large = b.f.greater_than(b.f.abs(out), b.number(greatest, VarType.FP32))
+        beyond = b.f.elementwise_mul(b.f.sign(out), b.number(float("inf"), VarType.FP32)) if number == 19 else nan
+        out = choose(b, too_large, beyond, out)
+    return choose(b, b.f.isnan_v2(x), nan, out)
+
+
+@imports("BitShift", trains=False)
+def bit_shift(b: Builder, node: Node) -> Any:
+    """Shifts by more than the type has bits leave nothing, or the sign."""
+    x, y = node[0], node[1]
+    number = node.tensor(0).onnx_type or _number_of(x.dtype)
+    bits = integer_bits(number)
+    if bits is None:
+        raise FormatError("it shifts integers")
+    wide = VarType.SIZE_T if bits == 64 else VarType.INT64
+    count = abs(bits)
+    shift = b.cast(y, VarType.INT64)
+    out_of_range = b.f.logical_or(b.f.less_than(shift, b.number(0, VarType.INT64)), b.f.greater_equal(shift, b.number(count, VarType.INT64)))
+    bounded = choose(b, out_of_range, b.number(count - 1, VarType.INT64), shift)
+    power = b.f.elementwise_pow(b.number(2, wide), b.cast(bounded, wide))
+    value = b.cast(x, wide)
+    if node.string("direction") == "RIGHT":
+        out = b.f.elementwise_floordiv(value, power) if bits > 0 else _floor_divided(b, value, power)
+        if bits > 0:
+            out = choose(b, out_of_range, b.number(0, wide), out)
+        return b.cast(out, x.dtype)
+    out = choose(b, out_of_range, b.number(0, wide), b.f.elementwise_mul(value, power))
+    return as_type(b, out, None, number) if number in (4, 12) else b.cast(out, x.dtype)
+
+
+def _floor_divided(b: Builder, value: Any, power: Any) -> Any:
+    rest = b.f.elementwise_mod(value, power)
+    return b.f.elementwise_div(value - rest, power)

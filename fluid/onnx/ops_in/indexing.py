@@ -1,0 +1,385 @@
+"""What takes and places elements by index, sorts and searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...values.types import VarType
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+from ..values import Element
+from .elementwise import choose
+from .shapes import LAST, filled
+
+
+@imports("Gather")
+def gather(b: Builder, node: Node) -> Any:
+    x = node[0]
+    axis = node.int("axis", 0) % x.ndim
+    known = node.array(1)
+    if known is not None and known.ndim == 0 and (x.shape[axis] >= 0 or int(known) >= 0):
+        place = int(known)
+        end = place + 1 or LAST
+        return b.squeeze(b.slice(x, axis, place, end), [axis])
+    index = _not_negative(b, node, 1, x, axis)
+    shape = node.tensor(1).shape
+    if axis == 0 and x.ndim == 2 and len(shape) >= 1 and node.is_floating():
+        return b.f.lookup_table_v2(x, index)
+    if len(shape) == 1:
+        return b.f.gather(x, index, axis=axis)
+    flat = b.f.gather(x, b.f.reshape2(index, shape=[-1]), axis=axis)
+    sizes = [b.size_of(x, n) for n in range(axis)] + [b.size_of(index, n) for n in range(index.ndim)]
+    sizes += [b.size_of(x, n) for n in range(axis + 1, x.ndim)]
+    return b.reshape(flat, sizes) if len(sizes) != flat.ndim else flat
+
+
+def _not_negative(b: Builder, node: Node, place: int, x: Any, axis: int) -> Any:
+    """Indices along an axis of `x`, of which negative ones count from its end, as ones that count from its start."""
+    known = node.array(place)
+    size = x.shape[axis]
+    if known is not None:
+        if not np.any(known < 0):
+            return node[place]
+        if size >= 0:
+            return b.constant(np.where(known < 0, known + size, known)).variable(b.block)
+    return wrapped(b, node[place], x, axis)
+
+
+def wrapped(b: Builder, index: Any, x: Any, axis: int) -> Any:
+    """Indices that may be negative as ones that are not."""
+    size = x.shape[axis]
+    whole = b.number(size, index.dtype) if size >= 0 else b.cast(b.slice(b.f.shape(x), 0, axis, axis + 1), index.dtype)
+    is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
+    return index + b.f.elementwise_mul(is_negative, whole)
+
+
+@imports("GatherElements")
+def gather_elements(b: Builder, node: Node) -> Any:
+    x = node[0]
+    axis = node.int("axis", 0) % x.ndim
+    index = _not_negative(b, node, 1, x, axis)
+    return b.f.take_along_axis(_as_wide(b, x, index, axis), index, Axis=axis)
+
+
+def _as_wide(b: Builder, x: Any, index: Any, axis: int) -> Any:
+    """`x` without what lies beyond the indices in the other dimensions."""
+    axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n] and index.shape[n] >= 0]
+    if not axes:
+        return x
+    return b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
+
+
+@imports("GatherND")
+def gather_nd(b: Builder, node: Node) -> Any:
+    x, index = node[0], node[1]
+    batch = node.int("batch_dims", 0)
+    depth = index.shape[-1]
+    index = _each_wrapped(b, x, index, batch, depth)
+    if batch:
+        index = _with_batch(b, index, batch)
+    return b.f.gather_nd(x, index)
+
+
+def _each_wrapped(b: Builder, x: Any, index: Any, batch: int, depth: int) -> Any:
+    if depth < 0:
+        raise FormatError("the last dimension of its indices should be known beforehand")
+    sizes = x.shape[batch : batch + depth]
+    if -1 in sizes:
+        whole = b.cast(b.slice(b.f.shape(x), 0, batch, batch + depth), index.dtype)
+    else:
+        whole = b.variables(b.constant(np.array(sizes, index.dtype.numpy)))
+    is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
+    return index + b.f.elementwise_mul(is_negative, whole)
+
+
+def _with_batch(b: Builder, index: Any, batch: int) -> Any:
+    """Indices with those of the `batch` first dimensions in front."""
+    if -1 in index.shape[:-1]:
+        raise FormatError("batch_dims with sizes that only a run tells is not read")
+    shape = index.shape[:-1]
+    places = [np.broadcast_to(np.arange(shape[n]).reshape([-1 if m == n else 1 for m in range(len(shape))]), shape) for n in range(batch)]
+    front = np.stack(places, -1).astype(index.dtype.numpy)
+    return b.f.concat([b.constant(front), index], axis=len(shape))
+
+
+_REDUCTIONS = {"none": "assign", "add": "add", "mul": "mul"}
+
+
+@imports("Scatter", "ScatterElements")
+def scatter_elements(b: Builder, node: Node) -> Any:
+    x, updates = node[0], node[2]
+    axis = node.int("axis", 0) % x.ndim
+    index = _not_negative(b, node, 1, x, axis)
+    how = node.string("reduction", "none")
+    others = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
+    if others:
+        return _scattered_beside(b, x, index, updates, axis, how)
+    if how in _REDUCTIONS:
+        return b.f.put_along_axis(x, index, updates, Axis=axis, Reduce=_REDUCTIONS[how])
+    return _scattered_extreme(b, x, index, updates, axis, how)
+
+
+def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
+    """Indices that do not reach as far as the data in other dimensions: what lies beyond stays."""
+    if -1 in (*x.shape, *index.shape):
+        raise FormatError("indices of another shape than the data, where only a run tells which, are not read")
+    out = x
+    axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
+    inner = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
+    if how in _REDUCTIONS:
+        inner = b.f.put_along_axis(inner, index, updates, Axis=axis, Reduce=_REDUCTIONS[how])
+    else:
+        inner = _scattered_extreme(b, inner, index, updates, axis, how)
+    for n in axes:
+        beyond = b.slice(out, n, index.shape[n], LAST)
+        for other in axes:
+            if other > n:
+                beyond = beyond
+        out = b.slice(out, n, 0, index.shape[n])
+        del beyond
+    return _reassembled(b, x, inner, index.shape, axes)
+
+
+def _reassembled(b: Builder, x: Any, inner: Any, size: Any, axes: list[int]) -> Any:
+    """`x` with its first elements along some axes replaced by `inner`."""
+    if not axes:
+        return inner
+    axis, rest = axes[0], axes[1:]
+    head = b.slice(x, axis, 0, size[axis])
+    return b.f.concat([_reassembled(b, head, inner, size, rest), b.slice(x, axis, size[axis], LAST)], axis=axis)
+
+
+def _scattered_extreme(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
+    """The greatest or least of the data and of the updates at each place, one slice of updates after the other."""
+    count = index.shape[axis]
+    if count < 0 or count > 256:
+        raise FormatError(f"{how} of more than 256 updates along an axis, or of a number that only a run tells, is not read")
+    out = x
+    for place in range(count):
+        at, new = b.slice(index, axis, place, place + 1), b.slice(updates, axis, place, place + 1)
+        old = b.f.take_along_axis(out, at, Axis=axis)
+        best = (b.f.elementwise_max if how == "max" else b.f.elementwise_min)(old, new)
+        out = b.f.put_along_axis(out, at, best, Axis=axis, Reduce="assign")
+    return out
+
+
+@imports("ScatterND")
+def scatter_nd(b: Builder, node: Node) -> Any:
+    x, index, updates = node[0], node[1], node[2]
+    depth = index.shape[-1]
+    index = _each_wrapped(b, x, index, 0, depth)
+    how = node.string("reduction", "none")
+    if how == "add":
+        return b.f.scatter_nd_add(x, index, updates)
+    if -1 in x.shape or -1 in index.shape:
+        if how == "none":
+            return _replaced(b, x, index, updates)
+        raise FormatError(f"the reduction {how} with sizes that only a run tells is not read")
+    rows = int(np.prod(x.shape[:depth], dtype=np.int64))
+    strides = np.cumprod([1, *x.shape[:depth][::-1]])[:-1][::-1].copy()
+    places = b.reduce("reduce_sum", b.f.elementwise_mul(index, b.constant(strides.astype(index.dtype.numpy))), [index.ndim - 1], False)
+    flat = b.f.reshape2(x, shape=[rows, int(np.prod(x.shape[depth:], dtype=np.int64))])
+    count = int(np.prod(index.shape[:-1], dtype=np.int64))
+    new = b.f.reshape2(updates, shape=[count, flat.shape[1]])
+    at = b.f.reshape2(places, shape=[count])
+    if how == "none":
+        out = b.f.scatter(flat, at, new, overwrite=True)
+    else:
+        wide = b.f.expand_v2(b.f.reshape2(at, shape=[count, 1]), shape=[count, flat.shape[1]])
+        if how == "mul":
+            out = b.f.put_along_axis(flat, wide, new, Axis=0, Reduce="mul")
+        else:
+            out = _scattered_extreme(b, flat, wide, new, 0, how)
+    return b.f.reshape2(out, shape=list(x.shape))
+
+
+def _replaced(b: Builder, x: Any, index: Any, updates: Any) -> Any:
+    """`x` with other elements at some indices: the difference is added."""
+    return b.f.scatter_nd_add(x, index, updates - b.f.gather_nd(x, index))
+
+
+@imports("Slice")
+def slice_(b: Builder, node: Node) -> Any:
+    x = node[0]
+    if node.opset < 10:
+        starts, ends = node.ints("starts"), node.ints("ends")
+        axes, steps = node.ints("axes", list(range(len(starts)))), None
+    else:
+        starts, ends = node.numbers(1), node.numbers(2)
+        if starts is None or ends is None:
+            raise FormatError("not even the number of its starts is known beforehand")
+        given = node.known(3, "its axes")
+        axes = list(range(len(starts))) if given is None else [int(axis) for axis in given.reshape(-1)]
+        given = node.known(4, "its steps")
+        steps = None if given is None else [int(step) for step in given.reshape(-1)]
+    axes = [axis % x.ndim for axis in axes]
+    steps = steps or [1] * len(axes)
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        raise FormatError(f"it has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
+    if not axes:
+        return x
+    if all(isinstance(number, int) for number in (*starts, *ends)):
+        return _sliced(b, x, axes, starts, ends, steps)
+    if any(step != 1 for step in steps):
+        raise FormatError("steps with bounds that only a run tells are not read")
+    bounds = [[_bounded(number) for number in side] for side in (starts, ends)]
+    first, last = (b.vector(side, VarType.INT32) if _plain(side) else [b.number_variable(n) for n in side] for side in bounds)
+    lists = {"StartsTensorList": [b.number_variable(n) for n in bounds[0]], "EndsTensorList": [b.number_variable(n) for n in bounds[1]]}
+    del first, last
+    out = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[LAST] * len(axes), **lists)
+    return out
+
+
+def _plain(side: list[Any]) -> bool:
+    return all(isinstance(number, int) for number in side)
+
+
+def _bounded(number: Any) -> Any:
+    return max(min(number, LAST), -LAST) if isinstance(number, int) else number
+
+
+def _sliced(b: Builder, x: Any, axes: list[int], starts: list[int], ends: list[int], steps: list[int]) -> Any:
+    first, last = [], []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        size = x.shape[axis]
+        if size >= 0 and step != 0:
+            start, end, _ = slice(start, end, step).indices(size)
+            if step > 0:
+                end = max(start, end)
+            elif end < 0:
+                end = -1  # none, for strided_slice
+        elif step < 0:
+            end = -1 if end < -LAST else end
+        first.append(_bounded(start))
+        last.append(_bounded(end))
+    if all(step == 1 for step in steps):
+        if all(start == 0 and end == x.shape[axis] for axis, start, end in zip(axes, first, last, strict=True)):
+            return x
+        return b.f.slice(x, axes=axes, starts=first, ends=last)
+    return b.f.strided_slice(x, axes=axes, starts=first, ends=last, strides=steps)
+
+
+@imports("OneHot", trains=False)
+def one_hot(b: Builder, node: Node) -> Any:
+    index = node[0]
+    depth = int(np.reshape(node.known(1, "its depth"), ()))
+    values = node[2]
+    axis = node.int("axis", -1)
+    rank = index.ndim + 1
+    axis = axis + rank if axis < 0 else axis
+    whole = b.cast(index, VarType.INT64)
+    whole = whole + b.f.elementwise_mul(b.cast(b.f.less_than(whole, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64))
+    column = b.f.unsqueeze2(whole, axes=[axis])
+    places = np.arange(depth).reshape([depth if n == axis else 1 for n in range(rank)])
+    hot = b.f.equal(column, b.constant(places.astype(np.int64)))
+    off, on = (b.f.slice(values, axes=[0], starts=[n], ends=[n + 1]) for n in (0, 1))
+    return choose(b, hot, on, off)
+
+
+@imports("Trilu")
+def trilu(b: Builder, node: Node) -> Any:
+    diagonal = node.known(1, "its diagonal")
+    x = node[0]
+    k = max(min(0 if diagonal is None else int(np.reshape(diagonal, ())), LAST), -LAST)
+    if x.dtype is VarType.BOOL:
+        return b.cast(b.f.tril_triu(b.cast(x, VarType.INT32), diagonal=k, lower=not node.int("upper", 1)), VarType.BOOL)
+    return b.f.tril_triu(x, diagonal=k, lower=not node.int("upper", 1))
+
+
+@imports("NonZero", trains=False)
+def non_zero(b: Builder, node: Node) -> Any:
+    x = node[0]
+    if not x.ndim:
+        x = b.unsqueeze(x, [0])
+    mask = x if x.dtype is VarType.BOOL else b.f.not_equal(x, b.number(0, x.dtype))
+    return b.f.transpose2(b.f.where_index(mask), axis=[1, 0])
+
+
+@imports("Compress")
+def compress(b: Builder, node: Node) -> Any:
+    x, condition = node[0], node[1]
+    axis = node.int("axis", None)
+    if axis is None:
+        x, axis = b.f.reshape2(x, shape=[-1]), 0
+    places = b.f.reshape2(b.f.where_index(condition), shape=[-1])
+    return b.f.gather(x, places, axis=axis % x.ndim)
+
+
+@imports("TopK")
+def top_k(b: Builder, node: Node) -> Any:
+    x = node[0]
+    how: dict[str, Any] = {"axis": node.int("axis", -1), "largest": bool(node.int("largest", 1)), "sorted": True}
+    if node.opset < 10:
+        values, places = b.f.top_k_v2(x, k=node.int("k"), **how)
+    else:
+        k = node.array(1)
+        if k is not None:
+            values, places = b.f.top_k_v2(x, k=int(np.reshape(k, ())), **how)
+        else:
+            values, places = b.f.top_k_v2(x, node[1], **how)
+    return values, b.cast(places, VarType.INT64)
+
+
+@imports("Unique", trains=False)
+def unique(b: Builder, node: Node) -> Any:
+    x = node[0]
+    axis = node.int("axis", None)
+    attrs: dict[str, Any] = {"return_index": True, "return_inverse": True, "return_counts": True, "is_sorted": True}
+    if axis is not None:
+        attrs["axis"] = [axis % x.ndim]
+    outputs = {slot: b.temporary() for slot in ("Out", "Indices", "Index", "Counts")}
+    b.append("unique", {"X": x}, outputs, attrs)
+    out, first, inverse, counts = outputs.values()
+    if node.int("sorted", 1):
+        return out, first, inverse, counts
+    _, order = b.f.argsort(first, axis=0)  # by where they stand first
+    _, ranks = b.f.argsort(order, axis=0)
+    place = 0 if axis is None else axis % x.ndim
+    return (
+        b.f.gather(out, order, axis=place),
+        b.f.gather(first, order, axis=0),
+        b.f.gather(ranks, inverse, axis=0),
+        b.f.gather(counts, order, axis=0),
+    )
+
+
+@imports("ReverseSequence")
+def reverse_sequence(b: Builder, node: Node) -> Any:
+    x = node[0]
+    batch, time = node.int("batch_axis", 1), node.int("time_axis", 0)
+    rows = b.transpose(x, [batch, time, *(n for n in range(x.ndim) if n not in (batch, time))])
+    steps = b.f.cumsum(b.f.fill_any_like(rows, value=1.0, dtype=int(VarType.INT64)), axis=1) - b.number(1, VarType.INT64)
+    lengths = b.ones_like_axes(b.cast(node[1], VarType.INT64), 0, x.ndim - 1)
+    back = lengths - b.number(1, VarType.INT64) - steps
+    places = choose(b, b.f.less_than(steps, lengths), back, steps)
+    out = b.f.take_along_axis(rows, places, Axis=1)
+    order = [batch, time, *(n for n in range(x.ndim) if n not in (batch, time))]
+    return b.transpose(out, [order.index(n) for n in range(x.ndim)])
+
+
+@imports("NonMaxSuppression", trains=False)
+def non_max_suppression(b: Builder, node: Node) -> Any:
+    raise FormatError("the boxes that it keeps would have to be searched for in a run, which no op here does as ONNX asks")
+
+
+@imports("TensorScatter")
+def tensor_scatter(b: Builder, node: Node) -> Any:
+    past, update = node[0], node[1]
+    axis = node.int("axis", -2) % past.ndim
+    if -1 in update.shape or past.shape[axis] < 0:
+        raise FormatError("sizes that only a run tells are not read")
+    steps = np.arange(update.shape[axis]).reshape([-1 if n == axis else 1 for n in range(past.ndim)])
+    places: Any = b.variables(b.constant(steps.astype(np.int64)))
+    if node.value(2) is not None:
+        places = places + b.ones_like_axes(b.cast(node[2], VarType.INT64), 0, past.ndim - 1)
+    if node.string("mode", "linear") == "circular":
+        places = b.f.elementwise_mod(places, b.number(past.shape[axis], VarType.INT64))
+    places = b.f.expand_v2(places, shape=list(update.shape))
+    return b.f.put_along_axis(past, places, update, Axis=axis, Reduce="assign")
+
+
+_ = (Element, filled)

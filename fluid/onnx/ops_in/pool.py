@@ -1,0 +1,217 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...values.types import VarType, is_floating
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+from .convolution import as_image, flat, numbers, padding, spread
+
+
+def _window(node: Node, x: Any) -> tuple[int, list[int], list[int], list[int], list[tuple[int, int]]]:
+    count = x.ndim - 2
+    if count not in (1, 2, 3):
+        raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
+    kernel, strides, dilations = (numbers(node, name, count) for name in ("kernel_shape", "strides", "dilations"))
+    wide = [(size - 1) * by + 1 for size, by in zip(kernel, dilations, strict=True)]
+    return count, kernel, strides, dilations, padding(node, count, x.shape[2:], wide, strides)
+
+
+def _size(size: int, window: int, stride: int, pair: tuple[int, int], ceil: bool) -> int:
+    """The number of windows: those that begin beyond the image and the padding before it are left out."""
+    room = size + sum(pair) - window
+    out = (-(-room // stride) if ceil else room // stride) + 1
+    return out - 1 if ceil and (out - 1) * stride >= size + pair[0] else out
+
+
+@imports("MaxPool")
+def max_pool(b: Builder, node: Node) -> Any:
+    x = node[0]
+    count, kernel, strides, dilations, pads = _window(node, x)
+    ceil = bool(node.int("ceil_mode", 0))
+    wants_places = len(node.proto.output) > 1 and bool(node.proto.output[1])
+    image = as_image(b, x, count)
+    plain = is_floating(x.dtype) and all(by == 1 for by in dilations) and not wants_places
+    if plain and (not ceil or _same_with_ceil(x, kernel, strides, pads)):
+        op = b.f.pool3d if count == 3 else b.f.pool2d
+        out = op(
+            image,
+            pooling_type="max",
+            ksize=spread(kernel, count, 1),
+            strides=spread(strides, count, 1),
+            paddings=flat(spread(pads, count, (0, 0))),
+            ceil_mode=ceil,
+        )
+        return b.squeeze(out, [2]) if count == 1 else out
+    values, places = _max_by_index(b, x, kernel, strides, dilations, pads, ceil)
+    if not wants_places:
+        return values
+    if node.int("storage_order", 0):
+        places = _column_major(b, places, x.shape[2:], x)
+    return values, places
+
+
+def _same_with_ceil(x: Any, kernel: list[int], strides: list[int], pads: list[tuple[int, int]]) -> bool:
+    if -1 in x.shape[2:]:
+        return False
+    sizes = zip(x.shape[2:], kernel, strides, pads, strict=True)
+    return all(-(-(s + sum(p) - k) // by) + 1 == _size(s, k, by, p, True) for s, k, by, p in sizes)
+
+
+def _places(x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool) -> Any:
+    """For each window, the indices of its elements in an image, -1 for those of the padding: [windows, elements of a window]."""
+    if -1 in x.shape[2:]:
+        raise FormatError("dilations, or indices, for images of a size that only a run tells are not read")
+    columns = []
+    for size, window, stride, by, pair in zip(x.shape[2:], kernel, strides, dilations, pads, strict=True):
+        count = _size(size, (window - 1) * by + 1, stride, pair, ceil)
+        at = np.arange(count)[:, None] * stride - pair[0] + np.arange(window)[None] * by
+        columns.append(np.where((at >= 0) & (at < size), at, -1))
+    whole = np.zeros((1, 1), np.int64)
+    for at, size in zip(columns, x.shape[2:], strict=True):
+        joined = whole[:, None, :, None] * size + at[None, :, None, :]
+        outside = (whole[:, None, :, None] < 0) | (at[None, :, None, :] < 0)
+        joined = np.where(outside, -1, joined)
+        whole = joined.reshape(whole.shape[0] * at.shape[0], whole.shape[1] * at.shape[1])
+    return whole, [column.shape[0] for column in columns]
+
+
+def windows(
+    b: Builder, x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool, fill: float
+) -> tuple[Any, Any, list[int]]:
+    """The elements of each window: [N, C, windows, elements]; their indices; and the numbers of windows."""
+    places, sizes = _places(x, kernel, strides, dilations, pads, ceil)
+    rows = b.f.reshape2(x, shape=[0, 0, -1])
+    outside = places < 0
+    if outside.any():
+        if is_floating(x.dtype):
+            fill = max(fill, float(np.finfo(x.dtype.numpy).min))
+        else:
+            fill = max(fill, int(np.iinfo(x.dtype.numpy).min))
+        rows = b.f.pad(rows, paddings=[0, 0, 0, 0, 0, 1], pad_value=float(fill))
+        last = int(np.prod(x.shape[2:]))
+        places = np.where(outside, last, places)
+    taken = b.f.gather(rows, b.constant(places.reshape(-1)), axis=2)
+    return b.f.reshape2(taken, shape=[0, 0, *places.shape]), places, sizes
+
+
+def _max_by_index(b: Builder, x: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, ceil: bool) -> tuple[Any, Any]:
+    taken, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, -np.inf)
+    best = b.reduce("reduce_amax", taken, [3], False)
+    which = b.f.arg_max(taken, axis=3)
+    table = b.constant(places.reshape(-1))
+    start = b.constant((np.arange(places.shape[0]) * places.shape[1]).astype(np.int64))
+    at = b.f.elementwise_add(which, start)
+    index = b.f.reshape_like(b.f.gather(table, b.f.reshape2(at, shape=[-1]), axis=0), at)
+    first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], 1) * int(np.prod(x.shape[2:]))
+    index = b.f.elementwise_add(index, b.constant(first.astype(np.int64)))
+    return b.f.reshape2(best, shape=[0, 0, *sizes]), b.f.reshape2(index, shape=[0, 0, *sizes])
+
+
+def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
+    """Indices that count row by row as ones that count column by column."""
+    area = int(np.prod(sizes))
+    table = np.arange(area).reshape(sizes)
+    order = np.argsort(table.T.reshape(-1), kind="stable")
+    whole = x.shape[0] * x.shape[1]
+    all_places = (order[None] + np.arange(whole)[:, None] * area).reshape(-1)
+    return b.f.reshape_like(b.f.gather(b.constant(all_places.astype(np.int64)), b.f.reshape2(index, shape=[-1]), axis=0), index)
+
+
+@imports("AveragePool")
+def average_pool(b: Builder, node: Node) -> Any:
+    x = node[0]
+    count, kernel, strides, dilations, pads = _window(node, x)
+    ceil = bool(node.int("ceil_mode", 0))
+    include = bool(node.int("count_include_pad", 0))
+    if all(by == 1 for by in dilations) and not ceil and (include or not any(map(any, pads)) or True):
+        image = as_image(b, x, count)
+        op = b.f.pool3d if count == 3 else b.f.pool2d
+        out = op(
+            image,
+            pooling_type="avg",
+            ksize=spread(kernel, count, 1),
+            strides=spread(strides, count, 1),
+            paddings=flat(spread(pads, count, (0, 0))),
+            exclusive=not include,
+        )
+        return b.squeeze(out, [2]) if count == 1 else out
+    taken, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, 0.0)
+    area = int(np.prod(x.shape[2:]))
+    counts = (places < area).sum(1)
+    if include:
+        counts = _counts_with_padding(x, kernel, strides, dilations, pads, sizes)
+    sums = b.reduce("reduce_sum", taken, [3], False)
+    out = b.f.elementwise_div(sums, b.constant(counts.astype(x.dtype.numpy)))
+    return b.f.reshape2(out, shape=[0, 0, *sizes])
+
+
+def _counts_with_padding(x: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, sizes: list[int]) -> Any:
+    counts = np.ones(1, np.int64)
+    for size, window, stride, by, pair, number in zip(x.shape[2:], kernel, strides, dilations, pads, sizes, strict=True):
+        at = np.arange(number)[:, None] * stride - pair[0] + np.arange(window)[None] * by
+        inside = ((at >= -pair[0]) & (at < size + pair[1])).sum(1)
+        counts = (counts[:, None] * inside[None]).reshape(-1)
+    return counts
+
+
+def _global(op: str) -> Any:
+    def build(b: Builder, node: Node) -> Any:
+        return b.reduce(op, node[0], list(range(2, node[0].ndim)), True)
+
+    return build
+
+
+imports("GlobalAveragePool")(_global("reduce_mean"))
+imports("GlobalMaxPool")(_global("reduce_amax"))
+
+
+@imports("GlobalLpPool")
+def global_lp_pool(b: Builder, node: Node) -> Any:
+    x = node[0]
+    p = float(node.int("p", 2))
+    return b.f.pow(b.reduce("reduce_sum", b.f.pow(b.f.abs(x), factor=p), list(range(2, x.ndim)), True), factor=1.0 / p)
+
+
+@imports("LpPool")
+def lp_pool(b: Builder, node: Node) -> Any:
+    x = node[0]
+    _, kernel, strides, dilations, pads = _window(node, x)
+    p = float(node.int("p", 2))
+    size = b.f.pow(b.f.abs(x), factor=p)
+    taken, _, sizes = windows(b, size, kernel, strides, dilations, pads, bool(node.int("ceil_mode", 0)), 0.0)
+    return b.f.reshape2(b.f.pow(b.reduce("reduce_sum", taken, [3], False), factor=1.0 / p), shape=[0, 0, *sizes])
+
+
+@imports("MaxUnpool")
+def max_unpool(b: Builder, node: Node) -> Any:
+    x, index = node[0], node[1]
+    count = x.ndim - 2
+    kernel, strides = (numbers(node, name, count) for name in ("kernel_shape", "strides"))
+    pads = node.ints("pads", [0] * 2 * count)
+    sizes = [
+        (size - 1) * by + window - pads[n] - pads[n + count]
+        for n, (size, by, window) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))
+    ]
+    outer = list(x.shape[:2])
+    shape = outer + sizes
+    if -1 in x.shape:
+        raise FormatError("sizes that only a run tells are not read")
+    asked = node.known(2, "its output shape")
+    total = int(np.prod(shape))
+    zeros = b.f.fill_constant(shape=[total], dtype=int(x.dtype), value=0.0)
+    flat_x, flat_index = b.f.reshape2(x, shape=[-1]), b.f.reshape2(index, shape=[-1])
+    out = b.f.reshape2(b.f.put_along_axis(zeros, flat_index, flat_x, Axis=0, Reduce="assign"), shape=shape)
+    if asked is None or asked.tolist() == shape:
+        return out
+    paddings = [n for have, want in zip(shape, asked.tolist(), strict=True) for n in (0, want - have)]
+    return b.f.pad(out, paddings=paddings, pad_value=0.0)
+
+
+_ = VarType

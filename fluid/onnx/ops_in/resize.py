@@ -1,0 +1,225 @@
+"""Resizing, and sampling by coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...values.types import VarType, is_floating
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+
+
+@imports("Upsample")
+def upsample(b: Builder, node: Node) -> Any:
+    scales = node.floats("scales") if node.opset < 9 else node.known(1, "its scales").tolist()
+    x = node[0]
+    sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
+    mode = {"linear": "linear", "bilinear": "linear", "nearest": "nearest"}[node.string("mode", "nearest")]
+    return _resized(b, x, list(range(x.ndim)), scales, sizes, mode, "asymmetric", node, None)
+
+
+@imports("Resize", since=10)
+def resize_10(b: Builder, node: Node) -> Any:
+    x = node[0]
+    scales = node.known(1, "its scales").tolist()
+    sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
+    return _resized(b, x, list(range(x.ndim)), scales, sizes, node.string("mode", "nearest"), "asymmetric", node, None)
+
+
+@imports("Resize", since=11)
+def resize(b: Builder, node: Node) -> Any:
+    x = node[0]
+    axes = [axis % x.ndim for axis in node.ints("axes", list(range(x.ndim)))]
+    scales, wanted = node.known(2, "its scales"), None
+    if scales is None or not scales.size:
+        scales, wanted = None, node.numbers(3)
+        if wanted is None or not all(isinstance(size, int) for size in wanted):
+            raise FormatError("its sizes should be known beforehand")
+    own = [x.shape[axis] for axis in axes]
+    if -1 in own and any(scale != 1 for scale, size in zip(scales if scales is not None else [0] * len(own), own, strict=True) if size < 0):
+        raise FormatError("images of a size that only a run tells are not resized")
+    if scales is not None:
+        factors = [float(scale) for scale in scales]
+        sizes = [_floor(size, factor) if size >= 0 else -1 for size, factor in zip(own, factors, strict=True)]
+    else:
+        sizes = list(wanted or [])
+        policy = node.string("keep_aspect_ratio_policy", "stretch")
+        factors = [size / have for size, have in zip(sizes, own, strict=True)]
+        if policy != "stretch":
+            factor = (min if policy == "not_larger" else max)(factors)
+            factors = [factor] * len(own)
+            sizes = [math.floor(have * factor + 0.5) for have in own]
+    roi = node.known(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
+    transformation = node.string("coordinate_transformation_mode", "half_pixel")
+    return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
+
+
+def _floor(size: int, scale: float) -> int:
+    return math.floor(size * np.float32(scale)) if size >= 0 else -1
+
+
+def _resized(
+    b: Builder, x: Any, axes: list[int], scales: list[float], sizes: list[int], mode: str, transformation: str, node: Node, roi: Any
+) -> Any:
+    """`x` resized along one axis after the other: a product with a matrix of weights, or elements taken by index."""
+    dtype = x.dtype
+    outside: dict[int, Any] = {}
+    for place, axis in enumerate(axes):
+        have, want = x.shape[axis], sizes[place]
+        region = (0.0, 1.0) if roi is None or not roi.size else (float(roi[place]), float(roi[place + len(axes)]))
+        if have == want and scales[place] == 1.0 and transformation != "tf_crop_and_resize":
+            continue
+        if have < 0:
+            continue
+        at = _coordinates(transformation, have, want, scales[place], region)
+        if mode == "nearest":
+            x = b.f.gather(x, b.constant(_nearest(at, have, node.string("nearest_mode", "round_prefer_floor"))), axis=axis)
+        else:
+            weights = _weights(at, have, scales[place], mode, node)
+            x = _times(b, x if is_floating(x.dtype) else b.cast(x, VarType.FP32), weights, axis)
+        if transformation == "tf_crop_and_resize":
+            outside[axis] = (at < 0) | (at > have - 1)
+    value = node.float("extrapolation_value", 0.0)
+    for axis, beyond in outside.items():
+        if beyond.any():
+            shape = [-1 if n == axis else 1 for n in range(x.ndim)]
+            keep = b.constant((~beyond).astype(x.dtype.numpy).reshape(shape))
+            x = b.f.elementwise_add(b.f.elementwise_mul(x, keep), b.constant((beyond * value).astype(x.dtype.numpy).reshape(shape)))
+    return b.cast(x, dtype)
+
+
+def _times(b: Builder, x: Any, weights: Any, axis: int) -> Any:
+    """The product of a matrix with `x` along one axis."""
+    matrix = b.constant(weights.astype(x.dtype.numpy))
+    order = [n for n in range(x.ndim) if n != axis] + [axis]
+    out = b.f.matmul_v2(b.transpose(x, order), matrix, trans_y=True)
+    return b.transpose(out, [order.index(n) for n in range(x.ndim)])
+
+
+def _coordinates(how: str, have: int, want: int, scale: float, region: tuple[float, float]) -> Any:
+    """The places in the original of the elements of the result."""
+    at = np.arange(want, dtype=np.float64)
+    if how == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if how == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if want > 1 else at * 0.0
+    if how == "half_pixel_symmetric":
+        adjustment = want / (have * scale)
+        return have / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
+    if how == "align_corners":
+        return at * (have - 1) / (want - 1) if want > 1 else at * 0.0
+    if how == "asymmetric":
+        return at / scale
+    if how == "tf_crop_and_resize":
+        start, end = region
+        if want > 1:
+            return start * (have - 1) + at * (end - start) * (have - 1) / (want - 1)
+        return 0.5 * (start + end) * (have - 1) + at
+    raise FormatError(f"its coordinate_transformation_mode {how!r} is none that ONNX has")
+
+
+def _nearest(at: Any, have: int, how: str) -> Any:
+    modes: dict[str, Callable[[Any], Any]] = {
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    if how not in modes:
+        raise FormatError(f"its nearest_mode {how!r} should be one of {', '.join(modes)}")
+    return np.clip(modes[how](at), 0, have - 1).astype(np.int64)
+
+
+def _weights(at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
+    """The matrix [results, elements] of an interpolation along one axis."""
+    antialias = bool(node.int("antialias", 0)) and scale < 1
+    stretch = scale if antialias else 1.0
+    if mode == "linear":
+        support, kernel = 1.0, lambda distance: np.maximum(1.0 - np.abs(distance), 0.0)
+    elif mode == "cubic":
+        a = node.float("cubic_coeff_a", -0.75)
+        support, kernel = 2.0, lambda distance: _cubic(np.abs(distance), a)
+    else:
+        raise FormatError(f"its mode {mode!r} should be 'nearest', 'linear' or 'cubic'")
+    reach = math.ceil(support / stretch)
+    first = np.floor(at).astype(np.int64) - reach + (0 if antialias else 1)
+    count = 2 * reach + (1 if antialias else 0)
+    matrix = np.zeros((len(at), have))
+    places = first[:, None] + np.arange(count)[None]
+    weights = kernel((at[:, None] - places) * stretch)
+    exclude = bool(node.int("exclude_outside", 0))
+    if exclude:
+        weights = np.where((places >= 0) & (places < have), weights, 0.0)
+    total = weights.sum(1, keepdims=True)
+    if exclude or antialias:
+        weights = weights / np.where(total == 0, 1.0, total)
+    np.add.at(matrix, (np.arange(len(at))[:, None], np.clip(places, 0, have - 1)), weights)
+    return matrix
+
+
+def _cubic(x: Any, a: float) -> Any:
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+@imports("GridSample")
+def grid_sample(b: Builder, node: Node) -> Any:
+    x, grid = node[0], node[1]
+    mode = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest"}.get(node.string("mode", "linear" if node.opset >= 20 else "bilinear"))
+    padding_mode = node.string("padding_mode", "zeros")
+    if x.ndim != 4 or mode is None:
+        raise FormatError(f"only images of two dimensions are sampled, by linear interpolation or the nearest, not {node.string('mode')}")
+    return b.f.grid_sampler(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(node.int("align_corners", 0)))
+
+
+@imports("RoiAlign")
+def roi_align(b: Builder, node: Node) -> Any:
+    """The mean, or the greatest, of points in each part of each region, between the elements of the image."""
+    x, rois, batch = node[0], node[1], node[2]
+    high, wide = node.int("output_height", 1), node.int("output_width", 1)
+    ratio = node.int("sampling_ratio", 0)
+    if ratio <= 0 or -1 in (*x.shape, *rois.shape):
+        raise FormatError("regions are read with a sampling_ratio above 0, and sizes that are known beforehand")
+    mode = node.string("coordinate_transformation_mode", "half_pixel") if node.opset >= 16 else "output_half_pixel"
+    shift = 0.5 if mode == "half_pixel" else 0.0
+    dtype = x.dtype
+    corners = b.f.scale(rois, scale=node.float("spatial_scale", 1.0), bias=-shift)
+    x1, y1, x2, y2 = (b.slice(corners, 1, n, n + 1) for n in range(4))
+    least = b.number(1.0, dtype)
+    sides = [x2 - x1, y2 - y1]
+    if not shift:
+        sides = [b.f.elementwise_max(side, least) for side in sides]
+
+    def along(start: Any, side: Any, parts: int, size: int) -> tuple[Any, Any]:
+        at = (np.arange(parts)[:, None] + (np.arange(ratio) + 0.5)[None] / ratio).reshape(-1) / parts
+        place = b.f.elementwise_add(start, b.f.elementwise_mul(side, b.constant(at[None].astype(dtype.numpy))))
+        inside = b.f.logical_and(
+            b.f.greater_equal(place, b.number(-1.0, dtype)), b.f.less_equal(place, b.number(float(size), dtype))
+        )
+        bounded = b.f.clip(place, min=0.0, max=float(size - 1))
+        elements = b.constant(np.arange(size, dtype=dtype.numpy).reshape(1, 1, size))
+        near = b.f.relu(b.f.scale(b.f.abs(b.f.elementwise_sub(b.unsqueeze(bounded, [2]), elements)), scale=-1.0, bias=1.0))
+        return near, b.unsqueeze(b.cast(inside, dtype), [2])
+
+    rows, rows_inside = along(y1, sides[1], high, x.shape[2])
+    columns, columns_inside = along(x1, sides[0], wide, x.shape[3])
+    images = b.f.gather(x, b.cast(batch, VarType.INT64), axis=0)
+    rows, columns = b.f.elementwise_mul(rows, rows_inside), b.f.elementwise_mul(columns, columns_inside)
+    count = rois.shape[0]
+    if node.string("mode", "avg") == "max":
+        return _greatest_of_points(b, images, rows, columns, (count, x.shape[1], high, wide, ratio))
+    points = b.f.matmul_v2(b.f.matmul_v2(b.unsqueeze(rows, [1]), images), b.unsqueeze(columns, [1]), trans_y=True)
+    parts = b.f.reshape2(points, shape=[count, x.shape[1], high, ratio, wide, ratio])
+    return b.reduce("reduce_mean", parts, [3, 5], False)
+
+
+def _greatest_of_points(b: Builder, images: Any, rows: Any, columns: Any, sizes: tuple[int, ...]) -> Any:
+    """The greatest weighted element at each point, and of these the greatest of each part."""
+    raise FormatError("the mode 'max' of regions is not read")

@@ -1,0 +1,251 @@
+"""Recurrent networks.
+
+Those of torch, Keras and the like, with the usual activations, are Fluid's op `rnn`; others go step by step, as a recurrence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...ir.scan import scan
+from ...values.types import VarType
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+from .shapes import filled
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_ORDER = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}
+"""Where the gates of Fluid's op stand among those of ONNX: LSTM i, f, c, o in i, o, f, c; GRU r, z, h in z, r, h."""
+_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+Activation = Callable[[Any, Any], Any]
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
+    """An activation as a function of the ops and a value."""
+    found: dict[str, Activation] = {
+        "Sigmoid": lambda f, x: f.sigmoid(x),
+        "Tanh": lambda f, x: f.tanh(x),
+        "Relu": lambda f, x: f.relu(x),
+        "Affine": lambda f, x: f.scale(x, scale=1.0 if alpha is None else alpha, bias=beta or 0.0),
+        "LeakyRelu": lambda f, x: f.leaky_relu(x, alpha=0.01 if alpha is None else alpha),
+        "ThresholdedRelu": lambda f, x: f.thresholded_relu(x, threshold=1.0 if alpha is None else alpha),
+        "ScaledTanh": lambda f, x: f.stanh(x, scale_a=1.0 if beta is None else beta, scale_b=1.0 if alpha is None else alpha),
+        "HardSigmoid": lambda f, x: f.hard_sigmoid(x, slope=0.2 if alpha is None else alpha, offset=0.5 if beta is None else beta),
+        "Elu": lambda f, x: f.elu(x, alpha=1.0 if alpha is None else alpha),
+        "Softsign": lambda f, x: f.softsign(x),
+        "Softplus": lambda f, x: f.softplus(x),
+    }
+    for key, function in found.items():
+        if key.lower() == name.lower():
+            return function
+    raise FormatError(f"its activation {name!r} should be one of {', '.join(found)}")
+
+
+def _activations(node: Node, kind: str, directions: int) -> tuple[bool, list[list[Activation]]]:
+    """Whether all activations are the usual ones; and those of each direction."""
+    usual = _ACTIVATIONS[kind] * directions
+    names = node.strings("activations", usual) or usual
+    alphas, betas = node.floats("activation_alpha", []), node.floats("activation_beta", [])
+    if len(names) != len(usual):
+        raise FormatError(f"its activations {names} should be {len(usual)}")
+    functions = []
+    for name in names:
+        takes_alpha = name.lower() in ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
+        takes_beta = name.lower() in ("affine", "scaledtanh", "hardsigmoid")
+        alpha = alphas.pop(0) if takes_alpha and alphas else None
+        beta = betas.pop(0) if takes_beta and betas else None
+        functions.append(_activation(name, alpha, beta))
+    per = len(_ACTIVATIONS[kind])
+    is_usual = [name.lower() for name in names] == [name.lower() for name in usual]
+    return is_usual, [functions[n * per : (n + 1) * per] for n in range(directions)]
+
+
+def _reordered(b: Builder, weight: Any, kind: str) -> Any:
+    """Rows of weights in the order of Fluid's op."""
+    if kind == "RNN":
+        return weight
+    parts = b.f.split(weight, num=_GATES[kind], axis=0)
+    return b.f.concat([parts[n] for n in _ORDER[kind]], axis=0)
+
+
+def _recurrent(kind: str) -> Any:
+    def build(b: Builder, node: Node) -> Any:
+        direction = node.string("direction", "forward")
+        directions = 2 if direction == "bidirectional" else 1
+        size = node.int("hidden_size") or node[2].shape[-1]
+        batch_first = bool(node.int("layout", 0))
+        x = b.transpose(node[0], [1, 0, 2]) if batch_first else node[0]
+        states = [_first_state(b, node, n, x, directions, size, batch_first) for n in ((5, 6) if kind == "LSTM" else (5,))]
+        is_usual, functions = _activations(node, kind, directions)
+        plain = (
+            is_usual
+            and not node.has("clip")
+            and not node.int("input_forget", 0)
+            and (kind != "LSTM" or node.value(7) is None)
+            and (kind != "GRU" or node.int("linear_before_reset", 0) == 1)
+            and not (direction == "reverse" and node.value(4) is not None)
+        )
+        if plain:
+            y, lasts = _by_op(b, node, kind, x, states, direction, directions, size)
+        else:
+            y, lasts = _by_steps(b, node, kind, x, states, direction, directions, size, functions)
+        if batch_first:
+            return (b.transpose(y, [2, 0, 1, 3]), *(b.transpose(last, [1, 0, 2]) for last in lasts))
+        return (b.transpose(y, [0, 2, 1, 3]), *lasts)
+
+    return build
+
+
+def _first_state(b: Builder, node: Node, index: int, x: Any, directions: int, size: int, batch_first: bool) -> Any:
+    if node.value(index) is not None:
+        return b.transpose(node[index], [1, 0, 2]) if batch_first else node[index]
+
+
+    return filled(b, [directions, b.size_of(x, 1), size], np.zeros((), x.dtype.numpy))
+
+
+def _by_op(b: Builder, node: Node, kind: str, x: Any, states: list[Any], direction: str, directions: int, size: int) -> Any:
+    """The network as Fluid's op `rnn`: [time, batch, directions, size] and the last states."""
+    weights: list[Any] = []
+    biases: list[Any] = []
+    for number in range(directions):
+        for index in (1, 2):
+            weights.append(_reordered(b, b.squeeze(b.slice(node[index], 0, number, number + 1), [0]), kind))
+        rows = _GATES[kind] * size
+        for half in (0, 1):
+            if node.value(3) is None:
+                biases.append(b.f.fill_constant(shape=[rows], dtype=int(x.dtype), value=0.0))
+            else:
+                part = b.f.slice(node[3], axes=[0, 1], starts=[number, half * rows], ends=[number + 1, (half + 1) * rows])
+                biases.append(_reordered(b, b.squeeze(part, [0]), kind))
+    source = b.f.flip(x, axis=[0]) if direction == "reverse" else x
+    mode = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN_TANH"}[kind]
+    lengths = None if node.value(4) is None else b.cast(node[4], VarType.INT64)
+    y, _, lasts = b.f.rnn(
+        source,
+        states,
+        [*weights, *biases],
+        lengths,
+        is_bidirec=directions == 2,
+        input_size=x.shape[2],
+        hidden_size=size,
+        mode=mode,
+        is_test=True,
+    )
+    y = b.f.flip(y, axis=[0]) if direction == "reverse" else y
+    return b.f.reshape2(y, shape=[0, 0, directions, size]), lasts
+
+
+def _by_steps(
+    b: Builder,
+    node: Node,
+    kind: str,
+    x: Any,
+    states: list[Any],
+    direction: str,
+    directions: int,
+    size: int,
+    functions: list[list[Activation]],
+) -> Any:
+    """The network as recurrences, a step a time."""
+    outs: list[Any] = []
+    lasts: list[list[Any]] = [[] for _ in states]
+    for number in range(directions):
+        reverse = direction == "reverse" or number == 1
+        w, r = (b.squeeze(b.slice(node[index], 0, number, number + 1), [0]) for index in (1, 2))
+        rows = _GATES[kind] * size
+        bias_w = bias_r = None
+        if node.value(3) is not None:
+            bias = b.squeeze(b.slice(node[3], 0, number, number + 1), [0])
+            bias_w, bias_r = b.slice(bias, 0, 0, rows), b.slice(bias, 0, rows, 2 * rows)
+        peepholes = None
+        if kind == "LSTM" and node.value(7) is not None:
+            row = b.squeeze(b.slice(node[7], 0, number, number + 1), [0])
+            peepholes = b.f.split(row, num=3, axis=0)
+        first = [b.squeeze(b.slice(state, 0, number, number + 1), [0]) for state in states]
+        inputs = b.f.matmul_v2(x, w, trans_y=True)
+        inputs = inputs if bias_w is None else b.f.elementwise_add(inputs, bias_w)
+        sequences = [inputs]
+        if node.value(4) is not None:
+            sequences.append(_inside(b, x, node[4]))
+        cell = _cell(kind, node, functions[number], r, bias_r, peepholes, size)
+
+        def step(f: Any, before: list[Any], slices: list[Any], cell: Any = cell) -> tuple[list[Any], list[Any]]:
+            after = cell(f, slices[0], before)
+            out = after[0]
+            for mask in slices[1:]:
+                out = out * mask
+                after = [old + (new - old) * mask for old, new in zip(before, after, strict=True)]
+            return after, [out, *after]
+
+        out, *kept = scan(step, first, sequences, reverse)
+        outs.append(b.unsqueeze(out, [2]))
+        for column, sequence in zip(lasts, kept, strict=True):
+            column.append(b.slice(sequence, 0, *((0, 1) if reverse else (-1, 2**31 - 1))))
+    y = outs[0] if directions == 1 else b.f.concat(outs, axis=2)
+    return y, [column[0] if directions == 1 else b.f.concat(column, axis=0) for column in lasts]
+
+
+def _inside(b: Builder, x: Any, lengths: Any) -> Any:
+    """1 where a step belongs to its sequence: [time, batch, 1]."""
+    steps = b.f.cumsum(b.f.fill_any_like(b.slice(x, 2, 0, 1), value=1.0), axis=0)
+    return b.cast(b.f.less_equal(steps, b.unsqueeze(b.cast(lengths, x.dtype), [1])), x.dtype)
+
+
+def _cell(kind: str, node: Node, act: list[Activation], r: Any, bias: Any, peepholes: Any, size: int) -> Any:
+    limit = node.float("clip", 0.0) if node.has("clip") else 0.0
+
+    def clipped(f: Any, value: Any) -> Any:
+        return f.clip(value, min=-limit, max=limit) if limit else value
+
+    def product(f: Any, h: Any) -> Any:
+        out = f.matmul_v2(h, r, trans_y=True)
+        return out if bias is None else out + bias
+
+    def lstm(f: Any, x: Any, before: list[Any]) -> list[Any]:
+        h, c = before
+        i, o, forget, g = f.split(x + product(f, h), num=4, axis=1)
+        if peepholes is not None:
+            i, forget = i + c * peepholes[0], forget + c * peepholes[2]
+        i = act[0](f, clipped(f, i))
+        forget = 1.0 - i if node.int("input_forget", 0) else act[0](f, clipped(f, forget))
+        cell = forget * c + i * act[1](f, clipped(f, g))
+        if peepholes is not None:
+            o = o + cell * peepholes[1]
+        return [act[0](f, clipped(f, o)) * act[2](f, cell), cell]
+
+    def gru(f: Any, x: Any, before: list[Any]) -> list[Any]:
+        h = before[0]
+        x_z, x_r, x_h = f.split(x, num=3, axis=1)
+        r_z, r_r, r_h = f.split(r, num=3, axis=0)
+        biases = [None] * 3 if bias is None else f.split(bias, num=3, axis=0)
+
+        def times(value: Any, weight: Any, its_bias: Any) -> Any:
+            out = f.matmul_v2(value, weight, trans_y=True)
+            return out if its_bias is None else out + its_bias
+
+        z = act[0](f, clipped(f, x_z + times(h, r_z, biases[0])))
+        reset = act[0](f, clipped(f, x_r + times(h, r_r, biases[1])))
+        if node.int("linear_before_reset", 0):
+            new = x_h + reset * times(h, r_h, biases[2])
+        else:
+            new = x_h + times(reset * h, r_h, biases[2])
+        new = act[1](f, clipped(f, new))
+        return [(1.0 - z) * new + z * h]
+
+    def rnn(f: Any, x: Any, before: list[Any]) -> list[Any]:
+        return [act[0](f, clipped(f, x + product(f, before[0])))]
+
+    return {"LSTM": lstm, "GRU": gru, "RNN": rnn}[kind]
+
+
+for _kind in _GATES:
+    imports(_kind)(_recurrent(_kind))
+
+

@@ -1,0 +1,157 @@
+"""Sequences and optionals.
+
+A sequence whose number of items is known is a list of values while the program is built; any other is an array of tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...values.types import VarType
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+from ..types import element_type
+from ..values import Absent, Sequence, Tensor
+
+
+def as_array(b: Builder, value: Sequence) -> Any:
+    """A sequence as an array of tensors."""
+    if value.items is None:
+        return value.array_variable
+    dtype = value.items[0].dtype if value.items else VarType.FP32
+    out = b.f.new_array(dtype=int(dtype))
+    for place, item in enumerate(value.items):
+        out = b.f.write_to_array(item, b.constant(np.array([place], np.int64)), Out=out)
+    return out
+
+
+@imports("SequenceConstruct")
+def construct(b: Builder, node: Node) -> Any:
+    return Sequence([node.tensor(n) for n in range(len(node))])
+
+
+@imports("SequenceEmpty", trains=False)
+def empty(b: Builder, node: Node) -> Any:
+    element_type(node.int("dtype", 1), "its dtype")
+    return Sequence([])
+
+
+def _place(node: Node, index: int, count: int, default: int | None, beyond: int = 0) -> int | None:
+    """A position in a sequence, if it is known beforehand."""
+    if node.value(index) is None:
+        return default
+    array = node.array(index)
+    if array is None:
+        return None
+    place = int(np.reshape(array, ()))
+    if not -count <= place < count + beyond:
+        raise FormatError(f"its position {place} is none in a sequence of {count}")
+    return place + count if place < 0 else place
+
+
+@imports("SequenceAt")
+def at(b: Builder, node: Node) -> Any:
+    sequence = node.sequence(0)
+    if sequence.items is not None:
+        place = _place(node, 1, len(sequence.items), None)
+        if place is not None:
+            return sequence.items[place]
+    array = as_array(b, sequence)
+    place_ = b.cast(b.f.reshape2(node[1], shape=[1]), VarType.INT64)
+    is_negative = b.cast(b.f.less_than(place_, b.number(0, VarType.INT64)), VarType.INT64)
+    place_ = b.f.elementwise_add(place_, b.f.elementwise_mul(is_negative, b.f.lod_array_length(array)))
+    return b.f.read_from_array(array, place_)
+
+
+@imports("SequenceLength", trains=False)
+def length(b: Builder, node: Node) -> Any:
+    sequence = node.sequence(0)
+    if sequence.items is not None:
+        return np.int64(len(sequence.items))
+    return b.squeeze(b.f.lod_array_length(sequence.array_variable), [0])
+
+
+@imports("SequenceInsert")
+def insert(b: Builder, node: Node) -> Any:
+    sequence = node.sequence(0)
+    if sequence.items is not None:
+        place = _place(node, 2, len(sequence.items), len(sequence.items), 1)
+        if place is None:
+            raise FormatError("its position should be known beforehand")
+        return Sequence([*sequence.items[:place], node.tensor(1), *sequence.items[place:]])
+    if node.value(2) is not None:
+        raise FormatError("into a sequence of a length that only a run tells, it can insert at the end only")
+    array = sequence.array_variable
+    assert array is not None
+    if array.is_data:
+        array = b.f.assign(array)
+    b.append("write_to_array", {"X": node[1], "I": b.f.lod_array_length(array)}, {"Out": array}, {})
+    return Sequence(variable=array)
+
+
+@imports("SequenceErase")
+def erase(b: Builder, node: Node) -> Any:
+    sequence = node.sequence(0)
+    if sequence.items is None:
+        raise FormatError("from a sequence of a length that only a run tells, it cannot erase")
+    place = _place(node, 1, len(sequence.items), len(sequence.items) - 1)
+    if place is None:
+        raise FormatError("its position should be known beforehand")
+    return Sequence([*sequence.items[:place], *sequence.items[place + 1 :]])
+
+
+@imports("SplitToSequence")
+def split(b: Builder, node: Node) -> Any:
+    x = node[0]
+    axis = node.int("axis", 0) % x.ndim
+    sizes = node.known(1, "its sizes")
+    whole = x.shape[axis]
+    if whole < 0:
+        raise FormatError("the size of what it splits is known only in a run")
+    keep = bool(node.int("keepdims", 1)) or sizes is not None
+    if sizes is None:
+        parts = [1] * whole
+    elif sizes.ndim == 0:
+        size = int(sizes)
+        if size < 1:
+            raise FormatError(f"it splits into parts of {size}")
+        parts = [size] * (whole // size) + ([whole % size] if whole % size else [])
+    else:
+        parts = [int(size) for size in sizes]
+    items: list[Any] = []
+    start = 0
+    for size in parts:
+        part = b.slice(x, axis, start, start + size)
+        items.append(Tensor(part if keep else b.squeeze(part, [axis])))
+        start += size
+    return Sequence(items)
+
+
+@imports("ConcatFromSequence")
+def concat(b: Builder, node: Node) -> Any:
+    sequence = node.sequence(0)
+    axis, stacks = node.int("axis"), bool(node.int("new_axis", 0))
+    if sequence.items is not None:
+        items = [b.variables(item) for item in sequence.items]
+        return b.f.stack(items, axis=axis) if stacks else b.f.concat(items, axis=axis)
+    return b.f.tensor_array_to_tensor(sequence.array_variable, axis=axis, use_stack=stacks)[0]
+
+
+# ----------------------------------------------------------------------------------------------------------- optionals
+@imports("Optional", trains=False)
+def optional(b: Builder, node: Node) -> Any:
+    return node.value(0) if len(node) else Absent()
+
+
+@imports("OptionalHasElement", trains=False)
+def has_element(b: Builder, node: Node) -> Any:
+    return np.bool_(len(node) > 0 and not isinstance(node.value(0), Absent))
+
+
+@imports("OptionalGetElement")
+def get_element(b: Builder, node: Node) -> Any:
+    return node.value(0)

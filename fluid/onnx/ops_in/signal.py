@@ -1,0 +1,123 @@
+"""Fourier transforms, as products with matrices of sines and cosines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...values.types import VarType
+from ..builder import Builder
+from ..node import Node
+from ..table import imports
+
+_LONGEST = 4096
+
+
+def _matrices(length: int, count: int, onesided: bool, inverse: bool, dtype: Any) -> tuple[Any, Any]:
+    """The matrices [elements, frequencies] of the cosines and of the sines of a transform."""
+    if length > _LONGEST:
+        raise FormatError(f"a transform of {length} elements is not read; {_LONGEST} are the most")
+    frequencies = np.arange(length // 2 + 1 if onesided else length)
+    angles = 2.0 * np.pi * ((np.arange(count)[:, None] * frequencies[None]) % length) / length * (1.0 if inverse else -1.0)
+    scale = 1.0 / length if inverse else 1.0
+    return (np.cos(angles) * scale).astype(dtype), (np.sin(angles) * scale).astype(dtype)
+
+
+def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inverse: bool) -> Any:
+    """The transform along `axis` of numbers whose real and imaginary parts are the last dimension."""
+    count = min(x.shape[axis], length)
+    if count < x.shape[axis]:
+        x = b.slice(x, axis, 0, count)
+    cosines, sines = (b.constant(part) for part in _matrices(length, count, onesided, inverse, x.dtype.numpy))
+    last = x.ndim - 1
+    order = [n for n in range(last) if n != axis] + [axis]
+
+    def part(place: int) -> Any:
+        return b.transpose(b.squeeze(b.slice(x, last, place, place + 1), [last]), order)
+
+    real = part(0)
+    outs = [b.f.matmul_v2(real, cosines), b.f.matmul_v2(real, sines)]
+    if x.shape[last] == 2:
+        imaginary = part(1)
+        outs = [outs[0] - b.f.matmul_v2(imaginary, sines), outs[1] + b.f.matmul_v2(imaginary, cosines)]
+    back = [order.index(n) for n in range(last)]
+    return b.f.stack([b.transpose(out, back) for out in outs], axis=last)
+
+
+def _dft(b: Builder, node: Node, axis: int) -> Any:
+    x = node[0]
+    axis = axis + x.ndim if axis < 0 else axis
+    length = node.known(1, "its length")
+    length = x.shape[axis] if length is None else int(np.reshape(length, ()))
+    onesided, inverse = bool(node.int("onesided", 0)), bool(node.int("inverse", 0))
+    if length < 1:
+        raise FormatError("the length is known only in a run")
+    if onesided and inverse:
+        whole = _mirrored(b, x, axis, length)
+        return b.slice(_transformed(b, whole, length, axis, False, True), x.ndim - 1, 0, 1)
+    return _transformed(b, x, length, axis, onesided, inverse)
+
+
+def _mirrored(b: Builder, x: Any, axis: int, length: int) -> Any:
+    """All frequencies of a real signal, of which `x` has the first half."""
+    others = list(range(1, (length + 1) // 2))[::-1]
+    rest = b.f.gather(x, b.constant(np.array(others, np.int64)), axis=axis)
+    turned = b.f.elementwise_mul(rest, b.constant(np.array([1.0, -1.0], x.dtype.numpy)))
+    return b.f.concat([x, turned], axis=axis)
+
+
+@imports("DFT", since=17)
+def dft(b: Builder, node: Node) -> Any:
+    return _dft(b, node, node.int("axis", 1))
+
+
+@imports("DFT", since=20)
+def dft_20(b: Builder, node: Node) -> Any:
+    axis = node.known(2, "its axis")
+    return _dft(b, node, -2 if axis is None else int(np.reshape(axis, ())))
+
+
+@imports("STFT")
+def stft(b: Builder, node: Node) -> Any:
+    signal, window = node[0], node.get(2)
+    step = int(np.reshape(node.known(1, "its step"), ()))
+    length = node.known(3, "its length")
+    length = int(np.reshape(length, ())) if length is not None else window.shape[0] if window is not None else 0
+    total = signal.shape[1]
+    if total < 0 or length < 1 or step < 1 or length > total:
+        raise FormatError("the lengths of the signal and of its parts should be known beforehand")
+    count = (total - length) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(length)[None]
+    frames = b.f.gather(signal, b.constant(places.reshape(-1).astype(np.int64)), axis=1)
+    wide = signal.ndim == 3
+    frames = b.f.reshape2(frames, shape=[0, count, length, signal.shape[2] if wide else 1])
+    if window is not None:
+        frames = b.f.elementwise_mul(frames, b.ones_like_axes(window, 0, 1))
+    return _transformed(b, frames, length, 2, bool(node.int("onesided", 1)), False)
+
+
+@imports("MelWeightMatrix", trains=False)
+def mel_weight_matrix(b: Builder, node: Node) -> Any:
+    names = ("the number of bands", "the length of the transform", "the sample rate", "the lowest and", "the highest frequency")
+    bands, length, rate, lowest, highest = (float(np.reshape(node.known(n, name), ())) for n, name in enumerate(names))
+    count = int(length) // 2 + 1
+    low, high = (2595.0 * np.log10(1.0 + edge / 700.0) for edge in (lowest, highest))
+    step = (high - low) / (bands + 2)
+    edges = 700.0 * (np.power(10.0, (np.arange(int(bands) + 2) * step + low) / 2595.0) - 1.0)
+    bins = np.floor((length + 1) * edges / rate).astype(int)
+    out = np.zeros((count, int(bands)), np.float32)
+    for band in range(int(bands)):
+        left, centre, right = bins[band : band + 3]
+        if centre == left:
+            out[centre, band] = 1.0
+        for place in range(left, centre + 1):
+            if centre != left:
+                out[place, band] = (place - left) / (centre - left)
+        for place in range(centre, right):
+            out[place, band] = (right - place) / (right - centre)
+    return out
+
+
+_ = VarType

@@ -1,0 +1,53 @@
+"""What the ops of ONNX are in Fluid's terms: a function an op, in `ops_in`, and from which opset on it holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+__all__ = ["IMPORTS", "Import", "import_of", "imports"]
+
+
+class Import(NamedTuple):
+    """How an op is read.
+
+    Attributes:
+        since: the opset from which on this holds, until the next one of the same op.
+        build: ``build(b, node)`` appends what the node computes, with the builder `b`, and returns the node's outputs in order:
+            one value, or a tuple of them. A value is a variable, an array, or one of `fluid.onnx.values`.
+        trains: whether gradients flow through it.
+    """
+
+    since: int
+    build: Callable[[Any, Any], Any]
+    trains: bool
+
+
+IMPORTS: dict[str, list[Import]] = {}
+"""Op type -> how it is read, by rising opsets. Ops of other domains are called ``domain::type``."""
+
+
+def imports(*op_types: str, since: int = 1, trains: bool = True) -> Callable[[Any], Any]:
+    """Says that the decorated function reads nodes of these types, from the opset `since` on.
+
+    >>> @imports("Relu")
+    ... def relu(b, node):
+    ...     return b.f.relu(node[0])
+    """
+
+    def register(build: Any) -> Any:
+        for op_type in op_types:
+            versions = IMPORTS.setdefault(op_type, [])
+            versions.append(Import(since, build, trains))
+            versions.sort(key=lambda version: version.since)
+        return build
+
+    return register
+
+
+def import_of(op_type: str, opset: int) -> Import | None:
+    """How an op is read in a model of this opset; None if nothing says so."""
+    versions = IMPORTS.get(op_type, ())
+    place = bisect_right([version.since for version in versions], opset)
+    return versions[place - 1] if place else None

@@ -1,0 +1,124 @@
+"""What the names of an ONNX graph stand for while a program is built of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+
+from ..ir.program import Block, Variable
+from ..values.types import VarType, as_dtype, is_floating
+
+__all__ = ["Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
+
+
+class Element(NamedTuple):
+    """A number that only a run tells: the element `index` of the vector, or single number, that a variable holds."""
+
+    name: str
+    index: int
+
+
+class Size(NamedTuple):
+    """The size of a dimension of a variable that only a run tells."""
+
+    name: str
+    axis: int
+
+
+class Tensor:
+    """A tensor: a variable, or an array that is known, of which a variable is made where an op needs one.
+
+    Attributes:
+        array: the value, if it is known before a run.
+        is_weight: whether `array` is what training may change, which must not be computed with beforehand.
+        elements: of integers that are partly known, an array of numbers, `Size` and `Element`.
+        onnx_type: ONNX's element type where Fluid holds the value in a wider one; else None.
+    """
+
+    __slots__ = ("_make", "_variables", "array", "elements", "is_weight", "onnx_type")
+
+    def __init__(
+        self,
+        variable: Variable | None = None,
+        array: Any = None,
+        make: Callable[[Any], Variable] | None = None,
+        is_weight: bool = False,
+        elements: Any = None,
+        onnx_type: int | None = None,
+    ) -> None:
+        self._variables: dict[Block, Variable] = {} if variable is None else {variable.block: variable}
+        self._make = make
+        self.array = array
+        self.is_weight = is_weight
+        self.elements = elements
+        self.onnx_type = onnx_type
+
+    def variable(self, block: Block) -> Variable:
+        """The variable of this tensor that is visible in a block."""
+        around: Block | None = block
+        while around is not None:
+            if around in self._variables:
+                return self._variables[around]
+            around = around.parent
+        if self._make is None:
+            return next(iter(self._variables.values()))
+        made = self._make(self.array)
+        self._variables[made.block] = made
+        return made
+
+    @property
+    def fixed(self) -> Any:
+        """The value, if it is known and no weight; else None."""
+        return None if self.is_weight else self.array
+
+    @property
+    def dtype(self) -> VarType:
+        return as_dtype(self.array.dtype) if self.array is not None else next(iter(self._variables.values())).dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape) if self.array is not None else next(iter(self._variables.values())).shape
+
+    @property
+    def is_floating(self) -> bool:
+        return is_floating(self.dtype)
+
+    def numbers(self) -> list[Any] | None:
+        """The elements of a vector of integers, each a number, a `Size` or an `Element`; None if its length is unknown."""
+        if self.array is not None:
+            return [int(number) for number in np.asarray(self.array).reshape(-1)]
+        if self.elements is not None:
+            return list(self.elements.reshape(-1))
+        shape = self.shape
+        if len(shape) > 1 or -1 in shape:
+            return None
+        name = next(iter(self._variables.values())).name
+        return [Element(name, index) for index in range(shape[0] if shape else 1)]
+
+
+class Sequence:
+    """A sequence: its items, if their number is known before a run, else a variable that is an array of tensors."""
+
+    __slots__ = ("_variable", "items", "onnx_type")
+
+    def __init__(self, items: list[Any] | None = None, variable: Variable | None = None, onnx_type: int | None = None) -> None:
+        self.items = items
+        self._variable = variable
+        self.onnx_type = onnx_type
+
+    @property
+    def array_variable(self) -> Variable | None:
+        return self._variable
+
+    def __iter__(self) -> Iterator[Any]:
+        assert self.items is not None
+        return iter(self.items)
+
+
+class Absent:
+    """An optional that holds nothing."""
+
+
+Value = Union[Tensor, Sequence, Absent]

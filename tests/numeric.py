@@ -52,17 +52,18 @@ def flat(value: Any) -> list[Any]:
 
 
 def dot(left: Any, right: Any) -> float:
-    """Sum of products over all elements of arrays or of lists of arrays; None counts as zeros."""
-    return float(
-        sum((np.asarray(a) * b).sum() for a, b in zip(flat(left), flat(right), strict=True) if a is not None and b is not None)
-    )
+    """Sum of products over all elements of arrays or of lists of arrays; None counts as zeros. Of complex numbers, the sum of
+    products of their parts."""
+    pairs = [(a, b) for a, b in zip(flat(left), flat(right), strict=True) if a is not None and b is not None]
+    return float(sum((np.conj(a) * b).sum().real for a, b in pairs))
 
 
 def direction_like(rng: np.random.Generator, value: Any) -> Any:
     """Random arrays of the same shapes and dtypes."""
     if isinstance(value, list):
         return [direction_like(rng, item) for item in value]
-    return np.asarray(rng.standard_normal(np.shape(value)), np.asarray(value).dtype)
+    dtype, drawn = np.asarray(value).dtype, rng.standard_normal(np.shape(value))
+    return np.asarray(drawn + 1j * rng.standard_normal(np.shape(value)) if dtype.kind == "c" else drawn, dtype)
 
 
 def moved(value: Any, direction: Any, by: float) -> Any:

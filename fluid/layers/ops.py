@@ -145,7 +145,7 @@ def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def abs(x: Variable, name: str | None = None) -> Variable:
-    """Absolute value.
+    """Absolute value; that of a complex number is real.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.0, 2.0])
     >>> layers.abs(x)

@@ -4,6 +4,7 @@ from ..opdef import registry  # noqa: F401
 from . import (  # noqa: F401
     activation,
     beam_search,
+    complex,
     control_flow,
     conv,
     creation,
@@ -14,6 +15,7 @@ from . import (  # noqa: F401
     einsum,
     elementwise,
     files,
+    fourier,
     loss,
     manipulation,
     matmul,
@@ -38,3 +40,5 @@ from . import (  # noqa: F401
     vision,
     yolo,
 )
+
+from . import complex_rules  # noqa: E402, F401, I001  (after the families whose ops it names)

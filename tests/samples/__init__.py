@@ -3,6 +3,7 @@
 from . import (  # noqa: F401
     activation,
     beam_search,
+    complex,
     control_flow,
     conv,
     creation,
@@ -13,6 +14,7 @@ from . import (  # noqa: F401
     einsum,
     elementwise,
     files,
+    fourier,
     loss,
     manipulation,
     matmul,

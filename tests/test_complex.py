@@ -16,8 +16,8 @@ from test_eager_ops import holds_arrays, run_eagerly
 import fluid
 from fluid import dygraph
 from fluid.backward import append_backward, gradients
-from fluid.errors import BackwardError, FluidError
 from fluid.eager.dispatch import namespace as o
+from fluid.errors import BackwardError, FluidError
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule
 

@@ -454,6 +454,7 @@ def gradient_rule(case: Case) -> None:
         case.rng,
         case.sample.tolerance,
         directions=1,
+        within=case.sample.within,
     )
     for slot in case.wrt:
         alone = case.by_rule(cotangents, {slot})[slot]
@@ -720,7 +721,7 @@ def second_order(case: Case) -> None:
     values = one.interpret(one.program, one.feed, second)
     found = [np.zeros(one.feed[var.name].shape) if value is None else value for var, value in zip(wrt, values, strict=True)]
     expected = {var.name: value for var, value in zip(wrt, found, strict=True)}
-    assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance, directions=1)
+    assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance, directions=1, within=case.sample.within)
     case.note(orders=2)
 
 

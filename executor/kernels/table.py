@@ -89,6 +89,7 @@ FAMILIES = (
     "einsum",
     "elementwise",
     "fourier",
+    "linalg",
     "loss",
     "manipulation",
     "matmul",

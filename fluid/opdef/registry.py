@@ -10,10 +10,10 @@ An op is defined by a signature and a function, its gradient rule::
 In the signature, ``X*`` is a slot of many variables, ``X?`` may be empty, ``Out~`` is an output that only the op's own
 gradient reads, and ``Out&`` is an output that the op updates: it also reads its value. Attributes follow as keywords.
 
-After a colon stands what an input must be: first the element types ``int``, ``float``, ``bool``, or of the floats only
-``real`` or ``complex`` ones, or several as ``int|float``, then the shape, as in ``batch_norm(X: float[N, C, ...], Scale: float[C], Bias: float[C])``. A dimension is a
-number, a name, which has the same value in all inputs, or ``...`` for any number of dimensions; ``[one]`` is a single element
-of any rank. Inputs are checked against this before inference.
+After a colon stands what an input must be: first the element types ``int``, ``float`` or ``bool``, or of the floats only
+the ``real`` or ``complex`` ones, or several as ``int|float``, then the shape, as in ``batch_norm(X: float[N, C, ...],
+Scale: float[C], Bias: float[C])``. A dimension is a number, a name, which has the same value in all inputs, or ``...`` for any
+number of dimensions; ``[one]`` is a single element of any rank. Inputs are checked against this before inference.
 
 The parameters of a rule say what it reads: first ``f``, the namespace of ops; then input and output slots by name, the
 cotangent of the output ``Out`` as ``dOut``, attributes by name or all of them as the dict ``attrs``, and ``wanted``, the set

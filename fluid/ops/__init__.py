@@ -5,6 +5,7 @@ from . import (  # noqa: F401
     activation,
     beam_search,
     complex,
+    complex_rules,
     control_flow,
     conv,
     creation,
@@ -16,6 +17,7 @@ from . import (  # noqa: F401
     elementwise,
     files,
     fourier,
+    linalg,
     loss,
     manipulation,
     matmul,
@@ -40,5 +42,3 @@ from . import (  # noqa: F401
     vision,
     yolo,
 )
-
-from . import complex_rules  # noqa: E402, F401, I001  (after the families whose ops it names)

@@ -6,6 +6,7 @@ Of any other op, gradients of complex numbers are refused. `tests/test_complex.p
 from __future__ import annotations
 
 from ..opdef.registry import ANALYTIC, LINEAR, get
+from . import activation, creation, einsum, elementwise, manipulation, matmul, reduction, selection, vision  # noqa: F401
 
 _LINEAR = """
     assign concat concat_like crop crop_like crop_tensor cumsum diag diag_v2 diagonal elementwise_add elementwise_sub expand

@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     elementwise,
     files,
     fourier,
+    linalg,
     loss,
     manipulation,
     matmul,

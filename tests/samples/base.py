@@ -34,6 +34,8 @@ class Sample:
     """How many orders of derivatives to compare with central differences."""
     dtypes: Sequence[str] = ("float32", "float64")
     """What floating inputs are cast to; nothing is cast where no input floats."""
+    within: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """Input slot -> what makes of a direction one in which the input may move, such as its symmetric part."""
     tolerance: float = 1.0
     """Multiplies the tolerances of the type."""
     known: Sequence[str] = ()

@@ -79,6 +79,7 @@ SPARSE_CHECKS: dict[str, Kernel] = {}
 
 FAMILIES = (
     "activation",
+    "arithmetic",
     "beam_search",
     "complex",
     "conv",
@@ -109,6 +110,7 @@ FAMILIES = (
     "selected_rows",
     "selection",
     "sequence",
+    "special",
     "training",
     "vision",
     "yolo",

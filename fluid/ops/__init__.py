@@ -3,6 +3,7 @@
 from ..opdef import registry  # noqa: F401
 from . import (  # noqa: F401
     activation,
+    arithmetic,
     beam_search,
     complex,
     complex_rules,
@@ -38,6 +39,7 @@ from . import (  # noqa: F401
     selected_rows,
     selection,
     sequence,
+    special,
     training,
     vision,
     yolo,

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401
     activation,
+    arithmetic,
     beam_search,
     complex,
     control_flow,
@@ -36,6 +37,7 @@ from . import (  # noqa: F401
     selected_rows,
     selection,
     sequence,
+    special,
     training,
     vision,
     yolo,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ class PaddleNumbers:
             slots[slot] = items if slot in record["many"] else items[0]
         return slots
 
-    def check(self, number: int, rtol: float = 2e-5, atol: float = 2e-6, signed: bool = True) -> None:
+    def check(
+        self, number: int, rtol: float = 2e-5, atol: float = 2e-6, signed: bool = True, skipping: Collection[str] = ()
+    ) -> None:
         """The outputs of a case, with types, shapes and sequences, and the gradients that it has.
 
         Unless `signed`, outputs may have other signs (as eigenvectors do), and gradients are those at Paddle's outputs.
@@ -44,7 +47,7 @@ class PaddleNumbers:
         inputs = self._slots(number, "in", record["inputs"])
         expected = self._slots(number, "out", record["outputs"])
         outputs = apply_op(record["type"], inputs, record["attrs"])
-        for slot, values in expected.items():
+        for slot, values in ((slot, values) for slot, values in expected.items() if slot not in skipping):
             for value, other in zip(listed(outputs[slot]), listed(values), strict=True):
                 assert array_of(value).dtype == array_of(other).dtype, slot
                 pair = [each if signed else np.abs(each) for each in (array_of(value), array_of(other))]

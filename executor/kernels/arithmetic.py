@@ -49,16 +49,12 @@ def _close(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, ato
 
 
 @kernel("isclose")
-def isclose(
-    xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any
-) -> None:
+def isclose(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any) -> None:
     xp.copyto(Out, _close(xp, Input, Other, Rtol, Atol, rtol, atol, equal_nan))
 
 
 @kernel("allclose")
-def allclose(
-    xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any
-) -> None:
+def allclose(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any) -> None:
     Out[...] = _close(xp, Input, Other, Rtol, Atol, rtol, atol, equal_nan).all()
 
 

@@ -166,7 +166,8 @@ def _rows(X: list[Spec]) -> int:
 
 
 def _partial_sum(X: list[Spec], start_index: int, length: int) -> Spec:
-    return X[0].with_shape((_rows(X), _partial(X, start_index, length)[1]))
+    count = _partial(X, start_index, length)[1]
+    return X[0].with_shape((_rows(X), count))
 
 
 def _partial_concat(X: list[Spec], start_index: int, length: int) -> Spec:

@@ -13,7 +13,9 @@ data = Data("arithmetic")
 SHAPES = (((2, 3), (2, 3)), ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1), (3,)), ((), ()), ((2, 3), ()), ((0, 3), (3,)))
 
 
-def broadcast(op_type: str, function: Callable[[Any, Any], Any], make: Callable[..., Any], names: tuple[str, str] = ("X", "Y")) -> None:
+def broadcast(
+    op_type: str, function: Callable[[Any, Any], Any], make: Callable[..., Any], names: tuple[str, str] = ("X", "Y")
+) -> None:
     """Samples over pairs of shapes; `make` gives both operands."""
 
     def reference(**given: Any) -> Any:
@@ -62,7 +64,10 @@ NEAR = {"Input": np.array([1.0, 2, np.nan, 0, 5]), "Other": np.array([1.00001, 2
 
 
 def close(Input: Any, Other: Any, rtol: str = "1e-5", atol: str = "1e-8", equal_nan: bool = False, **tensors: Any) -> Any:
-    relative, absolute = (float(tensors.get(name.title(), text).item() if name.title() in tensors else text) for name, text in (("rtol", rtol), ("atol", atol)))
+    relative, absolute = (
+        float(tensors.get(name.title(), text).item() if name.title() in tensors else text)
+        for name, text in (("rtol", rtol), ("atol", atol))
+    )
     with np.errstate(all="ignore"):
         near = np.abs(Input - Other) <= absolute + relative * np.abs(Other)
     return near | (equal_nan & np.isnan(Input) & np.isnan(Other))
@@ -74,10 +79,20 @@ for attrs in ({}, {"rtol": "0.1"}, {"atol": "0.2", "equal_nan": True}, {"rtol": 
 add("isclose", Sample({**NEAR, "Rtol": np.array([0.1]), "Atol": np.array([0.0])}, {}, close))
 add("isclose", Sample({"Input": data(2, 3), "Other": data(3)}, {"rtol": "0.5"}, close))
 add("isclose", Sample({"Input": data.ints(4), "Other": data.ints(4)}, {}, lambda Input, Other: Input == Other))
-add("allclose", Sample({"Input": data(3), "Other": data(3)}, {"atol": "9"}, lambda **given: np.asarray(True), declared={"Out": (1,)}))
-for x, y in ((data(2, 3), data(2, 3)), (np.ones(3), np.ones(3)), (np.ones(3), np.ones((1, 3))), (np.ones((0, 2)), np.ones((0, 2)))):
+add(
+    "allclose",
+    Sample({"Input": data(3), "Other": data(3)}, {"atol": "9"}, lambda **given: np.asarray(True), declared={"Out": (1,)}),
+)
+for x, y in (
+    (data(2, 3), data(2, 3)),
+    (np.ones(3), np.ones(3)),
+    (np.ones(3), np.ones((1, 3))),
+    (np.ones((0, 2)), np.ones((0, 2))),
+):
     add("equal_all", Sample({"X": x, "Y": y}, {}, lambda X, Y: np.asarray(np.array_equal(X, Y))))
-add("equal_all", Sample({"X": np.int64([1, 2]), "Y": np.int64([1, 2])}, {}, lambda X, Y: np.asarray(True), declared={"Out": (1,)}))
+add(
+    "equal_all", Sample({"X": np.int64([1, 2]), "Y": np.int64([1, 2])}, {}, lambda X, Y: np.asarray(True), declared={"Out": (1,)})
+)
 
 
 def columns(X: list[Any], start_index: int = 0, length: int = -1) -> list[Any]:
@@ -87,5 +102,5 @@ def columns(X: list[Any], start_index: int = 0, length: int = -1) -> list[Any]:
 
 for attrs in ({}, {"start_index": 1}, {"start_index": 1, "length": 2}, {"start_index": -3, "length": 2}, {"start_index": -1}):
     add("partial_sum", Sample({"X": [data(2, 4), data(2, 4)]}, attrs, lambda **given: sum(columns(**given)), known=("X",)))
-    concat = lambda **given: np.concatenate(columns(**given), 1)  # noqa: E731
+    concat = lambda **given: np.concatenate(columns(**given), 1)
     add("partial_concat", Sample({"X": [data(2, 4), data(2, 4), data(2, 4)]}, attrs, concat, known=("X",)))

@@ -114,6 +114,9 @@ OURS = {
     "tree_path": "part of the gradient of hierarchical_sigmoid",
     "select_rows_like": "rows of a parameter that a sparse gradient has: decay",
     "slice_like": "transpose of unslice",
+    "double_inner": "part of the gradient of fft_c2r",
+    "overlap_like": "transpose of frame",
+    "frame_like": "transpose of overlap_add",
     "strided_slice_like": "transpose of strided_unslice",
 }
 """Ops that Paddle does not have -> what for. They are in programs only where gradients of gradients are."""
@@ -168,6 +171,7 @@ MORE_GRADIENTS = {
     "cross_entropy": {"Label@GRAD"},
     "cudnn_lstm": {"W@GRAD"},
     "lerp": {"Weight@GRAD"},
+    "stft": {"Window@GRAD"},
     "log_loss": {"Labels@GRAD"},
     "sigmoid_cross_entropy_with_logits": {"Label@GRAD", "pos_weight@GRAD"},
     "softmax_with_cross_entropy": {"Label@GRAD"},

@@ -15,18 +15,12 @@ from ..opdef.registry import OpDef
 from ..values.types import VarType, as_dtype, is_floating
 from .values import Element, Size, Tensor
 
-__all__ = ["LARGEST_IN_OPS", "Builder"]
+__all__ = ["Builder", "LARGEST_IN_OPS"]
 
 LARGEST_IN_OPS = 64
 """The most numbers of a constant that an op holds; larger ones are persistable variables."""
 
-_FILLED = {
-    "bool": "bool_values",
-    "float32": "fp32_values",
-    "float64": "fp64_values",
-    "int32": "int32_values",
-    "int64": "int64_values",
-}
+_FILLED = {"bool": "bool_values", "float32": "fp32_values", "float64": "fp64_values", "int32": "int32_values", "int64": "int64_values"}
 _OP_SIZE = 2000
 """Bytes that an op and its variable take in memory, with room to spare."""
 
@@ -134,10 +128,7 @@ class Builder:
         if array.size == 1 and dtype.text not in ("complex64", "complex128"):
             value = array.reshape(()).item()
             filled: Variable = self.f.fill_constant(
-                shape=list(array.shape),
-                dtype=int(dtype),
-                value=_as_float(value),
-                str_value=str(float(value) if is_floating(dtype) else int(value)),
+                shape=list(array.shape), dtype=int(dtype), value=_as_float(value), str_value=str(float(value) if is_floating(dtype) else int(value))
             )
             return filled
         slot = _FILLED.get(dtype.text)
@@ -208,11 +199,7 @@ class Builder:
             is_own = isinstance(number, Size) and number == self.size_of(x, axis)
             shape.append(0 if is_own else number)
         unknown = [axis for axis, number in enumerate(shape) if not isinstance(number, int)]
-        if (
-            len(unknown) == 1
-            and -1 not in shape
-            and (0 not in shape or all(x.shape[a] != 0 for a, n in enumerate(shape) if n == 0))
-        ):
+        if len(unknown) == 1 and -1 not in shape and (0 not in shape or all(x.shape[a] != 0 for a, n in enumerate(shape) if n == 0)):
             shape[unknown[0]] = -1
             unknown = []
         if not unknown:

@@ -36,7 +36,7 @@ def _folds(*op_types: str) -> Callable[[Any], Any]:
 def folded(node: Node) -> Any:
     """What a node computes, where that is known: a `Tensor`; an array of what is known of its elements; or None."""
     fold = _FOLDS.get(node.proto.op_type)
-    if fold is None or (not node.inputs and node.proto.op_type != "Constant"):
+    if fold is None or not node.inputs and node.proto.op_type != "Constant":
         return None
     if node.proto.op_type == "Shape":
         return _shape(node)
@@ -78,21 +78,7 @@ class _Unknown(Exception):
     """A result is not known beforehand."""
 
 
-_MOVES = {
-    "Gather",
-    "Concat",
-    "Slice",
-    "Unsqueeze",
-    "Squeeze",
-    "Reshape",
-    "Cast",
-    "Identity",
-    "Mul",
-    "Add",
-    "Sub",
-    "Div",
-    "Transpose",
-}
+_MOVES = {"Gather", "Concat", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Mul", "Add", "Sub", "Div", "Transpose"}
 """What takes numbers that are partly known."""
 
 
@@ -164,7 +150,6 @@ def _arithmetic(op_type: str, function: Callable[[Any, Any], Any], neutral: Any)
     @_folds(op_type)
     def fold(node: Node, arrays: list[Any]) -> Any:
         if _unknown_among(arrays):
-
             def safe(a: Any, b: Any) -> Any:
                 try:
                     return one(a, b)
@@ -287,9 +272,7 @@ def _slice(node: Node, arrays: list[Any]) -> Any:
     if node.opset >= 10:
         if _unknown_among(arrays[1:]):
             return None
-        starts, ends, axes, steps = (
-            (arrays[n].tolist() if n < len(arrays) and arrays[n] is not None else None) for n in range(1, 5)
-        )
+        starts, ends, axes, steps = ((arrays[n].tolist() if n < len(arrays) and arrays[n] is not None else None) for n in range(1, 5))
     else:
         starts, ends, axes, steps = node.ints("starts"), node.ints("ends"), node.ints("axes"), None
     axes = axes if axes is not None else list(range(len(starts)))

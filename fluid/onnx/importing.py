@@ -121,9 +121,7 @@ class Importer:
     def _declare_initializers(self, graph: Any, scope: Scope) -> None:
         for tensor in graph.initializer:
             if not tensor.name or tensor.name in scope:
-                raise FormatError(
-                    f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name"
-                )
+                raise FormatError(f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name")
             scope[tensor.name] = self._initializer(tensor.name, tensor)
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
@@ -201,9 +199,7 @@ class Importer:
             raise FormatError(f"{where} is of type {which}; a program is fed tensors and sequences of them")
         tensor = getattr(kind, which)
         if not tensor.HasField("shape"):
-            raise FormatError(
-                f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell"
-            )
+            raise FormatError(f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell")
         dtype = element_type(tensor.elem_type, where)
         var = root.create_var(
             name=name, shape=self._shape(tensor, name), dtype=dtype, is_data=True, need_check_feed=True, stop_gradient=True
@@ -375,9 +371,7 @@ class Importer:
     def _call(self, function: Any, proto: Any, inputs: list[Value | None]) -> Any:
         """What a function computes of inputs, for a node that calls it."""
         if len(self._calls) >= _DEEPEST_CALL or any(each is function for each in self._calls):
-            raise FormatError(
-                f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep"
-            )
+            raise FormatError(f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep")
         scope: Scope = {}
         for place, name in enumerate(function.input):
             value = inputs[place] if place < len(inputs) else None
@@ -481,3 +475,4 @@ def _read_inside(block: Any, needed: set[str]) -> None:
         needed.update(op.input_arg_names)
         for inner in op.sub_blocks:
             _read_inside(inner, needed)
+

@@ -88,9 +88,7 @@ def loop(b: Builder, node: Node) -> Any:
     carried = [node.value(n) for n in range(2, len(node))]
     count = len(carried)
     if len(graph.input) != count + 2 or len(graph.output) < count + 1:
-        raise FormatError(
-            f"it carries {count} values, and its body takes {len(graph.input) - 2} and gives {len(graph.output) - 1}"
-        )
+        raise FormatError(f"it carries {count} values, and its body takes {len(graph.input) - 2} and gives {len(graph.output) - 1}")
     trips, condition = node.scalar(0), node.scalar(1)
     always = _always(graph) and (node.value(1) is None or condition is True)
     holds_sequences = any(isinstance(value, Sequence) and value.items is not None for value in carried)
@@ -204,3 +202,4 @@ def scan_(b: Builder, node: Node) -> Any:
         axis %= whole.ndim
         out.append(b.transpose(whole, [*range(1, axis + 1), 0, *range(axis + 1, whole.ndim)]))
     return (*last, *out)
+

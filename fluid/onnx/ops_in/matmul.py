@@ -20,11 +20,7 @@ def gemm(b: Builder, node: Node) -> Any:
     alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
     out = b.f.matmul_v2(node[0], node[1], trans_x=bool(node.int("transA", 0)), trans_y=bool(node.int("transB", 0)))
     if alpha != 1.0:
-        out = (
-            b.f.scale(out, scale=alpha)
-            if out.dtype in (VarType.FP32, VarType.FP64, VarType.FP16)
-            else b.cast(b.f.scale(b.cast(out, VarType.FP64), scale=alpha), out.dtype)
-        )
+        out = b.f.scale(out, scale=alpha) if out.dtype in (VarType.FP32, VarType.FP64, VarType.FP16) else b.cast(b.f.scale(b.cast(out, VarType.FP64), scale=alpha), out.dtype)
     if node.value(2) is None or beta == 0.0:
         return out
     bias = node[2]
@@ -48,10 +44,7 @@ def det(b: Builder, node: Node) -> Any:
     x = node[0]
     size = x.shape[-1]
     parts = [
-        [
-            b.f.reshape2(b.f.slice(x, axes=[x.ndim - 2, x.ndim - 1], starts=[i, j], ends=[i + 1, j + 1]), shape=[*_outer(x), 1])
-            for j in range(size)
-        ]
+        [b.f.reshape2(b.f.slice(x, axes=[x.ndim - 2, x.ndim - 1], starts=[i, j], ends=[i + 1, j + 1]), shape=[*_outer(x), 1]) for j in range(size)]
         for i in range(size)
     ]
     out = _determinant(b, parts, list(range(size)), 0)

@@ -83,14 +83,7 @@ def _places(x: Any, kernel: list[int], strides: list[int], dilations: list[int],
 
 
 def windows(
-    b: Builder,
-    x: Any,
-    kernel: list[int],
-    strides: list[int],
-    dilations: list[int],
-    pads: list[tuple[int, int]],
-    ceil: bool,
-    fill: float,
+    b: Builder, x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool, fill: float
 ) -> tuple[Any, Any, list[int]]:
     """The elements of each window: [N, C, windows, elements]; their indices; and the numbers of windows."""
     places, sizes = _places(x, kernel, strides, dilations, pads, ceil)

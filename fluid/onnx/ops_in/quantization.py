@@ -14,7 +14,7 @@ from ..table import imports
 from ..types import element_type, integer_bits
 from ..values import Tensor
 from .convolution import convolved
-from .elementwise import _number_of, round_half_even, rounded
+from .elementwise import _number_of, rounded, round_half_even
 
 
 def _limits(number: int) -> tuple[int, int]:
@@ -26,9 +26,9 @@ def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
     """A scale or zero point, in a shape that broadcasts to `x`: one for each element of an axis, or of each block along it."""
     axis = node.int("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
-    if part.ndim == 0 or (part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1):
+    if part.ndim == 0 or part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1:
         return part
-    if (part.ndim == 1 and x.ndim > 1) or part.ndim != x.ndim:
+    if part.ndim == 1 and x.ndim > 1 or part.ndim != x.ndim:
         return b.ones_like_axes(part, axis, x.ndim - axis - 1)
     size = node.int("block_size", 0)
     if not size or part.shape[axis] == x.shape[axis]:
@@ -52,10 +52,7 @@ def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int
     if zero is not None:
         whole = b.f.elementwise_add(whole, b.cast(_along(b, x, zero, node), whole.dtype))
     low, high = _limits(number)
-    return Tensor(
-        b.cast(b.f.clip(whole, min=float(low), max=float(high)), dtype),
-        onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None,
-    )
+    return Tensor(b.cast(b.f.clip(whole, min=float(low), max=float(high)), dtype), onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None)
 
 
 @imports("QuantizeLinear", trains=False)
@@ -116,9 +113,7 @@ def qlinear_matmul(b: Builder, node: Node) -> Any:
     left = _less_zero(b, x, x_zero, VarType.FP64, x.ndim - 2)
     right = _less_zero(b, y, y_zero, VarType.FP64, y.ndim - 1)
     product = b.f.matmul_v2(left, right)
-    factor = b.f.elementwise_div(
-        b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(y_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
-    )
+    factor = b.f.elementwise_div(b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(y_scale, VarType.FP64)), b.cast(scale, VarType.FP64))
     return _requantized(b, product, factor, zero, node.tensor(7))
 
 
@@ -136,9 +131,7 @@ def qlinear_conv(b: Builder, node: Node) -> Any:
     right = _less_zero(b, weight, w_zero, VarType.FP64, 0)
     bias = node.get(8)
     product = convolved(b, node, left, right, None if bias is None else b.cast(bias, VarType.FP64))
-    factor = b.f.elementwise_div(
-        b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(w_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
-    )
+    factor = b.f.elementwise_div(b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(w_scale, VarType.FP64)), b.cast(scale, VarType.FP64))
     if factor.ndim == 1 and factor.shape != (1,):
         factor = b.ones_like_axes(factor, 0, x.ndim - 2)
     return _requantized(b, product, factor, zero, node.tensor(7))

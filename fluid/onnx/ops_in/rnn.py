@@ -36,9 +36,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "LeakyRelu": lambda f, x: f.leaky_relu(x, alpha=0.01 if alpha is None else alpha),
         "ThresholdedRelu": lambda f, x: f.thresholded_relu(x, threshold=1.0 if alpha is None else alpha),
         "ScaledTanh": lambda f, x: f.stanh(x, scale_a=1.0 if beta is None else beta, scale_b=1.0 if alpha is None else alpha),
-        "HardSigmoid": lambda f, x: f.hard_sigmoid(
-            x, slope=0.2 if alpha is None else alpha, offset=0.5 if beta is None else beta
-        ),
+        "HardSigmoid": lambda f, x: f.hard_sigmoid(x, slope=0.2 if alpha is None else alpha, offset=0.5 if beta is None else beta),
         "Elu": lambda f, x: f.elu(x, alpha=1.0 if alpha is None else alpha),
         "Softsign": lambda f, x: f.softsign(x),
         "Softplus": lambda f, x: f.softplus(x),
@@ -107,6 +105,7 @@ def _recurrent(kind: str) -> Any:
 def _first_state(b: Builder, node: Node, index: int, x: Any, directions: int, size: int, batch_first: bool) -> Any:
     if node.value(index) is not None:
         return b.transpose(node[index], [1, 0, 2]) if batch_first else node[index]
+
 
     return filled(b, [directions, b.size_of(x, 1), size], np.zeros((), x.dtype.numpy))
 
@@ -248,3 +247,5 @@ def _cell(kind: str, node: Node, act: list[Activation], r: Any, bias: Any, peeph
 
 for _kind in _GATES:
     imports(_kind)(_recurrent(_kind))
+
+

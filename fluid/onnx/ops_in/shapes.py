@@ -169,21 +169,12 @@ def expanded(b: Builder, x: Any, numbers: Sequence[Any]) -> Any:
             else:
                 shape.append(-1 if want == 1 else want)
         if 0 in shape:
-            return b.f.fill_constant(
-                shape=[0 if s == 0 else max(s, h) for s, h in zip(shape, own, strict=True)], dtype=int(x.dtype), value=0.0
-            )
+            return b.f.fill_constant(shape=[0 if s == 0 else max(s, h) for s, h in zip(shape, own, strict=True)], dtype=int(x.dtype), value=0.0)
         if all(size == -1 or size == have for size, have in zip(shape, own, strict=True)) and rank == x.ndim:
             return x
         if -1 not in own or all(want in (1, -1) or have >= 0 for have, want in zip(own, shape, strict=True)):
-            return b.f.expand_v2(
-                x, shape=[have if want == -1 and have >= 0 else want for have, want in zip(own, shape, strict=True)]
-            )
-    like = b.f.fill_constant(
-        ShapeTensorList=[b.number_variable(n) for n in wanted],
-        shape=[n if isinstance(n, int) else -1 for n in wanted],
-        dtype=int(VarType.FP32),
-        value=0.0,
-    )
+            return b.f.expand_v2(x, shape=[have if want == -1 and have >= 0 else want for have, want in zip(own, shape, strict=True)])
+    like = b.f.fill_constant(ShapeTensorList=[b.number_variable(n) for n in wanted], shape=[n if isinstance(n, int) else -1 for n in wanted], dtype=int(VarType.FP32), value=0.0)
     b.declare_shape(like, [n if isinstance(n, int) else -1 for n in wanted])
     return b.f.expand_to(x, broadcast_like(b, [x, like]))
 

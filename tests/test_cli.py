@@ -533,3 +533,23 @@ def test_colours_and_frames_on_a_terminal():
     code = "from fluid.cli import main; main()"
     written = on_a_terminal(sys.executable, "-c", code, "inspect", LINREG)
     assert "\x1b[" in written and "┃" in written and "elementwise_add" in written
+
+
+# ----------------------------------------------------------------------------------------------------------------- doctor
+def test_doctor_says_what_programs_run_on(monkeypatch):
+    monkeypatch.setenv("FLUID_NATIVE", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    lines = [line.split(None, 1) for line in call("doctor").splitlines()]
+    assert ["fluid", fluid.__version__] in lines and ["OMP_NUM_THREADS", "3"] in lines
+    assert ["native", "code   off: FLUID_NATIVE=0"] in lines
+    facts = json.loads(call("doctor", "--json"))
+    assert facts["part"]["libraries"].startswith(f"numpy {np.__version__}, ")
+    assert facts["extra"]["cli"].startswith("click ") and facts["variable"]["FLUID_NATIVE"] == "0"
+
+
+def test_doctor_tells_of_an_installation_that_does_not_train(monkeypatch):
+    def broken():
+        raise fluid.errors.ExecutionError("the loss stays")
+
+    monkeypatch.setattr("fluid.cli.doctor.run_check", broken)
+    assert "a small program could not be trained: the loss stays" in call("doctor", status=2)

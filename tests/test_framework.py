@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import sys
 import threading
@@ -496,6 +498,28 @@ def test_clones_share_nothing() -> None:
             names.clear()
     twin.global_block().vars.clear()
     assert main().to_string() == text
+
+
+@each("copied", [lambda program: pickle.loads(pickle.dumps(program)), copy.deepcopy])
+def test_pickles_and_deep_copies(copied: Callable[[Program], Program]) -> None:
+    """All that a program is, with the places of the user's code, but not its loaders."""
+    x, line = data("x", [None, 3]), line_here()
+    loss = layers.mean(layers.cond(layers.reduce_sum(x) > 0, lambda: layers.fc(x, 2), lambda: layers.fc(x, 2)))
+    fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.1)).minimize(loss)
+    main().random_seed = 7
+    main().loaders.append(threading.Lock())
+    copy_of_it = copied(main())
+    assert copy_of_it.to_string(True) == main().to_string(True)
+    assert copy_of_it.random_seed == 7 and copy_of_it.loaders == [] and main().loaders
+    op = copy_of_it.global_block().ops[0]
+    assert op.block is copy_of_it.global_block() and op.user_frame == (__file__, line + 1, "test_pickles_and_deep_copies")
+    values = []
+    for program in (main(), copy_of_it):
+        program.loaders.clear()
+        executor, scope = fluid.Executor(), fluid.Scope()
+        executor.run(fluid.default_startup_program(), scope=scope)
+        values.append([executor.run(program, {"x": np.ones((2, 3), "float32")}, [loss.name], scope=scope)[0] for _ in range(2)])
+    np.testing.assert_array_equal(values[0], values[1])
 
 
 def test_clones_of_loops_own_their_blocks() -> None:

@@ -6,10 +6,19 @@ import contextlib
 import os
 import sys
 from types import CodeType
+from typing import NamedTuple
 
-__all__ = ["OURS", "Frames", "current_frames", "is_run_again", "user_frame", "user_frames"]
+__all__ = ["OURS", "CodeName", "Frames", "current_frames", "is_run_again", "portable", "user_frame", "user_frames"]
 
-Frames = tuple[tuple[CodeType, int], ...]
+
+class CodeName(NamedTuple):
+    """What frames need of code, in a pickle or a copy, where the code itself cannot be."""
+
+    co_filename: str
+    co_name: str
+
+
+Frames = tuple[tuple[CodeType | CodeName, int], ...]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _HERE = _PACKAGE + os.sep
@@ -40,7 +49,7 @@ def current_frames(limit: int = 3) -> Frames:
     frame = sys._getframe(1)
     while frame is not None and OURS[frame.f_code.co_filename]:
         frame = frame.f_back  # type: ignore[assignment]
-    pairs: list[tuple[CodeType, int]] = []
+    pairs: list[tuple[CodeType | CodeName, int]] = []
     while frame is not None and len(pairs) < limit:
         pairs.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
@@ -55,6 +64,11 @@ def is_run_again(frames: Frames) -> bool:
     cell = next((number for number, (code, _) in enumerate(frames) if code.co_name == "<module>"), len(frames))
     now = current_frames(len(frames))[: cell + 1]
     return now == frames[: cell + 1] and any(one[0] is not other[0] for one, other in zip(now, frames, strict=False))
+
+
+def portable(frames: Frames) -> Frames:
+    """The same places, without the code."""
+    return tuple((CodeName(code.co_filename, code.co_name), line) for code, line in frames)
 
 
 def user_frame(frames: Frames) -> tuple[str, int, str] | None:

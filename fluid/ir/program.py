@@ -24,7 +24,7 @@ from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import AttrType, DTypeLike, VarType, as_dtype
 from .advice import missing_attribute, without_value
-from .frames import Frames, user_frame, user_frames
+from .frames import Frames, portable, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
 
 if TYPE_CHECKING:
@@ -370,6 +370,11 @@ class Operator:
         self.attrs = attrs
         self.frames = frames
         self.wire: Any = None
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """What pickles and deep copies hold."""
+        slots = {name: getattr(self, name) for name in Operator.__slots__}
+        return None, {**slots, "frames": portable(self.frames)}
 
     @property
     def definition(self) -> OpDef | None:
@@ -890,6 +895,11 @@ class Program:
         self.wire: Any = None
         self.allowed_ops: frozenset[str] | None = None
         """For a program from a file: the ops that it may run though they touch files or run code. Otherwise None, for any."""
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """What pickles and deep copies hold: all but the loaders, which have threads."""
+        slots = {name: getattr(self, name) for name in Program.__slots__ if name != "__weakref__"}
+        return None, {**slots, "loaders": []}
 
     # -- version
     @property

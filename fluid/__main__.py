@@ -1,0 +1,5 @@
+"""``python -m fluid``: the command line."""
+
+from .cli import main
+
+main()

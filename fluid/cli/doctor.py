@@ -1,0 +1,101 @@
+"""The command that says what Fluid runs on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, metadata, version
+
+import click
+import numpy as np
+
+from .. import __version__
+from ..errors import ExecutionError, FluidError
+from ..executor.native.cache import folder
+from ..executor.native.compiler import host
+from ..executor.native.fallback import NativeUnavailable, is_enabled, or_unavailable
+from ..executor.threads import available_cores, blas_threads, get_num_threads
+from ..install_check import run_check
+from ..values.place import get_cuda_device_count
+from .common import as_json, table
+
+__all__ = ["COMMANDS"]
+
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "FLUID_NATIVE", "FLUID_NATIVE_CACHE", "OMP_NUM_THREADS", "OPENBLAS_CORETYPE")
+"""Variables of the environment that change what runs, or how fast."""
+
+
+@click.command()
+@click.option("--json", "is_json", is_flag=True, help="For programs.")
+def doctor(is_json: bool) -> None:
+    """Say versions, threads, devices and optional parts, and train a small program to see that all works."""
+    facts = {"part": _parts(), "extra": _extras(), "variable": _environment()}
+    if is_json:
+        return as_json(facts)
+    for kind, lines in facts.items():
+        table([kind, "packages" if kind == "extra" else "here"], lines.items())
+    try:
+        run_check()
+    except FluidError as error:
+        raise ExecutionError(f"a small program could not be trained: {error}") from error
+    return None
+
+
+def _parts() -> dict[str, str]:
+    """What programs run on."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "protobuf", "networkx"))
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    threads = blas_threads()
+    return {
+        "fluid": __version__,
+        "python": f"{platform.python_version()}, {platform.python_implementation()}",
+        "machine": f"{platform.system()} {platform.machine()}, {available_cores()} cores",
+        "libraries": libraries,
+        "BLAS": f"{blas['name']} {blas['version']}" + ("" if threads is None else f", {threads} threads"),
+        "threads": f"{get_num_threads()} (fluid.set_num_threads)",
+        "native code": _native_code(),
+        "CUDA devices": str(get_cuda_device_count()),
+    }
+
+
+def _native_code() -> str:
+    """Whether ops become vector code, for what processor, and where that is kept."""
+    if not is_enabled():
+        is_off = os.environ.get("FLUID_NATIVE") == "0"
+        return "off: FLUID_NATIVE=0" if is_off else 'none: llvmlite is not installed (pip install "fluid-graph[native]")'
+    try:
+        with or_unavailable():
+            return f"for {host().cpu}, vectors of {host().vector_bytes} bytes; kernels are kept in {folder() or 'no folder'}"
+    except NativeUnavailable as error:
+        return f"none: {error}"
+
+
+def _extras() -> dict[str, str]:
+    """Extra -> the packages that it asks for, with their versions here."""
+    try:
+        asked = metadata("fluid-graph").get_all("Requires-Dist") or []
+    except PackageNotFoundError:
+        return {}
+    packages: dict[str, list[str]] = {}
+    for line in asked:
+        requirement, _, marker = line.partition(";")
+        if "extra ==" not in marker:
+            continue
+        extra = marker.split("extra ==")[1].strip(" '\"")
+        name = next(iter(requirement.replace("[", " ").replace(">", " ").replace("=", " ").replace("<", " ").split()))
+        packages.setdefault(extra, []).append(name if name == "fluid-graph" else f"{name} {_version(name)}")
+    return {extra: ", ".join(name for name in names if name != "fluid-graph") for extra, names in sorted(packages.items())}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ.get(name, "not set") for name in _VARIABLES}
+
+
+COMMANDS = [doctor]

@@ -67,6 +67,7 @@ from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
     from . import contrib, dataset, dygraph, dygraph_grad_clip, evaluator, extend, install_check, io, profiler, reader
+    from .dygraph.summary import summary
     from .formats import text
     from .io import load, save
     from .saving.checkpoint import load_checkpoint, save_checkpoint
@@ -157,6 +158,7 @@ __all__ = [
     "scope_guard",
     "seed",
     "set_num_threads",
+    "summary",
     "text",
     "unique_name",
 ]
@@ -198,6 +200,7 @@ _LAZY_FROM = {
     "save_checkpoint": "saving.checkpoint",
     "save_model": "saving.models",
     "set_program_state": "io",
+    "summary": "dygraph.summary",
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import FluidError
@@ -19,7 +19,7 @@ from ..ir.program import Operator, Program
 from ..opdef.registry import EMPTY
 from .edit import infer_downstream
 
-__all__ = ["FlopCount", "count_flops"]
+__all__ = ["FlopCount", "count_flops", "flops_of", "human", "with_shapes"]
 
 PER_ELEMENT = {
     "batch_norm": 2,
@@ -82,24 +82,35 @@ def human(number: float) -> str:
 @checked
 def count_flops(program: Program, unknown: int = 1) -> FlopCount:
     """The operations of running every op once; unknown dimensions of data (mostly the batch size) count as `unknown`."""
-    sized = program.clone()
-    data = [var for var in sized.list_vars() if var.is_data and var.has_shape and -1 in var.shape]
-    for var in data:
-        var._shape = tuple(unknown if size < 0 else size for size in var.shape)
+    data = [var for var in program.list_vars() if var.is_data and var.has_shape]
     try:
-        infer_downstream(sized, data, "count_flops")
+        sized = with_shapes(program, {var.name: [unknown if size < 0 else size for size in var.shape] for var in data})
     except FluidError:  # these shapes do not fit: leave them unknown
         sized = program
     result = FlopCount()
     for block in sized.blocks:
         for op in block.ops:
-            count = _count(op)
+            count = flops_of(op)
             if count is None:
                 result.uncounted[op.type] += 1
             else:
                 result.total += count
                 result.by_type[op.type] += count
     return result
+
+
+def with_shapes(program: Program, shapes: Mapping[str, Sequence[int]]) -> Program:
+    """A copy in which data has these shapes, and all that is computed of it the shapes that follow.
+
+    Raises:
+        InferenceError: they do not fit an op.
+    """
+    copy = program.clone()
+    data = [var for var in copy.list_vars() if var.name in shapes]
+    for var in data:
+        var._shape = tuple(shapes[var.name])
+    infer_downstream(copy, data, "with_shapes")
+    return copy
 
 
 def _shape(op: Operator, slot: str, outputs: bool = False) -> tuple[int, ...] | None:
@@ -110,7 +121,8 @@ def _shape(op: Operator, slot: str, outputs: bool = False) -> tuple[int, ...] | 
     return var.shape
 
 
-def _count(op: Operator) -> int | None:
+def flops_of(op: Operator) -> int | None:
+    """The operations of running an op once; None if its shapes are not known."""
     is_grad = op.type.endswith("_grad")
     base = op.type.removesuffix("_grad")
     if base in _MOVES:

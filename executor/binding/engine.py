@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluid.distributed.communicator import Communicator, communicator
 from fluid.values.place import add_namespace
 
 from ..kernels.table import Kernel
@@ -32,6 +33,7 @@ class Engine:
         checks_values: whether ops check the values of their inputs (such as indices) and raise an error for wrong ones.
         writes_functions: whether calls become functions (`fluid.executor.binding.codegen`), which needs addresses of arrays.
         steps: returns what is run in place of an op's calls.
+        communicator: returns the workers among which collective ops reduce and gather arrays of the namespace.
     """
 
     xp: Any
@@ -40,6 +42,7 @@ class Engine:
     checks_values: bool = True
     writes_functions: bool = True
     steps: Callable[[list[Call]], Sequence[Step]] = _unchanged
+    communicator: Callable[[], Communicator] = communicator
 
 
 _engines: dict[Any, Engine] = {}

@@ -81,6 +81,7 @@ FAMILIES = (
     *(
         "activation",
         "beam_search",
+        "collective",
         "conv",
         "creation",
         "crf",

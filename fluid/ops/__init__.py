@@ -4,6 +4,7 @@ from ..opdef import registry  # noqa: F401
 from . import (  # noqa: F401
     activation,
     beam_search,
+    collective,
     control_flow,
     conv,
     creation,

@@ -1,0 +1,6 @@
+"""Several processes that train together: who they are, how they speak, and what starts them (``python -m fluid.distributed.launch``)."""
+
+from .communicator import Alone, Communicator, Traffic, communicator, use_communicator
+from .environment import Worker, worker_of
+
+__all__ = ["Alone", "Communicator", "Traffic", "Worker", "communicator", "use_communicator", "worker_of"]

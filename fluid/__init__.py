@@ -66,7 +66,8 @@ from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import contrib, dataset, dygraph, dygraph_grad_clip, evaluator, extend, install_check, io, profiler, reader
+    from . import contrib, dataset, distributed, dygraph, dygraph_grad_clip, evaluator, extend, incubate, install_check, io
+    from . import profiler, reader
     from .formats import text
     from .io import load, save
     from .saving.checkpoint import load_checkpoint, save_checkpoint
@@ -165,6 +166,7 @@ __all__ = [
 _LAZY = {
     "bfloat16": "bfloat16",
     "contrib": "contrib",
+    "distributed": "distributed",
     "debugger": "debugger",
     "dataset": "dataset",
     "dygraph": "dygraph",
@@ -172,6 +174,7 @@ _LAZY = {
     "evaluator": "evaluator",
     "extend": "extend",
     "graph": "transform.graph",
+    "incubate": "incubate",
     "install_check": "install_check",
     "io": "io",
     "model_io": "model_io",

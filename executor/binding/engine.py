@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fluid.distributed.communicator import Communicator, communicator
@@ -50,7 +51,18 @@ _engines: dict[Any, Engine] = {}
 
 def engine_of(xp: Any) -> Engine:
     """The engine of a namespace; a default one if none was added."""
-    return _engines.get(xp) or _engines.setdefault(xp, Engine(xp))
+    engine = _engines.get(xp)
+    if engine is None:
+        on_gpu = getattr(xp, "__name__", "") == "cupy"
+        workers = partial(_nccl_communicator, xp) if on_gpu else communicator
+        engine = _engines[xp] = Engine(xp, communicator=workers)
+    return engine
+
+
+def _nccl_communicator(xp: Any) -> Communicator:
+    from fluid.distributed.nccl import nccl_communicator  # for who has a GPU
+
+    return nccl_communicator(xp, communicator())
 
 
 def add_engine(engine: Engine) -> None:

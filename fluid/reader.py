@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .data_feeder import DataFeeder
-from .distributed.communicator import communicator
+from .distributed.process import communicator
 from .errors import EOFException, FeedError, FluidTypeError, ProgramError
 from .ir.program import Variable, default_main_program
 

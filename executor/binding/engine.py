@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fluid.distributed.communicator import Communicator, communicator
+from fluid.distributed.communicator import Communicator
+from fluid.distributed.nccl import nccl_communicator
+from fluid.distributed.process import communicator
 from fluid.values.place import add_namespace
 
 from ..kernels.table import Kernel
@@ -60,8 +62,6 @@ def engine_of(xp: Any) -> Engine:
 
 
 def _nccl_communicator(xp: Any) -> Communicator:
-    from fluid.distributed.nccl import nccl_communicator  # for who has a GPU
-
     return nccl_communicator(xp, communicator())
 
 

@@ -109,7 +109,7 @@ def _worker(xp: Any, attribute: str, rank: int) -> int:
     return rank
 
 
-@kernel("c_broadcast", "broadcast", inplace={"Out": "X"})
+@kernel("c_broadcast", inplace={"Out": "X"})
 def c_broadcast(xp: Any, X: Any, root: int, Out: Any) -> None:
     _copied(xp, X, Out)
     group_of(xp).broadcast(Out, _worker(xp, "root", root))

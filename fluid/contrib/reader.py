@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..distributed.communicator import communicator
+from ..distributed.process import communicator
 
 __all__ = ["distributed_batch_reader"]
 

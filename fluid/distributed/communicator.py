@@ -1,9 +1,4 @@
-"""What workers say to each other: the interface, and a worker that is alone.
-
-Each process has one communicator, as a process of MPI has one world. This module is the one place that knows it: `communicator`
-gives it, `use_communicator` sets it. Kernels of collective ops ask the engine of their arrays for one (`Engine.communicator`), which
-for numpy is that of the process.
-"""
+"""What workers say to each other: the interface, and a worker that is alone."""
 
 from __future__ import annotations
 
@@ -12,15 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .environment import worker_of
-
-__all__ = [
-    "REDUCTIONS", "Alone", "Communicator", "Statement", "Traffic", "communicator", "use_communicator",
-]  # fmt: skip
-
-REDUCTIONS = ("sum", "max", "min", "prod")
-"""How elements of the workers' arrays are put together."""
-
+__all__ = ["Alone", "Communicator", "Statement", "Traffic"]
 
 @dataclass
 class Traffic:
@@ -145,38 +132,3 @@ class Alone(Communicator):
 
     def exchange(self, item: Any) -> list[Any]:
         return [item]
-
-
-_of_process: Communicator | None = None
-
-
-def communicator() -> Communicator:
-    """The communicator of this process, made when it is first asked for: by MPI where the environment says that this process is
-    one of several (`worker_of`), and `Alone` where it is not.
-
-    Raises:
-        CommunicationError: there are several workers, and MPI is not installed or knows less.
-
-    >>> communicator().size
-    1
-    """
-    global _of_process
-    if _of_process is None:
-        worker = worker_of()
-        if worker.size == 1:
-            _of_process = Alone()
-        else:
-            from .mpi import MPICommunicator  # mpi4py is an extra, and loading it starts MPI
-
-            _of_process = MPICommunicator(worker)
-    return _of_process
-
-
-def use_communicator(group: Communicator | None) -> Communicator | None:
-    """Let the process have another communicator, or, if None, make its own anew when asked; returns the former one.
-
-    Programs that were bound to arrays before keep the one that they had.
-    """
-    global _of_process
-    former, _of_process = _of_process, group
-    return former

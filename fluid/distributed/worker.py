@@ -14,8 +14,8 @@ import time
 import traceback
 from pathlib import Path
 
-from .communicator import communicator
 from .environment import Worker, worker_of
+from .process import communicator
 
 __all__ = ["main"]
 

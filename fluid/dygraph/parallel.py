@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..distributed.agreement import digest_of
-from ..distributed.communicator import Statement, communicator
+from ..distributed.communicator import Statement
 from ..distributed.environment import worker_of
+from ..distributed.process import communicator
 from ..errors import CommunicationError, FluidTypeError
 from ..executor.kernels.collective import group_of
 from ..values.place import namespace_of

@@ -32,7 +32,7 @@ def _allreduce(x: Any, out: Any = None, reduce_type: str = "sum", sync_mode: boo
 
 def _broadcast(x: Any, root: int, sync_mode: bool = False) -> Any:
     """Write the x of worker `root` into that of every worker."""
-    return _run("broadcast", x, x, root=root, sync_mode=sync_mode)
+    return _run("c_broadcast", x, x, root=root, use_calc_stream=sync_mode)
 
 
 def _c_allreduce(x: Any, out: Any = None, reduce_type: str = "sum", ring_id: int = 0, use_calc_stream: bool = False) -> Any:

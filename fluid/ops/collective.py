@@ -22,7 +22,7 @@ from ..values.spec import Spec
 COLLECTIVE = frozenset(
     {
         *("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_reduce_sum", "c_broadcast"),
-        *("c_allgather", "c_reducescatter", "allreduce", "broadcast", "barrier"),
+        *("c_allgather", "c_reducescatter", "allreduce", "barrier"),
     }
 )
 """Ops that speak to other workers: all of them run, wherever the program is run, and in its order."""
@@ -43,7 +43,7 @@ def _extremum(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
 
 
 def _define_reduction(kind: str) -> Callable[[Callable[..., Any]], Any]:
-    signature = f"c_allreduce_{kind}(X, Cond?) -> Out"
+    signature = f"c_allreduce_{kind}(X{', Cond?' if kind == 'sum' else ''}) -> Out"
     return define(signature, infer=like("X"), wrt=("X",), inline_grad=True, nranks=_WORKERS, use_model_parallel=False, **_STREAM)
 
 
@@ -91,12 +91,6 @@ def allreduce(f: Any, X: Any, Out: Any, dOut: Any, reduce_type: int) -> Any:
 @define("c_broadcast(X) -> Out", infer=like("X"), inline_grad=True, root=least(0, 0), **_STREAM)
 def c_broadcast(f: Any, dOut: Any, root: int) -> Any:
     """The X of worker `root`, on all workers."""
-    return {"X": f.c_reduce_sum(dOut, root_id=root, use_calc_stream=True)}
-
-
-@define("broadcast(X) -> Out", infer=like("X"), inline_grad=True, root=least(0, 0), sync_mode=False)
-def broadcast(f: Any, dOut: Any, root: int) -> Any:
-    """The X of worker `root`, on all workers; an older name of `c_broadcast`."""
     return {"X": f.c_reduce_sum(dOut, root_id=root, use_calc_stream=True)}
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..distributed.communicator import communicator
+from ..distributed.process import communicator
 from ..errors import CommunicationError, FluidError
 from ..formats.npz import write_npz
 from ..formats.shards import write_manifest, write_shard

@@ -34,7 +34,7 @@ from ..ir.program import Program
 from ..values.selected_rows import SelectedRows
 from .models import few
 
-__all__ = ["STATE", "Checkpoint", "load_checkpoint", "save_checkpoint", "state_of"]
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 STATE = "@CHECKPOINT@"
 _ROWS = "@ROWS"

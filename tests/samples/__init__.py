@@ -3,6 +3,7 @@
 from . import (  # noqa: F401
     activation,
     beam_search,
+    collective,
     control_flow,
     conv,
     creation,

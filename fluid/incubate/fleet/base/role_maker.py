@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ....distributed.communicator import communicator
+from ....distributed.process import communicator
 from ....distributed.environment import worker_of
 from ....errors import FluidTypeError, ProgramError
 

@@ -10,14 +10,14 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import FormatError
 from .npz import read_npz, write_npz
 from .writing import write_file
 
-__all__ = ["is_manifest", "read_shards", "shard_names", "write_manifest", "write_shard"]
+__all__ = ["is_manifest", "read_shards", "replacing_shards", "shard_names", "write_manifest", "write_shard"]
 
 _MARK = b'{"fluid shards": 1'
 _MOST = 16 << 20
@@ -38,13 +38,19 @@ def write_shard(path: str, number: int, count: int, label: str, arrays: Mapping[
 
 
 def write_manifest(path: str, shards: Sequence[Mapping[str, Any]]) -> None:
-    """Write the manifest of shards that are there, and remove those of the manifest that it replaces."""
+    """Write the manifest of shards that are there."""
+    with replacing_shards(path, {shard["name"] for shard in shards}):
+        write_file(path, [json.dumps({"fluid shards": 1, "shards": list(shards)}).encode()])
+
+
+@contextlib.contextmanager
+def replacing_shards(path: str, kept: Collection[str] = ()) -> Iterator[None]:
+    """If the ``with`` replaces the manifest `path`, the shards that it stood for are removed at the end, but for those `kept`."""
     former: list[str] = []
     with contextlib.suppress(FormatError, OSError):
         former = shard_names(path)
-    text = json.dumps({"fluid shards": 1, "shards": list(shards)})
-    write_file(path, [text.encode()])
-    for name in set(former) - {shard["name"] for shard in shards}:
+    yield
+    for name in set(former) - set(kept):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(os.path.dirname(path), name))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..distributed.process import communicator
 from ..errors import CommunicationError, FluidError
 from ..formats.npz import write_npz
-from ..formats.shards import write_manifest, write_shard
+from ..formats.shards import replacing_shards, write_manifest, write_shard
 from ..ir.program import Program
 from .checkpoint import STATE, load_checkpoint, state_of
 
@@ -37,7 +37,12 @@ def save_by_workers(program: Program, path: str | os.PathLike[str], step: int = 
         written = _on_all(lambda: write_shard(where, group.rank, group.size, label, own))
         _on_all(lambda: write_manifest(where, written) if group.rank == 0 else None)
     else:
-        _on_all(lambda: write_npz(where, state) if group.rank == 0 else None)
+        _on_all(lambda: _write(where, state) if group.rank == 0 else None)
+
+
+def _write(path: str, arrays: Mapping[str, Any]) -> None:
+    with replacing_shards(path):
+        write_npz(path, arrays)
 
 
 def load_by_workers(program: Program, path: str | os.PathLike[str], executor: Any = None) -> int:

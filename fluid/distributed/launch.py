@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.log_dir.mkdir(parents=True, exist_ok=True)
     for old in options.log_dir.glob("worker.*"):
         old.unlink()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is started is ended on the way out
     count = options.workers or _workers_of_job(os.environ) or 2
     if options.backend == "mpi":
         code = _by_mpi(command, count, environment, options.mpiexec)
@@ -77,8 +78,7 @@ def _workers_of_job(environ: Mapping[str, str]) -> int:
 def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> int:
     """Run `count` workers by mpiexec, which ends all when one fails."""
     words = mpiexec.split() if mpiexec else [_mpiexec()]
-    with subprocess.Popen([*words, "-n", str(count), *command], env={**os.environ, **environment}) as process:
-        return _wait([process])
+    return _wait([subprocess.Popen([*words, "-n", str(count), *command], env={**os.environ, **environment})])
 
 
 def _mpiexec() -> str:

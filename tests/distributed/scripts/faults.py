@@ -13,6 +13,7 @@ import fluid
 from fluid.incubate.fleet.collective import fleet
 
 FAULT = sys.argv[1]
+print(os.getpid(), flush=True)
 
 fleet.init()
 is_wrong = fleet.worker_index() == 1

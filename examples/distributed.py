@@ -74,7 +74,7 @@ def main():
     if args.checkpoint and os.path.exists(args.checkpoint):
         first = fleet.load_checkpoint(args.checkpoint, executor)
 
-    for step, batch in zip(range(first, args.steps), batches(args.batch_size, first)):
+    for step, batch in zip(range(first, args.steps), batches(args.batch_size, first), strict=False):
         feed = {"image": np.stack([image.reshape(1, 8, 8) for image, _ in batch]), "label": np.array([[y] for _, y in batch])}
         (value,) = executor.run(program, feed, [loss])
         mean = np.mean(fluid.distributed.communicator().exchange(float(np.mean(value))))

@@ -66,8 +66,20 @@ from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import contrib, dataset, distributed, dygraph, dygraph_grad_clip, evaluator, extend, incubate, install_check, io
-    from . import profiler, reader
+    from . import (
+        contrib,
+        dataset,
+        distributed,
+        dygraph,
+        dygraph_grad_clip,
+        evaluator,
+        extend,
+        incubate,
+        install_check,
+        io,
+        profiler,
+        reader,
+    )
     from .formats import text
     from .io import load, save
     from .saving.checkpoint import load_checkpoint, save_checkpoint
@@ -117,6 +129,7 @@ __all__ = [
     "default_main_program",
     "default_startup_program",
     "diff",
+    "distributed",
     "dygraph",
     "dygraph_grad_clip",
     "embedding",
@@ -130,6 +143,7 @@ __all__ = [
     "gradients",
     "graph",
     "in_dygraph_mode",
+    "incubate",
     "initializer",
     "install_check",
     "io",

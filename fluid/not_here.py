@@ -12,8 +12,7 @@ from .errors import MissingAttributeError, ProgramError
 __all__ = ["NOT_HERE", "NotHere", "names_not_here", "stand_in_modules"]
 
 _NO_SERVERS = (
-    "there are no parameter servers here; all processes are workers that sum their gradients: "
-    "fluid.incubate.fleet.collective"
+    "there are no parameter servers here; all processes are workers that sum their gradients: fluid.incubate.fleet.collective"
 )
 _DATASETS = (
     "Paddle's dataset engines, processes in C++, are not here; read the files in a generator, and give it to "

@@ -149,8 +149,8 @@ def cache(reader: Reader) -> Reader:
 def shard(reader: Reader, rank: int | None = None, count: int | None = None) -> Reader:
     """A reader of this worker's part of each batch: as many samples in a row as each other worker has.
 
-    All workers read the same batches in the same order (shuffled by the same seed, say), so training sees the same batches with any
-    number of workers, and goes on with another number where it stopped.
+    All workers read the same batches in the same order (shuffled by the same seed, say), so training sees the same batches with
+    any number of workers, and goes on with another number where it stopped.
 
     Args:
         reader: a reader of batches, which are lists of samples.
@@ -173,8 +173,8 @@ def shard(reader: Reader, rank: int | None = None, count: int | None = None) -> 
             size, rest = divmod(len(samples), parts)
             if rest:
                 raise FeedError(
-                    f"a batch of {len(samples)} samples cannot be divided evenly among {parts} workers; choose a batch size that can, "
-                    "and drop_last=True"
+                    f"a batch of {len(samples)} samples cannot be divided evenly among {parts} workers; choose a batch size that "
+                    "can, and drop_last=True"
                 )
             yield samples[part * size : (part + 1) * size]
 

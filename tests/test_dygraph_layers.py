@@ -874,7 +874,10 @@ def test_one_process_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FluidTypeError, match="DataParallel takes a Layer, not a int"):
         dygraph.DataParallel(3)
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
-    with pytest.raises(CommunicationError, match=r"that of process 0 of 2, and this is process 0 of 1; start 2 .python -m fluid.dist"):
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
+    with pytest.raises(
+        CommunicationError, match=r"that of process 0 of 2, and this is process 0 of 1; start 2 .python -m fluid.dist"
+    ):
         dygraph.prepare_context()
 
 

@@ -26,7 +26,8 @@ def check_workers(group: Communicator, nranks: int) -> None:
     if nranks not in (0, group.size):
         raise CommunicationError(
             f"the program was built for {nranks} worker{'s' if nranks > 1 else ''}, and here {'are' if group.size > 1 else 'is'} "
-            f"{group.size}; start {nranks} (python -m fluid.distributed.launch -n {nranks} script.py), or build it for {group.size}"
+            f"{group.size}; start {nranks} (python -m fluid.distributed.launch -n {nranks} script.py), "
+            f"or build it for {group.size}"
         )
 
 
@@ -105,7 +106,9 @@ def c_reduce_sum(xp: Any, X: Any, root_id: int, Out: Any) -> None:
 def _worker(xp: Any, attribute: str, rank: int) -> int:
     size = group_of(xp).size
     if rank >= size:
-        raise CommunicationError(f"{attribute} is {rank}, and there {'are' if size > 1 else 'is'} {size}: it should be below that")
+        raise CommunicationError(
+            f"{attribute} is {rank}, and there {'are' if size > 1 else 'is'} {size}: it should be below that"
+        )
     return rank
 
 

@@ -15,8 +15,8 @@ from .reader import distributed_batch_reader
 
 __all__ = [
     "BasicGRUUnit", "BasicLSTMUnit", "BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder", "basic_gru", "basic_lstm",
-    "decoder", "distributed_batch_reader", "extend_optimizer", "extend_with_decoupled_weight_decay", "fused_elemwise_activation", "layers", "memory_usage",
-    "mixed_precision", "op_freq_statistic",
+    "decoder", "distributed_batch_reader", "extend_optimizer", "extend_with_decoupled_weight_decay",
+    "fused_elemwise_activation", "layers", "memory_usage", "mixed_precision", "op_freq_statistic",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:

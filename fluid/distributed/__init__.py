@@ -1,4 +1,4 @@
-"""Several processes that train together: who they are, how they speak, and what starts them (``python -m fluid.distributed.launch``)."""
+"""Several processes that train together: who they are, how they speak, and what starts them (`fluid.distributed.launch`)."""
 
 from .communicator import Alone, Communicator, Traffic
 from .environment import Worker, worker_of

@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = ["Alone", "Communicator", "Statement", "Traffic"]
 
+
 @dataclass
 class Traffic:
     """What a communicator has done since it was made.
@@ -66,6 +67,7 @@ class Communicator(ABC):
 
     def progress(self) -> None:
         """Let what was begun go on, without waiting for it."""
+        return
 
     @abstractmethod
     def reduce(self, array: Any, root: int) -> None:
@@ -95,6 +97,7 @@ class Communicator(ABC):
         """Wait until all workers are here."""
         self.exchange(None)
 
+    @abstractmethod
     def state(self, statement: Statement) -> None:
         """Tell the others what this worker is about to run. Before anything else is sent, the answers are compared.
 
@@ -132,3 +135,6 @@ class Alone(Communicator):
 
     def exchange(self, item: Any) -> list[Any]:
         return [item]
+
+    def state(self, statement: Statement) -> None:
+        pass

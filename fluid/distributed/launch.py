@@ -1,8 +1,8 @@
 """Starts workers: ``python -m fluid.distributed.launch -n 2 script.py arguments``.
 
-The workers run the script; what they print goes to one log each, and that of worker 0 to the screen too. When one ends by an error,
-all are ended, and its error is shown. Inside of an allocation of Slurm, or of a job of Open MPI or Kubernetes, the number of
-workers is that of the job; where such a job has started this process as one of many, it becomes a worker itself.
+The workers run the script; what they print goes to one log each, and that of worker 0 to the screen too. When one ends by an
+error, all are ended, and its error is shown. Inside of an allocation of Slurm, or of a job of Open MPI or Kubernetes, the number
+of workers is that of the job; where such a job has started this process as one of many, it becomes a worker itself.
 
     --backend mpi   (default) by the mpiexec that belongs to mpi4py: pip install "fluid-graph[mpi]"
     --backend jax   the workers join ``jax.distributed``, whose collectives on CPUs are gloo's

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ _GRACE = 0.5
 class MPICommunicator(Communicator):
     """The workers of MPI's world, in a communicator of their own.
 
-    Whatever waits for other workers does so for a limited time: the environment variable ``FLUID_DISTRIBUTED_TIMEOUT`` says how many
-    seconds (300). After an error nobody can speak to the others any more; when this process ends, then, so do all.
+    Whatever waits for other workers does so for a limited time: the environment variable ``FLUID_DISTRIBUTED_TIMEOUT`` says how
+    many seconds (300). After an error nobody can speak to the others any more; when this process ends, then, so do all.
 
     Args:
         worker: what the environment says, which MPI has to confirm.
@@ -47,14 +48,14 @@ class MPICommunicator(Communicator):
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:  # without a library of MPI, mpi4py raises a RuntimeError
             raise CommunicationError(
-                f"this process is worker {worker.rank} of {worker.size} ({worker.source}), and they speak by MPI, which cannot be "
-                f'loaded ({error}): pip install "fluid-graph[mpi]"'
+                f"this process is worker {worker.rank} of {worker.size} ({worker.source}), and they speak by MPI, which cannot "
+                f'be loaded ({error}): pip install "fluid-graph[mpi]"'
             ) from None
         world = MPI.COMM_WORLD
         if (world.rank, world.size) != (worker.rank, worker.size):
             raise CommunicationError(
-                f"the environment says {worker.source}, and MPI says worker {world.rank} of {world.size}: mpiexec belongs to another "
-                "MPI than mpi4py; start the workers by python -m fluid.distributed.launch, which takes the one that fits"
+                f"the environment says {worker.source}, and MPI says worker {world.rank} of {world.size}: mpiexec belongs to "
+                "another MPI than mpi4py; start the workers by python -m fluid.distributed.launch, which takes the one that fits"
             )
         super().__init__(world.rank, world.size)
         self._mpi = MPI
@@ -128,7 +129,7 @@ class MPICommunicator(Communicator):
         out = np.empty(int(sizes.sum()), np.uint8)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         self._wait(self._group.Iallgatherv(own, [out, (sizes, starts[:-1]), self._mpi.BYTE]), "exchange")
-        return [out[start:end].tobytes() for start, end in zip(starts, starts[1:], strict=False)]
+        return [out[start:end].tobytes() for start, end in pairwise(starts)]
 
     # -- what runs
     def state(self, statement: Statement) -> None:
@@ -184,8 +185,8 @@ class MPICommunicator(Communicator):
                 if count % 64 == 0 and time.perf_counter() - start > self._timeout:
                     self._is_lost = True
                     raise CommunicationError(
-                        f"{self._who()} has waited {self._timeout:g} s for the others in the {what}. A worker hangs, has ended, or takes "
-                        f"another way through the script; {_TIMEOUT} sets how many seconds to wait"
+                        f"{self._who()} has waited {self._timeout:g} s for the others in the {what}. A worker hangs, has ended, "
+                        f"or takes another way through the script; {_TIMEOUT} sets how many seconds to wait"
                     )
         except self._mpi.Exception as error:
             self._is_lost = True

@@ -71,8 +71,8 @@ def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrateg
     group = communicator()
     if (strategy.nranks, strategy.local_rank) != (group.size, group.rank):
         raise CommunicationError(
-            f"the strategy is that of process {strategy.local_rank} of {strategy.nranks}, and this is process {group.rank} of {group.size}; "
-            f"start {strategy.nranks} (python -m fluid.distributed.launch -n {strategy.nranks} script.py)"
+            f"the strategy is that of process {strategy.local_rank} of {strategy.nranks}, and this is process {group.rank} of "
+            f"{group.size}; start {strategy.nranks} (python -m fluid.distributed.launch -n {strategy.nranks} script.py)"
         )
     return strategy
 
@@ -80,8 +80,8 @@ def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrateg
 class DataParallel(Layer):
     """A layer whose gradients are summed over processes; with one process, the layer itself.
 
-    All processes start from the parameters of process 0. A layer that makes parameters when it is first called is called once more
-    then, with those of process 0.
+    All processes start from the parameters of process 0. A layer that makes parameters when it is first called is called once
+    more then, with those of process 0.
 
     Args:
         layers: the layer.

@@ -1,7 +1,7 @@
 """Arrays by name in several archives, the shards, and one manifest that makes a whole of them.
 
-The manifest is JSON: the name, the size and a digest of each shard, which lies beside it. It is written when all shards are on the
-disk, so that a manifest stands for a whole set, the old one or the new one.
+The manifest is JSON: the name, the size and a digest of each shard, which lies beside it. It is written when all shards are on
+the disk, so that a manifest stands for a whole set, the old one or the new one.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A worker that is alone is a group of one, of which every sum, maximum and gather
 are taken is the sum of the losses of all workers: what one worker's X does to the result of another counts. So the gradient of
 a sum is a sum, that of gathering is a sum that is scattered, and the other way round.
 
-``use_calc_stream`` says where the op stands: if unset, on the stream of communication, which ``c_sync_comm_stream`` waits for. Here
-that changes no value: a reduction whose result nothing but ``c_sync_comm_stream`` reads goes on until then, while other ops run, and
-any other is waited for at once. ``nranks`` is the number of workers that the program was built for; 0 stands for any.
+``use_calc_stream`` says where the op stands: if unset, on the stream of communication, which ``c_sync_comm_stream`` waits for.
+Here that changes no value: a reduction whose result nothing but ``c_sync_comm_stream`` reads goes on until then, while other ops
+run, and any other is waited for at once. ``nranks`` is the number of workers that the program was built for; 0 stands for any.
 """
 
 from __future__ import annotations
@@ -77,9 +77,11 @@ def c_reduce_sum(f: Any, dOut: Any, root_id: int) -> Any:
     return {"X": f.c_broadcast(dOut, root=root_id, use_calc_stream=True)}
 
 
-@define("allreduce(X) -> Out", infer=like("X"), inline_grad=True, reduce_type=Attr("int", 0, choices=(0, 1, 2, 3)), sync_mode=False)
+@define(
+    "allreduce(X) -> Out", infer=like("X"), inline_grad=True, reduce_type=Attr("int", 0, choices=(0, 1, 2, 3)), sync_mode=False
+)
 def allreduce(f: Any, X: Any, Out: Any, dOut: Any, reduce_type: int) -> Any:
-    """The sum (`reduce_type` 0), product (1), maximum (2) or minimum (3) of all workers' X; an older name of ``c_allreduce_...``."""
+    """The sum (`reduce_type` 0), product (1), maximum (2) or minimum (3) of all workers' X; older than ``c_allreduce_...``."""
     if KINDS[reduce_type] == "sum":
         return {"X": f.c_allreduce_sum(dOut, use_calc_stream=True)}
     if KINDS[reduce_type] == "prod":
@@ -170,7 +172,15 @@ def c_gen_nccl_id() -> None:
     """Has no effect here, where workers know each other by MPI."""
 
 
-@define("c_comm_init(X) ->", grad=NOT_DIFFERENTIABLE, nranks=required("int"), rank=required("int"), device_id=-1, ring_id=0, endpoints="")
+@define(
+    "c_comm_init(X) ->",
+    grad=NOT_DIFFERENTIABLE,
+    nranks=required("int"),
+    rank=required("int"),
+    device_id=-1,
+    ring_id=0,
+    endpoints="",
+)
 def c_comm_init() -> None:
     """Checks that there are `nranks` workers, of which this is number `rank`."""
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a program that several workers train: written by worker 0, or by all in shards; read by any number of workers."""
+"""Checkpoints of what several workers train: written by worker 0, or by all in shards, and read by any number of workers."""
 
 from __future__ import annotations
 

@@ -100,7 +100,9 @@ def state_of(program: Program, step: int, scope: Scope | None = None) -> dict[st
 def load_checkpoint(
     program: Program, path: str | os.PathLike[str], executor: Any = None, scope: Scope | None = None
 ) -> Checkpoint:
-    """Load a file of `save_checkpoint`, or the manifest of shards (`fluid.saving.by_workers`): training continues as if it had not stopped. The startup program need not run.
+    """Load a file of `save_checkpoint`: training continues as if it had not stopped. The startup program need not run.
+
+    The file may also be the manifest of the shards that several workers wrote (`fluid.saving.by_workers`).
 
     The saved seed becomes the program's `random_seed`, even if that was 0, which stands for a new seed in every process. Nothing
     changes unless everything can be read and fits.

@@ -31,12 +31,12 @@ def average_loss(loss: Variable, workers: int) -> None:
     block = loss.block.program.global_block()
     start = OpRole.BACKWARD | OpRole.LOSS
     places = [
-        place
-        for place, op in enumerate(block.ops)
-        if op.role & start == start and op.output_arg_names == [f"{loss.name}@GRAD"]
+        place for place, op in enumerate(block.ops) if op.role & start == start and op.output_arg_names == [f"{loss.name}@GRAD"]
     ]
     if len(places) != 1:
-        raise ProgramError(f"the backward part of {loss.name} should begin with one op that writes {loss.name}@GRAD, not {len(places)}")
+        raise ProgramError(
+            f"the backward part of {loss.name} should begin with one op that writes {loss.name}@GRAD, not {len(places)}"
+        )
     (name,) = block.ops[places[0]].output_arg_names
     _insert(block, places[0] + 1, block.ops[places[0]], "scale", {"X": name}, {"Out": name}, {"scale": 1.0 / workers}, start)
 
@@ -58,8 +58,8 @@ class _Bucket(NamedTuple):
 def reduce_gradients(gradients: Iterable[Variable], end: int, workers: int, bucket_bytes: int) -> None:
     """Sum gradients over the workers, between backward and what reads them.
 
-    They are joined into buckets in the order in which backward makes them. The reduction of a bucket begins where its last gradient
-    is there, and is waited for where the first of them is read. Sparse gradients are gathered where they are made.
+    They are joined into buckets in the order in which backward makes them. The reduction of a bucket begins where its last
+    gradient is there, and is waited for where the first of them is read. Sparse gradients are gathered where they are made.
 
     Args:
         gradients: variables of block 0 of one program.

@@ -21,7 +21,10 @@ def test_each_op_and_its_gradients() -> None:
 def check_training(network: str, optimizer: str, bucket: float, workers: int = 2, **variables: str) -> None:
     """Workers come to what one process comes to with all rows of each batch."""
     arguments = network, optimizer, bucket
-    one, many = (json.loads(text) for text in (alone("training.py", *arguments), together("training.py", *arguments, workers=workers, **variables)))
+    one, many = (
+        json.loads(text)
+        for text in (alone("training.py", *arguments), together("training.py", *arguments, workers=workers, **variables))
+    )
     np.testing.assert_allclose(many["losses"], one["losses"], rtol=1e-6, atol=1e-6)
     assert many["sums"].keys() == one["sums"].keys() and one["losses"][-1] != one["losses"][0]
     np.testing.assert_allclose(list(many["sums"].values()), list(one["sums"].values()), rtol=1e-5)
@@ -63,7 +66,9 @@ def test_feeds_of_different_shapes() -> None:
 
 @pytest.mark.slow
 def test_programs_that_differ() -> None:
-    check_fault("program", "they differ in the variable fc_0.b_0\n  on rank 0: fc_0.b_0: float32[5]\n  on rank 1: fc_0.b_0: float32[7]")
+    check_fault(
+        "program", "they differ in the variable fc_0.b_0\n  on rank 0: fc_0.b_0: float32[5]\n  on rank 1: fc_0.b_0: float32[7]"
+    )
 
 
 @pytest.mark.slow

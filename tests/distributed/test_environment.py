@@ -14,7 +14,11 @@ from fluid.distributed.process import communicator, use_communicator
 from fluid.errors import CommunicationError
 
 STARTED = {
-    "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_ID=0": (3, 8, 1),
+    "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1": (
+        3,
+        8,
+        1,
+    ),
     "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=0": (1, 2, 0),
     "PADDLE_TRAINER_ID=1 PADDLE_TRAINERS_NUM=4": (1, 4, 1),
     "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_LOCALID=1 SLURM_STEP_ID=0": (5, 6, 1),
@@ -57,7 +61,9 @@ def test_mpi_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     former = use_communicator(None)
     try:
-        with pytest.raises(CommunicationError, match=r'worker 1 of 2 \(PMI_RANK=1, PMI_SIZE=2\).*pip install "fluid-graph\[mpi\]"'):
+        with pytest.raises(
+            CommunicationError, match=r'worker 1 of 2 \(PMI_RANK=1, PMI_SIZE=2\).*pip install "fluid-graph\[mpi\]"'
+        ):
             communicator()
     finally:
         use_communicator(former)

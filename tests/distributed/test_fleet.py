@@ -48,7 +48,9 @@ def ops_of(program: fluid.Program) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------ the program
 def test_one_worker_needs_nothing_more() -> None:
     program, _ = trained(1)
-    types = {op.type for op in program.global_block().ops} | {op.type for op in fluid.default_startup_program().global_block().ops}
+    types = {op.type for op in program.global_block().ops} | {
+        op.type for op in fluid.default_startup_program().global_block().ops
+    }
     assert not any(op_type.startswith("c_") or op_type.endswith("_flat") for op_type in types)
 
 
@@ -77,7 +79,12 @@ def test_gradients_are_reduced_in_buckets_while_backward_goes_on() -> None:
     assert any("mul_grad(" in text for text in texts[begins:]), "backward goes on"
     program.verify()
     startup = fluid.default_startup_program().global_block()
-    assert [op.output("Out")[0] for op in startup.ops if op.type == "c_broadcast"] == ["fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"]
+    assert [op.output("Out")[0] for op in startup.ops if op.type == "c_broadcast"] == [
+        "fc_0.w_0",
+        "fc_0.b_0",
+        "fc_1.w_0",
+        "fc_1.b_0",
+    ]
     assert not any(op.type.startswith("c_") for op in program.clone(for_test=True).global_block().ops)
     assert str(fluid.Program.parse_from_string(program.desc.serialize_to_string())) == str(program)
 
@@ -102,7 +109,7 @@ def test_gradients_can_be_reduced_one_by_one_and_not_averaged() -> None:
 
 
 def test_values_are_reduced_once_and_waited_for_where_they_are_read() -> None:
-    program, loss = trained(2, megabytes=16 / 2**20)
+    _, loss = trained(2, megabytes=16 / 2**20)
     with_two = Recording()
     former = use_communicator(with_two)
     try:
@@ -290,7 +297,10 @@ def test_shards_are_a_whole_or_an_error(tmp_path: Path) -> None:
         load_by_workers(program, tmp_path / "ck")
     for text, message in (
         ('{"fluid shards": 1', "the manifest is damaged"),
-        ('{"fluid shards": 1, "shards": [{"name": "../x", "size": 1, "digest": ""}]}', "'../x' is not the name of a file beside it"),
+        (
+            '{"fluid shards": 1, "shards": [{"name": "../x", "size": 1, "digest": ""}]}',
+            "'../x' is not the name of a file beside it",
+        ),
         ('{"fluid shards": 1, "shards": [{"name": "x", "size": "1", "digest": ""}]}', "is no size and digest"),
         ('{"fluid shards": 1, "shards": 3}', "the manifest is damaged"),
     ):

@@ -52,7 +52,11 @@ def test_the_example_is_the_same_in_each_way(tmp_path: Path) -> None:
         assert losses(out).keys() == set(range(len(parts), steps))
         parts |= losses(out)
     close(parts, one)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ck", *(f"ck.step-20-shard-{rank}-of-4" for rank in range(4)), "log"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "ck",
+        *(f"ck.step-20-shard-{rank}-of-4" for rank in range(4)),
+        "log",
+    ]
 
 
 @pytest.mark.slow

@@ -65,9 +65,8 @@ def cupy() -> Any:
     kinds = ("SUM", "MAX", "UINT8", "FLOAT32", "INT64", "FLOAT16")
     nccl = SimpleNamespace(NcclCommunicator=NcclCommunicator, **{f"NCCL_{kind}": kind for kind in kinds})
     cuda = SimpleNamespace(nccl=nccl, Stream=Stream, get_current_stream=lambda: computing)
-    own = {name: getattr(np, name) for name in ("concatenate",)}
-    own |= {name: lambda *a, make=getattr(np, name): make(*a).view(Array) for name in ("zeros", "empty")}
-    return SimpleNamespace(cuda=cuda, log=log, **own)
+    zeros, empty = (lambda *shape: np.zeros(*shape).view(Array)), (lambda *shape: np.empty(*shape).view(Array))
+    return SimpleNamespace(cuda=cuda, log=log, zeros=zeros, empty=empty, concatenate=np.concatenate)
 
 
 def test_what_nccl_is_asked_for(cupy: Any) -> None:
@@ -94,7 +93,9 @@ def test_what_nccl_is_asked_for(cupy: Any) -> None:
     assert asked(lambda: group.allgather(out, x)) == [begins, ("allGather", target, address, 8, "UINT8", "communication"), ends]
     assert asked(lambda: group.reduce(x, 0))[1] == ("reduce", address, address, 4, "FLOAT32", "SUM", 0, "communication")
     assert x.tolist() == [0, 0, 0, 0], "worker 0 has the sum"
-    ((_, _, _, size, kind, _),) = [call for call in asked(lambda: group.gather_rows(array(5, dtype="int64"))) if call[0] == "allGather"]
+    ((_, _, _, size, kind, _),) = [
+        call for call in asked(lambda: group.gather_rows(array(5, dtype="int64"))) if call[0] == "allGather"
+    ]
     assert (size, kind) == (8, "UINT8")
     group.state(Statement(5, list))
     assert group.exchange("x")[1] == "x" and group.traffic.calls == 6

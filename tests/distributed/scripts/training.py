@@ -59,7 +59,10 @@ def main(network, optimizer, bucket):
         part = slice(rank * 16 // size, (rank + 1) * 16 // size)
         (value,) = executor.run(feed={"x": x[part], "y": x[part, :1] * x[part, 1:2]}, fetch_list=[loss])
         losses.append(float(np.mean(communicator().exchange(float(value)))))
-    sums = {p.name: float(np.abs(np.asarray(fluid.global_scope().find_var(p.name).get_tensor())).sum()) for p in loss.block.program.all_parameters()}
+    sums = {
+        p.name: float(np.abs(np.asarray(fluid.global_scope().find_var(p.name).get_tensor())).sum())
+        for p in loss.block.program.all_parameters()
+    }
     assert len({json.dumps(each) for each in communicator().exchange(sums)}) == 1, "all workers have the same parameters"
     if rank == 0:
         print(json.dumps({"losses": losses, "sums": sums}))

@@ -102,7 +102,9 @@ class Fleet(ABC):
         """As `fluid.io.save_inference_model`, on worker 0 alone."""
 
     @abstractmethod
-    def save_persistables(self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
+    def save_persistables(
+        self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+    ) -> None:
         """As `fluid.io.save_persistables`, on worker 0 alone."""
 
 

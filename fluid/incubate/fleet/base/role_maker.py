@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ....distributed.process import communicator
 from ....distributed.environment import worker_of
+from ....distributed.process import communicator
 from ....errors import FluidTypeError, ProgramError
 
 __all__ = [
@@ -68,8 +68,8 @@ class RoleMakerBase:
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """Reads the environment: ``PADDLE_TRAINER_ID``, ``PADDLE_TRAINERS_NUM``, ``PADDLE_TRAINER_ENDPOINTS``, and what mpiexec, Slurm
-    and Kubernetes set.
+    """Reads the environment: ``PADDLE_TRAINER_ID``, ``PADDLE_TRAINERS_NUM``, ``PADDLE_TRAINER_ENDPOINTS``, and what mpiexec,
+    Slurm and Kubernetes set.
 
     Args:
         is_collective: whether all processes are workers. If not, some could be parameter servers, which are not here: then
@@ -89,7 +89,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):
-    """As `PaddleCloudRoleMaker` for workers; what Fluid lets choose of its own communication (gloo) is accepted without effect."""
+    """As `PaddleCloudRoleMaker` for workers; what Fluid lets choose of gloo, its communication, is accepted and unused."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(is_collective=True)
@@ -142,6 +142,6 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
 
 
 def _no_servers(what: str) -> ProgramError:
-    return ProgramError(f"{what}: there are no parameter servers here; all processes are workers (fluid.incubate.fleet.collective)")
-
-
+    return ProgramError(
+        f"{what}: there are no parameter servers here; all processes are workers (fluid.incubate.fleet.collective)"
+    )

@@ -10,8 +10,8 @@
     for batch in fluid.io.shard(batches)():               # this worker's part of each batch
         exe.run(feed=..., fetch_list=[loss])
 
-Started by ``python -m fluid.distributed.launch -n 2 script.py``, or by ``mpiexec -n 2 python script.py``, it computes what one process
-computes of the whole batches. Without either, it is that one process.
+Started by ``python -m fluid.distributed.launch -n 2 script.py``, or by ``mpiexec -n 2 python script.py``, it computes what one
+process computes of the whole batches. Without either, it is that one process.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class DistributedStrategy(BuildStrategy):
         gradient_scale_strategy: ``CoeffNumDevice`` divides by the number of workers, so that gradients are those of the mean of
             the workers' losses; ``One`` does not.
         forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
-        use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`: accepted
-            as in Fluid, without effect.
+        use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`:
+            accepted as in Fluid, without effect.
         use_local_sgd: not supported; a `ProgramError` if set.
     """
 
@@ -101,7 +101,9 @@ class Collective(Fleet):
             dirname, feeded_var_names, target_vars, executor, program, export_for_deployment=export_for_deployment
         )
 
-    def save_persistables(self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
+    def save_persistables(
+        self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+    ) -> None:
         """As `fluid.io.save_persistables`, on worker 0; the others do nothing."""
         if self.is_first_worker():
             io.save_persistables(executor, dirname, main_program if main_program is not None else self.main_program, filename)
@@ -151,8 +153,8 @@ class CollectiveOptimizer(DistributedOptimizer):
             raise ProgramError("use_local_sgd: workers that average parameters now and then are not here; leave it unset")
         if isinstance(optimizer, LookaheadOptimizer) or not hasattr(optimizer, "apply_gradients"):
             raise FluidTypeError(
-                f"distributed_optimizer takes an optimizer that has backward and apply_gradients, not a {type(optimizer).__name__}; put that "
-                "around what distributed_optimizer returns, or leave it out"
+                f"distributed_optimizer takes an optimizer that has backward and apply_gradients, not a "
+                f"{type(optimizer).__name__}; put that around what distributed_optimizer returns, or leave it out"
             )
         if strategy.forward_recompute:  # type: ignore[attr-defined]
             optimizer = RecomputeOptimizer(optimizer)

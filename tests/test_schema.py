@@ -132,7 +132,7 @@ OLD += [
 OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_focal_loss", "target_assign"]
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
 OLD += ["conv_shift", "proximal_adagrad", "rnn_memory_helper"]
-OLD += ["allreduce", "c_gen_nccl_id"]
+OLD += ["allreduce", "c_gen_nccl_id", "sync_batch_norm"]
 OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
 
 OLD_ATTRIBUTES = {

@@ -13,7 +13,7 @@ from fluid.values.selected_rows import SelectedRows
 from ..binding.engine import engine_of
 from .table import Call, Written, kernel, prepared, sparse
 
-__all__ = ["check_workers", "finish_reduction", "group_of", "make_progress"]
+__all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_progress"]
 
 
 def group_of(xp: Any) -> Communicator:
@@ -93,7 +93,15 @@ def add_rows(xp: Any, X: SelectedRows, attrs: Any) -> SelectedRows:
     group = group_of(xp)
     check_workers(group, attrs.get("nranks", 0))
     index, value = xp.ascontiguousarray(X.index), xp.ascontiguousarray(X.value)
-    return SelectedRows(group.gather_rows(index), group.gather_rows(value), X.height())
+    return SelectedRows(*group.gather_rows(index, value), X.height())
+
+
+def average(xp: Any, nranks: int, array: Written) -> None:
+    """Replace an array by the mean of those of all workers."""
+    group = group_of(xp)
+    check_workers(group, nranks)
+    group.allreduce(array, "sum")
+    array /= group.size
 
 
 @kernel("c_reduce_sum", inplace={"Out": "X"})

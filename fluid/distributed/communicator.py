@@ -86,8 +86,9 @@ class Communicator(ABC):
         """Write this worker's part of the sum of all arrays ``[size * n, ...]`` into `out`, ``[n, ...]``."""
 
     @abstractmethod
-    def gather_rows(self, array: Any) -> Any:
-        """The arrays of all workers one after the other, which may have different numbers of rows."""
+    def gather_rows(self, *arrays: Any) -> list[Any]:
+        """For each of these arrays, those of all workers one after the other. A worker's arrays have one number of rows, which
+        may differ from those of the others."""
 
     @abstractmethod
     def exchange(self, item: Any) -> list[Any]:
@@ -130,8 +131,8 @@ class Alone(Communicator):
     def reducescatter(self, array: Any, out: Any) -> None:
         out[...] = array
 
-    def gather_rows(self, array: Any) -> Any:
-        return array
+    def gather_rows(self, *arrays: Any) -> list[Any]:
+        return list(arrays)
 
     def exchange(self, item: Any) -> list[Any]:
         return [item]

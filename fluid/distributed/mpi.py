@@ -27,6 +27,8 @@ _SPINS = 200
 _YIELDS = 2000
 """How often the processor is left without sleeping."""
 _NAP = 5e-5
+_leave: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
+"""Leaves the processor to others."""
 _GRACE = 0.5
 
 
@@ -103,9 +105,15 @@ class MPICommunicator(Communicator):
     def reducescatter(self, array: Any, out: Any) -> None:
         self._run("reduce-scatter", array, lambda: self._group.Ireduce_scatter_block(array, out, self._mpi.SUM))
 
-    def gather_rows(self, array: Any) -> Any:
+    def gather_rows(self, *arrays: Any) -> list[Any]:
+        self._compare_statements()
         counts = np.empty(self.size, np.int64)
-        self._run("gathering of rows", array, lambda: self._group.Iallgather(np.array([len(array)], np.int64), counts))
+        own = np.array([len(arrays[0])], np.int64)
+        self._wait(self._call("gathering of rows", lambda: self._group.Iallgather(own, counts)), "gathering of rows")
+        return [self._gathered(array, counts) for array in arrays]
+
+    def _gathered(self, array: Any, counts: Any) -> Any:
+        """The rows of all workers, of which each has so many."""
         out = np.empty((int(counts.sum()), *array.shape[1:]), array.dtype)
         row = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
         sizes = counts * row
@@ -181,7 +189,7 @@ class MPICommunicator(Communicator):
                 if count > _YIELDS:
                     time.sleep(_NAP)
                 elif count > _SPINS:
-                    os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+                    _leave()
                 if count % 64 == 0 and time.perf_counter() - start > self._timeout:
                     self._is_lost = True
                     raise CommunicationError(

@@ -61,8 +61,12 @@ class NCCLCommunicator(Communicator):
         self._group.reduceScatter(array.data.ptr, out.data.ptr, out.size, self._type(array), operation, self._stream.ptr)
         self.finish(out)
 
-    def gather_rows(self, array: Any) -> Any:
-        xp, counts = self._cupy, self.exchange(len(array))
+    def gather_rows(self, *arrays: Any) -> list[Any]:
+        counts = self.exchange(len(arrays[0]))
+        return [self._gathered(array, counts) for array in arrays]
+
+    def _gathered(self, array: Any, counts: list[int]) -> Any:
+        xp = self._cupy
         most = max(counts)
         padded = xp.zeros((most, *array.shape[1:]), array.dtype)
         padded[: len(array)] = array

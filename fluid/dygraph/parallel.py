@@ -142,7 +142,7 @@ class DataParallel(Layer):
         group.state(Statement(digest_of(lines), lambda: lines))
         sparse = [array for array in gradients.values() if isinstance(array, SelectedRows)]
         for rows in sparse:
-            rows.index, rows.value = group.gather_rows(rows.index), group.gather_rows(rows.value)
+            rows.index, rows.value = group.gather_rows(rows.index, rows.value)
         buckets = list(_buckets([array for array in gradients.values() if not isinstance(array, SelectedRows)]))
         joined = [_joined(bucket) for bucket in buckets]
         for each in joined:

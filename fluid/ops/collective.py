@@ -22,7 +22,7 @@ from ..values.spec import Spec
 COLLECTIVE = frozenset(
     {
         *("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_reduce_sum", "c_broadcast"),
-        *("c_allgather", "c_reducescatter", "allreduce", "barrier"),
+        *("c_allgather", "c_reducescatter", "allreduce", "barrier", "sync_batch_norm", "sync_batch_norm_grad"),
     }
 )
 """Ops that speak to other workers: all of them run, wherever the program is run, and in its order."""

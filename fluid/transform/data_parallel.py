@@ -15,7 +15,7 @@ from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..ir.versions import outer_names
 from ..values.types import VarType
 
-__all__ = ["average_loss", "broadcast_parameters", "reduce_gradients"]
+__all__ = ["average_loss", "broadcast_parameters", "reduce_gradients", "synchronize_batch_norm"]
 
 
 def broadcast_parameters(program: Program, startup_program: Program) -> None:
@@ -24,6 +24,16 @@ def broadcast_parameters(program: Program, startup_program: Program) -> None:
     for param in program.all_parameters():
         if param.name in block.vars:
             block.append_op("c_broadcast", {"X": param.name}, {"Out": param.name}, {"root": 0, "use_calc_stream": True})
+
+
+def synchronize_batch_norm(program: Program, workers: int) -> None:
+    """Let each batch_norm of a program without a backward part use the statistics of all workers' rows."""
+    for block in program.blocks:
+        for op in block.ops:
+            if op.type == "batch_norm":
+                op.type = "sync_batch_norm"
+                op.attrs["nranks"] = workers
+    program._changed()
 
 
 def average_loss(loss: Variable, workers: int) -> None:

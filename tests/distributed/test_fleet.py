@@ -108,6 +108,22 @@ def test_gradients_can_be_reduced_one_by_one_and_not_averaged() -> None:
     assert not any(op.type in ("scale", "join_flat") for op in ops)
 
 
+def test_batch_norm_can_use_all_workers_rows() -> None:
+    loss = fluid.layers.mean(fluid.layers.batch_norm(fluid.data("x", [None, 4])))
+    test_program = fluid.default_main_program().clone(for_test=True)
+    strategy = DistributedStrategy()
+    strategy.sync_batch_norm = True
+    fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy).minimize(loss)
+    program = fluid.default_main_program()
+    (op,) = [op for op in program.global_block().ops if op.type.endswith("batch_norm")]
+    assert op.type == "sync_batch_norm" and op.attr("nranks") == 2
+    assert "sync_batch_norm_grad" in [op.type for op in program.global_block().ops]
+    assert [op.type for op in test_program.global_block().ops if op.type.endswith("norm")] == ["batch_norm"]
+    assert [op.attr("is_test") for op in program.clone(for_test=True).global_block().ops if op.type == "sync_batch_norm"] == [
+        True
+    ]
+
+
 def test_values_are_reduced_once_and_waited_for_where_they_are_read() -> None:
     _, loss = trained(2, megabytes=16 / 2**20)
     with_two = Recording()

@@ -64,5 +64,6 @@ for op_type, (attrs, expected) in CASES.items():
 half = fluid.data("half", [5], "float16")
 (result,) = EXECUTOR.run(feed={"half": np.full(5, RANK + 0.5, "float16")}, fetch_list=[ops().c_allreduce_sum(half)])
 assert result.dtype == np.float16 and (result == 0.5 * SIZE + SIZE * (SIZE - 1) / 2).all()
-rows = GROUP.gather_rows(np.full((RANK + 1, 2), RANK, np.int32))
+rows, other = GROUP.gather_rows(np.full((RANK + 1, 2), RANK, np.int32), np.full(RANK + 1, 7))
+assert other.tolist() == [7] * len(rows)
 assert rows.shape == (SIZE * (SIZE + 1) // 2, 2) and (np.diff(rows[:, 0]) >= 0).all()

@@ -31,7 +31,14 @@ def table():
     return fluid.layers.fc(fluid.layers.reshape(rows, [-1, 64]), 1)
 
 
-NETWORKS = {"layers": layers, "images": images, "table": table}
+def normalized():
+    x = fluid.layers.reshape(fluid.data("x", [None, 16]), [-1, 1, 4, 4])
+    for _ in range(3):
+        x = fluid.layers.batch_norm(fluid.layers.conv2d(x, 8, 3, padding=1, bias_attr=False), act="relu")
+    return fluid.layers.fc(fluid.layers.pool2d(x, 2, "avg", 2), 1)
+
+
+NETWORKS = {"layers": layers, "images": images, "table": table, "normalized": normalized}
 OPTIMIZERS = {
     "sgd": lambda: fluid.optimizer.SGD(0.1),
     "adam": lambda: fluid.optimizer.Adam(0.01),
@@ -47,6 +54,7 @@ def main(network, optimizer, bucket):
     prediction = NETWORKS[network]()
     loss = fluid.layers.mean(fluid.layers.square_error_cost(prediction, fluid.data("y", [None, 1])))
     strategy = DistributedStrategy()
+    strategy.sync_batch_norm = True
     strategy.fuse_grad_size_in_MB = float(bucket)
     fleet.distributed_optimizer(OPTIMIZERS[optimizer](), strategy).minimize(loss)
     fluid.default_startup_program().random_seed = 1 + rank  # worker 0's parameters count

@@ -25,7 +25,7 @@ from ....errors import FluidTypeError, ProgramError
 from ....ir.program import Operator, Program, Variable, default_main_program, default_startup_program, program_guard
 from ....optimizer import LookaheadOptimizer, Optimizer, RecomputeOptimizer
 from ....saving.by_workers import load_by_workers, save_by_workers
-from ....transform.data_parallel import average_loss, broadcast_parameters, reduce_gradients
+from ....transform.data_parallel import average_loss, broadcast_parameters, reduce_gradients, synchronize_batch_norm
 from ..base.fleet_base import DistributedOptimizer, Fleet, Mode
 
 __all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]
@@ -39,6 +39,7 @@ class DistributedStrategy(BuildStrategy):
         fuse_grad_size_in_MB: how large a bucket is when its reduction begins.
         gradient_scale_strategy: ``CoeffNumDevice`` divides by the number of workers, so that gradients are those of the mean of
             the workers' losses; ``One`` does not.
+        sync_batch_norm: whether each batch_norm uses the statistics of all workers' rows, by two small reductions.
         forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
         use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`:
             accepted as in Fluid, without effect.
@@ -188,12 +189,13 @@ class CollectiveOptimizer(DistributedOptimizer):
             The ops of the updates, and (parameter, gradient) pairs.
         """
         startup = startup_program if startup_program is not None else default_startup_program()
+        program, count = loss.block.program, self._workers.worker_num()
+        if count > 1 and self._strategy.sync_batch_norm:
+            synchronize_batch_norm(program, count)
         pairs = self.backward(loss, startup, parameter_list, no_grad_set)
-        program = loss.block.program
         end = len(program.global_block().ops)
         updates = self._updates(loss, startup, pairs)
         self._workers.main_program, self._workers.startup_program = program, startup
-        count = self._workers.worker_num()
         if count > 1:
             self._reduce(loss, [gradient for _, gradient in pairs if gradient is not None], end, count)
             broadcast_parameters(program, startup)

@@ -116,7 +116,8 @@ class _Names(dict[str, str]):
         return name
 
 
-def fluid_step(workload: Workload) -> Step:
+def fluid_step(workload: Workload, trained_by: Callable[[Any], Any] = lambda optimizer: optimizer) -> Step:
+    """A step; `trained_by` is given the optimizer, and returns the one to train with."""
     import fluid
 
     batch = dict(workload.batch())
@@ -131,7 +132,7 @@ def fluid_step(workload: Workload) -> Step:
                 "momentum": lambda: fluid.optimizer.Momentum(rate, MOMENTUM),
                 "adam": lambda: fluid.optimizer.Adam(rate, BETA1, BETA2, EPSILON),
             }
-            optimizers[kind]().minimize(out)
+            trained_by(optimizers[kind]()).minimize(out)
     executor = fluid.Executor(fluid.CPUPlace())
     executor.run(startup, scope=scope)
     for name, value in ops.values.items():

@@ -7,7 +7,7 @@ from fluid.values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled
 
 from .executor import Executor, _fetch_var, as_numpy
 from .scope import LoDTensor, Scope, global_scope, scope_guard
-from .stepwise import beam_search, debug, files, rank_table  # noqa: F401  (they fill the table of handlers)
+from .stepwise import beam_search, collective, debug, files, rank_table  # noqa: F401  (they fill the table of handlers)
 
 __all__ = [
     "CPUPlace",

@@ -66,7 +66,20 @@ from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import contrib, dataset, dygraph, dygraph_grad_clip, evaluator, extend, install_check, io, profiler, reader
+    from . import (
+        contrib,
+        dataset,
+        distributed,
+        dygraph,
+        dygraph_grad_clip,
+        evaluator,
+        extend,
+        incubate,
+        install_check,
+        io,
+        profiler,
+        reader,
+    )
     from .dygraph.summary import summary
     from .formats import text
     from .io import load, save
@@ -117,6 +130,7 @@ __all__ = [
     "default_main_program",
     "default_startup_program",
     "diff",
+    "distributed",
     "dygraph",
     "dygraph_grad_clip",
     "embedding",
@@ -130,6 +144,7 @@ __all__ = [
     "gradients",
     "graph",
     "in_dygraph_mode",
+    "incubate",
     "initializer",
     "install_check",
     "io",
@@ -167,6 +182,7 @@ __all__ = [
 _LAZY = {
     "bfloat16": "bfloat16",
     "contrib": "contrib",
+    "distributed": "distributed",
     "debugger": "debugger",
     "dataset": "dataset",
     "dygraph": "dygraph",
@@ -174,6 +190,7 @@ _LAZY = {
     "evaluator": "evaluator",
     "extend": "extend",
     "graph": "transform.graph",
+    "incubate": "incubate",
     "install_check": "install_check",
     "io": "io",
     "model_io": "model_io",

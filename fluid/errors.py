@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttributeRuleError",
     "BackwardError",
+    "CommunicationError",
     "EOFException",
     "EagerOnlyError",
     "ElementTypeError",
@@ -88,6 +89,10 @@ class ExecutionError(FluidError, RuntimeError):
     """Whether the message already names the operator."""
 
 
+class CommunicationError(ExecutionError):
+    """Workers cannot reach each other, wait in vain, or do not run the same."""
+
+
 class FeedError(ExecutionError, ValueError):
     """What is fed or fetched does not fit the program."""
 
@@ -136,7 +141,9 @@ def said_of(op_type: str, error: object, verb: str = "") -> str:
 
 
 def while_running(error: Exception, message: str) -> ExecutionError:
-    """The error with this message of an operator that fails by `error`: one of an index stays that."""
+    """The error with this message of an operator that fails by `error`: one of an index, or of workers, stays that."""
+    if isinstance(error, CommunicationError):
+        return CommunicationError(message)
     return IndexRangeError(message) if isinstance(error, IndexError) else ExecutionError(message)
 
 

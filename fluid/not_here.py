@@ -11,7 +11,9 @@ from .errors import MissingAttributeError, ProgramError
 
 __all__ = ["NOT_HERE", "NotHere", "names_not_here", "stand_in_modules"]
 
-_ONE_DEVICE = "programs run in one process on one device here; leave the distributed part of the script out"
+_NO_SERVERS = (
+    "there are no parameter servers here; all processes are workers that sum their gradients: fluid.incubate.fleet.collective"
+)
 _DATASETS = (
     "Paddle's dataset engines, processes in C++, are not here; read the files in a generator, and give it to "
     "fluid.io.DataLoader.from_generator"
@@ -24,19 +26,18 @@ _SERVERS = "it reads tables of parameter servers"
 NOT_HERE: dict[str, str] = {
     "fluid.DataFeedDesc": _DATASETS,
     "fluid.DatasetFactory": _DATASETS,
-    "fluid.DistributeTranspiler": _ONE_DEVICE,
-    "fluid.DistributeTranspilerConfig": _ONE_DEVICE,
-    "fluid.communicator": _ONE_DEVICE,
+    "fluid.DistributeTranspiler": _NO_SERVERS,
+    "fluid.DistributeTranspilerConfig": _NO_SERVERS,
+    "fluid.communicator": _NO_SERVERS,
     "fluid.contrib.Compressor": _COMPRESSION,
     "fluid.contrib.HDFSClient": "files of Hadoop are not read here",
     "fluid.contrib.QuantizeTranspiler": _COMPRESSION,
-    "fluid.contrib.convert_dist_to_sparse_program": _ONE_DEVICE,
+    "fluid.contrib.convert_dist_to_sparse_program": _NO_SERVERS,
     "fluid.contrib.ctr_metric_bundle": "its sums are layers.reduce_sum of differences and products of input and label",
-    "fluid.contrib.distributed_batch_reader": _ONE_DEVICE,
     "fluid.contrib.fused_embedding_seq_pool": "layers.embedding and layers.sequence_pool, one after the other, compute the same",
     "fluid.contrib.int8_inference": _COMPRESSION,
-    "fluid.contrib.load_persistables_for_increment": _ONE_DEVICE,
-    "fluid.contrib.load_persistables_for_inference": _ONE_DEVICE,
+    "fluid.contrib.load_persistables_for_increment": _NO_SERVERS,
+    "fluid.contrib.load_persistables_for_inference": _NO_SERVERS,
     "fluid.contrib.match_matrix_tensor": _SEARCH,
     "fluid.contrib.multi_download": "files of Hadoop are not read here",
     "fluid.contrib.multi_upload": "files of Hadoop are not written here",
@@ -61,27 +62,27 @@ NOT_HERE: dict[str, str] = {
     "fluid.dataset.DatasetFactory": _DATASETS,
     "fluid.dataset.InMemoryDataset": _DATASETS,
     "fluid.dataset.QueueDataset": _DATASETS,
-    "fluid.distribute_lookup_table": _ONE_DEVICE,
+    "fluid.distribute_lookup_table": _NO_SERVERS,
     "fluid.dygraph.Tracer": "it records ops in C++; fluid.dygraph.trace gives a program of what ran",
     "fluid.dygraph.TreeConv": _SEARCH,
     "fluid.executor.FetchHandler": _DATASETS,
     "fluid.framework.IrGraph": "programs are changed as programs here: program.replace, insert, prune, ...",
     "fluid.framework.OpProtoHolder": "fluid.opdef.registry.find(op_type) has the definition of an op",
-    "fluid.incubate": _ONE_DEVICE,
     "fluid.incubate.data_generator": _DATASETS,
-    "fluid.layers.collective": _ONE_DEVICE,
+    "fluid.incubate.fleet.parameter_server": _NO_SERVERS,
+    "fluid.incubate.fleet.utils": "files of Hadoop and tables of parameter servers are not read here",
     "fluid.layers.device.get_places": "programs run on one device here; fluid.cpu_places() and fluid.cuda_places() list them",
-    "fluid.layers.io.ListenAndServ": _ONE_DEVICE,
-    "fluid.layers.io.Recv": _ONE_DEVICE,
-    "fluid.layers.io.Send": _ONE_DEVICE,
+    "fluid.layers.io.ListenAndServ": _NO_SERVERS,
+    "fluid.layers.io.Recv": _NO_SERVERS,
+    "fluid.layers.io.Send": _NO_SERVERS,
     "fluid.op": "an op runs as part of a program; fluid.extend.ops() has each as a function that appends it",
     "fluid.trainer_desc": _DATASETS,
     "fluid.trainer_factory": _DATASETS,
-    "fluid.transpiler.DistributeTranspiler": _ONE_DEVICE,
-    "fluid.transpiler.DistributeTranspilerConfig": _ONE_DEVICE,
-    "fluid.transpiler.HashName": _ONE_DEVICE,
-    "fluid.transpiler.RoundRobin": _ONE_DEVICE,
-    "fluid.transpiler.distribute_transpiler": _ONE_DEVICE,
+    "fluid.transpiler.DistributeTranspiler": _NO_SERVERS,
+    "fluid.transpiler.DistributeTranspilerConfig": _NO_SERVERS,
+    "fluid.transpiler.HashName": _NO_SERVERS,
+    "fluid.transpiler.RoundRobin": _NO_SERVERS,
+    "fluid.transpiler.distribute_transpiler": _NO_SERVERS,
 }  # fmt: skip
 """Name -> why it is not here, and what is."""
 
@@ -126,10 +127,9 @@ _MODULES = (
     "communicator", "contrib.int8_inference", "contrib.quantize",
     "contrib.quantize.quantize_transpiler", "contrib.slim", "contrib.slim.core", "contrib.slim.graph", "contrib.slim.prune",
     "contrib.slim.quantization", "contrib.utils", "contrib.utils.hdfs_utils", "contrib.utils.lookup_table_utils",
-    "data_feed_desc", "distribute_lookup_table", "incubate", "incubate.data_generator", "incubate.fleet",
-    "incubate.fleet.base", "incubate.fleet.base.fleet_base", "incubate.fleet.base.role_maker", "incubate.fleet.collective",
+    "data_feed_desc", "distribute_lookup_table", "incubate.data_generator",
     "incubate.fleet.parameter_server", "incubate.fleet.parameter_server.distribute_transpiler",
-    "incubate.fleet.parameter_server.pslib", "incubate.fleet.utils", "layers.collective", "op", "trainer_desc",
+    "incubate.fleet.parameter_server.pslib", "incubate.fleet.utils", "op", "trainer_desc",
     "trainer_factory", "transpiler.distribute_transpiler", "transpiler.ps_dispatcher",
 )  # fmt: skip
 """Modules of Fluid 1.6 that hold nothing but such names."""
@@ -140,5 +140,5 @@ def stand_in_modules() -> None:
     for path in _MODULES:
         parts = ["fluid", *path.split(".")]
         starts = (".".join(parts[:count]) for count in range(len(parts), 1, -1))
-        why = next((NOT_HERE[start] for start in starts if start in NOT_HERE), _ONE_DEVICE)
+        why = next((NOT_HERE[start] for start in starts if start in NOT_HERE), _NO_SERVERS)
         sys.modules.setdefault(f"fluid.{path}", NotHere(f"fluid.{path}", why))

@@ -16,7 +16,7 @@ from checks import each
 import fluid
 from fluid import dygraph, layers
 from fluid.dygraph import Tensor
-from fluid.errors import BackwardError, FluidError, FluidTypeError, FormatError, ProgramError
+from fluid.errors import BackwardError, CommunicationError, FluidError, FluidTypeError, FormatError, ProgramError
 
 pytestmark = pytest.mark.numpy_alone
 
@@ -874,7 +874,10 @@ def test_one_process_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FluidTypeError, match="DataParallel takes a Layer, not a int"):
         dygraph.DataParallel(3)
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
-    with pytest.raises(ProgramError, match=r"training in 2 processes is not supported; start one"):
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
+    with pytest.raises(
+        CommunicationError, match=r"that of process 0 of 2, and this is process 0 of 1; start 2 .python -m fluid.dist"
+    ):
         dygraph.prepare_context()
 
 

@@ -113,6 +113,8 @@ OURS = {
     "is_label": "part of the gradient of nce",
     "tree_path": "part of the gradient of hierarchical_sigmoid",
     "select_rows_like": "rows of a parameter that a sparse gradient has: decay",
+    "join_flat": "a bucket of gradients, which Paddle's coalesce_tensor makes by sharing memory",
+    "split_flat": "transpose of join_flat",
     "slice_like": "transpose of unslice",
     "double_inner": "part of the gradient of fft_c2r",
     "overlap_like": "transpose of frame",
@@ -134,6 +136,7 @@ OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
 OLD += ["conv_shift", "proximal_adagrad", "rnn_memory_helper"]
 OLD += [op_type for op_type, definition in ALL.items() if definition.module == higher_orders.__name__]  # as of gradients
+OLD += ["allreduce", "c_gen_nccl_id", "sync_batch_norm"]
 
 OLD_ATTRIBUTES = {
     "gather": ["overwrite"],
@@ -148,6 +151,7 @@ NEW_INPUTS = {"adadelta": ["LearningRate"], "where": ["X", "Y"]}
 
 OUR_ATTRIBUTES = {
     "write_to_array": ["clears"],
+    **{f"c_allreduce_{kind}": ["nranks"] for kind in ("sum", "max", "min", "prod")},
     **{name: ["round_type"] for name in ALL if name.startswith("fake_") and "round_type" in ALL[name].attrs},
 }
 """Attributes that Paddle does not have, and passes over; or, as `round_type`, reads but does not tell of."""
@@ -156,6 +160,8 @@ OUR_GRADIENTS = [
     *("fake_quantize_abs_max", "fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max"),
     *("fake_channel_wise_quantize_abs_max", "fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"),
     *("quantize_linear", "dequantize_linear"),
+    *(f"c_allreduce_{kind}" for kind in ("sum", "max", "min", "prod")),
+    *("c_allgather", "c_broadcast", "c_reduce_sum", "c_reducescatter", "c_sync_calc_stream", "c_sync_comm_stream", "barrier"),
 ]
 """Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part."""
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from fluid.distributed.communicator import Communicator
+from fluid.distributed.nccl import nccl_communicator
+from fluid.distributed.process import communicator
 from fluid.values.place import add_namespace
 
 from ..kernels.table import Kernel
@@ -32,6 +36,7 @@ class Engine:
         checks_values: whether ops check the values of their inputs (such as indices) and raise an error for wrong ones.
         writes_functions: whether calls become functions (`fluid.executor.binding.codegen`), which needs addresses of arrays.
         steps: returns what is run in place of an op's calls.
+        communicator: returns the workers among which collective ops reduce and gather arrays of the namespace.
     """
 
     xp: Any
@@ -40,6 +45,7 @@ class Engine:
     checks_values: bool = True
     writes_functions: bool = True
     steps: Callable[[list[Call]], Sequence[Step]] = _unchanged
+    communicator: Callable[[], Communicator] = communicator
 
 
 _engines: dict[Any, Engine] = {}
@@ -47,7 +53,16 @@ _engines: dict[Any, Engine] = {}
 
 def engine_of(xp: Any) -> Engine:
     """The engine of a namespace; a default one if none was added."""
-    return _engines.get(xp) or _engines.setdefault(xp, Engine(xp))
+    engine = _engines.get(xp)
+    if engine is None:
+        on_gpu = getattr(xp, "__name__", "") == "cupy"
+        workers = partial(_nccl_communicator, xp) if on_gpu else communicator
+        engine = _engines[xp] = Engine(xp, communicator=workers)
+    return engine
+
+
+def _nccl_communicator(xp: Any) -> Communicator:
+    return nccl_communicator(xp, communicator())
 
 
 def add_engine(engine: Engine) -> None:

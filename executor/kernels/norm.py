@@ -8,9 +8,10 @@ from typing import Any
 
 from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_global_stats
 
+from .collective import average
 from .elementwise import scalar
 from .manipulation import copy, flattened, ranges, write_wanted
-from .table import Call, Written, fill, kernel, prepared
+from .table import Call, Slots, Written, fill, kernel, prepared
 
 
 def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -> Call:
@@ -116,7 +117,7 @@ class _Channels:
         return [*by_row(xp, self.shape[-1], steps), partial(xp.add.reduce, row_sums, 0, None, out)]
 
 
-@prepared("batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
+@prepared("batch_norm", "sync_batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
 def batch_norm(
     xp: Any,
     scratch: Any,
@@ -132,6 +133,7 @@ def batch_norm(
     data_layout: str,
     use_global_stats: bool,
     trainable_statistics: bool,
+    attrs: Slots,
     Y: Any,
     MeanOut: Any,
     VarianceOut: Any,
@@ -147,12 +149,15 @@ def batch_norm(
     if is_global:
         steps = [partial(xp.copyto, mean, Mean), *_inverse_deviation(xp, Variance, epsilon, inverse)]
     else:
+        workers = attrs.get("nranks")  # of sync_batch_norm
         steps = [
             *c.sums(x, None, mean),
             partial(xp.divide, mean, c.count, mean),
+            *([] if workers is None else [partial(average, xp, workers, mean)]),
             partial(xp.subtract, x, c.spread(mean), y),
             *c.sums(y, y, variance),
             partial(xp.divide, variance, c.count, variance),
+            *([] if workers is None else [partial(average, xp, workers, variance)]),
             *_inverse_deviation(xp, variance, epsilon, inverse),
         ]
     scale = inverse

@@ -81,6 +81,7 @@ FAMILIES = (
     "activation",
     "arithmetic",
     "beam_search",
+    "collective",
     "complex",
     "conv",
     "creation",

@@ -25,6 +25,7 @@ from fluid.values.place import Place, to_numpy
 from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
 from ..binding.engine import Step, engine_of
+from ..kernels.collective import group_of, make_progress
 from ..kernels.table import kernel_of
 from ..native.fallback import or_unavailable
 from ..native.instructions import CLEARED, Check, NativeInstruction
@@ -33,6 +34,7 @@ from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
 from ..timing import Timer, timed
+from ..workers import Meeting, reductions_in_flight
 from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan, byte_size
 
@@ -130,6 +132,9 @@ class BoundPlan:
         self._is_native = False
         """Whether numpy computes nothing that it may warn of."""
         self._starts: list[int] = []
+        self._meeting = Meeting.of(plan.program, plan.ops)
+        """Where the workers tell each other what they run; None if the plan speaks to nobody."""
+        self._statement = self._meeting.statement(plan.feeds) if self._meeting is not None else None
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
         self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.numpy) for value, spec in images.items()}
@@ -187,8 +192,11 @@ class BoundPlan:
             self._stored[name] = stored
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
+        flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
+        waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
+            self._wait_for_reductions(number, waits)
             if isinstance(instruction, NativeInstruction):
                 is_first = not (number and isinstance(plan.instructions[number - 1], NativeInstruction))
                 if is_first and tables is not None:
@@ -202,7 +210,10 @@ class BoundPlan:
                 elif instruction.dynamic:
                     self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
                 else:
-                    self.steps += self._engine.steps(self._bind_op(instruction))
+                    calls = self._bind_op(instruction)
+                    if number in flights:
+                        waits.setdefault(flights[number], []).append(calls.pop())
+                    self.steps += self._engine.steps(calls)
             except Exception as error:
                 verb = "" if isinstance(error, FluidError) else " failed"
                 raise while_running(error, f"{said_of(instruction.op.type, error, verb)}\n{locate(instruction.op)}") from error
@@ -217,6 +228,25 @@ class BoundPlan:
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
+
+    def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:
+        """Add the steps that wait for what instruction `number` reads, and let what is in flight besides go on.
+
+        Native code that stands together is one step, before which all is waited for that any part of it reads.
+        """
+        instructions = self.plan.instructions
+        if number and all(isinstance(each, NativeInstruction) for each in instructions[number - 1 : number + 1]):
+            return
+        end = number + 1
+        while isinstance(instructions[number], NativeInstruction) and end < len(instructions):
+            if not isinstance(instructions[end], NativeInstruction):
+                break
+            end += 1
+        for reader in sorted(waits):
+            if reader < end:
+                self.steps += self._engine.steps(waits.pop(reader))
+        if waits:
+            self.steps.append(partial(make_progress, self.place.xp))
 
     def _readers_of(self, tables: Any) -> dict[str, Any]:
         """Name of a large feed that native code alone reads -> what reads it where it is, so that it need not be copied."""
@@ -353,6 +383,8 @@ class BoundPlan:
             if not self._fits_scope():
                 with collector_paused():
                     self._bind()
+            if self._statement is not None:
+                group_of(self.place.xp).state(self._statement)
             self._machine.streams.begin(scope.runs)
             scope.runs += 1
             for name, value in feeds.items():

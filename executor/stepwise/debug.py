@@ -11,6 +11,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program, Variable
+from fluid.ops.collective import COLLECTIVE
 from fluid.ops.debug import function_of
 from fluid.values.lod_array import array_of, lod_of
 from fluid.values.place import to_numpy
@@ -20,7 +21,7 @@ from .interpreter import Environment, Machine
 
 __all__ = ["called", "check_count", "fitted", "gradients_of", "has_effect", "show"]
 
-_EFFECTS = ("print", "py_func")
+_EFFECTS = {"print", "py_func"} | COLLECTIVE
 
 
 def has_effect(op: Operator) -> bool:

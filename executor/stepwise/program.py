@@ -11,11 +11,13 @@ from fluid.ir.versions import outer_names
 from fluid.values.place import Place
 from fluid.values.types import VarType
 
+from ..kernels.collective import group_of
 from ..planned.plan import ops_to_run
 from ..random import RandomStreams
 from ..scope import Scope
 from ..timing import Timer, timed
 from ..unsupported import refuse_unsupported
+from ..workers import Meeting
 from .interpreter import Check, Environment, Machine, step_captures
 
 __all__ = ["StepwiseProgram", "not_made"]
@@ -29,6 +31,7 @@ class StepwiseProgram:
         self._ops = ops_to_run(program.global_block(), fetches)
         refuse_unsupported(program, self._ops)
         self._frees = _last_uses(program.global_block(), self._ops, set(fetches))
+        self._meeting = Meeting.of(program, self._ops)
         self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
@@ -38,6 +41,8 @@ class StepwiseProgram:
         """
         machine, place = self._machine, self.place
         with scope.lock:
+            if self._meeting is not None:
+                group_of(place.xp).state(self._meeting.statement(feeds))
             machine.streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check

@@ -11,11 +11,12 @@ from .extend_optimizer import extend_with_decoupled_weight_decay
 from .layers import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm, fused_elemwise_activation
 from .memory_usage_calc import memory_usage
 from .op_frequence import op_freq_statistic
+from .reader import distributed_batch_reader
 
 __all__ = [
     "BasicGRUUnit", "BasicLSTMUnit", "BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder", "basic_gru", "basic_lstm",
-    "decoder", "extend_optimizer", "extend_with_decoupled_weight_decay", "fused_elemwise_activation", "layers", "memory_usage",
-    "mixed_precision", "op_freq_statistic",
+    "decoder", "distributed_batch_reader", "extend_optimizer", "extend_with_decoupled_weight_decay",
+    "fused_elemwise_activation", "layers", "memory_usage", "mixed_precision", "op_freq_statistic",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:

@@ -1,22 +1,33 @@
-"""The interface of training in several processes; only one is supported, with which scripts for several run unchanged."""
+"""Training in several processes: each has all parameters and a part of each batch, and their gradients are summed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
-from ..errors import FluidTypeError, ProgramError
+from ..distributed.agreement import digest_of
+from ..distributed.communicator import Statement
+from ..distributed.environment import worker_of
+from ..distributed.process import communicator
+from ..errors import CommunicationError, FluidTypeError
+from ..executor.kernels.collective import group_of
+from ..values.place import namespace_of
+from ..values.selected_rows import SelectedRows
 from .layers import Layer
 
 __all__ = ["DataParallel", "Env", "ParallelStrategy", "prepare_context"]
 
+_BUCKET = 4 << 20
+"""Bytes of gradients that are reduced together."""
+
 
 class Env:
-    """The rank of this process and their number, from the launcher's environment (``PADDLE_TRAINERS_NUM`` and others)."""
+    """The rank of this process and their number, from the launcher's environment (see `fluid.distributed.worker_of`)."""
 
     def __init__(self) -> None:
-        self._count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
-        self._number = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+        worker = worker_of()
+        self._count, self._number = worker.size, worker.rank
         self._device = int(os.environ.get("FLAGS_selected_gpus", "0"))  # noqa: SIM112
         self._endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
         self._endpoint = os.environ.get("PADDLE_CURRENT_ENDPOINT", "")
@@ -55,32 +66,93 @@ class ParallelStrategy:
 
 
 def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrategy:
-    """The strategy if it is for one process; `ProgramError` for more, as communication is not supported."""
+    """The strategy, once the processes that it tells of can speak to each other; `CommunicationError` if they cannot."""
     strategy = strategy if strategy is not None else ParallelStrategy()
-    if strategy.nranks > 1:
-        raise ProgramError(f"training in {strategy.nranks} processes is not supported; start one (PADDLE_TRAINERS_NUM=1)")
+    group = communicator()
+    if (strategy.nranks, strategy.local_rank) != (group.size, group.rank):
+        raise CommunicationError(
+            f"the strategy is that of process {strategy.local_rank} of {strategy.nranks}, and this is process {group.rank} of "
+            f"{group.size}; start {strategy.nranks} (python -m fluid.distributed.launch -n {strategy.nranks} script.py)"
+        )
     return strategy
 
 
 class DataParallel(Layer):
-    """A layer whose gradients are averaged over processes; with one process, the layer itself."""
+    """A layer whose gradients are summed over processes; with one process, the layer itself.
+
+    All processes start from the parameters of process 0. A layer that makes parameters when it is first called is called once
+    more then, with those of process 0.
+
+    Args:
+        layers: the layer.
+        strategy: the processes; those of the launcher's environment if None.
+
+    >>> with fluid.dygraph.guard():
+    ...     net = fluid.dygraph.DataParallel(fluid.dygraph.Linear(2, 1))
+    ...     loss = net.scale_loss((net(fluid.dygraph.to_variable(np.ones((3, 2), "float32"))) ** 2).mean())
+    ...     loss.backward()
+    ...     net.apply_collective_grads()
+    """
 
     def __init__(self, layers: Layer, strategy: ParallelStrategy | None = None) -> None:
         super().__init__(layers.full_name() + "_data_parallel" if isinstance(layers, Layer) else None)
         if not isinstance(layers, Layer):
             raise FluidTypeError(f"DataParallel takes a Layer, not a {type(layers).__name__}")
-        prepare_context(strategy)
+        self._strategy = prepare_context(strategy)
         self._layers = layers
+        self._shared: set[str] = set()
+        """Names of what is that of process 0 already."""
+        self._share()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        return self._layers(*inputs, **kwargs)
+        outputs = self._layers(*inputs, **kwargs)
+        return self._layers(*inputs, **kwargs) if self._share() else outputs
+
+    def _share(self) -> bool:
+        """Let what the layer keeps be that of process 0; whether there was anything that was not yet."""
+        if self._strategy.nranks == 1:
+            return False
+        tensors = self._layers.state_dict()
+        names = [name for name in tensors if name not in self._shared]
+        for name in names:
+            value = tensors[name].numpy()
+            group_of(namespace_of(value)).broadcast(value, 0)
+            tensors[name].set_value(value)
+        self._shared.update(names)
+        return bool(names)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss divided by the number of processes."""
-        return loss
+        """The loss divided by the number of processes, so that the sum of the gradients is that of the mean of the losses."""
+        return loss if self._strategy.nranks == 1 else loss / float(self._strategy.nranks)
 
     def apply_collective_grads(self) -> None:
-        """Average the gradients over processes; has no effect with one."""
+        """Replace the gradients of the parameters by their sums over all processes; sparse ones by the rows of all.
+
+        Raises:
+            CommunicationError: the processes have gradients of other parameters, or of other shapes.
+        """
+        if self._strategy.nranks == 1:
+            return
+        gradients = {param.name: param._grad._array for param in self._layers.parameters() if param._grad is not None}
+        if not gradients:
+            return
+        first = next(iter(gradients.values()))
+        group = group_of(namespace_of(first.value if isinstance(first, SelectedRows) else first))
+        lines = [(f"the gradient of {name}", f"{name}: {array.dtype}{list(array.shape)}") for name, array in gradients.items()]
+        group.state(Statement(digest_of(lines), lambda: lines))
+        sparse = [array for array in gradients.values() if isinstance(array, SelectedRows)]
+        for rows in sparse:
+            rows.index, rows.value = group.gather_rows(rows.index, rows.value)
+        buckets = list(_buckets([array for array in gradients.values() if not isinstance(array, SelectedRows)]))
+        joined = [_joined(bucket) for bucket in buckets]
+        for each in joined:
+            group.start_allreduce(each, "sum")
+        for each, bucket in zip(joined, buckets, strict=True):
+            group.finish(each)
+            start = 0
+            for array in bucket:
+                array[...] = each[start : start + array.size].reshape(array.shape)
+                start += array.size
 
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
         return self._layers.state_dict(destination, include_sublayers)
@@ -89,3 +161,19 @@ class DataParallel(Layer):
         self._layers.set_dict(stat_dict, include_sublayers)
 
     load_dict = set_dict
+
+
+def _buckets(arrays: list[Any]) -> Iterator[list[Any]]:
+    """Gradients in the order in which backward makes them, the last parameters first, in buckets of one element type."""
+    bucket: list[Any] = []
+    for array in reversed(arrays):
+        if bucket and (array.dtype != bucket[0].dtype or sum(each.nbytes for each in bucket) >= _BUCKET):
+            yield bucket
+            bucket = []
+        bucket.append(array)
+    if bucket:
+        yield bucket
+
+
+def _joined(arrays: list[Any]) -> Any:
+    return namespace_of(arrays[0]).concatenate([array.reshape(-1) for array in arrays])

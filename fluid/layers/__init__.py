@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..not_here import names_not_here
+from . import collective as collective
 from . import device as device
 from . import dynamic_rnn
 from .arguments import check_layers

@@ -5,6 +5,7 @@ from . import (  # noqa: F401
     activation,
     arithmetic,
     beam_search,
+    collective,
     complex,
     complex_rules,
     control_flow,

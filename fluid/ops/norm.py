@@ -121,6 +121,69 @@ def batch_norm(
     }
 
 
+@define(
+    "sync_batch_norm(X: float, Scale?, Bias?, Mean: float, Variance: float, MomentumTensor?)"
+    " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?",
+    infer=_batch_norm,
+    wrt=("X", "Scale", "Bias"),
+    constants=("Mean", "Variance"),
+    is_test=False,
+    momentum=0.9,
+    epsilon=least(0, 1e-5),
+    data_layout="NCHW",
+    use_global_stats=False,
+    trainable_statistics=False,
+    nranks=least(1, 1),
+)
+def sync_batch_norm(
+    f: Any,
+    X: Any,
+    Scale: Any,
+    Bias: ShapeOnly,
+    SavedMean: Any,
+    SavedVariance: Any,
+    dY: Any,
+    epsilon: Any,
+    data_layout: Any,
+    is_test: Any,
+    use_global_stats: Any,
+    trainable_statistics: Any,
+    nranks: int,
+    dSavedMean: Any = None,
+    dSavedVariance: Any = None,
+) -> Any:
+    """`batch_norm` by the mean and the variance of all `nranks` workers' X, which have one shape."""
+    channel = channel_axis(data_layout, X.ndim)
+    others = [axis for axis in range(X.ndim) if axis != channel]
+    scaled = dY if Scale is None else f.elementwise_mul(dY, Scale, axis=channel)
+    if uses_global_stats(is_test, use_global_stats, trainable_statistics):
+        normal = f.elementwise_mul(f.elementwise_sub(X, SavedMean, axis=channel), SavedVariance, axis=channel)
+        d_x = f.elementwise_mul(scaled, SavedVariance, axis=channel)  # the running statistics do not depend on X
+    else:
+
+        def total(value: Any) -> Any:
+            return f.c_allreduce_sum(value, use_calc_stream=True, nranks=nranks)
+
+        def mean(value: Any) -> Any:
+            return total(f.reduce_mean(value, dim=others, keep_dim=True)) * (1.0 / nranks)
+
+        centered = X - mean(X)
+        inverse = (mean(centered * centered) + epsilon) ** -0.5
+        normal = centered * inverse
+        d_x = (scaled - mean(scaled) - normal * mean(scaled * normal)) * inverse
+        if dSavedMean is not None or dSavedVariance is not None:
+            count = f.reduce_sum(f.fill_any_like(X, value=float(nranks)), dim=others, keep_dim=True)
+        if dSavedMean is not None:
+            d_x = d_x + f.expand_to(total(dSavedMean), X, axis=channel) / count
+        if dSavedVariance is not None:
+            d_x = d_x - f.elementwise_mul(normal * inverse * inverse / count, total(dSavedVariance), axis=channel)
+    return {
+        "X": d_x,
+        "Scale": lambda: f.sum_to(dY * normal, Scale, axis=channel),
+        "Bias": lambda: f.sum_to(dY, Bias, axis=channel),
+    }
+
+
 # --------------------------------------------------------------------------------------- layer, instance and group norm
 def _normalized(X: Any, mean: Callable[[Any], Any], epsilon: float) -> tuple[Any, Callable[[Any], Any]]:
     """X with mean 0 and variance 1, and a function from the gradient of that to the gradient of X."""

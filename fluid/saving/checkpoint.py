@@ -27,6 +27,7 @@ from ..errors import FormatError, ProgramError
 from ..executor.random import seed_of
 from ..executor.scope import Scope, global_scope, scope_guard
 from ..formats.npz import is_archive, read_npz, write_npz
+from ..formats.shards import is_manifest, read_shards
 from ..formats.table import head_of
 from ..ir.checked import checked
 from ..ir.program import Program
@@ -35,7 +36,7 @@ from .models import few
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
-_STATE = "@CHECKPOINT@"
+STATE = "@CHECKPOINT@"
 _ROWS = "@ROWS"
 
 
@@ -70,6 +71,11 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
         ExecutionError: a variable has no value in the scope.
         FluidError: the file cannot be written.
     """
+    write_npz(os.fspath(path), state_of(program, step, scope))
+
+
+def state_of(program: Program, step: int, scope: Scope | None = None) -> dict[str, Any]:
+    """The arrays of a checkpoint, by name."""
     if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
         raise ProgramError(f"save_checkpoint: step is {step!r}; it should be the number of steps that are done")
     scope = scope if scope is not None else global_scope()
@@ -86,8 +92,8 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
                 arrays[var.name + _ROWS] = np.array(array.rows(), np.int64)
                 array = np.asarray(array.get_tensor())
             arrays[var.name] = array
-        arrays[_STATE] = np.frombuffer(json.dumps(state).encode(), np.uint8)
-        write_npz(os.fspath(path), arrays)
+    arrays[STATE] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    return arrays
 
 
 @checked
@@ -95,6 +101,8 @@ def load_checkpoint(
     program: Program, path: str | os.PathLike[str], executor: Any = None, scope: Scope | None = None
 ) -> Checkpoint:
     """Load a file of `save_checkpoint`: training continues as if it had not stopped. The startup program need not run.
+
+    The file may also be the manifest of the shards that several workers wrote (`fluid.saving.by_workers`).
 
     The saved seed becomes the program's `random_seed`, even if that was 0, which stands for a new seed in every process. Nothing
     changes unless everything can be read and fits.
@@ -112,10 +120,14 @@ def load_checkpoint(
     scope = scope if scope is not None else global_scope()
     if os.path.isdir(where):
         raise FormatError(f"{where} is a folder; a checkpoint is one file: give that file's name")
-    if not is_archive(*head_of(where, "checkpoint")):
+    head = head_of(where, "checkpoint")
+    if is_manifest(*head):
+        arrays = read_shards(where)
+    elif is_archive(*head):
+        arrays = read_npz(where)
+    else:
         raise FormatError(f"{where}: the file is not a checkpoint, which begins as archives do")
-    arrays = read_npz(where)
-    state = _state(where, arrays.pop(_STATE, None))
+    state = _state(where, arrays.pop(STATE, None))
     wanted = {var.name: var for var in io._chosen(program, None, io.is_persistable)}
     expected = {*wanted, *(name + _ROWS for name in state["height"])}
     if arrays.keys() != expected:
@@ -140,7 +152,7 @@ def load_checkpoint(
 def _state(where: str, array: Any) -> dict[str, Any]:
     """The parsed and checked JSON of a checkpoint, from its bytes as an array."""
     if array is None:
-        raise FormatError(f"{where}: the archive holds no {_STATE}, so it is not a checkpoint; fluid.load_model reads arrays")
+        raise FormatError(f"{where}: the archive holds no {STATE}, so it is not a checkpoint; fluid.load_model reads arrays")
     try:
         state = json.loads(array.tobytes())
         if state["format"] != 1:
@@ -156,7 +168,7 @@ def _state(where: str, array: Any) -> dict[str, Any]:
     except FormatError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{where}: its {_STATE} is damaged: {error}") from None
+        raise FormatError(f"{where}: its {STATE} is damaged: {error}") from None
     return dict(state)
 
 

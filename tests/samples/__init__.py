@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     activation,
     arithmetic,
     beam_search,
+    collective,
     complex,
     control_flow,
     conv,

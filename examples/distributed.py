@@ -1,0 +1,88 @@
+"""Train one network on real handwritten digits in one process, or in several that each have a part of every batch: equal losses.
+
+    python examples/distributed.py
+    python -m fluid.distributed.launch -n 2 examples/distributed.py     (after pip install "fluid-graph[mpi]")
+
+The script is the same for any number of workers. With --checkpoint it goes on where it stopped, also with another number of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+
+import numpy as np
+
+import fluid
+from fluid.dataset import digits
+from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+from fluid.incubate.fleet.collective import fleet
+
+
+def network():
+    """The mean loss of a small convolutional network over the images that it is fed."""
+    image = fluid.data("image", [None, 1, 8, 8])
+    label = fluid.data("label", [None, 1], "int64")
+    hidden = fluid.nets.simple_img_conv_pool(image, num_filters=16, filter_size=3, pool_size=2, pool_stride=2, act="relu")
+    logits = fluid.layers.fc(fluid.layers.fc(hidden, 64, act="relu"), 10)
+    return fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(logits, label))
+
+
+def batches(size, first):
+    """This worker's part of each batch, from number `first` on. The order of images depends on the epoch alone."""
+    samples = list(digits.train()())
+
+    def endless():
+        for epoch in itertools.count():
+            order = np.random.RandomState(epoch).permutation(len(samples))
+            yield from fluid.io.batch(lambda order=order: (samples[number] for number in order), size, drop_last=True)()
+
+    return fluid.io.shard(lambda: itertools.islice(endless(), first, None))()
+
+
+def placed(where, loss):
+    """The place and the program that run `where` says: ``numpy``, ``xla``, or ``xla-2`` for two devices in this process."""
+    program = fluid.default_main_program()
+    if where == "numpy":
+        return fluid.CPUPlace(), program
+    if not hasattr(fluid, "XLAPlace"):
+        raise SystemExit("this version of Fluid has no XLAPlace")
+    if where == "xla":
+        return fluid.XLAPlace(0), program
+    places = [fluid.XLAPlace(0), fluid.XLAPlace(1)]
+    return places[0], fluid.CompiledProgram(program).with_data_parallel(loss_name=loss.name, places=places)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--on", choices=("numpy", "xla", "xla-2"), default="numpy", help="what computes (%(default)s)")
+    parser.add_argument("--steps", type=int, default=40, help="batches to train on, from the first on (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="images in a batch of all workers (%(default)s)")
+    parser.add_argument("--checkpoint", help="a file to go on from, and to save to at the end")
+    parser.add_argument("--shards", action="store_true", help="let each worker write a part of the checkpoint")
+    args = parser.parse_args()
+
+    fleet.init(PaddleCloudRoleMaker(is_collective=True))
+    fluid.default_startup_program().random_seed = 1
+    loss = network()
+    fleet.distributed_optimizer(fluid.optimizer.Adam(0.005)).minimize(loss)
+    place, program = placed(args.on, loss)
+    executor = fluid.Executor(place)
+    executor.run(fluid.default_startup_program())
+    first = 0
+    if args.checkpoint and os.path.exists(args.checkpoint):
+        first = fleet.load_checkpoint(args.checkpoint, executor)
+
+    for step, batch in zip(range(first, args.steps), batches(args.batch_size, first), strict=False):
+        feed = {"image": np.stack([image.reshape(1, 8, 8) for image, _ in batch]), "label": np.array([[y] for _, y in batch])}
+        (value,) = executor.run(program, feed, [loss])
+        mean = np.mean(fluid.distributed.communicator().exchange(float(np.mean(value))))
+        if fleet.is_first_worker():
+            print(f"step {step}: loss {mean:.5f}")
+    if args.checkpoint:
+        fleet.save_checkpoint(args.checkpoint, args.steps, shards=args.shards)
+
+
+if __name__ == "__main__":
+    main()

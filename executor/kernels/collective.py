@@ -1,0 +1,186 @@
+"""Kernels of `fluid.ops.collective`. They speak to the other workers by the communicator of the engine of their arrays."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fluid.distributed.communicator import Communicator
+from fluid.errors import CommunicationError
+from fluid.ops.collective import KINDS
+from fluid.values.selected_rows import SelectedRows
+
+from ..binding.engine import engine_of
+from .table import Call, Written, kernel, prepared, sparse
+
+__all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_progress"]
+
+
+def group_of(xp: Any) -> Communicator:
+    """The workers among which arrays of a namespace are reduced and gathered."""
+    return engine_of(xp).communicator()
+
+
+def check_workers(group: Communicator, nranks: int) -> None:
+    """`CommunicationError` unless there are as many workers as the program was built for; 0 stands for any number."""
+    if nranks not in (0, group.size):
+        raise CommunicationError(
+            f"the program was built for {nranks} worker{'s' if nranks > 1 else ''}, and here {'are' if group.size > 1 else 'is'} "
+            f"{group.size}; start {nranks} (python -m fluid.distributed.launch -n {nranks} script.py), "
+            f"or build it for {group.size}"
+        )
+
+
+def _copied(xp: Any, X: Any, Out: Any) -> None:
+    if Out is not X:
+        xp.copyto(Out, X)
+
+
+# ------------------------------------------------------------------------------------------------------------ reductions
+def start_reduction(xp: Any, X: Any, kind: str, nranks: int, Out: Written) -> None:
+    """Begin to reduce X into Out."""
+    group = group_of(xp)
+    check_workers(group, nranks)
+    _copied(xp, X, Out)
+    group.start_allreduce(Out, kind)
+
+
+def finish_reduction(xp: Any, Out: Written) -> None:
+    """Wait for what `start_reduction` began."""
+    group_of(xp).finish(Out)
+
+
+def make_progress(xp: Any) -> None:
+    """Let reductions go on that were begun."""
+    group_of(xp).progress()
+
+
+def _reduction(xp: Any, X: Any, kind: str, nranks: int, Out: Any) -> list[Call]:
+    """Two calls, of which a plan may make the second one later."""
+    return [partial(start_reduction, xp, X, kind, nranks, Out), partial(finish_reduction, xp, Out)]
+
+
+@prepared("c_allreduce_sum", inplace={"Out": "X"})
+def c_allreduce_sum(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
+    return _reduction(xp, X, "sum", nranks, Out)
+
+
+@prepared("c_allreduce_max", inplace={"Out": "X"})
+def c_allreduce_max(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
+    return _reduction(xp, X, "max", nranks, Out)
+
+
+@prepared("c_allreduce_min", inplace={"Out": "X"})
+def c_allreduce_min(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
+    return _reduction(xp, X, "min", nranks, Out)
+
+
+@prepared("c_allreduce_prod", inplace={"Out": "X"})
+def c_allreduce_prod(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
+    return _reduction(xp, X, "prod", nranks, Out)
+
+
+@prepared("allreduce", inplace={"Out": "X"})
+def allreduce(xp: Any, X: Any, reduce_type: int, Out: Any) -> list[Call]:
+    return _reduction(xp, X, KINDS[reduce_type], 0, Out)
+
+
+@sparse("c_allreduce_sum", "allreduce")
+def add_rows(xp: Any, X: SelectedRows, attrs: Any) -> SelectedRows:
+    """The rows of all workers: a row that several have is there several times, which counts as the sum."""
+    if attrs.get("reduce_type", 0) != 0:
+        raise CommunicationError("allreduce: of sparse gradients there is only the sum (reduce_type 0)")
+    group = group_of(xp)
+    check_workers(group, attrs.get("nranks", 0))
+    index, value = xp.ascontiguousarray(X.index), xp.ascontiguousarray(X.value)
+    return SelectedRows(*group.gather_rows(index, value), X.height())
+
+
+def average(xp: Any, nranks: int, array: Written) -> None:
+    """Replace an array by the mean of those of all workers."""
+    group = group_of(xp)
+    check_workers(group, nranks)
+    group.allreduce(array, "sum")
+    array /= group.size
+
+
+@kernel("c_reduce_sum", inplace={"Out": "X"})
+def c_reduce_sum(xp: Any, X: Any, root_id: int, Out: Any) -> None:
+    _copied(xp, X, Out)
+    group_of(xp).reduce(Out, _worker(xp, "root_id", root_id))
+
+
+# ------------------------------------------------------------------------------------------------- spreading and gathering
+def _worker(xp: Any, attribute: str, rank: int) -> int:
+    size = group_of(xp).size
+    if rank >= size:
+        raise CommunicationError(
+            f"{attribute} is {rank}, and there {'are' if size > 1 else 'is'} {size}: it should be below that"
+        )
+    return rank
+
+
+@kernel("c_broadcast", inplace={"Out": "X"})
+def c_broadcast(xp: Any, X: Any, root: int, Out: Any) -> None:
+    _copied(xp, X, Out)
+    group_of(xp).broadcast(Out, _worker(xp, "root", root))
+
+
+@kernel("c_allgather")
+def c_allgather(xp: Any, X: Any, nranks: int, Out: Any) -> None:
+    group = group_of(xp)
+    check_workers(group, nranks)
+    group.allgather(X, Out)
+
+
+@kernel("c_reducescatter")
+def c_reducescatter(xp: Any, X: Any, nranks: int, Out: Any) -> None:
+    group = group_of(xp)
+    check_workers(group, nranks)
+    group.reducescatter(X, Out)
+
+
+# ------------------------------------------------------------------------------------------------- streams, buckets
+@prepared("c_sync_calc_stream", inplace={"Out": "X"})
+def c_sync_calc_stream(xp: Any, X: Any, Out: Any) -> list[Call]:
+    return [] if Out is X else [partial(xp.copyto, Out, X)]
+
+
+@prepared("c_sync_comm_stream", inplace={"Out": "X"})
+def c_sync_comm_stream(xp: Any, X: list[Any], Out: list[Any]) -> list[Call]:
+    return [partial(xp.copyto, out, x) for x, out in zip(X, Out, strict=True) if out is not None and out is not x]
+
+
+@sparse("c_sync_comm_stream")
+def sync_rows(X: list[Any]) -> list[Any]:
+    return list(X)
+
+
+@kernel("barrier", inplace={"Out": "X"})
+def barrier(xp: Any, X: Any, Out: Any) -> None:
+    _copied(xp, X, Out)
+    group_of(xp).barrier()
+
+
+@prepared("join_flat")
+def join_flat(xp: Any, X: list[Any], Out: Any) -> list[Call]:
+    ends = _ends(X)
+    return [partial(xp.copyto, Out[end - x.size : end].reshape(x.shape), x) for x, end in zip(X, ends, strict=True) if x.size]
+
+
+@prepared("split_flat")
+def split_flat(xp: Any, X: Any, Like: list[Any], Out: list[Any]) -> list[Call]:
+    parts = zip(Like, Out, _ends(Like), strict=True)
+    return [
+        partial(xp.copyto, out, X[end - like.size : end].reshape(like.shape))
+        for like, out, end in parts
+        if out is not None and like.size
+    ]
+
+
+def _ends(arrays: list[Any]) -> list[int]:
+    ends, total = [], 0
+    for array in arrays:
+        total += array.size
+        ends.append(total)
+    return ends

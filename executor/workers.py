@@ -1,0 +1,95 @@
+"""Programs in which several workers take part: what each tells the others before a run, and where reductions are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fluid.distributed.agreement import digest_of
+from fluid.distributed.communicator import Statement
+from fluid.ir.program import Block, Operator, Program
+from fluid.ir.versions import Value
+from fluid.ops.collective import COLLECTIVE, SETTING_UP
+from fluid.values.lod_array import LoDArray
+from fluid.values.spec import Spec
+
+from .binding.arrays import spec_of
+
+__all__ = ["Meeting", "reductions_in_flight"]
+
+_OF_PROCESS = frozenset({"forward_callable_id", "backward_callable_id", "callable_id"})
+"""Attributes that stand for something of this process."""
+
+
+class Meeting:
+    """Before a run, the workers tell each other which program they run and what shapes they are fed, which has to be the same.
+
+    A program's random seed may be a worker's own.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._lines = list(_lines(program))
+        self._digest = digest_of(self._lines)
+
+    @staticmethod
+    def of(program: Program, ops: Iterable[Operator]) -> Meeting | None:
+        """The meeting before runs of these ops of a program; None if they speak to nobody."""
+        return Meeting(program) if any(_speaks(op) for op in ops) else None
+
+    def statement(self, feeds: Mapping[str, Any]) -> Statement:
+        """What this worker says; `feeds` are arrays or specs."""
+        fed = [(f"what is fed to {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
+        return Statement(self._digest ^ digest_of(fed), lambda: [*self._lines, *fed])
+
+
+def _speaks(op: Operator) -> bool:
+    return op.type in COLLECTIVE or any(_speaks(inner) for block in op.sub_blocks for inner in block.ops)
+
+
+def _shape_of(value: Any) -> str:
+    if isinstance(value, LoDArray):
+        return f"{value.dtype}{['sequences', *value.shape[1:]]}"  # each worker has sequences of its own
+    return str(value if isinstance(value, Spec) else spec_of(value))
+
+
+def _lines(program: Program) -> Iterator[tuple[str, str]]:
+    for block in program.blocks:
+        yield from _lines_of(block)
+
+
+def _lines_of(block: Block) -> Iterator[tuple[str, str]]:
+    where = f" of block {block.idx}" if block.idx else ""
+    for name in sorted(name for name, var in block.vars.items() if var.persistable):
+        yield f"the variable {name}{where}", str(block.vars[name])
+    for number, op in enumerate(block.ops):
+        if op.type in SETTING_UP:
+            continue
+        writes = ", ".join(op.output_arg_names)
+        text = str(op)
+        for name in _OF_PROCESS.intersection(op.attrs):
+            text = text.replace(f"{name}={op.attrs[name]}", name)
+        yield f"op {number}{where}" + (f", which writes {writes}" if writes else ""), text
+
+
+def reductions_in_flight(instructions: Sequence[Any], kept: Iterable[str]) -> dict[int, int]:
+    """Number of the instruction of a reduction -> that of the first one that reads the result, before which it is waited for.
+
+    Those that are not here are waited for at once: those on the stream of computation, those that nothing reads, and those
+    whose result overwrites what outlives the run.
+
+    Args:
+        instructions: those of a plan, in order.
+        kept: names whose values live in the scope.
+    """
+    in_scope, flights = set(kept), {}
+    pending: dict[Value, int] = {}
+    for number, instruction in enumerate(instructions):
+        for value in {*instruction.read, *instruction.outer.values()}:
+            if value in pending:
+                flights[pending.pop(value)] = number
+        op = instruction.op
+        if op.type.startswith("c_allreduce_") and not instruction.dynamic and not op.attrs.get("use_calc_stream"):
+            (value,) = instruction.written
+            if value[0] not in in_scope:
+                pending[value] = number
+    return flights

@@ -1,0 +1,29 @@
+"""Readers for several workers, as Fluid 1.6 has them in ``contrib``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ..distributed.process import communicator
+
+__all__ = ["distributed_batch_reader"]
+
+
+def distributed_batch_reader(batch_reader: Callable[[], Iterable[Any]]) -> Callable[[], Iterator[Any]]:
+    """A reader of every n-th batch, where n is the number of workers: each worker has other batches, of the whole size.
+
+    The last batches are left out where there is not one for each worker. See `fluid.io.shard` for parts of the same batches.
+
+    >>> list(fluid.contrib.reader.distributed_batch_reader(lambda: [[1, 2], [3, 4]])())
+    [[1, 2], [3, 4]]
+    """
+
+    def read() -> Iterator[Any]:
+        group = communicator()
+        batches = iter(batch_reader())
+        while len(part := list(itertools.islice(batches, group.size))) == group.size:
+            yield part[group.rank]
+
+    return read

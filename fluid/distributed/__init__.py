@@ -1,0 +1,7 @@
+"""Several processes that train together: who they are, how they speak, and what starts them (`fluid.distributed.launch`)."""
+
+from .communicator import Alone, Communicator, Traffic
+from .environment import Worker, worker_of
+from .process import communicator, use_communicator
+
+__all__ = ["Alone", "Communicator", "Traffic", "Worker", "communicator", "use_communicator", "worker_of"]

@@ -1,0 +1,41 @@
+"""Why workers do not run the same: the first difference in what each says that it is about to run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+__all__ = ["digest_of", "first_difference"]
+
+_ADVICE = (
+    "  all workers should build one program (no layer may depend on the rank), run their programs in one order, and be fed "
+    "arrays of the same shapes: fluid.io.shard gives each its part of a batch, drop_last=True leaves out a shorter last batch"
+)
+
+
+def digest_of(lines: Iterable[tuple[str, str]]) -> int:
+    """A number of 63 bits of lines, the same in every process."""
+    text = "\n".join(line for _, line in lines)
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
+
+
+def first_difference(told: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """A message about the first line in which what the workers tell differs; `told` is in the order of their ranks."""
+    for number in range(max(map(len, told))):
+        lines = [lines[number][1] if number < len(lines) else "nothing more" for lines in told]
+        if len(set(lines)) > 1:
+            subject = next(lines[number][0] for lines in told if number < len(lines))
+            return f"the workers do not run the same: they differ in {subject}\n{_sides(lines)}\n{_ADVICE}"
+    return "the workers do not run the same, though they say so; do they have different versions of this package?"
+
+
+def _sides(lines: Sequence[str]) -> str:
+    """Each line with the ranks that it is of."""
+    ranks: dict[str, list[int]] = {}
+    for rank, line in enumerate(lines):
+        ranks.setdefault(line, []).append(rank)
+    return "\n".join(f"  on rank {_few(members)}: {line}" for line, members in ranks.items())
+
+
+def _few(ranks: Sequence[int], most: int = 8) -> str:
+    return ", ".join(map(str, ranks[:most])) + (f" and {len(ranks) - most} more" if len(ranks) > most else "")

@@ -1,0 +1,241 @@
+"""Workers that speak by MPI (mpi4py)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..errors import CommunicationError
+from .agreement import first_difference
+from .communicator import Communicator, Statement
+from .environment import Worker
+
+__all__ = ["MPICommunicator"]
+
+_TIMEOUT = "FLUID_DISTRIBUTED_TIMEOUT"
+_DEFAULT_TIMEOUT = 300.0
+
+_SPINS = 200
+"""How often a request is asked for at once; after that, the processor is left to others in between."""
+_YIELDS = 2000
+"""How often the processor is left without sleeping."""
+_NAP = 5e-5
+_leave: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
+"""Leaves the processor to others."""
+_GRACE = 0.5
+
+
+class MPICommunicator(Communicator):
+    """The workers of MPI's world, in a communicator of their own.
+
+    Whatever waits for other workers does so for a limited time: the environment variable ``FLUID_DISTRIBUTED_TIMEOUT`` says how
+    many seconds (300). After an error nobody can speak to the others any more; when this process ends, then, so do all.
+
+    Args:
+        worker: what the environment says, which MPI has to confirm.
+
+    Raises:
+        CommunicationError: mpi4py is missing, or MPI knows another number of workers.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:  # without a library of MPI, mpi4py raises a RuntimeError
+            raise CommunicationError(
+                f"this process is worker {worker.rank} of {worker.size} ({worker.source}), and they speak by MPI, which cannot "
+                f'be loaded ({error}): pip install "fluid-graph[mpi]"'
+            ) from None
+        world = MPI.COMM_WORLD
+        if (world.rank, world.size) != (worker.rank, worker.size):
+            raise CommunicationError(
+                f"the environment says {worker.source}, and MPI says worker {world.rank} of {world.size}: mpiexec belongs to "
+                "another MPI than mpi4py; start the workers by python -m fluid.distributed.launch, which takes the one that fits"
+            )
+        super().__init__(world.rank, world.size)
+        self._mpi = MPI
+        self._group = world.Dup()
+        self._kinds = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
+        self._timeout = _seconds()
+        self._begun: dict[int, tuple[Any, Any, Any]] = {}
+        """Id of an array -> the array, the request, and what MPI works on if that is another array."""
+        self._statement: tuple[Statement, Any, Any] | None = None
+        """What was stated and is not compared yet, its request, and the array of that."""
+        self._is_lost = False
+        self._end_together()
+
+    # -- arrays
+    def start_allreduce(self, array: Any, kind: str) -> None:
+        self._compare_statements()
+        work = array.astype(np.float32) if array.dtype == np.float16 else array
+        self._count(array)
+        request = self._call("all-reduce", lambda: self._group.Iallreduce(self._mpi.IN_PLACE, work, self._kinds[kind]))
+        self._begun[id(array)] = array, request, work
+
+    def finish(self, array: Any) -> None:
+        _, request, work = self._begun.pop(id(array))
+        self._wait(request, "all-reduce")
+        if work is not array:
+            array[...] = work
+
+    def progress(self) -> None:
+        for _, request, _ in self._begun.values():
+            request.Test()
+
+    def reduce(self, array: Any, root: int) -> None:
+        is_root = self.rank == root
+        source, target = (self._mpi.IN_PLACE, array) if is_root else (array, None)
+        self._run("reduction", array, lambda: self._group.Ireduce(source, target, self._mpi.SUM, root))
+        if not is_root:
+            array.fill(0)
+
+    def broadcast(self, array: Any, root: int) -> None:
+        self._run("broadcast", array, lambda: self._group.Ibcast(_bytes(array), root))
+
+    def allgather(self, array: Any, out: Any) -> None:
+        self._run("all-gather", array, lambda: self._group.Iallgather(_bytes(array), _bytes(out)))
+
+    def reducescatter(self, array: Any, out: Any) -> None:
+        self._run("reduce-scatter", array, lambda: self._group.Ireduce_scatter_block(array, out, self._mpi.SUM))
+
+    def gather_rows(self, *arrays: Any) -> list[Any]:
+        self._compare_statements()
+        counts = np.empty(self.size, np.int64)
+        own = np.array([len(arrays[0])], np.int64)
+        self._wait(self._call("gathering of rows", lambda: self._group.Iallgather(own, counts)), "gathering of rows")
+        return [self._gathered(array, counts) for array in arrays]
+
+    def _gathered(self, array: Any, counts: Any) -> Any:
+        """The rows of all workers, of which each has so many."""
+        out = np.empty((int(counts.sum()), *array.shape[1:]), array.dtype)
+        row = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+        sizes = counts * row
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        target = [_bytes(out), (sizes, starts), self._mpi.BYTE]
+        self._run("gathering of rows", array, lambda: self._group.Iallgatherv(_bytes(array), target))
+        return out
+
+    # -- plain Python
+    def exchange(self, item: Any) -> list[Any]:
+        """See `Communicator.exchange`; items are text, numbers, and lists and tuples of these, which travel as JSON."""
+        import json
+
+        self._compare_statements()
+        return [json.loads(bytes(part)) for part in self._exchange(json.dumps(item).encode())]
+
+    def _exchange(self, data: bytes) -> list[bytes]:
+        sizes = np.empty(self.size, np.int64)
+        own = np.frombuffer(data, np.uint8)
+        self._wait(self._group.Iallgather(np.array([len(own)], np.int64), sizes), "exchange")
+        out = np.empty(int(sizes.sum()), np.uint8)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        self._wait(self._group.Iallgatherv(own, [out, (sizes, starts[:-1]), self._mpi.BYTE]), "exchange")
+        return [out[start:end].tobytes() for start, end in pairwise(starts)]
+
+    # -- what runs
+    def state(self, statement: Statement) -> None:
+        self._compare_statements()
+        extremes = np.array([statement.digest, -statement.digest], np.int64)
+        request = self._call("comparison", lambda: self._group.Iallreduce(self._mpi.IN_PLACE, extremes, self._mpi.MAX))
+        self._statement = statement, request, extremes
+
+    def _compare_statements(self) -> None:
+        """Wait until all workers have said what they are about to run; `CommunicationError` on each if it is not the same."""
+        if self._statement is None:
+            return
+        statement, request, extremes = self._statement
+        self._statement = None
+        self._wait(request, "comparison of what the workers run")
+        if extremes[0] != -extremes[1]:
+            import json
+
+            told = [json.loads(part) for part in self._exchange(json.dumps(list(statement.tell())).encode())]
+            raise CommunicationError(first_difference(told))
+
+    # -- requests
+    def _run(self, what: str, array: Any, begin: Callable[[], Any]) -> None:
+        """Begin something and wait for it."""
+        self._compare_statements()
+        self._count(array)
+        self._wait(self._call(what, begin), what)
+
+    def _count(self, array: Any) -> None:
+        self.traffic.calls += 1
+        self.traffic.bytes += int(array.nbytes)
+
+    def _call(self, what: str, begin: Callable[[], Any]) -> Any:
+        if self._is_lost:
+            raise CommunicationError(f"{self._who()} has lost the others; an error before this one says how")
+        try:
+            return begin()
+        except self._mpi.Exception as error:
+            self._is_lost = True
+            raise CommunicationError(f"{self._who()}: MPI refuses the {what}: {error}") from error
+
+    def _wait(self, request: Any, what: str) -> None:
+        """Wait for a request, at most as long as is allowed."""
+        start = time.perf_counter()
+        count = 0
+        try:
+            while not request.Test():
+                count += 1
+                if count > _YIELDS:
+                    time.sleep(_NAP)
+                elif count > _SPINS:
+                    _leave()
+                if count % 64 == 0 and time.perf_counter() - start > self._timeout:
+                    self._is_lost = True
+                    raise CommunicationError(
+                        f"{self._who()} has waited {self._timeout:g} s for the others in the {what}. A worker hangs, has ended, "
+                        f"or takes another way through the script; {_TIMEOUT} sets how many seconds to wait"
+                    )
+        except self._mpi.Exception as error:
+            self._is_lost = True
+            raise CommunicationError(f"{self._who()}: the {what} failed, perhaps since a worker has died: {error}") from error
+        finally:
+            self.traffic.seconds_waited += time.perf_counter() - start
+
+    def _who(self) -> str:
+        return f"worker {self.rank} of {self.size}"
+
+    # -- the end
+    def _end_together(self) -> None:
+        """See to it that the others end, too, when this process ends by an error: they would wait for it in vain."""
+        former = sys.excepthook
+
+        def end_all(kind: Any, error: Any, traceback: Any) -> None:
+            former(kind, error, traceback)
+            self._abort()
+
+        sys.excepthook = end_all
+        atexit.register(lambda: self._abort() if self._is_lost else None)
+
+    def _abort(self) -> None:
+        """End all workers, a little later: others may be about to tell of the same error."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        time.sleep(_GRACE)
+        self._mpi.COMM_WORLD.Abort(1)
+
+
+def _bytes(array: Any) -> Any:
+    """The memory of an array, whatever its element type."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _seconds() -> float:
+    text = os.environ.get(_TIMEOUT, str(_DEFAULT_TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds > 0:
+        raise CommunicationError(f"{_TIMEOUT} is {text!r}; it should be a number of seconds")
+    return seconds

@@ -1,0 +1,89 @@
+"""What a worker does that `fluid.distributed.launch` has started: it runs the script, keeps a log, and notes its error.
+
+Not to be called by hand: ``python -m fluid.distributed.worker script.py arguments``.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from .environment import Worker, worker_of
+from .process import communicator
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    """Run a script as the worker that the environment says this is."""
+    worker = worker_of()
+    folder = Path(os.environ.get("FLUID_LOG_DIR", "log"))
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"worker.{worker.rank}.log"
+    _tee(log, is_shown=worker.rank == 0)
+    try:
+        if os.environ.get("FLUID_BACKEND") == "jax":
+            _join_jax(worker)
+        else:
+            communicator()
+        sys.argv = arguments
+        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+        runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as error:
+        if error.code in (None, 0):
+            raise
+        _note(folder, worker, f"SystemExit: {error.code}")
+        _fail()
+    except BaseException:
+        text = traceback.format_exc()
+        print(text, file=sys.stderr, end="")
+        _note(folder, worker, text)
+        _fail()
+
+
+def _join_jax(worker: Worker) -> None:
+    """Make this process one of ``jax.distributed``, whose collectives on CPUs are gloo's."""
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(os.environ["FLUID_COORDINATOR"], worker.size, worker.rank)
+
+
+def _tee(log: Path, is_shown: bool) -> None:
+    """Let what this process prints go to a file, and, if it is shown, also where it went before."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if is_shown and shutil.which("tee"):
+        copier = subprocess.Popen(["tee", str(log)], stdin=subprocess.PIPE)
+        assert copier.stdin is not None
+        write = copier.stdin.fileno()
+    else:
+        write = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(write, 1)
+    os.dup2(write, 2)
+
+
+def _note(folder: Path, worker: Worker, text: str) -> None:
+    """Keep the error where the launcher finds it."""
+    (folder / f"worker.{worker.rank}.error").write_text(text, encoding="utf-8")
+
+
+def _fail() -> None:
+    """End this process, and by that all: at once, as clean ends may wait for the others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.5)  # others may be about to tell of the same error
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and os.environ.get("FLUID_BACKEND") != "jax":
+        mpi.COMM_WORLD.Abort(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

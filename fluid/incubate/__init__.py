@@ -1,0 +1,12 @@
+"""What Fluid 1.6 has here of training by many workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..not_here import names_not_here
+
+__all__: list[str] = []
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

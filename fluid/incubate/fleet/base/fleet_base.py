@@ -1,0 +1,121 @@
+"""The interfaces of a fleet and of its optimizers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from ....errors import FluidTypeError, ProgramError
+from ....ir.program import Operator, Program, Variable
+from .role_maker import PaddleCloudRoleMaker, RoleMakerBase
+
+__all__ = ["DistributedOptimizer", "Fleet", "Mode"]
+
+
+class Mode:
+    """How workers come to the same parameters. There is only `COLLECTIVE` here."""
+
+    TRANSPILER = 1
+    PSLIB = 2
+    COLLECTIVE = 3
+
+
+class Fleet(ABC):
+    """All workers, as each of them sees them."""
+
+    def __init__(self, mode: int) -> None:
+        self._mode = mode
+        self._role_maker: RoleMakerBase | None = None
+
+    def init(self, role_maker: RoleMakerBase | None = None) -> None:
+        """Find out who the workers are; by the environment if no role maker is given."""
+        if role_maker is None:
+            role_maker = PaddleCloudRoleMaker(is_collective=True)
+        if not isinstance(role_maker, RoleMakerBase):
+            raise FluidTypeError(f"fleet.init takes a role maker, such as PaddleCloudRoleMaker(), not {role_maker!r}")
+        role_maker.generate_role()
+        self._role_maker = role_maker
+
+    @property
+    def _role(self) -> RoleMakerBase:
+        if self._role_maker is None:
+            raise ProgramError("the fleet does not know its workers yet; call fleet.init(role_maker) first")
+        return self._role_maker
+
+    def is_first_worker(self) -> bool:
+        """Whether this is worker 0."""
+        return self._role.is_first_worker()
+
+    def worker_index(self) -> int:
+        """The number of this worker, from 0."""
+        return self._role.worker_index()
+
+    def worker_num(self) -> int:
+        """The number of workers."""
+        return self._role.worker_num()
+
+    def is_worker(self) -> bool:
+        return self._role.is_worker()
+
+    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """The workers' addresses, as far as they are known."""
+        endpoints = self._role.get_trainer_endpoints()
+        return ",".join(endpoints) if to_string else endpoints
+
+    def server_num(self) -> int:
+        """0: there are no parameter servers here."""
+        return 0
+
+    def is_server(self) -> bool:
+        return self._role.is_server()
+
+    def split_files(self, files: Sequence[str]) -> list[str]:
+        """The part of a list of files that this worker reads: as many files in a row as all others, or one more.
+
+        >>> fleet = fluid.incubate.fleet.collective.Collective()
+        >>> fleet.init(fluid.incubate.fleet.base.role_maker.UserDefinedRoleMaker(current_id=1, worker_num=2))
+        >>> fleet.split_files(["a", "b", "c"])
+        ['c']
+        """
+        if not isinstance(files, (list, tuple)):
+            raise FluidTypeError(f"split_files takes a list of files, not {files!r}")
+        count, more = divmod(len(files), self.worker_num())
+        index = self.worker_index()
+        start = index * count + min(index, more)
+        return list(files[start : start + count + (index < more)])
+
+    @abstractmethod
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> DistributedOptimizer:
+        """An optimizer that trains with all workers."""
+
+    @abstractmethod
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Sequence[str],
+        target_vars: Sequence[Variable],
+        main_program: Program | None = None,
+        export_for_deployment: bool = True,
+    ) -> Any:
+        """As `fluid.io.save_inference_model`, on worker 0 alone."""
+
+    @abstractmethod
+    def save_persistables(
+        self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+    ) -> None:
+        """As `fluid.io.save_persistables`, on worker 0 alone."""
+
+
+class DistributedOptimizer(ABC):
+    """An optimizer that trains with all workers."""
+
+    def __init__(self, optimizer: Any, strategy: Any = None) -> None:
+        self._optimizer, self._strategy = optimizer, strategy
+
+    @abstractmethod
+    def minimize(
+        self, loss: Variable, startup_program: Program | None = None, parameter_list: Any = None, no_grad_set: Any = None
+    ) -> tuple[list[Operator], list[Any]]:
+        """Append the backward part, the reductions and the updates."""

@@ -1,0 +1,220 @@
+"""Training by workers that each have all parameters and a part of each batch, and sum their gradients::
+
+    from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+    from fluid.incubate.fleet.collective import fleet
+
+    fleet.init(PaddleCloudRoleMaker(is_collective=True))
+    ...                                                   # a program with a loss, as for one worker
+    fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+    exe.run(fluid.default_startup_program())              # all workers start from the parameters of worker 0
+    for batch in fluid.io.shard(batches)():               # this worker's part of each batch
+        exe.run(feed=..., fetch_list=[loss])
+
+Started by ``python -m fluid.distributed.launch -n 2 script.py``, or by ``mpiexec -n 2 python script.py``, it computes what one
+process computes of the whole batches. Without either, it is that one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .... import io
+from ....compiler import BuildStrategy, ExecutionStrategy
+from ....errors import FluidTypeError, ProgramError
+from ....ir.program import Operator, Program, Variable, default_main_program, default_startup_program, program_guard
+from ....optimizer import LookaheadOptimizer, Optimizer, RecomputeOptimizer
+from ....saving.by_workers import load_by_workers, save_by_workers
+from ....transform.data_parallel import average_loss, broadcast_parameters, reduce_gradients, synchronize_batch_norm
+from ..base.fleet_base import DistributedOptimizer, Fleet, Mode
+
+__all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]
+
+
+class DistributedStrategy(BuildStrategy):
+    """How the workers of a fleet train.
+
+    Attributes:
+        fuse_all_reduce_ops: whether gradients are joined into buckets, which are reduced at once.
+        fuse_grad_size_in_MB: how large a bucket is when its reduction begins.
+        gradient_scale_strategy: ``CoeffNumDevice`` divides by the number of workers, so that gradients are those of the mean of
+            the workers' losses; ``One`` does not.
+        sync_batch_norm: whether each batch_norm uses the statistics of all workers' rows, by two small reductions.
+        forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
+        use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`:
+            accepted as in Fluid, without effect.
+        use_local_sgd: not supported; a `ProgramError` if set.
+    """
+
+    _DEFAULTS = BuildStrategy._DEFAULTS | {
+        "fuse_all_reduce_ops": True,
+        "fuse_grad_size_in_MB": 4,
+        "use_local_sgd": False,
+        "mode": "nccl2",
+        "collective_mode": None,
+        "forward_recompute": False,
+        "recompute_checkpoints": (),
+        "use_amp": False,
+        "amp_loss_scaling": 2**15,
+        "exec_strategy": None,
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exec_strategy = ExecutionStrategy()
+
+
+class Collective(Fleet):
+    """The workers of this program.
+
+    Attributes:
+        main_program, startup_program: those of the last `minimize` of a `distributed_optimizer`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Mode.COLLECTIVE)
+        self.main_program: Program | None = None
+        self.startup_program: Program | None = None
+
+    def distributed_optimizer(self, optimizer: Any, strategy: DistributedStrategy | None = None) -> CollectiveOptimizer:
+        """An optimizer whose gradients are summed over all workers.
+
+        Args:
+            optimizer: does the updates.
+            strategy: how; a `DistributedStrategy()` if None.
+        """
+        return CollectiveOptimizer(optimizer, strategy, self)
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Sequence[str],
+        target_vars: Sequence[Variable],
+        main_program: Program | None = None,
+        export_for_deployment: bool = True,
+    ) -> Any:
+        """As `fluid.io.save_inference_model`, on worker 0; the others do nothing."""
+        if not self.is_first_worker():
+            return None
+        program = main_program if main_program is not None else self.main_program
+        return io.save_inference_model(
+            dirname, feeded_var_names, target_vars, executor, program, export_for_deployment=export_for_deployment
+        )
+
+    def save_persistables(
+        self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+    ) -> None:
+        """As `fluid.io.save_persistables`, on worker 0; the others do nothing."""
+        if self.is_first_worker():
+            io.save_persistables(executor, dirname, main_program if main_program is not None else self.main_program, filename)
+
+    def save_checkpoint(self, path: str, step: int = 0, main_program: Program | None = None, shards: bool = False) -> None:
+        """Save all that training needs to go on, with any number of workers; all workers call it. See
+        `fluid.saving.by_workers.save_by_workers`."""
+        save_by_workers(self._program(main_program), path, step, shards)
+
+    def load_checkpoint(self, path: str, executor: Any = None, main_program: Program | None = None) -> int:
+        """Load what `save_checkpoint` saved; returns its step."""
+        return load_by_workers(self._program(main_program), path, executor)
+
+    def _program(self, program: Program | None) -> Program:
+        return program or self.main_program or default_main_program()
+
+    # Fluid's scripts call these, which start and stop what is not here.
+    def init_worker(self) -> None:
+        """Does nothing."""
+
+    def stop_worker(self) -> None:
+        """Does nothing."""
+
+    def init_server(self, model_dir: str | None = None) -> None:
+        """An error: there are no parameter servers here."""
+        raise ProgramError("there are no parameter servers here: all processes are workers")
+
+    def run_server(self) -> None:
+        """An error: there are no parameter servers here."""
+        self.init_server()
+
+
+class CollectiveOptimizer(DistributedOptimizer):
+    """An optimizer whose gradients are summed over all workers.
+
+    Args:
+        optimizer: does the updates.
+        strategy: how; a `DistributedStrategy()` if None.
+        workers: whose; by default those of `fleet`.
+    """
+
+    def __init__(self, optimizer: Any, strategy: DistributedStrategy | None = None, workers: Collective | None = None) -> None:
+        strategy = strategy if strategy is not None else DistributedStrategy()
+        if not isinstance(strategy, DistributedStrategy):
+            raise FluidTypeError(f"strategy should be a DistributedStrategy, not {strategy!r}")
+        if strategy.use_local_sgd:  # type: ignore[attr-defined]
+            raise ProgramError("use_local_sgd: workers that average parameters now and then are not here; leave it unset")
+        if isinstance(optimizer, LookaheadOptimizer) or not hasattr(optimizer, "apply_gradients"):
+            raise FluidTypeError(
+                f"distributed_optimizer takes an optimizer that has backward and apply_gradients, not a "
+                f"{type(optimizer).__name__}; put that around what distributed_optimizer returns, or leave it out"
+            )
+        if strategy.forward_recompute:  # type: ignore[attr-defined]
+            optimizer = RecomputeOptimizer(optimizer)
+            optimizer._set_checkpoints(list(strategy.recompute_checkpoints))  # type: ignore[attr-defined]
+        super().__init__(optimizer, strategy)
+        self._workers = workers if workers is not None else fleet
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Any = None,
+        no_grad_set: Any = None,
+        callbacks: Any = None,
+    ) -> list[Any]:
+        """Append only the backward part, without reductions."""
+        pairs = self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
+        return pairs[0] if isinstance(pairs, tuple) else pairs  # type: ignore[no-any-return]
+
+    def minimize(
+        self, loss: Variable, startup_program: Program | None = None, parameter_list: Any = None, no_grad_set: Any = None
+    ) -> tuple[list[Operator], list[Any]]:
+        """Append the backward part, the reductions and the updates; with one worker, what the optimizer itself appends.
+
+        Args:
+            loss: this worker's loss, a mean over its part of the batch. The gradients are those of the mean over all workers.
+            startup_program: also gives all workers the first parameters of worker 0; the default one if None.
+            parameter_list, no_grad_set: as of `Optimizer.minimize`.
+
+        Returns:
+            The ops of the updates, and (parameter, gradient) pairs.
+        """
+        startup = startup_program if startup_program is not None else default_startup_program()
+        program, count = loss.block.program, self._workers.worker_num()
+        if count > 1 and self._strategy.sync_batch_norm:
+            synchronize_batch_norm(program, count)
+        pairs = self.backward(loss, startup, parameter_list, no_grad_set)
+        end = len(program.global_block().ops)
+        updates = self._updates(loss, startup, pairs)
+        self._workers.main_program, self._workers.startup_program = program, startup
+        if count > 1:
+            self._reduce(loss, [gradient for _, gradient in pairs if gradient is not None], end, count)
+            broadcast_parameters(program, startup)
+        return updates, pairs
+
+    def _updates(self, loss: Variable, startup: Program, pairs: Iterable[Any]) -> list[Operator]:
+        optimizer = self._optimizer
+        if isinstance(optimizer, Optimizer):
+            return optimizer.apply_optimize(loss, startup, pairs)
+        with program_guard(loss.block.program, startup):
+            return optimizer.apply_gradients(pairs)  # type: ignore[no-any-return]
+
+    def _reduce(self, loss: Variable, gradients: list[Variable], end: int, count: int) -> None:
+        strategy: Any = self._strategy
+        size = int(strategy.fuse_grad_size_in_MB * 2**20) if strategy.fuse_all_reduce_ops else 1
+        reduce_gradients(gradients, end, count, size)
+        if strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.CoeffNumDevice:
+            average_loss(loss, count)
+
+
+fleet = Collective()
+"""The workers of this process's programs, as Fluid's scripts import it."""

@@ -1,0 +1,190 @@
+"""Ops in which all workers take part: each runs the same op on its own X.
+
+A worker that is alone is a group of one, of which every sum, maximum and gathering is what it has. The loss of which gradients
+are taken is the sum of the losses of all workers: what one worker's X does to the result of another counts. So the gradient of
+a sum is a sum, that of gathering is a sum that is scattered, and the other way round.
+
+``use_calc_stream`` says where the op stands: if unset, on the stream of communication, which ``c_sync_comm_stream`` waits for.
+Here that changes no value: a reduction whose result nothing but ``c_sync_comm_stream`` reads goes on until then, while other ops
+run, and any other is waited for at once. ``nranks`` is the number of workers that the program was built for; 0 stands for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..opdef.registry import NOT_DIFFERENTIABLE, Attr, ShapeOnly, define, ints, least, like, required, strings
+from ..values.spec import Spec
+
+COLLECTIVE = frozenset(
+    {
+        *("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_reduce_sum", "c_broadcast"),
+        *("c_allgather", "c_reducescatter", "allreduce", "barrier", "sync_batch_norm", "sync_batch_norm_grad"),
+    }
+)
+"""Ops that speak to other workers: all of them run, wherever the program is run, and in its order."""
+
+SETTING_UP = frozenset({"c_comm_init", "c_comm_init_all", "c_gen_nccl_id"})
+"""Ops with which Paddle sets up its communicators, and whose attributes differ between workers."""
+
+KINDS = ("sum", "prod", "max", "min")
+"""How `allreduce` reduces, by its attribute ``reduce_type``."""
+
+_STREAM: dict[str, Any] = {"ring_id": 0, "use_calc_stream": False}
+_WORKERS = least(0, 0)
+
+
+# ------------------------------------------------------------------------------------------------------------ reductions
+def _extremum(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
+    return f.c_allreduce_sum(dOut, use_calc_stream=True) * f.equal(X, Out).astype(X.dtype)
+
+
+def _define_reduction(kind: str) -> Callable[[Callable[..., Any]], Any]:
+    signature = f"c_allreduce_{kind}(X{', Cond?' if kind == 'sum' else ''}) -> Out"
+    return define(signature, infer=like("X"), wrt=("X",), inline_grad=True, nranks=_WORKERS, use_model_parallel=False, **_STREAM)
+
+
+@_define_reduction("sum")
+def c_allreduce_sum(f: Any, dOut: Any, nranks: int) -> Any:
+    """The sum of all workers' X."""
+    return {"X": f.c_allreduce_sum(dOut, use_calc_stream=True, nranks=nranks)}
+
+
+@_define_reduction("max")
+def c_allreduce_max(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
+    """The largest of all workers' X, element by element. Every element that equals it gets the whole gradient."""
+    return {"X": _extremum(f, X, Out, dOut)}
+
+
+@_define_reduction("min")
+def c_allreduce_min(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
+    """The smallest of all workers' X, element by element. Every element that equals it gets the whole gradient."""
+    return {"X": _extremum(f, X, Out, dOut)}
+
+
+@_define_reduction("prod")
+def c_allreduce_prod(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
+    """The product of all workers' X, element by element. Its gradient divides by X, and is no number where X is 0."""
+    return {"X": f.c_allreduce_sum(dOut, use_calc_stream=True) * Out / X}
+
+
+@define("c_reduce_sum(X) -> Out", infer=like("X"), inline_grad=True, root_id=least(0, 0), **_STREAM)
+def c_reduce_sum(f: Any, dOut: Any, root_id: int) -> Any:
+    """The sum of all workers' X on worker `root_id`, and zeros on the others."""
+    return {"X": f.c_broadcast(dOut, root=root_id, use_calc_stream=True)}
+
+
+@define(
+    "allreduce(X) -> Out", infer=like("X"), inline_grad=True, reduce_type=Attr("int", 0, choices=(0, 1, 2, 3)), sync_mode=False
+)
+def allreduce(f: Any, X: Any, Out: Any, dOut: Any, reduce_type: int) -> Any:
+    """The sum (`reduce_type` 0), product (1), maximum (2) or minimum (3) of all workers' X; older than ``c_allreduce_...``."""
+    if KINDS[reduce_type] == "sum":
+        return {"X": f.c_allreduce_sum(dOut, use_calc_stream=True)}
+    if KINDS[reduce_type] == "prod":
+        return {"X": f.c_allreduce_sum(dOut, use_calc_stream=True) * Out / X}
+    return {"X": _extremum(f, X, Out, dOut)}
+
+
+# ------------------------------------------------------------------------------------------------- spreading and gathering
+@define("c_broadcast(X) -> Out", infer=like("X"), inline_grad=True, root=least(0, 0), **_STREAM)
+def c_broadcast(f: Any, dOut: Any, root: int) -> Any:
+    """The X of worker `root`, on all workers."""
+    return {"X": f.c_reduce_sum(dOut, root_id=root, use_calc_stream=True)}
+
+
+def _gathered(X: Spec, nranks: int) -> Spec:
+    rows = X.shape[0]
+    return X.with_shape((rows * nranks if rows >= 0 else -1, *X.shape[1:]))
+
+
+@define("c_allgather(X: [N, ...]) -> Out", infer=_gathered, inline_grad=True, nranks=Attr("int", None, True, least=1), **_STREAM)
+def c_allgather(f: Any, dOut: Any, nranks: int) -> Any:
+    """The rows of all `nranks` workers' X ``[n, ...]``, in the order of their ranks: ``[nranks * n, ...]``."""
+    return {"X": f.c_reducescatter(dOut, nranks=nranks, use_calc_stream=True)}
+
+
+def _scattered(X: Spec, nranks: int) -> Spec:
+    rows = X.shape[0]
+    if rows >= 0 and rows % nranks:
+        raise InferenceError(f"X is {X}; its first dimension should be a multiple of nranks, {nranks}")
+    return X.with_shape((rows // nranks if rows >= 0 else -1, *X.shape[1:]))
+
+
+@define("c_reducescatter(X: [N, ...]) -> Out", infer=_scattered, inline_grad=True, nranks=least(1, 1), **_STREAM)
+def c_reducescatter(f: Any, dOut: Any, nranks: int) -> Any:
+    """Of the sum of all workers' X ``[nranks * n, ...]``, the part ``[n, ...]`` that belongs to this worker."""
+    return {"X": f.c_allgather(dOut, nranks=nranks, use_calc_stream=True)}
+
+
+# ------------------------------------------------------------------------------------------------------------- streams
+@define("c_sync_calc_stream(X) -> Out", infer=like("X"), inline_grad=True)
+def c_sync_calc_stream(f: Any, dOut: Any) -> Any:
+    """X, once it is computed."""
+    return {"X": dOut}
+
+
+@define("c_sync_comm_stream(X*) -> Out*", infer=lambda X: list(X), inline_grad=True, ring_id=0)
+def c_sync_comm_stream(f: Any, dOut: Any) -> Any:
+    """Every X, once the communication of ring `ring_id` is done that they come from."""
+    return {"X": list(dOut)}
+
+
+@define("barrier(X) -> Out", infer=like("X"), inline_grad=True, ring_id=0)
+def barrier(f: Any, dOut: Any) -> Any:
+    """X, once all workers are here."""
+    return {"X": dOut}
+
+
+# ------------------------------------------------------------------------------------------------------------- buckets
+def _joined(X: Sequence[Spec]) -> Spec:
+    if any(each.dtype is not X[0].dtype for each in X):
+        raise InferenceError(f"X are {', '.join(map(str, X))}; they should have one element type")
+    sizes = [each.size for each in X]
+    return Spec((-1 if min(sizes, default=0) < 0 else sum(sizes),), X[0].dtype)
+
+
+@define("join_flat(X*) -> Out", infer=_joined, inline_grad=True)
+def join_flat(f: Any, X: ShapeOnly, dOut: Any) -> Any:
+    """The elements of all X one after the other, ``[sum of their sizes]``: a bucket, which is reduced at once."""
+    return {"X": f.split_flat(dOut, X)}
+
+
+def _cut(X: Spec, Like: Sequence[Spec]) -> list[Spec]:
+    sizes = [prod(each.shape) for each in Like]
+    if X.ndim != 1 or (X.size >= 0 and min(sizes, default=0) >= 0 and X.size != sum(sizes)):
+        raise InferenceError(f"X is {X}; it should have as many elements as all of Like together, {sum(sizes)}, in one dimension")
+    return [Spec(each.shape, X.dtype) for each in Like]
+
+
+@define("split_flat(X, Like*) -> Out*", infer=_cut, wrt=("X",), inline_grad=True, shape_only=("Like",))
+def split_flat(f: Any, dOut: Any) -> Any:
+    """X ``[n]`` cut into parts that are shaped as the Likes: the transpose of `join_flat`."""
+    return {"X": f.join_flat(list(dOut))}
+
+
+# ------------------------------------------------------------------------------------------------------------ setting up
+@define("c_gen_nccl_id() -> Out", grad=NOT_DIFFERENTIABLE, rank=0, endpoint="", other_endpoints=strings(), ring_id=0)
+def c_gen_nccl_id() -> None:
+    """Has no effect here, where workers know each other by MPI."""
+
+
+@define(
+    "c_comm_init(X) ->",
+    grad=NOT_DIFFERENTIABLE,
+    nranks=required("int"),
+    rank=required("int"),
+    device_id=-1,
+    ring_id=0,
+    endpoints="",
+)
+def c_comm_init() -> None:
+    """Checks that there are `nranks` workers, of which this is number `rank`."""
+
+
+@define("c_comm_init_all() ->", grad=NOT_DIFFERENTIABLE, devices=ints(), ring_id=0)
+def c_comm_init_all() -> None:
+    """Has no effect here: a process is one worker."""

@@ -1,0 +1,74 @@
+"""Checkpoints of what several workers train: written by worker 0, or by all in shards, and read by any number of workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..distributed.process import communicator
+from ..errors import CommunicationError, FluidError
+from ..formats.npz import write_npz
+from ..formats.shards import replacing_shards, write_manifest, write_shard
+from ..ir.program import Program
+from .checkpoint import STATE, load_checkpoint, state_of
+
+__all__ = ["load_by_workers", "save_by_workers"]
+
+
+def save_by_workers(program: Program, path: str | os.PathLike[str], step: int = 0, shards: bool = False) -> None:
+    """Save what training needs to go on; all workers call it, and return when it is on the disk.
+
+    Args:
+        program: the training program.
+        path: the file; with `shards` that of the manifest, beside which the shards lie. The disk is one that all workers see.
+        step: the number of steps done.
+        shards: whether each worker writes a part of the variables; if not, worker 0 writes all.
+
+    Raises:
+        FluidError: on all workers, if one of them cannot write.
+    """
+    where, group = os.fspath(path), communicator()
+    state = state_of(program, step)
+    if shards:
+        names = sorted(state.keys() - {STATE})[group.rank :: group.size] + [STATE] * (group.rank == 0)
+        own = {name: state[name] for name in names}
+        label = f"step-{step}-shard"
+        written = _on_all(lambda: write_shard(where, group.rank, group.size, label, own))
+        _on_all(lambda: write_manifest(where, written) if group.rank == 0 else None)
+    else:
+        _on_all(lambda: _write(where, state) if group.rank == 0 else None)
+
+
+def _write(path: str, arrays: Mapping[str, Any]) -> None:
+    with replacing_shards(path):
+        write_npz(path, arrays)
+
+
+def load_by_workers(program: Program, path: str | os.PathLike[str], executor: Any = None) -> int:
+    """Load what `save_by_workers` saved, with whatever number of workers; returns its step.
+
+    Raises:
+        FluidError: on all workers, if one of them cannot read, or they read checkpoints of different steps.
+    """
+    steps = _on_all(lambda: load_checkpoint(program, path, executor).step)
+    if len(set(steps)) > 1:
+        told = ", ".join(f"worker {rank} step {step}" for rank, step in enumerate(steps))
+        raise CommunicationError(f"{os.fspath(path)}: the workers read different checkpoints ({told}); do they see one disk?")
+    return int(steps[0])
+
+
+def _on_all(work: Callable[[], Any]) -> list[Any]:
+    """What `work` returns on each worker; if it fails on one, an error on all."""
+    error, result = None, None
+    try:
+        result = work()
+    except FluidError as failure:
+        error = failure
+    answers = communicator().exchange([result, None if error is None else str(error)])
+    if error is not None:
+        raise error
+    for rank, (_, message) in enumerate(answers):
+        if message is not None:
+            raise CommunicationError(f"worker {rank} failed: {message}")
+    return [result for result, _ in answers]

@@ -1,0 +1,87 @@
+"""Two processes that speak by MPI: ops and their gradients, training, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from workers import alone, failing, needs_mpi, together
+
+pytestmark = needs_mpi
+
+
+def test_each_op_and_its_gradients() -> None:
+    assert together("ops.py").split() == [
+        *("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_reduce_sum", "c_broadcast"),
+        *("c_allgather", "c_reducescatter", "allreduce", "c_sync_calc_stream", "barrier"),
+    ]
+
+
+def check_training(network: str, optimizer: str, bucket: float, workers: int = 2, **variables: str) -> None:
+    """Workers come to what one process comes to with all rows of each batch."""
+    arguments = network, optimizer, bucket
+    one, many = (
+        json.loads(text)
+        for text in (alone("training.py", *arguments), together("training.py", *arguments, workers=workers, **variables))
+    )
+    np.testing.assert_allclose(many["losses"], one["losses"], rtol=1e-6, atol=1e-6)
+    assert many["sums"].keys() == one["sums"].keys() and one["losses"][-1] != one["losses"][0]
+    np.testing.assert_allclose(list(many["sums"].values()), list(one["sums"].values()), rtol=1e-5, atol=1e-6)
+
+
+def test_training_equals_one_process() -> None:
+    check_training("table", "adam", 0.001)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["layers", "images", "table", "normalized"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "clipped"])
+def test_training_of_each_kind(network: str, optimizer: str) -> None:
+    check_training(network, optimizer, 0.001)
+
+
+@pytest.mark.slow
+def test_training_in_one_bucket_of_four_workers_and_on_numpy() -> None:
+    check_training("layers", "adam", 4, workers=4)
+    check_training("images", "adam", 0, FLUID_NATIVE="0")
+
+
+def check_fault(fault: str, *expected: str, **variables: str) -> None:
+    errors = failing("faults.py", fault, **variables)
+    for text in expected:
+        assert text in errors, errors
+
+
+def test_feeds_of_different_shapes() -> None:
+    errors = failing("faults.py", "shape")
+    message = (
+        "the workers do not run the same: they differ in what is fed to x\n"
+        "  on rank 0: x: float32[4, 4]\n"
+        "  on rank 1: x: float32[3, 4]\n"
+        "  all workers should build one program"
+    )
+    assert errors.count(f"CommunicationError: c_allreduce_sum failed: {message}") == 2, errors  # on each
+
+
+@pytest.mark.slow
+def test_programs_that_differ() -> None:
+    check_fault(
+        "program", "they differ in the variable fc_0.b_0\n  on rank 0: fc_0.b_0: float32[5]\n  on rank 1: fc_0.b_0: float32[7]"
+    )
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs() -> None:
+    check_fault("hangs", "worker 0 of 2 has waited 2 s for the others in the comparison of what", FLUID_DISTRIBUTED_TIMEOUT="2")
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends() -> None:
+    check_fault("exits", "worker 0 of 2 has waited 2 s for the others", FLUID_DISTRIBUTED_TIMEOUT="2")
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies() -> None:
+    check_fault("raises", "ValueError: a fault of worker 1")
+    failing("faults.py", "killed")

@@ -1,0 +1,40 @@
+"""Samples of `fluid.ops.collective` for a worker that is alone; tests/distributed has those of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Data, Sample, add, structural
+
+data = Data("collective")
+
+structural("distributed/test_ops.py", "c_comm_init", "c_comm_init_all", "c_gen_nccl_id")
+
+
+def same(X: Any) -> Any:
+    return X
+
+
+X = data.away(3, 2)
+for kind in ("sum", "max", "min", "prod"):
+    for nranks in (0, 1):
+        add(f"c_allreduce_{kind}", Sample({"X": X}, {"nranks": nranks}, same))
+    add(f"c_allreduce_{kind}", Sample({"X": X}, {"use_calc_stream": True}, same))
+for reduce_type in range(4):
+    add("allreduce", Sample({"X": X}, {"reduce_type": reduce_type}, same))
+for op_type in ("c_reduce_sum", "c_broadcast", "c_sync_calc_stream", "barrier"):
+    add(op_type, Sample({"X": X}, {}, same))
+for op_type in ("c_allgather", "c_reducescatter"):
+    add(op_type, Sample({"X": X}, {"nranks": 1}, same))
+add("c_sync_comm_stream", Sample({"X": [X, data(4)]}, {}, lambda X: {"Out": X}))
+for parts in ([X], [X, data(4), data(0, 3), data(1)]):
+    add("join_flat", Sample({"X": parts}, {}, lambda X: np.concatenate([x.reshape(-1) for x in X])))
+    flat = data(sum(part.size for part in parts))
+
+    def cut(X: Any, Like: Any) -> Any:
+        ends = np.cumsum([like.size for like in Like])
+        return {"Out": [X[end - like.size : end].reshape(like.shape) for like, end in zip(Like, ends, strict=True)]}
+
+    add("split_flat", Sample({"X": flat, "Like": parts}, {}, cut))

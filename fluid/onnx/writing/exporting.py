@@ -1,0 +1,230 @@
+"""How ops are written: one function per op type, with the op's slots and attributes as parameters.
+
+A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; ``dOut``
+is the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the outputs by slot;
+``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It returns the
+tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what inference says.
+Raising `NotExported` says why the op, with these shapes and attributes, is not written.
+
+An op without such a function that is a gradient is written by its rule, which runs over tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from fluid.errors import FluidError
+from fluid.opdef.inference import OpNamespace, infer_specs
+from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Tensor
+
+__all__ = ["EXPORTS", "Namespace", "export", "exports", "is_exported"]
+
+_Export = Callable[..., Any]
+_E = TypeVar("_E", bound=_Export)
+EXPORTS: dict[str, tuple[_Export, tuple[str, ...]]] = {}
+"""Op type -> the function that writes it, and its parameters."""
+
+
+def exports(*op_types: str) -> Callable[[_E], _E]:
+    """Register the function that writes these ops."""
+
+    def register(fn: _E) -> _E:
+        for op_type in op_types:
+            EXPORTS[op_type] = fn, tuple(inspect.signature(fn).parameters)
+        return fn
+
+    return register
+
+
+class Namespace(OpNamespace):
+    """Fluid's ops over tensors of an ONNX graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
+        attrs = definition.defaults(definition.check_attrs(attrs))
+        return export(self._graph, definition, values, attrs, None)
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [None if item is None else function(item) for item in value]
+    return None if value is None else function(value)
+
+
+def _with_symbols(tensor: Tensor) -> Spec:
+    return tensor.spec if tensor.sizes == tensor.spec.shape else tensor.spec.with_shape(tensor.sizes)
+
+
+def specs_of(
+    definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The specs of an op's outputs, with symbols among their sizes where these follow; -1 for other unknown ones."""
+    symbolic = {slot: _each(value, _with_symbols) for slot, value in inputs.items()}
+    plain = {slot: _each(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
+    if symbolic == plain:
+        return infer_specs(definition, plain, attrs, declared)
+    symbols = {size for spec in _specs(symbolic) for size in spec.shape if size >= FIRST_SYMBOL}
+    try:
+        inferred = infer_specs(definition, symbolic, attrs, declared)
+    except FluidError:  # two symbols that may be equal, say
+        return infer_specs(definition, plain, attrs, declared)
+
+    def cleared(spec: Spec) -> Spec:
+        shape = tuple(size if size < FIRST_SYMBOL or size in symbols else -1 for size in spec.shape)
+        if any(FIRST_SYMBOL // 64 < size < FIRST_SYMBOL for size in shape):  # a part of a symbol
+            shape = tuple(-1 if FIRST_SYMBOL // 64 < size < FIRST_SYMBOL else size for size in shape)
+        return spec if shape == spec.shape else spec.with_shape(shape)
+
+    return {slot: _each(value, cleared) for slot, value in inferred.items()}
+
+
+def _specs(values: Mapping[str, Any]) -> list[Spec]:
+    return [spec for value in values.values() for spec in (value if isinstance(value, list) else [value]) if spec is not None]
+
+
+def is_exported(definition: OpDef) -> bool:
+    """Whether there is a way to write ops of this type, with some attributes at least."""
+    return definition.type in EXPORTS or (definition.forward is not None and isinstance(definition.forward.rule, Rule))
+
+
+def export(
+    graph: Graph,
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    wanted: set[str] | None,
+    declared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write an op; its outputs by slot, as tensors.
+
+    Args:
+        inputs: tensors by slot, lists in slots of many.
+        attrs: all attributes, defaults included.
+        wanted: the output slots that something may read; None for all that are not the op's own.
+        declared: what is declared of the outputs, by slot.
+    """
+    specs = specs_of(definition, inputs, attrs, declared)
+    if wanted is None:
+        wanted = {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
+    entry = EXPORTS.get(definition.type)
+    results = (
+        _by_rule(graph, definition, inputs, attrs, wanted)
+        if entry is None
+        else _called(graph, definition, entry, inputs, attrs, specs, wanted)
+    )
+    done: dict[str, Any] = {}
+    for slot, value in results.items():
+        spec = specs.get(slot)
+        if value is None or spec is None:
+            done[slot] = value
+        elif isinstance(value, (list, tuple)):
+            done[slot] = [None if one is None else _fit(graph, one, each) for one, each in zip(value, spec, strict=True)]
+        else:
+            done[slot] = _fit(graph, value, spec)
+    definition = definition.forward or definition
+    if not definition.lod_aware:
+        _share_lengths(inputs, done)
+    return done
+
+
+def _called(
+    graph: Graph,
+    definition: OpDef,
+    entry: tuple[_Export, tuple[str, ...]],
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    specs: Mapping[str, Any],
+    wanted: set[str],
+) -> dict[str, Any]:
+    fn, parameters = entry
+    everything = {"g": graph, "f": graph.ops, "inputs": inputs, "attrs": attrs, "specs": specs, "wanted": wanted}
+    operands: dict[str, Any] = {}
+    for name in parameters:
+        if name in everything:
+            operands[name] = everything[name]
+        elif name[:1] == "d" and grad_slot(name[1:]) in definition.inputs:
+            operands[name] = inputs.get(grad_slot(name[1:]))
+        elif name.rstrip("_") in definition.attrs:
+            operands[name] = attrs.get(name.rstrip("_"))
+        else:
+            operands[name] = inputs.get(name)
+    result = fn(**operands)
+    return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
+
+
+def _by_rule(
+    graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
+) -> dict[str, Any]:
+    forward = definition.forward
+    if forward is None:
+        raise NotExported("there is no function that writes it")
+    if not isinstance(forward.rule, Rule):
+        raise NotExported("it has no gradient rule")
+    if forward.decomposition is not None:
+        raise NotExported("it is the gradient of a decomposed op")
+    if forward.sparse_grad and attrs.get("is_sparse"):
+        attrs = {**attrs, "is_sparse": False}
+    slots = {slot for slot in forward.rule.wrt if grad_slot(slot) in wanted}
+    gradients = forward.rule(graph.ops, dict(inputs), attrs, slots)
+    return {grad_slot(slot): gradients.get(slot) for slot in slots}
+
+
+def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
+    """A tensor with the shape and element type that inference says, where it was written with others."""
+    if spec.type is not VarType.LOD_TENSOR or tensor.spec.type is not VarType.LOD_TENSOR:
+        if spec.type is VarType.SELECTED_ROWS:
+            return tensor
+        tensor.spec = replace(spec, shape=tuple(-1 if size >= FIRST_SYMBOL else size for size in spec.shape))
+        tensor.sizes = spec.shape
+        return tensor
+    if tensor.dtype is not spec.dtype:
+        if spec.dtype not in ELEMENTS:
+            raise NotExported(f"elements of {spec.dtype.text}")
+        tensor = graph.cast(tensor, spec.dtype)
+    if tensor.ndim != spec.ndim:
+        if tensor.like is not None:
+            raise NotExported("the shape of a shape")
+        lengths, tensor = tensor.lengths, graph.reshape(tensor, [], ()) if not spec.ndim else _reshaped(graph, tensor, spec)
+        tensor.lengths = lengths
+    elif tensor.sizes != spec.shape:
+        known = tuple(
+            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one for one, other in zip(tensor.sizes, spec.shape, strict=True)
+        )
+        if known != tensor.sizes:
+            tensor.sizes = known
+            tensor.spec = tensor.spec.with_shape(tuple(-1 if size >= FIRST_SYMBOL else size for size in known))
+    return tensor
+
+
+def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
+    """A tensor of another rank and as many elements."""
+
+    def fail() -> Any:
+        raise NotExported(f"a result of shape {tensor.spec} that should be {spec}")
+
+    return graph.in_shape(tensor, spec.shape, fail)
+
+
+def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    """Outputs with as many rows as an input of sequences have its sequences."""
+    sources: dict[int, Tensor] = {}
+    for value in inputs.values():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each.lengths is not None and each.sizes:
+                sources.setdefault(each.sizes[0], each.lengths)
+    if not sources:
+        return
+    for value in outputs.values():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each.sizes and each.like is None:
+                each.lengths = sources.get(each.sizes[0])

@@ -193,9 +193,13 @@ def bilinear_tensor_product(g: Graph, X: Tensor, Y: Tensor, Weight: Tensor, Bias
 
 @exports("einsum", "einsum_like")
 def einsum(g: Graph, inputs: dict[str, Any], equation: str, specs: Any) -> Any:
-    operands = inputs["Operands"] if "Operands" in inputs else inputs["X"]
+    operands = inputs["Operands"]
     slot = next(iter(specs))
-    return {slot: _einsum(g, operands, equation, specs[slot].shape)}
+    results: dict[str, Any] = {slot: _einsum(g, operands, equation, specs[slot].shape)}
+    if "InnerCache" in specs:
+        results["InnerCache"] = list(operands)
+        results["XShape"] = [None] * len(operands)
+    return results
 
 
 @exports("conv_shift")

@@ -157,7 +157,8 @@ class Names:
 
     def __init__(self, block: Block, parent: Names | None = None) -> None:
         self.block, self.parent = block, parent
-        self.values: dict[str, Tensor] = {}
+        self.values: dict[str, Tensor | None] = {}
+        """None stands for what an op leaves out, as nothing needs it."""
 
     def get(self, name: str) -> Tensor | None:
         names: Names | None = self
@@ -167,9 +168,12 @@ class Names:
             names = names.parent
         return None
 
-    def need(self, name: str, op: Operator) -> Tensor:
+    def has(self, name: str) -> bool:
+        return name in self.values or (self.parent is not None and self.parent.has(name))
+
+    def need(self, name: str, op: Operator) -> Tensor | None:
         value = self.get(name)
-        if value is None:
+        if value is None and not self.has(name):
             raise ProgramError(f"{op.type} reads {name!r}, which has no value before it\n{locate(op)}")
         return value
 
@@ -270,7 +274,11 @@ class Writer:
             value = results.get(slot)
             values = value if isinstance(value, (list, tuple)) else [value]
             for name, each in zip(outs, values, strict=False):
-                if name != EMPTY and each is not None:
+                if name == EMPTY:
+                    continue
+                if each is None:
+                    names.values[name] = None
+                else:
                     self.bind(names, name, each, first, names_it(name))
 
 

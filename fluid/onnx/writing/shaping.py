@@ -249,7 +249,7 @@ def concat(g: Graph, X: list[Tensor], AxisTensor: Tensor | None, attrs: dict[str
 @exports("split_like")
 def split_like(g: Graph, X: Tensor, Like: list[Tensor], AxisTensor: Tensor | None, axis: int) -> Any:
     axis = _constant_axis(AxisTensor, axis) % X.ndim
-    return [cut(g, X, axis, [g.size(each, axis) for each in Like])]
+    return cut(g, X, axis, [g.size(each, axis) for each in Like])
 
 
 def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:

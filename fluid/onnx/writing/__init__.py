@@ -4,8 +4,8 @@
 write ops, `program.py` a program's inputs, outputs and order, `serializing.py` the bytes.
 """
 
-from . import arithmetic, images, indexing, losses, norms, products, reductions, shaping, updates  # noqa: F401
+from . import arithmetic, images, indexing, losses, norms, products, random, reductions, shaping, updates  # noqa: F401
+from .models import NEWEST, OLDEST, write_model
 from .program import contents_of, refusals, signature_of
-from .serializing import write_contents
 
-__all__ = ["contents_of", "refusals", "signature_of", "write_contents"]
+__all__ = ["NEWEST", "OLDEST", "contents_of", "refusals", "signature_of", "write_model"]

@@ -14,6 +14,7 @@ from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 from .indexing import picked
 from .reductions import total
+from .shaping import shape_of
 
 __all__: list[str] = []
 
@@ -53,7 +54,7 @@ def cross_entropy2(g: Graph, X: Tensor, Label: Tensor, ignore_index: int, specs:
     return {
         "Y": _minus_log(g, match),
         "MatchX": match,
-        "XShape": Tensor(g, "", specs["XShape"].with_shape((0, *X.shape)), (0, *X.sizes), like=X),
+        "XShape": shape_of(X),
     }
 
 
@@ -164,7 +165,7 @@ def nll_loss(
     losses = g.unary("Neg", g.binary("Mul", chosen, weights))
     weight = total(g, weights)
     if reduction == "none":
-        return {"Out": g.squeeze(losses, 1), "Total_weight": weight}
+        return {"Out": g.squeeze(losses, 1), "Total_weight": g.number(0, X)}
     loss = total(g, losses)
     if reduction == "mean":
         loss = g.binary("Div", loss, weight)

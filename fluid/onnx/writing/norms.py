@@ -12,6 +12,7 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 from .images import Pooling, _average
+from .random import drawn_like
 from .reductions import mean_of
 
 __all__: list[str] = []
@@ -199,6 +200,6 @@ def dropout(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> 
         return {"Out": g.identity(X) if factor == 1.0 else times(X), "Mask": mask}
     if Seed is not None:
         raise NotExported("a seed that is computed")
-    drawn = g._sized("RandomUniformLike", [X], VarType.FP32, X.sizes, dtype=1, low=0.0, high=1.0)
+    drawn = drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0)
     kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
     return {"Out": g.where(kept, times(X), g.number(0, X)), "Mask": g.cast(kept, VarType.UINT8)}

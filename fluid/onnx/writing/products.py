@@ -8,6 +8,7 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
+from .shaping import shape_of
 
 __all__: list[str] = []
 
@@ -198,7 +199,7 @@ def einsum(g: Graph, inputs: dict[str, Any], equation: str, specs: Any) -> Any:
     results: dict[str, Any] = {slot: _einsum(g, operands, equation, specs[slot].shape)}
     if "InnerCache" in specs:
         results["InnerCache"] = list(operands)
-        results["XShape"] = [None] * len(operands)
+        results["XShape"] = [shape_of(each) for each in operands]
     return results
 
 

@@ -356,7 +356,9 @@ def contents_of(
         graph.scope.outputs.append(output)
         if asked != name:
             told[name] = output.name
-        if tensor.lengths is not None and asked == name:
+    for name in signature.fetches:
+        tensor = names.get(name)
+        if tensor is not None and tensor.lengths is not None:
             graph.scope.outputs.append(_as_output(writer, tensor.lengths, name + LENGTHS))
     if told:
         metadata["fluid.updated"] = json.dumps(told)

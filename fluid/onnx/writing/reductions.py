@@ -115,6 +115,8 @@ def expand_reduced(
 def logsumexp(g: Graph, X: Tensor, axis: list[int], keepdim: bool, reduce_all: bool) -> Tensor:
     axes = reduced_axes(X.ndim, axis, reduce_all)
     top = g.reduce("ReduceMax", X, axes, keep=True)
+    finite = g.binary("Less", g.unary("Abs", top), g.number(inf, top), VarType.BOOL)
+    top = g.where(finite, top, g.number(0, top))
     total_ = g.reduce("ReduceSum", g.unary("Exp", g.binary("Sub", X, top)), axes, keep=True)
     result = g.binary("Add", g.unary("Log", total_), top)
     return result if keepdim else g.squeeze(result, *axes)

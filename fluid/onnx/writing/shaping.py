@@ -15,7 +15,7 @@ from fluid.values.types import VarType, as_dtype
 from .exporting import exports
 from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
 
-__all__ = ["as_vector", "filled", "joined_vector", "positions", "zeros_like"]
+__all__ = ["as_vector", "filled", "joined_vector", "positions", "shape_of", "zeros_like"]
 
 
 # ----------------------------------------------------------------------------------------------------------- making
@@ -153,7 +153,12 @@ def where_index(g: Graph, Condition: Tensor) -> Tensor:
 # ---------------------------------------------------------------------------------------------------------- reshaping
 def _with_shape_of(X: Tensor, Out: Tensor) -> dict[str, Tensor]:
     """A reshaped tensor, and the tensor that only says the shape of X."""
-    return {"Out": Out, "XShape": Tensor(X.graph, "", Spec((0, *X.shape), X.dtype), (0, *X.sizes), like=X)}
+    return {"Out": Out, "XShape": shape_of(X)}
+
+
+def shape_of(x: Tensor) -> Tensor:
+    """What has no elements, and only says the shape of x, after a first dimension of size 0."""
+    return Tensor(x.graph, "", Spec((0, *x.shape), x.dtype), (0, *x.sizes), like=x)
 
 
 @exports("reshape2", "reshape")

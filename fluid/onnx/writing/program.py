@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluid.errors import FluidError, ProgramError, locate
+from fluid.executor.stepwise.interpreter import step_captures
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.inference import declared_specs
 from fluid.ir.program import Block, Operator, Program, Variable
@@ -20,7 +21,7 @@ from .exporting import Namespace, export, is_exported
 from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Tensor
 from .serializing import Contents
 
-__all__ = ["HANDLERS", "Signature", "Writer", "contents_of", "handles", "refusals", "signature_of"]
+__all__ = ["HANDLERS", "Signature", "Writer", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
 
 _EDGES = ("feed", "fetch")
 
@@ -34,6 +35,20 @@ def handles(*op_types: str) -> Callable[[Handler], Handler]:
 
     def register(fn: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
+
+
+ARRAY_HANDLERS: dict[str, Handler] = {}
+"""Type of an op that takes tensors, or arrays of them -> the function that writes it for arrays."""
+
+
+def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
+    """Register the function that writes these ops where an input is an array of tensors."""
+
+    def register(fn: Handler) -> Handler:
+        ARRAY_HANDLERS.update(dict.fromkeys(op_types, fn))
         return fn
 
     return register
@@ -153,10 +168,15 @@ def why_not(definition: OpDef) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- writing
 class Names:
-    """The tensors that names of a block stand for; those of the block around it are seen, too."""
+    """The tensors that names of a block stand for; those of the block around it are seen, too.
+
+    Attributes:
+        frames: variable of step scopes -> what was kept of each run of a block.
+    """
 
     def __init__(self, block: Block, parent: Names | None = None) -> None:
         self.block, self.parent = block, parent
+        self.frames: dict[str, Any] = {}
         self.values: dict[str, Tensor | None] = {}
         """None stands for what an op leaves out, as nothing needs it."""
 
@@ -192,8 +212,16 @@ class Writer:
             for name in block.vars:
                 self.graph.unique(name)
         self._taken: set[str] = set()
-        self.frames: dict[str, Any] = {}
-        """Variable of step scopes -> what was kept of each run of a block."""
+        self.captures = step_captures(program)
+
+    def frames_of(self, scopes: str, names: Names) -> Any:
+        """What was kept of the runs of a forward block."""
+        found: Names | None = names
+        while found is not None:
+            if scopes in found.frames:
+                return found.frames[scopes]
+            found = found.parent
+        raise NotExported(f"the forward part of it, which fills {scopes}, is not written before it")
 
     # -- names in the file
     def name(self, name: str) -> str:
@@ -234,6 +262,9 @@ class Writer:
         handler = HANDLERS.get(op.type)
         if handler is not None:
             handler(self, op, names)
+            return
+        if op.type in ARRAY_HANDLERS and _takes_array(op, names):
+            ARRAY_HANDLERS[op.type](self, op, names)
             return
         definition = op.definition
         if definition is None:
@@ -280,6 +311,14 @@ class Writer:
                     names.values[name] = None
                 else:
                     self.bind(names, name, each, first, names_it(name))
+
+
+def _takes_array(op: Operator, names: Names) -> bool:
+    values = [names.get(name) for name in op.input_arg_names]
+    if any(each is not None and each.spec.type is VarType.LOD_TENSOR_ARRAY for each in values):
+        return True
+    variables = [op.block.find_var(name) for name in op.input_arg_names]
+    return bool(variables) and all(var is not None and var.type is VarType.LOD_TENSOR_ARRAY for var in variables)
 
 
 def _rename(node: Node, old: str, new: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from fluid.values.types import VarType
 
 from .graph import ELEMENTS, Graph, NotExported, Tensor
 from .program import Names, Writer, handles, handles_arrays
-from .shaping import zeros_like
+from .shaping import filled, zeros_like
 
-__all__ = ["empty_array", "is_array"]
+__all__ = ["added_arrays", "empty_array", "insert", "is_array", "read", "repeat"]
 
 
 def is_array(x: Tensor) -> bool:
@@ -46,12 +45,18 @@ def _number(g: Graph, x: Tensor) -> Tensor:
     return x if not x.ndim else g.reshape(x, [])
 
 
-def _insert(g: Graph, array: Tensor, entry: Tensor, at: Tensor | None = None) -> Tensor:
+def insert(g: Graph, array: Tensor, entry: Tensor, at: Tensor | None = None) -> Tensor:
+    """An array with one more entry, at the end or at a position."""
     return g.node("SequenceInsert", [array, entry, at], array.spec)
 
 
-def _missing(g: Graph, dtype: VarType) -> Tensor:
-    return g.constant(np.zeros(0, dtype.numpy))
+def _missing(g: Graph, spec: Spec) -> Tensor:
+    """What stands for a missing entry: zeros, if all entries have one known shape, else a tensor without elements."""
+    return filled(g, g.ints(*spec.shape), 0, spec) if _has_one_shape(spec) else g.constant(np.zeros(0, spec.dtype.numpy))
+
+
+def _has_one_shape(spec: Spec) -> bool:
+    return bool(spec.shape) and -1 not in spec.shape
 
 
 def _entry(g: Graph, array: Tensor, at: Tensor) -> Tensor:
@@ -86,12 +91,12 @@ def written(g: Graph, array: Tensor, at: Tensor, entry: Tensor) -> Tensor:
 
     def replaced() -> Sequence[Tensor]:
         rest = g.node("SequenceErase", [array, at], array.spec)
-        return [_insert(g, rest, entry, at)]
+        return [insert(g, rest, entry, at)]
 
     def appended() -> Sequence[Tensor]:
         gap = g.binary("Sub", at, length)
-        longer = repeat(g, gap, array, lambda so_far, _: _insert(g, so_far, _missing(g, array.dtype)))
-        return [_insert(g, longer, entry)]
+        longer = repeat(g, gap, array, lambda so_far, _: insert(g, so_far, _missing(g, array.spec)))
+        return [insert(g, longer, entry)]
 
     inside = g.binary("Less", at, length, VarType.BOOL)
     [result] = g.choose(inside, replaced, appended)
@@ -107,6 +112,8 @@ def read(g: Graph, array: Tensor, at: Tensor, like: Tensor | None) -> Tensor:
 
     def present() -> Sequence[Tensor]:
         entry = _entry(g, array, at)
+        if _has_one_shape(array.spec):
+            return [entry]
         count = g.node("Size", [entry], Spec((), VarType.INT64))
         [result] = g.choose(
             g.binary("Greater", count, g.constant(np.int64(0)), VarType.BOOL), lambda: [entry], lambda: [zeros_like(g, model)]
@@ -160,9 +167,11 @@ def write_to_array(writer: Writer, op: Operator, names: Names) -> None:
         array = empty_array(g, entry.spec)
     if not array.spec.shape and entry.ndim:
         array.spec = replace(array.spec, shape=entry.shape)
-    value = _missing(g, entry.dtype) if op.attr("clears") else entry
+    if array.spec.shape and len(array.spec.shape) != entry.ndim:
+        raise NotExported("an array whose entries differ in their number of dimensions")
+    array.spec = replace(array.spec, shape=_joined(array.spec.shape, entry.shape))
+    value = _missing(g, array.spec) if op.attr("clears") else entry
     result = written(g, array, _number(g, at), value)
-    result.spec = replace(array.spec, shape=_joined(array.spec.shape, entry.shape))
     names.set(name, result)
 
 
@@ -227,7 +236,7 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
         like, old = _array(writer, op, "Like", names), array
 
         def entry(so_far: Tensor, number: Tensor) -> Tensor:
-            return _insert(g, so_far, read(g, old, number, _entry(g, like, number)))
+            return insert(g, so_far, read(g, old, number, _entry(g, like, number)))
 
         array = repeat(g, _length(g, like), empty_array(g, like.spec), entry)
     shape = list(array.shape)
@@ -286,7 +295,7 @@ def scale(writer: Writer, op: Operator, names: Names) -> None:
     def entry(so_far: Tensor, number: Tensor) -> Tensor:
         one = _entry(g, array, number)
         scaled = g.binary("Mul", one, g.number(op.attr("scale"), one))
-        return _insert(g, so_far, g.binary("Add", scaled, g.number(op.attr("bias"), one)))
+        return insert(g, so_far, g.binary("Add", scaled, g.number(op.attr("bias"), one)))
 
     names.set(op.output("Out")[0], repeat(g, _length(g, array), empty_array(g, array.spec), entry))
 
@@ -298,12 +307,14 @@ def sum_(writer: Writer, op: Operator, names: Names) -> None:
     arrays = [value for name in op.input("X") if (value := names.get(name)) is not None]
     total = arrays[0]
     for other in arrays[1:]:
-        total = _added(g, total, other)
+        total = added_arrays(g, total, other)
     names.set(op.output("Out")[0], total)
 
 
-def _added(g: Graph, one: Tensor, other: Tensor) -> Tensor:
-    none = _missing(g, one.dtype)
+def added_arrays(g: Graph, one: Tensor, other: Tensor) -> Tensor:
+    """The sum of two arrays; what only one of them has, the sum has, too."""
+    same = one.spec.shape == other.spec.shape and _has_one_shape(one.spec)
+    none = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
 
     def entry_of(array: Tensor, number: Tensor) -> Tensor:
         inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
@@ -317,16 +328,16 @@ def _added(g: Graph, one: Tensor, other: Tensor) -> Tensor:
 
     def entry(so_far: Tensor, number: Tensor) -> Tensor:
         a, b = entry_of(one, number), entry_of(other, number)
+        if same:
+            return insert(g, so_far, g.binary("Add", a, b))
 
         def of_both() -> Sequence[Tensor]:
             [value] = g.choose(is_missing(b), lambda: [a], lambda: [g.binary("Add", a, b)])
             return [value]
 
         [value] = g.choose(is_missing(a), lambda: [b], of_both)
-        return _insert(g, so_far, value)
+        return insert(g, so_far, value)
 
     count = g.binary("Max", _length(g, one), _length(g, other))
     return repeat(g, count, empty_array(g, one.spec), entry)
 
-
-_USED: Any = ()

@@ -20,7 +20,7 @@ from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .arrays import empty_array, is_array
+from .arrays import added_arrays, empty_array, insert, is_array, read
 from .graph import FIRST_SYMBOL, Graph, NotExported, Scope, Size, Tensor
 from .program import Names, Writer, handles
 from .shaping import filled, zeros_like
@@ -113,13 +113,12 @@ class Run:
         return self.graph.identity(filled(self.graph, self.graph.ints(*shape), 0, Spec(shape, var.spec.dtype)))
 
     def _first_state(self, name: str, from_zero: bool) -> Tensor:
-        value = self._first(name)
-        return zeros_like(self.graph, value) if from_zero else value
+        return self._zeros(name) if from_zero else self._first(name)
 
     def _zeros(self, name: str) -> Tensor:
         value = self._first(name)
         if is_array(value):
-            raise NotExported("gradients of arrays that are summed over runs")
+            return empty_array(self.graph, value.spec)
         return zeros_like(self.graph, value)
 
     # -- the block
@@ -160,7 +159,8 @@ class Run:
                 ends.append(self._value(names, state.after, count + place))
         totals = starts[count + len(region.states) :]
         for taken, total in zip(self.summed, totals, strict=True):
-            ends.append(g.binary("Add", total, self._dense(self._needed(names, taken.inner))))
+            part = self._needed(names, taken.inner)
+            ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Add", total, part))
         stacks = [self._needed(names, taken.inner) for taken in self.stacked]
         kept = Frames(None, None, dict(before))
         for name in sorted(self.captured.local):
@@ -169,11 +169,6 @@ class Run:
             elif names.get(name) is not None:
                 kept.values[name] = self._kept(names, name)
         return ends, stacks, kept
-
-    def _dense(self, value: Tensor) -> Tensor:
-        if is_array(value):
-            raise NotExported("gradients of arrays that are summed over runs")
-        return value
 
     def _kept(self, names: Names, name: str) -> Tensor:
         value = names.get(name)
@@ -231,6 +226,9 @@ def _rescued(g: Graph, value: Tensor, spec: Spec) -> Tensor:
 
 def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
     g = run.graph
+    if taken.value is not None:
+        _write_known_branch(run, taken, past)
+        return
     with g.inside() as yes:
         ends, stacks, kept = run.write(run.firsts, {}, past)
         parts = kept.parts()
@@ -255,6 +253,18 @@ def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
     if run.region.scopes is not None:
         frames = kept.of_parts(results[len(ends) :])
         frames.taken = taken
+        run.names.frames[run.region.scopes] = frames
+
+
+def _write_known_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
+    """A branch of which is known whether it runs: then its ops stand where the branch stood."""
+    frames = Frames(None, taken)
+    ends = list(run.firsts)
+    if taken.value.all():
+        ends, _, frames = run.write(run.firsts, {}, past)
+        frames.taken = taken
+    run.finish(ends, [])
+    if run.region.scopes is not None:
         run.names.frames[run.region.scopes] = frames
 
 
@@ -319,11 +329,14 @@ def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None
     """What was kept of one run."""
     if past is None:
         return None
-    parts = []
-    for part in past.parts()[1:]:
-        parts.append(g.gather(part, number, 0))
+    parts = [read(g, part, number, None) if is_array(part) else g.gather(part, number, 0) for part in past.parts()[1:]]
     inner = replace(past, count=None)
     return inner.of_parts(parts)
+
+
+def _varies(part: Tensor) -> bool:
+    """Whether the values of several runs may differ in shape, so that they cannot be stacked."""
+    return -1 in part.sizes and not is_array(part)
 
 
 def _stacked_frames(kept: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
@@ -355,10 +368,18 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                     raise NotExported(f"{outer} has no value")
                 slices[inner] = g.gather(sequence, at, 0)
             ends, stacks, kept = run.write(starts, slices, _from_frames(g, run.past, at))
+            parts, rows = [], []
+            for part in kept.parts():
+                (rows if _varies(part) else parts).append(part)
             go_on = going if condition is None else _scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
-            parts = kept.parts()
             scope.outputs = [g.identity(each) for each in (go_on, *ends, *stacks, *parts)]
-            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts)
+            lists = []
+            for place, row in enumerate(rows):  # those of different shapes become entries of an array
+                so_far = Tensor(g, g.unique("kept"), replace(row.spec, type=VarType.LOD_TENSOR_ARRAY))
+                scope.inputs.append(so_far)
+                lists.append(so_far)
+                scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
+            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows)
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
@@ -372,7 +393,9 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
     rows = [Spec((-1, *each.shape), each.dtype) for each in (*written["stacks"], *written["parts"])]
     counter = run.region.scopes is not None and condition is not None
-    firsts = list(run.firsts)
+    arrays = [empty_array(g, row.spec) for row in written["rows"]]
+    firsts = [*run.firsts, *arrays]
+    specs += [each.spec for each in arrays]
     if counter:  # the number of runs
         specs.append(Spec((1,), VarType.INT64))
         firsts.append(g.identity(g.ints(0)))
@@ -381,7 +404,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
         scope.inputs.append(so_far)
         more = g.identity(g.binary("Add", so_far, g.ints(1)))
         g.scopes.pop()
-        scope.outputs.insert(1 + len(run.firsts), more)
+        scope.outputs.insert(1 + len(firsts) - 1, more)
     results = g.nodes("Loop", [limit, first, *firsts], [*specs, *rows], body=scope)
     for result, size in zip(results, sizes, strict=False):
         result.sizes = size
@@ -390,15 +413,15 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     stacks, parts = rest[: len(written["stacks"])], rest[len(written["stacks"]) :]
     for result, part in zip(rest, (*written["stacks"], *written["parts"]), strict=True):
         result.sizes = (-1, *(n if n < FIRST_SYMBOL else n for n in part.sizes))
-    run.finish(lasts, stacks if _direction(run) else stacks)
+    run.finish(lasts, stacks)
     if run.region.scopes is not None:
-        done = results[len(run.firsts)] if counter else count
+        done = results[len(firsts) - 1] if counter else count
         assert done is not None
-        run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], parts, done)
-
-
-def _direction(run: Run) -> bool:
-    return bool(run.op.attrs.get("reverse"))
+        ordered: list[Tensor] = []
+        lists, whole = iter(results[len(run.firsts) :]), iter(parts)
+        for part in written["kept"].parts():
+            ordered.append(next(lists) if _varies(part) else next(whole))
+        run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], ordered, done)
 
 
 @handles("while")

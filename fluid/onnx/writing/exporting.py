@@ -94,7 +94,10 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 
 def is_exported(definition: OpDef) -> bool:
     """Whether there is a way to write ops of this type, with some attributes at least."""
-    return definition.type in EXPORTS or (definition.forward is not None and isinstance(definition.forward.rule, Rule))
+    forward = definition.forward
+    if definition.type in EXPORTS or (forward or definition).decomposition is not None:
+        return True
+    return forward is not None and isinstance(forward.rule, Rule)
 
 
 def export(
@@ -131,10 +134,18 @@ def export(
             done[slot] = [None if one is None else _fit(graph, one, each) for one, each in zip(value, spec, strict=True)]
         else:
             done[slot] = _fit(graph, value, spec)
-    definition = definition.forward or definition
-    if not definition.lod_aware:
+    if not (definition.forward or definition).lod_aware:
         _share_lengths(inputs, done)
+    _tell_levels(done)
     return done
+
+
+def _tell_levels(outputs: Mapping[str, Any]) -> None:
+    """What has lengths is known, by its spec, to hold sequences."""
+    for value in outputs.values():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each.spec.type is VarType.LOD_TENSOR and bool(each.spec.lod) is not (each.lengths is not None):
+                each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
 
 
 def _called(
@@ -226,5 +237,5 @@ def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Non
         return
     for value in outputs.values():
         for each in value if isinstance(value, list) else [value]:
-            if each is not None and each.sizes and each.like is None:
+            if each is not None and each.sizes and each.like is None and each.lengths is None:
                 each.lengths = sources.get(each.sizes[0])

@@ -45,6 +45,26 @@ Size = Union[int, "Tensor"]
 """The size of a dimension: a number, or an int64 tensor of shape [1]."""
 
 
+_MOST_FOLDED = 64
+"""Elements of the largest constants that are computed with."""
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "And": np.logical_and,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Mul": np.multiply,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "Reshape": lambda array, shape: array.reshape(shape),
+    "Sub": np.subtract,
+    "Xor": np.logical_xor,
+}
+"""Ops that are computed at once where all operands are constants."""
+
+
 class NotExported(Exception):
     """An op, with these attributes and shapes, cannot be said in ONNX, or is not yet; says why."""
 
@@ -213,11 +233,24 @@ class Graph:
 
     def node(self, op: str, inputs: Sequence[Tensor | None], spec: Spec | Tensor, **attrs: Any) -> Tensor:
         """Append a node with one output, of the spec (and sizes) given; ``domain`` among the attributes is the node's."""
+        folded = self._folded(op, inputs, attrs)
+        if folded is not None:
+            return folded
         if isinstance(spec, Tensor):
             [result] = self.nodes(op, inputs, [spec.spec], **attrs)
             result.sizes = spec.sizes
             return result
         return self.nodes(op, inputs, [spec], **attrs)[0]
+
+    def _folded(self, op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any]) -> Tensor | None:
+        """The result of an op on constants, for the ops of shapes and conditions; None for others."""
+        function = _FOLDED.get(op)
+        if function is None or any(each is None or each.value is None for each in inputs):
+            return None
+        arrays = [each.value for each in inputs if each is not None]
+        if sum(array.size for array in arrays) > _MOST_FOLDED:
+            return None
+        return self.constant(np.asarray(function(*arrays)))
 
     def unary(self, op: str, x: Tensor, **attrs: Any) -> Tensor:
         """A node that keeps shape and element type."""
@@ -351,7 +384,8 @@ class Graph:
         if zeros and dims.value is not None and -1 in dims.value:
             zeros = {}
         result = self.node("Reshape", [x, dims], spec, **zeros)
-        result.sizes = shape
+        if result.value is None:
+            result.sizes = shape
         return result
 
     def reshape_as(self, x: Tensor, like: Tensor) -> Tensor:
@@ -390,7 +424,8 @@ class Graph:
     def _sized(self, op: str, inputs: Sequence[Tensor | None], dtype: VarType, sizes: tuple[int, ...], **attrs: Any) -> Tensor:
         """Append a node whose output has these sizes."""
         result = self.node(op, inputs, Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes), dtype), **attrs)
-        result.sizes = sizes
+        if result.value is None:
+            result.sizes = sizes
         return result
 
     def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
@@ -443,6 +478,8 @@ class Graph:
             return x
         if dtype not in ELEMENTS:
             raise NotExported(f"elements of {dtype.text}")
+        if x.value is not None and x.value.size <= _MOST_FOLDED and dtype is not VarType.BF16:
+            return self.constant(x.value.astype(dtype.numpy))
         return self._sized("Cast", [x], dtype, x.sizes, to=ELEMENTS[dtype])
 
     def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:

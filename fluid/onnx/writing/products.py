@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluid.ops.einsum import parsed
+from fluid.ops.matmul import cross_axis
 from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
-from .shaping import shape_of
+from .shaping import positions, shape_of
 
 __all__: list[str] = []
 
@@ -122,8 +124,6 @@ def dot(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 @exports("cross")
 def cross(g: Graph, X: Tensor, Y: Tensor, dim: int) -> Tensor:
-    from fluid.ops.matmul import cross_axis
-
     axis = cross_axis(X.shape, dim)
 
     def turned(x: Tensor, by: int) -> Tensor:
@@ -183,7 +183,7 @@ def mul_grad_grad(
 
 
 def _einsum(g: Graph, operands: list[Tensor], equation: str, sizes: tuple[int, ...]) -> Tensor:
-    return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation.replace(" ", ""))
+    return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation)
 
 
 @exports("bilinear_tensor_product")
@@ -192,15 +192,54 @@ def bilinear_tensor_product(g: Graph, X: Tensor, Y: Tensor, Weight: Tensor, Bias
     return out if Bias is None else g.binary("Add", out, Bias)
 
 
-@exports("einsum", "einsum_like")
-def einsum(g: Graph, inputs: dict[str, Any], equation: str, specs: Any) -> Any:
-    operands = inputs["Operands"]
-    slot = next(iter(specs))
-    results: dict[str, Any] = {slot: _einsum(g, operands, equation, specs[slot].shape)}
-    if "InnerCache" in specs:
-        results["InnerCache"] = list(operands)
-        results["XShape"] = [shape_of(each) for each in operands]
-    return results
+def _contracted(g: Graph, operands: list[Tensor], terms: list[str], result: str, wanted: dict[str, Size]) -> Tensor:
+    """The sum of products, by labels; along labels that no operand has it is repeated, off the diagonal of a label that stands
+    twice in the result it is zero. `wanted` has the sizes of the result's labels."""
+    most: dict[str, int] = {}
+    for term, each in zip(terms, operands, strict=True):
+        for letter, size in zip(term, each.shape, strict=True):
+            most[letter] = size if most.get(letter, 1) == 1 else most[letter]
+    reduced, labels = [], []
+    for term, each in zip(terms, operands, strict=True):  # ones that broadcast
+        ones = [axis for axis, (letter, size) in enumerate(zip(term, each.shape, strict=True)) if size == 1 != most[letter]]
+        reduced.append(g.squeeze(each, *ones) if ones else each)
+        labels.append("".join(letter for axis, letter in enumerate(term) if axis not in ones))
+    once = "".join(dict.fromkeys(result))
+    present = "".join(x for x in once if any(x in term for term in labels) and not (wanted[x] == 1 != most[x]))
+    product = _einsum(g, reduced, ",".join(labels) + "->" + present, tuple(most[x] for x in present))
+    product = g.unsqueeze(product, *(place for place, letter in enumerate(once) if letter not in present))
+    shape = [wanted[letter] for letter in once]
+    product = g.expand(product, g.joined_sizes(shape), tuple(n if isinstance(n, int) else -1 for n in shape))
+    for place, letter in enumerate(result):
+        if letter in result[:place]:  # one more dimension, zero off the diagonal
+            first = result.index(letter)
+            product = g.unsqueeze(product, place)
+            same = g.binary(
+                "Equal",
+                positions(g, wanted[letter], place, product.ndim),
+                positions(g, wanted[letter], first, product.ndim),
+                VarType.BOOL,
+            )
+            product = g.where(same, product, g.number(0, product))
+    return product
+
+
+@exports("einsum")
+def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[str, Any]:
+    terms, result = parsed(equation, [each.ndim for each in Operands])
+    out = specs["Out"]
+    if -1 in (size for each in Operands for size in each.shape):
+        product = _einsum(g, Operands, equation.replace(" ", ""), out.shape)
+    else:
+        product = _contracted(g, Operands, terms, result, dict(zip(result, out.shape, strict=True)))
+    cache: list[Any] = [g.identity(each) for each in Operands]
+    return {"Out": product, "InnerCache": cache, "XShape": [shape_of(each) for each in Operands]}
+
+
+@exports("einsum_like")
+def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -> Tensor:
+    left, _, result = equation.partition("->")
+    return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
 
 
 @exports("conv_shift")

@@ -17,7 +17,7 @@ from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .exporting import Namespace, export, is_exported
+from .exporting import EXPORTS, Namespace, export, is_exported
 from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Tensor
 from .serializing import Contents
 
@@ -52,6 +52,17 @@ def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
         return fn
 
     return register
+
+
+Decomposer = Callable[["Writer", OpDef, Mapping[str, Any], Mapping[str, Any], set[str]], dict[str, Any]]
+DECOMPOSERS: list[Decomposer] = []
+"""The one function that writes ops which are decomposed into others."""
+
+
+def decomposes(fn: Decomposer) -> Decomposer:
+    """Register the function that writes ops which are decomposed into others."""
+    DECOMPOSERS.append(fn)
+    return fn
 
 
 # ------------------------------------------------------------------------------------------------------- what goes where
@@ -205,10 +216,9 @@ class Names:
 class Writer:
     """Writes the ops of a program into a graph."""
 
-    def __init__(self, program: Program, opset: int) -> None:
-        self.program = program
-        self.graph = Graph(opset, Namespace)
-        for block in program.blocks:
+    def __init__(self, program: Program, graph: Graph, is_inner: bool = False) -> None:
+        self.program, self.graph, self._is_inner = program, graph, is_inner
+        for block in program.blocks if not is_inner else ():
             for name in block.vars:
                 self.graph.unique(name)
         self._taken: set[str] = set()
@@ -226,10 +236,14 @@ class Writer:
     # -- names in the file
     def name(self, name: str) -> str:
         """The name of a value of a variable: the variable's, if no other value has it."""
-        if name not in self._taken:
+        if name not in self._taken and not self._is_inner:
             self._taken.add(name)
             return name
         return self.graph.unique(name)
+
+    def inner(self, program: Program) -> Writer:
+        """A writer into the same graph of another program, whose names mean nothing outside."""
+        return Writer(program, self.graph, is_inner=True)
 
     def bind(self, names: Names, name: str, tensor: Tensor, first: int, own: bool = True) -> None:
         """Let a name stand for a tensor; if one of the nodes from number `first` on computes it, it gets the name."""
@@ -273,8 +287,13 @@ class Writer:
             raise NotExported(why_not(definition))
         inputs = self.inputs(op, definition, names)
         wanted = {slot for slot, outs in op.outputs.items() if any(name != EMPTY for name in outs)}
+        attrs = definition.defaults(op.attrs)
+        if definition.type not in EXPORTS and (definition.forward or definition).decomposition is not None:
+            results = DECOMPOSERS[0](self, definition, inputs, attrs, wanted)
+            self.outputs(op, definition, results, names, first, names_it)
+            return
         results = export(
-            self.graph, definition, inputs, definition.defaults(op.attrs), wanted, declared_specs(op) if definition.forward is None else None
+            self.graph, definition, inputs, attrs, wanted, declared_specs(op) if definition.forward is None else None
         )
         self.outputs(op, definition, results, names, first, names_it)
 
@@ -356,8 +375,8 @@ def contents_of(
     said = refusals(program, signature.ops)
     if said:
         raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(said))
-    writer = Writer(program, opset)
-    graph, block = writer.graph, program.global_block()
+    graph, block = Graph(opset, Namespace), program.global_block()
+    writer = Writer(program, graph)
     names = Names(block)
     parameters: dict[str, Any] = {}
     for name in (*signature.feeds, *signature.state):

@@ -4,7 +4,7 @@
 write ops, `program.py` a program's inputs, outputs and order, `serializing.py` the bytes.
 """
 
-from . import arithmetic, arrays, control_flow, decomposed, images, indexing, losses, norms, products, random, reductions, sequences, shaping, updates  # noqa: F401
+from . import arithmetic, arrays, control_flow, decomposed, images, indexing, losses, norms, products, random, reductions, selection, sequences, shaping, updates, vision  # noqa: F401
 from .models import NEWEST, OLDEST, write_model
 from .program import contents_of, refusals, signature_of
 

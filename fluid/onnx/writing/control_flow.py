@@ -160,7 +160,8 @@ class Run:
         totals = starts[count + len(region.states) :]
         for taken, total in zip(self.summed, totals, strict=True):
             part = self._needed(names, taken.inner)
-            ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Add", total, part))
+            # As `Add`, onnxruntime would fuse it with a product before it, whose operands it then misses in a Scan.
+            ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Sum", total, part))
         stacks = [self._needed(names, taken.inner) for taken in self.stacked]
         kept = Frames(None, None, dict(before))
         for name in sorted(self.captured.local):

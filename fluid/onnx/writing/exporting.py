@@ -16,7 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fluid.errors import FluidError
+from fluid.executor.binding.compiled import apply_op
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef, Rule, grad_slot
 from fluid.values.spec import Spec
@@ -95,6 +98,8 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 def is_exported(definition: OpDef) -> bool:
     """Whether there is a way to write ops of this type, with some attributes at least."""
     forward = definition.forward
+    if forward is None and definition.inputs and all(slot.shape_only or slot.optional for slot in definition.inputs.values()):
+        return True
     if definition.type in EXPORTS or (forward or definition).decomposition is not None:
         return True
     return forward is not None and isinstance(forward.rule, Rule)
@@ -120,6 +125,8 @@ def export(
     if wanted is None:
         wanted = {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
     entry = EXPORTS.get(definition.type)
+    if entry is None and _by_shapes_alone(definition, inputs):
+        return _computed(graph, definition, inputs, attrs)
     results = (
         _by_rule(graph, definition, inputs, attrs, wanted)
         if entry is None
@@ -146,6 +153,20 @@ def _tell_levels(outputs: Mapping[str, Any]) -> None:
         for each in value if isinstance(value, list) else [value]:
             if each is not None and each.spec.type is VarType.LOD_TENSOR and bool(each.spec.lod) is not (each.lengths is not None):
                 each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
+
+
+def _by_shapes_alone(definition: OpDef, inputs: Mapping[str, Any]) -> bool:
+    """Whether an op reads nothing of its inputs but their shapes, and these are known: then what it gives is a constant."""
+    if definition.forward is not None or not inputs or not all(definition.inputs[slot].shape_only for slot in inputs):
+        return False
+    return all(spec.known for spec in _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()}))
+
+
+def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What an op gives for inputs of these shapes, as constants."""
+    zeros = {slot: _each(value, lambda each: np.zeros(each.shape, each.dtype.numpy)) for slot, value in inputs.items()}
+    outputs = apply_op(definition.type, zeros, attrs)
+    return {slot: _each(value, graph.constant) for slot, value in outputs.items()}
 
 
 def _called(

@@ -217,7 +217,7 @@ def sum_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
         return reduced if reduced.sizes == Like.sizes else g.reshape_as(reduced, Like)
     # Which dimensions were broadcast is known when the model runs: those that differ.
     like = g.dims(Like)
-    start = ndim - Like.ndim if axis == -1 else axis
+    start = ndim - Like.ndim if axis == -1 or Like.ndim == ndim else axis
     kept = min(Like.ndim, ndim - start)
     if kept < Like.ndim:
         like = g.slice(like, [0], [0], [kept])

@@ -12,8 +12,9 @@ An op without such a function that is a gradient is written by its rule, which r
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -73,22 +74,57 @@ def specs_of(
 ) -> dict[str, Any]:
     """The specs of an op's outputs, with symbols among their sizes where these follow; -1 for other unknown ones."""
     symbolic = {slot: _each(value, _with_symbols) for slot, value in inputs.items()}
+    if any(size >= FIRST_SYMBOL for spec in _specs(symbolic) for size in spec.shape):  # then each unknown size is one, too
+        fresh = count(2 * FIRST_SYMBOL)
+        symbolic = {slot: _each(value, lambda spec: _without_unknown(spec, fresh)) for slot, value in symbolic.items()}
     plain = {slot: _each(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
-    if symbolic == plain:
+    if symbolic == plain or (definition.forward or definition).lod_aware:  # which may go through rows one by one
         return infer_specs(definition, plain, attrs, declared)
-    symbols = {size for spec in _specs(symbolic) for size in spec.shape if size >= FIRST_SYMBOL}
+    symbols = sorted({size for spec in _specs(symbolic) for size in spec.shape if size >= FIRST_SYMBOL})
     try:
         inferred = infer_specs(definition, symbolic, attrs, declared)
+        if len(symbols) == 1:
+            return {slot: _each(value, lambda spec: _cleared(spec, symbols, symbols)) for slot, value in inferred.items()}
+        # What is the greater of two sizes, say, is neither: then it changes when the symbols change places.
+        mirrored = symbols[::-1]
+        places = dict(zip(symbols, mirrored, strict=True))
+        turned = {slot: _each(value, lambda spec: _replaced(spec, places)) for slot, value in symbolic.items()}
+        again = infer_specs(definition, turned, attrs, declared)
     except FluidError:  # two symbols that may be equal, say
         return infer_specs(definition, plain, attrs, declared)
+    return {
+        slot: [_agreed(*pair, symbols, mirrored) for pair in zip(value, again[slot], strict=True)]
+        if isinstance(value, list)
+        else _agreed(value, again[slot], symbols, mirrored)
+        for slot, value in inferred.items()
+    }
 
-    def cleared(spec: Spec) -> Spec:
-        shape = tuple(size if size < FIRST_SYMBOL or size in symbols else -1 for size in spec.shape)
-        if any(FIRST_SYMBOL // 64 < size < FIRST_SYMBOL for size in shape):  # a part of a symbol
-            shape = tuple(-1 if FIRST_SYMBOL // 64 < size < FIRST_SYMBOL else size for size in shape)
-        return spec if shape == spec.shape else spec.with_shape(shape)
 
-    return {slot: _each(value, cleared) for slot, value in inferred.items()}
+def _without_unknown(spec: Spec, fresh: Iterator[int]) -> Spec:
+    return spec.with_shape(tuple(next(fresh) if size < 0 else size for size in spec.shape)) if -1 in spec.shape else spec
+
+
+def _replaced(spec: Spec, places: Mapping[int, int]) -> Spec:
+    return spec.with_shape(tuple(places.get(size, size) for size in spec.shape))
+
+
+def _cleared(spec: Spec, symbols: list[int], meant: list[int]) -> Spec:
+    """A spec with -1 for sizes that were computed of symbols; `meant` are those that `symbols` stand for."""
+    names = dict(zip(symbols, meant, strict=True))
+    shape = tuple(
+        size if size < FIRST_SYMBOL // 64 else names.get(size, -1) if size < 2 * FIRST_SYMBOL else -1 for size in spec.shape
+    )
+    return spec if shape == spec.shape else spec.with_shape(shape)
+
+
+def _agreed(one: Spec | None, other: Spec | None, symbols: list[int], mirrored: list[int]) -> Spec | None:
+    """A spec with -1 for the sizes in which two inferences differ."""
+    if one is None or other is None:
+        return one
+    one, other = _cleared(one, symbols, symbols), _cleared(other, mirrored, symbols)
+    if one.shape == other.shape or len(one.shape) != len(other.shape):
+        return one
+    return one.with_shape(tuple(a if a == b else -1 for a, b in zip(one.shape, other.shape, strict=True)))
 
 
 def _specs(values: Mapping[str, Any]) -> list[Spec]:

@@ -100,8 +100,15 @@ def lookup_table(g: Graph, W: Tensor, Ids: Tensor, padding_idx: int, specs: Any)
     rows = g.gather(W, ids)
     if padding_idx == -1:
         return rows
-    padded = g.binary("Equal", g.unsqueeze(ids, -1), g.constant(np.int64(padding_idx % W.shape[0])), VarType.BOOL)
+    padded = g.binary("Equal", g.unsqueeze(ids, -1), _padding_id(g, padding_idx, W), VarType.BOOL)
     return g.where(padded, g.number(0, W), rows)
+
+
+def _padding_id(g: Graph, padding_idx: int, table: Tensor) -> Tensor:
+    """The id of the row that counts as zeros; one below 0 counts from the end."""
+    if padding_idx >= 0:
+        return g.constant(np.int64(padding_idx))
+    return g.binary("Add", g.squeeze(g.as_size(g.size(table, 0)), 0), g.constant(np.int64(padding_idx)))
 
 
 @exports("scatter_rows_like")
@@ -110,7 +117,7 @@ def scatter_rows_like(g: Graph, X: Tensor, Ids: Tensor, Like: Tensor, padding_id
     ids = g.reshape(g.cast(Ids, VarType.INT64), [-1], (-1,))
     rows = g.reshape(X, [-1 if isinstance(width, int) else g.size(ids, 0), width], (-1, Like.shape[1]))
     if padding_idx != -1:
-        padded = g.binary("Equal", g.unsqueeze(ids, 1), g.constant(np.int64(padding_idx % Like.shape[0])), VarType.BOOL)
+        padded = g.binary("Equal", g.unsqueeze(ids, 1), _padding_id(g, padding_idx, Like), VarType.BOOL)
         rows = g.where(padded, g.number(0, rows), rows)
     zeros = filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))
     return add_rows(g, zeros, ids, rows)

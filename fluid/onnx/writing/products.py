@@ -239,6 +239,10 @@ def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[
 @exports("einsum_like")
 def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -> Tensor:
     left, _, result = equation.partition("->")
+    if -1 in Like.shape or any(-1 in each.shape for each in Operands):
+        if len(set(result)) < len(result) or any(letter not in left for letter in result):
+            raise NotExported("a sum of products that repeats, of sizes that are known only at run time")
+        return g.reshape_as(_einsum(g, Operands, equation.replace(" ", ""), (-1,) * Like.ndim), Like)
     return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
 
 

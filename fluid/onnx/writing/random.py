@@ -15,8 +15,10 @@ from .shaping import _asked, filled
 __all__ = ["drawn_like"]
 
 
-def drawn_like(g: Graph, x: Tensor, op: str, **arguments: Any) -> Tensor:
-    """Random numbers of 32-bit floats in the shape of a tensor."""
+def drawn_like(g: Graph, x: Tensor, op: str, seed: int = 0, **arguments: Any) -> Tensor:
+    """Random numbers of 32-bit floats in the shape of a tensor; the same in each session, if there is a seed."""
+    if seed:
+        arguments["seed"] = float(seed % (1 << 24))
     spec = Spec(x.shape, VarType.FP32)
     result = g.node(op, [x if x.is_floating else g.cast(x, VarType.FP32)], spec, **{"dtype": ELEMENTS[VarType.FP32], **arguments})
     result.sizes = x.sizes
@@ -27,16 +29,14 @@ _Draw = Callable[[Graph, Tensor, dict[str, Any]], Tensor]
 
 
 def _uniform(g: Graph, like: Tensor, attrs: dict[str, Any]) -> Tensor:
-    return drawn_like(g, like, "RandomUniformLike", low=float(attrs["min"]), high=float(attrs["max"]))
+    return drawn_like(g, like, "RandomUniformLike", attrs.get("seed", 0), low=float(attrs["min"]), high=float(attrs["max"]))
 
 
 def _normal(g: Graph, like: Tensor, attrs: dict[str, Any]) -> Tensor:
-    return drawn_like(g, like, "RandomNormalLike", mean=float(attrs["mean"]), scale=float(attrs["std"]))
+    return drawn_like(g, like, "RandomNormalLike", attrs.get("seed", 0), mean=float(attrs["mean"]), scale=float(attrs["std"]))
 
 
 def _in_shape(g: Graph, dims: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any], draw: _Draw) -> Tensor:
-    if attrs.get("seed"):
-        raise NotExported("a seed of its own, whose numbers only Fluid draws")
     shape = tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes)
     like = filled(g, dims, 0.0, Spec(shape, VarType.FP32))
     if like.value is not None:

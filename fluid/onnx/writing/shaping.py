@@ -449,6 +449,8 @@ def roll(g: Graph, X: Tensor, ShiftsTensor: Tensor | None, shifts: list[int], ax
 
 def _tiled(g: Graph, x: Tensor, times: Tensor, sizes: tuple[int, ...], count: int) -> Tensor:
     """`Tile`, by a vector of `count` numbers for the last dimensions."""
+    if count < 0:
+        raise NotExported("repetition by a vector whose length is known only at run time")
     x = g.unsqueeze(x, *range(max(count - x.ndim, 0)))
     if count < x.ndim:
         times = g.concat([g.ints(*[1] * (x.ndim - count)), times], 0)
@@ -603,6 +605,8 @@ def diag_v2(g: Graph, f: Any, X: Tensor, offset: int, padding_value: float, spec
     if X.ndim == 2:
         return diagonal(g, X, offset, 0, 1)
     rows, columns = specs["Out"].shape
+    if not (0 <= rows < FIRST_SYMBOL and 0 <= columns < FIRST_SYMBOL):
+        raise NotExported("a diagonal whose length is known only at run time")
     flat = _diagonal_places(rows, columns, offset)
     source = np.full(rows * columns, len(flat))
     source[flat] = np.arange(len(flat))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import Graph, Tensor
 from .reductions import norm_of
 
 __all__: list[str] = []
@@ -259,13 +260,11 @@ def _lars(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], decay: float)
 @exports("dpsgd")
 def dpsgd(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
-    if attrs["seed"]:
-        raise NotExported("a seed of its own")
     size = norm_of(g, up.grad, range(up.grad.ndim), False)
     shrink = g.binary("Max", g.binary("Div", size, up.constant(attrs["clip"])), up.constant(1))
     step = g.binary("Div", up.grad, shrink)
     if attrs["sigma"]:
-        drawn = g._sized("RandomNormal", [], VarType.FP32, (1,), dtype=1, shape=[1])
+        drawn = g.node("RandomNormal", [], Spec((1,), VarType.FP32), dtype=1, shape=[1], **({"seed": float(attrs["seed"])} if attrs["seed"] else {}))
         noise = up.times(g.reshape(g.cast(drawn, up.param.dtype), []), attrs["sigma"] / attrs["batch_size"])
         step = g.binary("Add", step, noise)
     return up.results(g.binary("Sub", up.param, g.binary("Mul", step, up.rate)))

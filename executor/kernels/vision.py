@@ -277,7 +277,7 @@ def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_
 
 
 # ----------------------------------------------------------------------------------------------------------- resizing
-def _weights(xp: Any, method: str, source: int, target: int, scale: float, attrs: dict[str, Any], dtype: Any) -> Any:
+def interpolation_weights(xp: Any, method: str, source: int, target: int, scale: float, attrs: dict[str, Any], dtype: Any) -> Any:
     """The matrix [target, source] that interpolates along one axis."""
     aligned = attrs["align_corners"]
     by_area = not aligned and (method == "bicubic" or attrs["align_mode"] == 0)
@@ -335,7 +335,7 @@ def _resize(
     """`image` interpolated between the extents of the shapes `source` and `target`; `back`: by the transpose."""
     axes = resized_axes(attrs["data_layout"], image.ndim)
     for axis, factor in zip(axes, scale or [0.0] * len(axes), strict=True):
-        matrix = _weights(xp, method, source[axis], target[axis], factor, attrs, image.dtype)
+        matrix = interpolation_weights(xp, method, source[axis], target[axis], factor, attrs, image.dtype)
         image = _along(xp, axis, matrix.T if back else matrix, image)
     return image
 

@@ -288,11 +288,14 @@ def save_model(
     *,
     scope: Scope | None = None,
     target: str | None = None,
+    opset: int | None = None,
+    external_data: bool | None = None,
 ) -> list[str]:
     """Save a model in the format of the path's extension.
 
     ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.txt`` the program's text; ``.npz``, ``.safetensors`` and
-    ``.pdparams`` only the parameters; any other path is a folder with ``__model__`` and one file per parameter. All files are
+    ``.pdparams`` only the parameters; ``.onnx`` an ONNX model (docs/model_files.md says how a training program is one; needs
+    ``pip install fluid-graph[onnx]``); any other path is a folder with ``__model__`` and one file per parameter. All files are
     written before the first replaces an older one, the program last (`fluid.formats.writing`).
 
     Args:
@@ -302,12 +305,15 @@ def save_model(
         scope: the scope with the values; the current scope if None.
         target: ``"paddle-1.6"`` or ``"paddle-2.6"``: write ops that this version has. For 2.6, ops also get all attributes that
             Paddle needs to build on them, so that its ``append_backward`` works on a forward program from here.
+        opset: of ``.onnx``: the version of ONNX's ops, from 13 on; 18 if None.
+        external_data: of ``.onnx``: whether arrays go into a file beside the model; if None, where they exceed 2 GB.
 
     Returns:
         The files written, or the folder.
 
     Raises:
-        ProgramError: the program has ops that `target` lacks, all of them listed; or a fetch needs a variable that is not fed.
+        ProgramError: the program has ops that `target`, or ONNX, lacks, all of them listed; or a fetch needs a variable that is
+            not fed.
         ExecutionError: a variable has no value in the scope.
     """
     where = os.fspath(path)
@@ -322,7 +328,13 @@ def save_model(
     if target is not None:
         program = convert(program, target).program
     ending = os.path.splitext(where)[1][1:]
+    if ending != "onnx" and (opset is not None or external_data is not None):
+        raise ProgramError(f"save_model: opset and external_data are of .onnx files, and the path is {where!r}")
     with scope_guard(scope):
+        if ending == "onnx":
+            from ..onnx.writing import write_model
+
+            return write_model(where, program, lambda name: _value(scope, name, where), opset, external_data)
         if any(ending == form.name for form in ARRAYS):
             names = sorted({var.name for var in program.list_vars() if io.is_persistable(var)})
             save_arrays(where, {name: _value(scope, name, where) for name in names})

@@ -1,0 +1,343 @@
+"""How ops on arrays of tensors are written: arrays as sequences, in which a tensor without elements stands for a missing entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fluid.ir.program import Operator
+from fluid.opdef.registry import grad_slot
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .graph import ELEMENTS, Graph, NotExported, Tensor
+from .program import Names, Writer, handles, handles_arrays
+from .shaping import filled, zeros_like
+
+__all__ = ["added_arrays", "empty_array", "insert", "is_array", "read", "repeat"]
+
+
+def is_array(x: Tensor) -> bool:
+    return x.spec.type is VarType.LOD_TENSOR_ARRAY
+
+
+def _array_spec(spec: Spec) -> Spec:
+    return replace(spec, type=VarType.LOD_TENSOR_ARRAY, lod=())
+
+
+def empty_array(g: Graph, spec: Spec) -> Tensor:
+    """An array without entries; `spec` is that of entries."""
+    if spec.dtype not in ELEMENTS:
+        raise NotExported(f"arrays of {spec.dtype.text}")
+    return g.node("SequenceEmpty", [], _array_spec(spec), dtype=ELEMENTS[spec.dtype])
+
+
+def _length(g: Graph, array: Tensor) -> Tensor:
+    """The number of entries, of shape []."""
+    return g.node("SequenceLength", [array], Spec((), VarType.INT64))
+
+
+def _number(g: Graph, x: Tensor) -> Tensor:
+    """A position, as int64 of shape []."""
+    x = g.cast(x, VarType.INT64)
+    return x if not x.ndim else g.reshape(x, [])
+
+
+def insert(g: Graph, array: Tensor, entry: Tensor, at: Tensor | None = None) -> Tensor:
+    """An array with one more entry, at the end or at a position."""
+    return g.node("SequenceInsert", [array, entry, at], array.spec)
+
+
+def _missing(g: Graph, spec: Spec) -> Tensor:
+    """What stands for a missing entry: zeros, if all entries have one known shape, else a tensor without elements."""
+    return filled(g, g.ints(*spec.shape), 0, spec) if _has_one_shape(spec) else g.constant(np.zeros(0, spec.dtype.numpy))
+
+
+def _has_one_shape(spec: Spec) -> bool:
+    return bool(spec.shape) and -1 not in spec.shape
+
+
+def _entry(g: Graph, array: Tensor, at: Tensor) -> Tensor:
+    return g.node("SequenceAt", [array, at], replace(array.spec, type=VarType.LOD_TENSOR))
+
+
+def repeat(g: Graph, count: Tensor, array: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """An array after as many changes: from the array and the number of the change to the next array."""
+    with g.inside() as scope:
+        number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
+        going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
+        so_far = Tensor(g, g.unique("array"), array.spec)
+        scope.inputs += [number, going, so_far]
+        scope.outputs = [g.identity(going), change(so_far, number)]
+    return g.node("Loop", [count, None, array], array.spec, body=scope)
+
+
+def stack_of(g: Graph, count: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """Tensors made of 0, 1, ..., stacked along a new first axis."""
+    with g.inside() as scope:
+        number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
+        going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
+        scope.inputs += [number, going]
+        row = g.identity(make(number))
+        scope.outputs = [g.identity(going), row]
+    return g.node("Loop", [count, None], Spec((-1, *row.shape), row.dtype), body=scope)
+
+
+def written(g: Graph, array: Tensor, at: Tensor, entry: Tensor) -> Tensor:
+    """An array with an entry at a position, up to which it grows as needed."""
+    length = _length(g, array)
+
+    def replaced() -> Sequence[Tensor]:
+        rest = g.node("SequenceErase", [array, at], array.spec)
+        return [insert(g, rest, entry, at)]
+
+    def appended() -> Sequence[Tensor]:
+        gap = g.binary("Sub", at, length)
+        longer = repeat(g, gap, array, lambda so_far, _: insert(g, so_far, _missing(g, array.spec)))
+        return [insert(g, longer, entry)]
+
+    inside = g.binary("Less", at, length, VarType.BOOL)
+    [result] = g.choose(inside, replaced, appended)
+    result.spec = array.spec
+    return result
+
+
+def read(g: Graph, array: Tensor, at: Tensor, like: Tensor | None) -> Tensor:
+    """The entry at a position; zeros like a tensor if there is none."""
+    if like is None:
+        return _entry(g, array, at)
+    model = like
+
+    def present() -> Sequence[Tensor]:
+        entry = _entry(g, array, at)
+        if _has_one_shape(array.spec):
+            return [entry]
+        count = g.node("Size", [entry], Spec((), VarType.INT64))
+        [result] = g.choose(
+            g.binary("Greater", count, g.constant(np.int64(0)), VarType.BOOL), lambda: [entry], lambda: [zeros_like(g, model)]
+        )
+        return [result]
+
+    [result] = g.choose(g.binary("Less", at, _length(g, array), VarType.BOOL), present, lambda: [zeros_like(g, model)])
+    result.spec, result.sizes = like.spec, like.sizes
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------------------ ops
+def _array(writer: Writer, op: Operator, slot: str, names: Names) -> Tensor:
+    name = op.input(slot)[0]
+    value = names.get(name)
+    if value is not None:
+        return value
+    var = op.block.find_var(name)
+    if var is None:
+        raise NotExported(f"{name} is not known")
+    return empty_array(writer.graph, var.spec)
+
+
+def _tensor(op: Operator, slot: str, names: Names) -> Tensor | None:
+    found = op.input(slot) if slot in op.inputs else []
+    return names.need(found[0], op) if found else None
+
+
+@handles("new_array")
+def new_array(writer: Writer, op: Operator, names: Names) -> None:
+    names.set(op.output("Out")[0], empty_array(writer.graph, Spec((), VarType(op.attr("dtype")))))
+
+
+@handles("write_to_array")
+def write_to_array(writer: Writer, op: Operator, names: Names) -> None:
+    g, name = writer.graph, op.output("Out")[0]
+    entry, at = _tensor(op, "X", names), _tensor(op, "I", names)
+    assert at is not None
+    if entry is None:
+        raise NotExported(f"{op.input('X')[0]} has no value to write")
+    if is_array(entry):
+        raise NotExported("arrays of arrays")
+    if entry.lengths is not None:
+        raise NotExported("arrays of sequences")
+    array = names.get(name)
+    if array is None:
+        var = op.block.find_var(name)
+        shape = var.spec.shape if var is not None and var.has_shape and len(var.spec.shape) == entry.ndim else entry.shape
+        array = empty_array(g, Spec(shape, entry.dtype))
+    if array.dtype is not entry.dtype:  # declared before anything was known
+        array = empty_array(g, entry.spec)
+    if not array.spec.shape and entry.ndim:
+        array.spec = replace(array.spec, shape=entry.shape)
+    if array.spec.shape and len(array.spec.shape) != entry.ndim:
+        raise NotExported("an array whose entries differ in their number of dimensions")
+    array.spec = replace(array.spec, shape=_joined(array.spec.shape, entry.shape))
+    value = _missing(g, array.spec) if op.attr("clears") else entry
+    result = written(g, array, _number(g, at), value)
+    names.set(name, result)
+
+
+def _joined(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    if len(one) != len(other):
+        return one
+    return tuple(a if a == b else -1 for a, b in zip(one, other, strict=True))
+
+
+@handles("read_from_array")
+def read_from_array(writer: Writer, op: Operator, names: Names) -> None:
+    array, at, like = _array(writer, op, "X", names), _tensor(op, "I", names), _tensor(op, "X_W", names)
+    assert at is not None
+    g = writer.graph
+    entry = read(g, array, _number(g, at), like)
+    var = op.block.find_var(op.output("Out")[0])
+    if like is None and var is not None and var.has_shape and len(var.shape) != entry.ndim:
+        entry.spec = Spec(var.shape, entry.dtype)
+        entry.sizes = var.shape
+    names.set(op.output("Out")[0], entry)
+
+
+@handles("lod_array_length")
+def lod_array_length(writer: Writer, op: Operator, names: Names) -> None:
+    g = writer.graph
+    names.set(op.output("Out")[0], g.reshape(_length(g, _array(writer, op, "X", names)), [1]))
+
+
+@handles("stack_array")
+def stack_array(writer: Writer, op: Operator, names: Names) -> None:
+    g, array = writer.graph, _array(writer, op, "X", names)
+    spec = Spec((-1, *array.shape), array.dtype)
+    names.set(op.output("Out")[0], g.node("ConcatFromSequence", [array], spec, axis=0, new_axis=1))
+
+
+@handles("stack_array_like")
+def stack_array_like(writer: Writer, op: Operator, names: Names) -> None:
+    g, array, like = writer.graph, _array(writer, op, "X", names), _tensor(op, "Like", names)
+    assert like is not None
+    count = g.reshape(g.as_size(g.size(like, 0)), [])
+    result = stack_of(g, count, lambda number: read(g, array, number, g.gather(like, number)))
+    result.sizes = like.sizes
+    result.spec = like.spec
+    names.set(op.output("Out")[0], result)
+
+
+@handles("unstack_array")
+def unstack_array(writer: Writer, op: Operator, names: Names) -> None:
+    g, x = writer.graph, _tensor(op, "X", names)
+    assert x is not None
+    spec = _array_spec(Spec(x.shape[1:], x.dtype))
+    names.set(op.output("Out")[0], g.node("SplitToSequence", [x], spec, axis=0, keepdims=0))
+
+
+@handles("tensor_array_to_tensor", "join_array")
+def join_array(writer: Writer, op: Operator, names: Names) -> None:
+    g, array = writer.graph, _array(writer, op, "X", names)
+    axis, stacks = op.attr("axis"), bool(op.attr("use_stack"))
+    rank = array.ndim + stacks
+    axis = axis % rank
+    if "Like" in op.inputs:
+        like, old = _array(writer, op, "Like", names), array
+
+        def entry(so_far: Tensor, number: Tensor) -> Tensor:
+            return insert(g, so_far, read(g, old, number, _entry(g, like, number)))
+
+        array = repeat(g, _length(g, like), empty_array(g, like.spec), entry)
+    shape = list(array.shape)
+    shape[axis : axis + (not stacks)] = [-1]
+    whole = g.node("ConcatFromSequence", [array], Spec(tuple(shape), array.dtype), axis=axis, new_axis=int(stacks))
+    names.set(op.output("Out")[0], whole)
+    if "OutIndex" in op.outputs and op.outputs["OutIndex"]:
+        entries = array
+
+        def size(number: Tensor) -> Tensor:
+            if stacks:
+                return g.constant(np.int32(1))
+            return g.cast(g.reshape(g.as_size(g.size(_entry(g, entries, number), axis)), []), VarType.INT32)
+
+        names.set(op.outputs["OutIndex"][0], stack_of(g, _length(g, array), size))
+
+
+@handles("split_array", "tensor_array_to_tensor_grad")
+def split_array(writer: Writer, op: Operator, names: Names) -> None:
+    g, is_grad = writer.graph, op.type != "split_array"
+    whole = _tensor(op, grad_slot("Out") if is_grad else "X", names)
+    like = _array(writer, op, "X" if is_grad else "Like", names)
+    assert whole is not None
+    axis = op.attr("axis") % whole.ndim
+    out = op.output(grad_slot("X") if is_grad else "Out")[0]
+    if op.attr("use_stack"):
+        spec = _array_spec(Spec(like.shape, whole.dtype))
+        names.set(out, g.node("SplitToSequence", [whole], spec, axis=axis, keepdims=0))
+        return
+
+    def size(number: Tensor) -> Tensor:
+        return g.reshape(g.as_size(g.size(_entry(g, like, number), axis)), [])
+
+    sizes = stack_of(g, _length(g, like), size)
+    names.set(out, g.node("SplitToSequence", [whole, sizes], _array_spec(Spec(like.shape, whole.dtype)), axis=axis))
+
+
+# ---------------------------------------------------------------------------------------------- ops that arrays share
+@handles_arrays("assign")
+def assign(writer: Writer, op: Operator, names: Names) -> None:
+    names.set(op.output("Out")[0], _array(writer, op, "X", names))
+
+
+@handles_arrays("fill_zeros_like")
+def fill_zeros_like(writer: Writer, op: Operator, names: Names) -> None:
+    names.set(op.output("Out")[0], empty_array(writer.graph, _array(writer, op, "X", names).spec))
+
+
+@handles_arrays("scale")
+def scale(writer: Writer, op: Operator, names: Names) -> None:
+    g, array = writer.graph, _array(writer, op, "X", names)
+    if op.attr("scale") == 1.0 and op.attr("bias") == 0.0:
+        names.set(op.output("Out")[0], array)
+        return
+
+    def entry(so_far: Tensor, number: Tensor) -> Tensor:
+        one = _entry(g, array, number)
+        scaled = g.binary("Mul", one, g.number(op.attr("scale"), one))
+        return insert(g, so_far, g.binary("Add", scaled, g.number(op.attr("bias"), one)))
+
+    names.set(op.output("Out")[0], repeat(g, _length(g, array), empty_array(g, array.spec), entry))
+
+
+@handles_arrays("sum")
+def sum_(writer: Writer, op: Operator, names: Names) -> None:
+    """Entry by entry; what only one of two arrays has, the sum has, too."""
+    g = writer.graph
+    arrays = [value for name in op.input("X") if (value := names.get(name)) is not None]
+    total = arrays[0]
+    for other in arrays[1:]:
+        total = added_arrays(g, total, other)
+    names.set(op.output("Out")[0], total)
+
+
+def added_arrays(g: Graph, one: Tensor, other: Tensor) -> Tensor:
+    """The sum of two arrays; what only one of them has, the sum has, too."""
+    same = one.spec.shape == other.spec.shape and _has_one_shape(one.spec)
+    none = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
+
+    def entry_of(array: Tensor, number: Tensor) -> Tensor:
+        inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
+        [value] = g.choose(inside, lambda: [_entry(g, array, number)], lambda: [none])
+        value.spec = Spec(one.shape, one.dtype)
+        value.sizes = one.shape
+        return value
+
+    def is_missing(x: Tensor) -> Tensor:
+        return g.binary("Equal", g.node("Size", [x], Spec((), VarType.INT64)), g.constant(np.int64(0)), VarType.BOOL)
+
+    def entry(so_far: Tensor, number: Tensor) -> Tensor:
+        a, b = entry_of(one, number), entry_of(other, number)
+        if same:
+            return insert(g, so_far, g.binary("Add", a, b))
+
+        def of_both() -> Sequence[Tensor]:
+            [value] = g.choose(is_missing(b), lambda: [a], lambda: [g.binary("Add", a, b)])
+            return [value]
+
+        [value] = g.choose(is_missing(a), lambda: [b], of_both)
+        return insert(g, so_far, value)
+
+    count = g.binary("Max", _length(g, one), _length(g, other))
+    return repeat(g, count, empty_array(g, one.spec), entry)
+

@@ -1,0 +1,568 @@
+"""How ops that own blocks are written: loops as `Loop`, branches as `If`, recurrences as `Scan`, and their gradients likewise.
+
+A block becomes a graph inside of a node. What it overwrites outside goes into each run and comes out of it. What gradient blocks
+read of each run (the frames) comes out stacked; the gradient's node goes through the stacks from the last run to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.stepwise.interpreter import Captured
+from fluid.ir.program import Block, Operator
+from fluid.ir.regions import Region, region_of
+from fluid.ir.versions import outer_names
+from fluid.opdef.registry import EMPTY
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .arrays import added_arrays, empty_array, insert, is_array, read
+from .graph import FIRST_SYMBOL, Graph, NotExported, Scope, Size, Tensor
+from .program import Names, Writer, handles
+from .shaping import filled, zeros_like
+
+__all__: list[str] = []
+
+_MOST_ROUNDS = 8
+"""How often the graph of a block is written again because shapes differ from one run to the next."""
+
+
+@dataclass
+class Frames:
+    """What is kept of the runs of a block.
+
+    Attributes:
+        count: the number of runs, int64 of shape [1]; of a branch, None.
+        taken: of a branch: whether it ran, a bool of shape [].
+        values: name -> its values: stacked, those of a branch as they are.
+        nested: name of the variable of step scopes -> what is kept of the runs of a block inside.
+    """
+
+    count: Tensor | None
+    taken: Tensor | None
+    values: dict[str, Tensor] = field(default_factory=dict)
+    nested: dict[str, Frames] = field(default_factory=dict)
+
+    def parts(self) -> list[Tensor]:
+        """All tensors, in an order that `of_parts` knows."""
+        own = [each for each in (self.count, self.taken) if each is not None]
+        return [*own, *self.values.values(), *(part for frames in self.nested.values() for part in frames.parts())]
+
+    def of_parts(self, parts: Iterable[Tensor]) -> Frames:
+        """Frames like these, of other tensors."""
+        rest = iter(parts)
+        count = next(rest) if self.count is not None else None
+        taken = next(rest) if self.taken is not None else None
+        values = {name: next(rest) for name in self.values}
+        nested = {name: frames.of_parts([next(rest) for _ in frames.parts()]) for name, frames in self.nested.items()}
+        return Frames(count, taken, values, nested)
+
+
+def _scalar(g: Graph, x: Tensor) -> Tensor:
+    """One number, of shape []."""
+    return x if not x.ndim else g.reshape(x, [])
+
+
+class Run:
+    """The block of an op as a graph inside of a node.
+
+    Attributes:
+        carried: names outside that the block overwrites.
+        firsts: what goes into the first run: the values of these, of the states, and zeros for what is summed.
+    """
+
+    def __init__(self, writer: Writer, op: Operator, names: Names) -> None:
+        region = region_of(op)
+        assert region is not None
+        self.writer, self.op, self.names, self.region, self.graph = writer, op, names, region, writer.graph
+        captures = writer.captures
+        self.captured: Captured = captures.get(region.scopes, Captured()) if region.scopes is not None else Captured()
+        self.past: Frames | None = writer.frames_of(region.frames, names) if region.frames is not None else None
+        forward = region.forward.vars if region.forward is not None else {}
+        states = {state.before for state in region.states} | {inner for inner, _ in region.slices}
+        written = [name for name in outer_names(region.body)[1] if name not in forward and name not in states]
+        inside = {taken.inner for taken in (*region.stacked, *region.summed, *region.final)} - set(region.writes)
+        written += [name for name in region.writes if name not in written]
+        self.carried = [name for name in dict.fromkeys(written) if name not in inside and self._is_value(name)]
+        self.summed = [taken for taken in region.summed if EMPTY not in (taken.inner, taken.name)]
+        self.stacked = [taken for taken in region.stacked if EMPTY not in (taken.inner, taken.name)]
+        self.firsts = [self._first(name) for name in self.carried]
+        self.firsts += [self._first_state(state.first, state.from_zero) for state in region.states]
+        self.firsts += [self._zeros(taken.like) for taken in self.summed]
+
+    def _is_value(self, name: str) -> bool:
+        var = self.op.block.find_var(name)
+        return var is not None and var.type in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
+
+    # -- first values
+    def _first(self, name: str) -> Tensor:
+        value = self.names.get(name)
+        return self._nothing(name) if value is None else value
+
+    def _nothing(self, name: str) -> Tensor:
+        """What stands for a value that is not there before the block has run."""
+        var = self.op.block.find_var(name)
+        assert var is not None
+        if var.type is VarType.LOD_TENSOR_ARRAY:
+            return empty_array(self.graph, var.spec)
+        shape = tuple(max(size, 0) for size in var.shape) if var.has_shape else ()
+        return self.graph.identity(filled(self.graph, self.graph.ints(*shape), 0, Spec(shape, var.spec.dtype)))
+
+    def _first_state(self, name: str, from_zero: bool) -> Tensor:
+        return self._zeros(name) if from_zero else self._first(name)
+
+    def _zeros(self, name: str) -> Tensor:
+        value = self._first(name)
+        if is_array(value):
+            return empty_array(self.graph, value.spec)
+        return zeros_like(self.graph, value)
+
+    # -- the block
+    def write(
+        self, starts: Sequence[Tensor], slices: dict[str, Tensor], frames: Frames | None
+    ) -> tuple[list[Tensor], list[Tensor], Frames]:
+        """Write the block into the present scope.
+
+        Args:
+            starts: the values that correspond to `firsts`.
+            slices: name inside -> this run's slice.
+            frames: what was kept of this run of the forward block.
+
+        Returns:
+            What goes into the next run; what is stacked; and what is to be kept of this run.
+        """
+        region, writer, g = self.region, self.writer, self.graph
+        outside = self.names
+        if frames is not None and region.forward is not None:
+            outside = Names(region.forward, self.names)
+            outside.values.update(frames.values)
+            outside.frames.update(frames.nested)
+        names = Names(region.body, outside)
+        count = len(self.carried)
+        names.values.update(zip(self.carried, starts, strict=False))
+        for state, value in zip(region.states, starts[count:], strict=False):
+            if state.before != EMPTY:
+                names.values[state.before] = value
+        names.values.update(slices)
+        keeps = [name for name in self.captured.carried if names.has(name)]
+        before = {name: self._kept(names, name) for name in keeps}
+        writer.ops(region.body.ops, names)
+        ends = [self._value(names, name, place) for place, name in enumerate(self.carried)]
+        for place, state in enumerate(region.states):
+            if state.after == EMPTY:
+                ends.append(self._zeros(state.first))
+            else:
+                ends.append(self._value(names, state.after, count + place))
+        totals = starts[count + len(region.states) :]
+        for taken, total in zip(self.summed, totals, strict=True):
+            part = self._needed(names, taken.inner)
+            # As `Add`, onnxruntime would fuse it with a product before it, whose operands it then misses in a Scan.
+            ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Sum", total, part))
+        stacks = [self._needed(names, taken.inner) for taken in self.stacked]
+        kept = Frames(None, None, dict(before))
+        for name in sorted(self.captured.local):
+            if name in names.frames:
+                kept.nested[name] = names.frames[name]
+            elif names.get(name) is not None:
+                kept.values[name] = self._kept(names, name)
+        return ends, stacks, kept
+
+    def _kept(self, names: Names, name: str) -> Tensor:
+        value = names.get(name)
+        assert value is not None
+        if is_array(value):
+            raise NotExported(f"{name}, an array of tensors of which a gradient reads what it was in each run")
+        return value
+
+    def _needed(self, names: Names, name: str) -> Tensor:
+        value = names.get(name)
+        if value is None:
+            raise NotExported(f"the block leaves no {name}")
+        return value
+
+    def _value(self, names: Names, name: str, place: int) -> Tensor:
+        """A value at the end of a run, of the rank that the first one has."""
+        value = self._needed(names, name)
+        first = self.firsts[place]
+        if not is_array(value) and value.ndim != first.ndim and value.spec.size == 1:
+            value = self.graph.reshape(value, [1] * first.ndim)
+        return value
+
+    # -- results
+    def finish(self, lasts: Sequence[Tensor], stacks: Sequence[Tensor]) -> None:
+        """Bind what the node gives to the names outside."""
+        region, names = self.region, self.names
+        count = len(self.carried)
+        for name, value in zip(self.carried, lasts, strict=False):
+            names.set(name, value)
+        finals = {state.after: value for state, value in zip(region.states, lasts[count:], strict=False)}
+        for taken in region.final:
+            if taken.name != EMPTY:
+                names.set(taken.name, finals[taken.inner] if taken.inner in finals else self._zeros(taken.like))
+        for taken, value in zip(self.summed, lasts[count + len(region.states) :], strict=True):
+            names.set(taken.name, value)
+        for taken in region.summed:
+            if taken.inner == EMPTY and taken.name != EMPTY:
+                names.set(taken.name, self._zeros(taken.like))
+        for taken, value in zip(self.stacked, stacks, strict=True):
+            names.set(taken.name, value)
+        for taken in region.stacked:
+            if taken.inner == EMPTY and taken.name != EMPTY:
+                names.set(taken.name, self._zeros(taken.like))
+
+
+# ------------------------------------------------------------------------------------------------------------- branches
+def _rescued(g: Graph, value: Tensor, spec: Spec) -> Tensor:
+    """What a branch that does not run gives in place of a value of its block: zeros."""
+    if spec.type is VarType.LOD_TENSOR_ARRAY:
+        return empty_array(g, spec)
+    del value
+    shape = tuple(max(size, 0) for size in spec.shape)
+    return filled(g, g.ints(*shape), 0, Spec(shape, spec.dtype))
+
+
+def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
+    g = run.graph
+    if taken.value is not None:
+        _write_known_branch(run, taken, past)
+        return
+    with g.inside() as yes:
+        ends, stacks, kept = run.write(run.firsts, {}, past)
+        parts = kept.parts()
+        yes.outputs = [g.identity(each) for each in (*ends, *parts)]
+        if stacks:
+            raise NotExported("stacked values of a branch")
+    with g.inside() as no:
+        others = [*run.firsts, *(_rescued(g, part, part.spec) for part in parts)]
+        no.outputs = [g.identity(each) for each in others]
+    specs, sizes = [], []
+    for one, other in zip(yes.outputs, no.outputs, strict=True):
+        same = one.ndim == other.ndim
+        size = tuple(a if a == b else -1 for a, b in zip(one.sizes, other.sizes, strict=True)) if same else (-1,) * one.ndim
+        sizes.append(size)
+        specs.append(replace(one.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)))
+    results = g.nodes("If", [taken], specs, then_branch=yes, else_branch=no)
+    for result, size in zip(results, sizes, strict=True):
+        result.sizes = size
+    for result, part in zip(results[len(ends) :], parts, strict=True):  # what a gradient reads is what the branch gave
+        result.spec, result.sizes = part.spec, tuple(n if n < FIRST_SYMBOL else -1 for n in part.sizes)
+    run.finish(results[: len(ends)], [])
+    if run.region.scopes is not None:
+        frames = kept.of_parts(results[len(ends) :])
+        frames.taken = taken
+        run.names.frames[run.region.scopes] = frames
+
+
+def _write_known_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
+    """A branch of which is known whether it runs: then its ops stand where the branch stood."""
+    frames = Frames(None, taken)
+    ends = list(run.firsts)
+    if taken.value.all():
+        ends, _, frames = run.write(run.firsts, {}, past)
+        frames.taken = taken
+    run.finish(ends, [])
+    if run.region.scopes is not None:
+        run.names.frames[run.region.scopes] = frames
+
+
+@handles("conditional_block")
+def conditional_block(writer: Writer, op: Operator, names: Names) -> None:
+    g = writer.graph
+    conditions = [names.need(name, op) for name in op.input("Cond")]
+    if op.attr("is_scalar_condition"):
+        assert conditions[0] is not None
+        taken = _scalar(g, g.cast(conditions[0], VarType.BOOL))
+    else:
+        flags = [
+            g.binary("Greater", g.as_size(g.product_of(g.sizes_of(each))), g.ints(0), VarType.BOOL)
+            for each in conditions
+            if each is not None
+        ]
+        taken = _scalar(g, flags[0])
+        for flag in flags[1:]:
+            taken = g.binary("And", taken, _scalar(g, flag))
+    _write_branch(Run(writer, op, names), taken, None)
+
+
+@handles("conditional_block_grad")
+def conditional_block_grad(writer: Writer, op: Operator, names: Names) -> None:
+    run = Run(writer, op, names)
+    assert run.past is not None and run.past.taken is not None
+    _write_branch(run, run.past.taken, run.past)
+
+
+# ---------------------------------------------------------------------------------------------------------------- loops
+def _sizes_of_runs(run: Run, write: Callable[[list[tuple[int, ...]]], tuple[Scope, Sequence[Tensor]]]) -> tuple[Scope, list[Any]]:
+    """Write the graph of a block until the shapes of what one run hands to the next no longer change; that graph, and shapes."""
+    sizes = [each.sizes for each in run.firsts]
+    for _ in range(_MOST_ROUNDS):
+        scope, ends = write(sizes)
+        merged = []
+        for one, end in zip(sizes, ends, strict=True):
+            if is_array(end):
+                merged.append(one)
+            elif len(one) != len(end.sizes):
+                raise NotExported("a value whose number of dimensions changes from one run of the block to the next")
+            else:
+                merged.append(tuple(a if a == b else -1 for a, b in zip(one, end.sizes, strict=True)))
+        if merged == sizes:
+            return scope, sizes
+        sizes = merged
+    raise NotExported("a block in which shapes do not settle")
+
+
+def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """Inputs of a graph inside of a node for what one run hands to the next."""
+    inputs = []
+    for first, size in zip(firsts, sizes, strict=True):
+        shape = tuple(-1 if n >= FIRST_SYMBOL else n for n in size)
+        tensor = Tensor(g, g.unique("state"), replace(first.spec, shape=shape), size)
+        scope.inputs.append(tensor)
+        inputs.append(tensor)
+    return inputs
+
+
+def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None:
+    """What was kept of one run."""
+    if past is None:
+        return None
+    parts = [read(g, part, number, None) if is_array(part) else g.gather(part, number, 0) for part in past.parts()[1:]]
+    inner = replace(past, count=None)
+    return inner.of_parts(parts)
+
+
+def _varies(part: Tensor) -> bool:
+    """Whether the values of several runs may differ in shape, so that they cannot be stacked."""
+    return -1 in part.sizes and not is_array(part)
+
+
+def _stacked_frames(kept: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
+    frames = kept.of_parts(stacks)
+    frames.count = count
+    return frames
+
+
+def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of: Callable[[Tensor], Tensor]) -> None:
+    """`Loop`: as often as `count` says, or as long as the variable `condition` is true.
+
+    Args:
+        number_of: from the number of the run, of shape [], to that of its slice and frame.
+    """
+    g, region = run.graph, run.region
+    written: dict[str, Any] = {}
+
+    def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
+        with g.inside() as scope:
+            number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
+            going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
+            scope.inputs += [number, going]
+            starts = _inner_inputs(g, scope, run.firsts, sizes)
+            at = number_of(number) if region.slices or run.past is not None else number
+            slices = {}
+            for inner, outer in region.slices:
+                sequence = run.names.get(outer)
+                if sequence is None:
+                    raise NotExported(f"{outer} has no value")
+                slices[inner] = g.gather(sequence, at, 0)
+            ends, stacks, kept = run.write(starts, slices, _from_frames(g, run.past, at))
+            parts, rows = [], []
+            for part in kept.parts():
+                (rows if _varies(part) else parts).append(part)
+            go_on = going if condition is None else _scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
+            scope.outputs = [g.identity(each) for each in (go_on, *ends, *stacks, *parts)]
+            lists = []
+            for place, row in enumerate(rows):  # those of different shapes become entries of an array
+                so_far = Tensor(g, g.unique("kept"), replace(row.spec, type=VarType.LOD_TENSOR_ARRAY))
+                scope.inputs.append(so_far)
+                lists.append(so_far)
+                scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
+            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows)
+        return scope, ends
+
+    scope, sizes = _sizes_of_runs(run, write)
+    first = None
+    if condition is not None:
+        value = run.names.get(condition)
+        if value is None:
+            raise NotExported(f"the condition {condition} has no value")
+        first = _scalar(g, g.cast(value, VarType.BOOL))
+    limit = None if count is None else _scalar(g, count)
+    specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
+    rows = [Spec((-1, *each.shape), each.dtype) for each in (*written["stacks"], *written["parts"])]
+    counter = run.region.scopes is not None and condition is not None
+    arrays = [empty_array(g, row.spec) for row in written["rows"]]
+    firsts = [*run.firsts, *arrays]
+    specs += [each.spec for each in arrays]
+    if counter:  # the number of runs
+        specs.append(Spec((1,), VarType.INT64))
+        firsts.append(g.identity(g.ints(0)))
+        so_far = Tensor(g, g.unique("count"), Spec((1,), VarType.INT64))
+        g.scopes.append(scope)
+        scope.inputs.append(so_far)
+        more = g.identity(g.binary("Add", so_far, g.ints(1)))
+        g.scopes.pop()
+        scope.outputs.insert(1 + len(firsts) - 1, more)
+    results = g.nodes("Loop", [limit, first, *firsts], [*specs, *rows], body=scope)
+    for result, size in zip(results, sizes, strict=False):
+        result.sizes = size
+    lasts = results[: len(run.firsts)]
+    rest = results[len(firsts) :]
+    stacks, parts = rest[: len(written["stacks"])], rest[len(written["stacks"]) :]
+    for result, part in zip(rest, (*written["stacks"], *written["parts"]), strict=True):
+        result.sizes = (-1, *(n if n < FIRST_SYMBOL else n for n in part.sizes))
+    run.finish(lasts, stacks)
+    if run.region.scopes is not None:
+        done = results[len(firsts) - 1] if counter else count
+        assert done is not None
+        ordered: list[Tensor] = []
+        lists, whole = iter(results[len(run.firsts) :]), iter(parts)
+        for part in written["kept"].parts():
+            ordered.append(next(lists) if _varies(part) else next(whole))
+        run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], ordered, done)
+
+
+@handles("while")
+def while_(writer: Writer, op: Operator, names: Names) -> None:
+    run = Run(writer, op, names)
+    condition = op.input("Condition")[0]
+    if condition not in run.carried:
+        raise NotExported(f"its block does not change the condition {condition}")
+    _write_loop(run, None, condition, lambda number: number)
+
+
+@handles("while_grad")
+def while_grad(writer: Writer, op: Operator, names: Names) -> None:
+    run = Run(writer, op, names)
+    assert run.past is not None and run.past.count is not None
+    g, count = writer.graph, run.past.count
+    last = g.binary("Sub", _scalar(g, count), g.constant(np.int64(1)))
+    _write_loop(run, count, None, lambda number: g.binary("Sub", last, number))
+
+
+# ---------------------------------------------------------------------------------------------------------- recurrences
+def _write_scan(run: Run, backwards: bool) -> None:
+    """`Scan` over the slices of sequences and over frames, from the first to the last, or backwards."""
+    g, region = run.graph, run.region
+    sequences: list[Tensor] = []
+    for _, outer in region.slices:
+        sequence = run.names.get(outer)
+        if sequence is None:
+            raise NotExported(f"{outer} has no value")
+        sequences.append(sequence)
+    frames = [] if run.past is None else run.past.parts()[1:]
+    scanned = [*sequences, *frames]
+    if any(is_array(each) for each in run.firsts) or not scanned:
+        count: Size | Tensor = run.past.count if run.past is not None and run.past.count is not None else g.size(sequences[0], 0)
+        count = g.as_size(count)
+        last = g.binary("Sub", _scalar(g, count), g.constant(np.int64(1)))
+        if backwards and region.stacked:
+            raise NotExported("a recurrence backwards that carries arrays of tensors")
+        _write_loop(run, count, None, (lambda number: g.binary("Sub", last, number)) if backwards else (lambda number: number))
+        return
+    written: dict[str, Any] = {}
+
+    def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
+        with g.inside() as scope:
+            starts = _inner_inputs(g, scope, run.firsts, sizes)
+            rows = []
+            for each in scanned:
+                row = Tensor(g, g.unique("row"), Spec(each.shape[1:], each.dtype), each.sizes[1:])
+                scope.inputs.append(row)
+                rows.append(row)
+            slices = {inner: row for (inner, _), row in zip(region.slices, rows, strict=False)}
+            past = None if run.past is None else replace(run.past, count=None).of_parts(rows[len(sequences) :])
+            ends, stacks, kept = run.write(starts, slices, past)
+            parts = kept.parts()
+            scope.outputs = [g.identity(each) for each in (*ends, *stacks, *parts)]
+            written.update(stacks=stacks, kept=kept, parts=parts)
+        return scope, ends
+
+    scope, sizes = _sizes_of_runs(run, write)
+    specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
+    steps = scanned[0].sizes[0]
+    outs = [*written["stacks"], *written["parts"]]
+    rows = [Spec((steps if steps < FIRST_SYMBOL else -1, *each.shape), each.dtype) for each in outs]
+    way = int(backwards)
+    results = g.nodes(
+        "Scan",
+        [*run.firsts, *scanned],
+        [*specs, *rows],
+        body=scope,
+        num_scan_inputs=len(scanned),
+        scan_input_directions=[way] * len(scanned),
+        **({"scan_output_directions": [way] * len(outs)} if outs else {}),
+    )
+    count_of = len(run.firsts)
+    for result, size in zip(results, sizes, strict=False):
+        result.sizes = size
+    for result, part in zip(results[count_of:], outs, strict=True):
+        result.sizes = (steps, *part.sizes)
+    stacks, parts = results[count_of : count_of + len(written["stacks"])], results[count_of + len(written["stacks"]) :]
+    run.finish(results[:count_of], stacks)
+    if region.scopes is not None:
+        run.names.frames[region.scopes] = _stacked_frames(written["kept"], parts, g.as_size(g.size(scanned[0], 0)))
+
+
+@handles("recurrent")
+def recurrent(writer: Writer, op: Operator, names: Names) -> None:
+    _write_scan(Run(writer, op, names), bool(op.attr("reverse")))
+
+
+@handles("recurrent_grad")
+def recurrent_grad(writer: Writer, op: Operator, names: Names) -> None:
+    _write_scan(Run(writer, op, names), not op.attrs.get("reverse"))
+
+
+# ------------------------------------------------------------------------------------------------------------- choosing
+@handles("select_input")
+def select_input(writer: Writer, op: Operator, names: Names) -> None:
+    g = writer.graph
+    values = [names.need(name, op) for name in op.input("X")]
+    mask = names.need(op.input("Mask")[0], op)
+    present = [each for each in values if each is not None]
+    assert mask is not None and present
+    chosen = values[-1] if values[-1] is not None else present[0]
+    for place in range(len(values) - 2, -1, -1):
+        one, other = values[place], chosen
+        if one is None or one is other:
+            continue
+        hit = _scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place)), VarType.BOOL))
+        first = one
+
+        def this(first: Tensor = first) -> list[Tensor]:
+            return [first]
+
+        def that(other: Tensor = other) -> list[Tensor]:
+            return [other]
+
+        [chosen] = g.choose(hit, this, that)
+        if is_array(first):
+            chosen.spec = first.spec
+        else:
+            chosen.sizes = tuple(a if a == b else -1 for a, b in zip(first.sizes, other.sizes, strict=True))
+            chosen.spec = chosen.spec.with_shape(tuple(-1 if n >= FIRST_SYMBOL else n for n in chosen.sizes))
+    names.set(op.output("Out")[0], chosen)
+
+
+@handles("select_output")
+def select_output(writer: Writer, op: Operator, names: Names) -> None:
+    g = writer.graph
+    x, mask = names.need(op.input("X")[0], op), names.need(op.input("Mask")[0], op)
+    assert x is not None and mask is not None
+    for place, name in enumerate(op.output("Out")):
+        if name == EMPTY:
+            continue
+        hit = _scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place)), VarType.BOOL))
+        if is_array(x):
+            [value] = g.choose(hit, lambda: [x], lambda: [empty_array(g, x.spec)])
+            value.spec = x.spec
+        else:
+            value = g.where(hit, x, g.number(0, x))
+        names.set(name, value)
+
+
+_USED: Any = (Region, Block)

@@ -1,0 +1,298 @@
+"""How ops are written: one function per op type, with the op's slots and attributes as parameters.
+
+A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; ``dOut``
+is the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the outputs by slot;
+``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It returns the
+tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what inference says.
+Raising `NotExported` says why the op, with these shapes and attributes, is not written.
+
+An op without such a function that is a gradient is written by its rule, which runs over tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fluid.errors import FluidError
+from fluid.executor.binding.compiled import apply_op
+from fluid.opdef.inference import OpNamespace, infer_specs
+from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Tensor
+
+__all__ = ["EXPORTS", "Namespace", "export", "exports", "is_exported"]
+
+_Export = Callable[..., Any]
+_E = TypeVar("_E", bound=_Export)
+EXPORTS: dict[str, tuple[_Export, tuple[str, ...]]] = {}
+"""Op type -> the function that writes it, and its parameters."""
+
+
+def exports(*op_types: str) -> Callable[[_E], _E]:
+    """Register the function that writes these ops."""
+
+    def register(fn: _E) -> _E:
+        for op_type in op_types:
+            EXPORTS[op_type] = fn, tuple(inspect.signature(fn).parameters)
+        return fn
+
+    return register
+
+
+class Namespace(OpNamespace):
+    """Fluid's ops over tensors of an ONNX graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
+        attrs = definition.defaults(definition.check_attrs(attrs))
+        return export(self._graph, definition, values, attrs, None)
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [None if item is None else function(item) for item in value]
+    return None if value is None else function(value)
+
+
+def _with_symbols(tensor: Tensor) -> Spec:
+    return tensor.spec if tensor.sizes == tensor.spec.shape else tensor.spec.with_shape(tensor.sizes)
+
+
+def specs_of(
+    definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The specs of an op's outputs, with symbols among their sizes where these follow; -1 for other unknown ones."""
+    symbolic = {slot: _each(value, _with_symbols) for slot, value in inputs.items()}
+    if any(size >= FIRST_SYMBOL for spec in _specs(symbolic) for size in spec.shape):  # then each unknown size is one, too
+        fresh = count(2 * FIRST_SYMBOL)
+        symbolic = {slot: _each(value, lambda spec: _without_unknown(spec, fresh)) for slot, value in symbolic.items()}
+    plain = {slot: _each(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
+    if symbolic == plain or (definition.forward or definition).lod_aware:  # which may go through rows one by one
+        return infer_specs(definition, plain, attrs, declared)
+    symbols = sorted({size for spec in _specs(symbolic) for size in spec.shape if size >= FIRST_SYMBOL})
+    try:
+        inferred = infer_specs(definition, symbolic, attrs, declared)
+        if len(symbols) == 1:
+            return {slot: _each(value, lambda spec: _cleared(spec, symbols, symbols)) for slot, value in inferred.items()}
+        # What is the greater of two sizes, say, is neither: then it changes when the symbols change places.
+        mirrored = symbols[::-1]
+        places = dict(zip(symbols, mirrored, strict=True))
+        turned = {slot: _each(value, lambda spec: _replaced(spec, places)) for slot, value in symbolic.items()}
+        again = infer_specs(definition, turned, attrs, declared)
+    except FluidError:  # two symbols that may be equal, say
+        return infer_specs(definition, plain, attrs, declared)
+    return {
+        slot: [_agreed(*pair, symbols, mirrored) for pair in zip(value, again[slot], strict=True)]
+        if isinstance(value, list)
+        else _agreed(value, again[slot], symbols, mirrored)
+        for slot, value in inferred.items()
+    }
+
+
+def _without_unknown(spec: Spec, fresh: Iterator[int]) -> Spec:
+    return spec.with_shape(tuple(next(fresh) if size < 0 else size for size in spec.shape)) if -1 in spec.shape else spec
+
+
+def _replaced(spec: Spec, places: Mapping[int, int]) -> Spec:
+    return spec.with_shape(tuple(places.get(size, size) for size in spec.shape))
+
+
+def _cleared(spec: Spec, symbols: list[int], meant: list[int]) -> Spec:
+    """A spec with -1 for sizes that were computed of symbols; `meant` are those that `symbols` stand for."""
+    names = dict(zip(symbols, meant, strict=True))
+    shape = tuple(
+        size if size < FIRST_SYMBOL // 64 else names.get(size, -1) if size < 2 * FIRST_SYMBOL else -1 for size in spec.shape
+    )
+    return spec if shape == spec.shape else spec.with_shape(shape)
+
+
+def _agreed(one: Spec | None, other: Spec | None, symbols: list[int], mirrored: list[int]) -> Spec | None:
+    """A spec with -1 for the sizes in which two inferences differ."""
+    if one is None or other is None:
+        return one
+    one, other = _cleared(one, symbols, symbols), _cleared(other, mirrored, symbols)
+    if one.shape == other.shape or len(one.shape) != len(other.shape):
+        return one
+    return one.with_shape(tuple(a if a == b else -1 for a, b in zip(one.shape, other.shape, strict=True)))
+
+
+def _specs(values: Mapping[str, Any]) -> list[Spec]:
+    return [spec for value in values.values() for spec in (value if isinstance(value, list) else [value]) if spec is not None]
+
+
+def is_exported(definition: OpDef) -> bool:
+    """Whether there is a way to write ops of this type, with some attributes at least."""
+    forward = definition.forward
+    if forward is None and definition.inputs and all(slot.shape_only or slot.optional for slot in definition.inputs.values()):
+        return True
+    if definition.type in EXPORTS or (forward or definition).decomposition is not None:
+        return True
+    return forward is not None and isinstance(forward.rule, Rule)
+
+
+def export(
+    graph: Graph,
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    wanted: set[str] | None,
+    declared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write an op; its outputs by slot, as tensors.
+
+    Args:
+        inputs: tensors by slot, lists in slots of many.
+        attrs: all attributes, defaults included.
+        wanted: the output slots that something may read; None for all that are not the op's own.
+        declared: what is declared of the outputs, by slot.
+    """
+    specs = specs_of(definition, inputs, attrs, declared)
+    if wanted is None:
+        wanted = {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
+    entry = EXPORTS.get(definition.type)
+    if entry is None and _by_shapes_alone(definition, inputs):
+        return _computed(graph, definition, inputs, attrs)
+    results = (
+        _by_rule(graph, definition, inputs, attrs, wanted)
+        if entry is None
+        else _called(graph, definition, entry, inputs, attrs, specs, wanted)
+    )
+    done: dict[str, Any] = {}
+    for slot, value in results.items():
+        spec = specs.get(slot)
+        if value is None or spec is None:
+            done[slot] = value
+        elif isinstance(value, (list, tuple)):
+            done[slot] = [None if one is None else _fit(graph, one, each) for one, each in zip(value, spec, strict=True)]
+        else:
+            done[slot] = _fit(graph, value, spec)
+    if not (definition.forward or definition).lod_aware:
+        _share_lengths(inputs, done)
+    _tell_levels(done)
+    return done
+
+
+def _tell_levels(outputs: Mapping[str, Any]) -> None:
+    """What has lengths is known, by its spec, to hold sequences."""
+    for value in outputs.values():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each.spec.type is VarType.LOD_TENSOR and bool(each.spec.lod) is not (each.lengths is not None):
+                each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
+
+
+def _by_shapes_alone(definition: OpDef, inputs: Mapping[str, Any]) -> bool:
+    """Whether an op reads nothing of its inputs but their shapes, and these are known: then what it gives is a constant."""
+    if definition.forward is not None or not inputs or not all(definition.inputs[slot].shape_only for slot in inputs):
+        return False
+    return all(spec.known for spec in _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()}))
+
+
+def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What an op gives for inputs of these shapes, as constants."""
+    zeros = {slot: _each(value, lambda each: np.zeros(each.shape, each.dtype.numpy)) for slot, value in inputs.items()}
+    outputs = apply_op(definition.type, zeros, attrs)
+    return {slot: _each(value, graph.constant) for slot, value in outputs.items()}
+
+
+def _called(
+    graph: Graph,
+    definition: OpDef,
+    entry: tuple[_Export, tuple[str, ...]],
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    specs: Mapping[str, Any],
+    wanted: set[str],
+) -> dict[str, Any]:
+    fn, parameters = entry
+    everything = {"g": graph, "f": graph.ops, "inputs": inputs, "attrs": attrs, "specs": specs, "wanted": wanted}
+    operands: dict[str, Any] = {}
+    for name in parameters:
+        if name in everything:
+            operands[name] = everything[name]
+        elif name[:1] == "d" and grad_slot(name[1:]) in definition.inputs:
+            operands[name] = inputs.get(grad_slot(name[1:]))
+        elif name.rstrip("_") in definition.attrs:
+            operands[name] = attrs.get(name.rstrip("_"))
+        else:
+            operands[name] = inputs.get(name)
+    result = fn(**operands)
+    return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
+
+
+def _by_rule(
+    graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
+) -> dict[str, Any]:
+    forward = definition.forward
+    if forward is None:
+        raise NotExported("there is no function that writes it")
+    if not isinstance(forward.rule, Rule):
+        raise NotExported("it has no gradient rule")
+    if forward.decomposition is not None:
+        raise NotExported("it is the gradient of a decomposed op")
+    if forward.sparse_grad and attrs.get("is_sparse"):
+        attrs = {**attrs, "is_sparse": False}
+    slots = {slot for slot in forward.rule.wrt if grad_slot(slot) in wanted}
+    gradients = forward.rule(graph.ops, dict(inputs), attrs, slots)
+    return {grad_slot(slot): gradients.get(slot) for slot in slots}
+
+
+def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
+    """A tensor with the shape and element type that inference says, where it was written with others."""
+    if spec.type is not VarType.LOD_TENSOR or tensor.spec.type is not VarType.LOD_TENSOR:
+        if spec.type is VarType.SELECTED_ROWS:
+            return tensor
+        tensor.spec = replace(spec, shape=tuple(-1 if size >= FIRST_SYMBOL else size for size in spec.shape))
+        tensor.sizes = spec.shape
+        return tensor
+    if tensor.dtype is not spec.dtype:
+        if spec.dtype not in ELEMENTS:
+            raise NotExported(f"elements of {spec.dtype.text}")
+        tensor = graph.cast(tensor, spec.dtype)
+    if tensor.ndim != spec.ndim:
+        if tensor.like is not None:
+            raise NotExported("the shape of a shape")
+        lengths, tensor = tensor.lengths, graph.reshape(tensor, [], ()) if not spec.ndim else _reshaped(graph, tensor, spec)
+        tensor.lengths = lengths
+    elif tensor.sizes != spec.shape:
+        known = tuple(
+            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one for one, other in zip(tensor.sizes, spec.shape, strict=True)
+        )
+        if known != tensor.sizes:
+            tensor.sizes = known
+            tensor.spec = tensor.spec.with_shape(tuple(-1 if size >= FIRST_SYMBOL else size for size in known))
+    return tensor
+
+
+def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
+    """A tensor of another rank and as many elements."""
+
+    def fail() -> Any:
+        raise NotExported(f"a result of shape {tensor.spec} that should be {spec}")
+
+    return graph.in_shape(tensor, spec.shape, fail)
+
+
+def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    """Outputs with as many rows as an input of sequences have its sequences."""
+    sources: dict[int, Tensor] = {}
+    for value in inputs.values():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each.lengths is not None and each.sizes:
+                sources.setdefault(each.sizes[0], each.lengths)
+    if not sources:
+        return
+    for value in outputs.values():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each.sizes and each.like is None and each.lengths is None:
+                each.lengths = sources.get(each.sizes[0])

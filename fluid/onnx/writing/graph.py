@@ -1,0 +1,541 @@
+"""The ONNX graph while it is written: nodes as plain data, constants that are written once, and what a block around sees.
+
+`Graph` appends nodes and knows in which opset they are written; its methods say in ONNX's ops what most ops of Fluid need. A
+`Tensor` is a value of the graph, and to gradient rules a value as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from fluid.values.operators import ValueOperators
+from fluid.values.spec import Spec
+from fluid.values.types import VarType, as_dtype, is_floating
+
+if TYPE_CHECKING:
+    from fluid.opdef.inference import OpNamespace
+
+__all__ = ["ELEMENTS", "FIRST_SYMBOL", "Graph", "Node", "NotExported", "Scope", "Size", "Tensor"]
+
+ELEMENTS: dict[VarType, int] = {
+    VarType.FP32: 1,
+    VarType.UINT8: 2,
+    VarType.INT8: 3,
+    VarType.INT16: 5,
+    VarType.INT32: 6,
+    VarType.INT64: 7,
+    VarType.BOOL: 9,
+    VarType.FP16: 10,
+    VarType.FP64: 11,
+    VarType.SIZE_T: 13,
+    VarType.BF16: 16,
+}
+"""Element type -> ONNX's number for it."""
+
+FIRST_SYMBOL = 1_000_000_007
+"""Sizes from here on stand for dimensions that are known only when the model runs; two that are equal are the same number."""
+
+Size = Union[int, "Tensor"]
+"""The size of a dimension: a number, or an int64 tensor of shape [1]."""
+
+
+_MOST_FOLDED = 64
+"""Elements of the largest constants that are computed with."""
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "And": np.logical_and,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Mul": np.multiply,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "Reshape": lambda array, shape: array.reshape(shape),
+    "Sub": np.subtract,
+    "Xor": np.logical_xor,
+}
+"""Ops that are computed at once where all operands are constants."""
+
+
+class NotExported(Exception):
+    """An op, with these attributes and shapes, cannot be said in ONNX, or is not yet; says why."""
+
+
+class Node:
+    """A node: its op, the names that it reads and writes, and its attributes; a `Scope` among them is a graph inside it."""
+
+    __slots__ = ("attrs", "inputs", "op", "outputs")
+
+    def __init__(self, op: str, inputs: list[str], outputs: list[str], attrs: dict[str, Any]) -> None:
+        self.op, self.inputs, self.outputs, self.attrs = op, inputs, outputs, attrs
+
+
+@dataclass
+class Scope:
+    """The nodes of the graph, or of a graph inside a node, with its inputs and outputs."""
+
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    kept: dict[Any, Tensor] = field(default_factory=dict)
+    """Values that are computed once: shapes."""
+
+
+class Tensor(ValueOperators):
+    """A value of the graph.
+
+    Attributes:
+        name: its name there.
+        spec: what is known of it, with sizes below `FIRST_SYMBOL`.
+        sizes: its shape, with sizes from `FIRST_SYMBOL` on for those that are known by identity alone; -1 for unknown ones.
+        value: its elements, of a constant.
+        like: of a tensor that only says the shape of another one: that one.
+        lengths: of rows that form sequences: their lengths, int64 [sequences].
+    """
+
+    __slots__ = ("_name", "graph", "lengths", "like", "sizes", "spec", "value")
+
+    def __init__(
+        self, graph: Graph, name: str, spec: Spec, sizes: tuple[int, ...] | None = None, like: Tensor | None = None
+    ) -> None:
+        self.graph, self._name = graph, name
+        sizes = spec.shape if sizes is None else sizes
+        if sizes and max(sizes) >= FIRST_SYMBOL:
+            shape = tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes)
+            spec = Spec(shape, spec.dtype, spec.type, spec.lod)
+        self.spec, self.sizes, self.like = spec, sizes, like
+        self.value: Any = None
+        self.lengths: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        if self.like is not None:
+            return self.graph.empty_like(self).name
+        return self._name
+
+    def _ops(self) -> OpNamespace:
+        return self.graph.ops
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+    @property
+    def dtype(self) -> VarType:
+        return self.spec.dtype
+
+    @property
+    def is_floating(self) -> bool:
+        return is_floating(self.spec.dtype)
+
+    def renamed(self, name: str) -> None:
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"{self._name}: {self.spec}"
+
+    if TYPE_CHECKING:  # operators give tensors
+
+        def __neg__(self) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def astype(self, dtype: Any) -> Tensor: ...
+
+
+class Graph:
+    """An ONNX graph that is being written.
+
+    Attributes:
+        opset: the version of ONNX's ops.
+        ops: the namespace of Fluid's ops over its tensors.
+        constants: name -> array, of everything that is no result of a node.
+    """
+
+    def __init__(self, opset: int, ops: Callable[[Graph], OpNamespace]) -> None:
+        self.opset, self.ops = opset, ops(self)
+        self.constants: dict[str, Any] = {}
+        self._constants: dict[Any, Tensor] = {}
+        self._names: dict[str, int] = {}
+        self._symbols = FIRST_SYMBOL
+        self._symbol_of: dict[int, tuple[Tensor, int, Scope]] = {}
+        self.scopes: list[Scope] = [Scope()]
+
+    # -- names, symbols, scopes
+    def unique(self, base: str) -> str:
+        """A name that no other value has."""
+        count = self._names.get(base)
+        if count is None:
+            self._names[base] = 0
+            return base
+        while True:
+            count += 1
+            name = f"{base}.{count}"
+            if name not in self._names:
+                self._names[base], self._names[name] = count, 0
+                return name
+
+    def symbol(self) -> int:
+        """A size that stands for a dimension that is known only when the model runs."""
+        self._symbols += 1
+        return self._symbols
+
+    @property
+    def scope(self) -> Scope:
+        return self.scopes[-1]
+
+    @contextmanager
+    def inside(self) -> Iterator[Scope]:
+        """Nodes go into a graph inside a node, which is yielded."""
+        self.scopes.append(Scope())
+        try:
+            yield self.scopes[-1]
+        finally:
+            self.scopes.pop()
+
+    def input(self, name: str, spec: Spec, sizes: tuple[int, ...] | None = None) -> Tensor:
+        """A new input of the present scope; its unknown sizes get symbols."""
+        if sizes is None:
+            sizes = tuple(self.symbol() if size < 0 else size for size in spec.shape)
+        tensor = Tensor(self, self.unique(name), spec, sizes)
+        self.scope.inputs.append(tensor)
+        self._note(tensor)
+        return tensor
+
+    def _note(self, tensor: Tensor) -> None:
+        """Remember where the size of a new symbol can be looked up."""
+        for axis, size in enumerate(tensor.sizes):
+            if size >= FIRST_SYMBOL:
+                self._symbol_of.setdefault(size, (tensor, axis, self.scope))
+
+    # -- nodes
+    def nodes(self, op: str, inputs: Sequence[Tensor | None], specs: Sequence[Spec], **attrs: Any) -> list[Tensor]:
+        """Append a node with several outputs of these specs."""
+        names = ["" if each is None else each.name for each in inputs]
+        while names and not names[-1]:
+            names.pop()
+        outputs = [Tensor(self, self.unique(op), spec) for spec in specs]
+        self.scope.nodes.append(Node(op, names, [each._name for each in outputs], attrs))
+        return outputs
+
+    def node(self, op: str, inputs: Sequence[Tensor | None], spec: Spec | Tensor, **attrs: Any) -> Tensor:
+        """Append a node with one output, of the spec (and sizes) given; ``domain`` among the attributes is the node's."""
+        folded = self._folded(op, inputs, attrs)
+        if folded is not None:
+            return folded
+        if isinstance(spec, Tensor):
+            [result] = self.nodes(op, inputs, [spec.spec], **attrs)
+            result.sizes = spec.sizes
+            return result
+        return self.nodes(op, inputs, [spec], **attrs)[0]
+
+    def _folded(self, op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any]) -> Tensor | None:
+        """The result of an op on constants, for the ops of shapes and conditions; None for others."""
+        function = _FOLDED.get(op)
+        if function is None or any(each is None or each.value is None for each in inputs):
+            return None
+        arrays = [each.value for each in inputs if each is not None]
+        if sum(array.size for array in arrays) > _MOST_FOLDED:
+            return None
+        return self.constant(np.asarray(function(*arrays)))
+
+    def unary(self, op: str, x: Tensor, **attrs: Any) -> Tensor:
+        """A node that keeps shape and element type."""
+        return self.node(op, [x], x, **attrs)
+
+    def binary(self, op: str, x: Tensor, y: Tensor, dtype: VarType | None = None) -> Tensor:
+        """A node of two operands that broadcast as numpy's."""
+        dtype = x.dtype if dtype is None else dtype
+        return self._sized(op, [x, y], dtype, self._common(x.sizes, y.sizes))
+
+    def identity(self, x: Tensor) -> Tensor:
+        return self.unary("Identity", x)
+
+    # -- constants
+    def constant(self, value: Any, dtype: VarType | None = None, name: str = "constant") -> Tensor:
+        """An array as a tensor."""
+        array = np.asarray(value, None if dtype is None else dtype.numpy)
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 64 else None
+        if key is not None and key in self._constants:
+            return self._constants[key]
+        tensor = Tensor(self, self.unique(name), Spec(array.shape, as_dtype(array.dtype)))
+        tensor.value = array
+        self.constants[tensor._name] = array
+        if key is not None:
+            self._constants[key] = tensor
+        return tensor
+
+    def ints(self, *values: int) -> Tensor:
+        """A vector of int64."""
+        return self.constant(np.array(values, np.int64))
+
+    def number(self, value: float, like: Tensor) -> Tensor:
+        """A number of the element type of `like`, of shape [], which broadcasts with anything."""
+        return self.constant(np.array(value).astype(like.dtype.numpy))
+
+    # -- shapes
+    def size(self, x: Tensor, axis: int) -> Size:
+        """The size of a dimension."""
+        axis = axis % x.ndim
+        if 0 <= x.sizes[axis] < FIRST_SYMBOL:
+            return x.sizes[axis]
+        if x.like is not None:
+            return self._lazy_size(x, axis)
+        return self._kept(("size", x.name, axis), lambda: self.gather(self.dims(x), self.ints(axis)))
+
+    def _lazy_size(self, x: Tensor, axis: int) -> Size:
+        assert x.like is not None
+        return 0 if axis == 0 else self.size(x.like, axis - 1)
+
+    def _kept(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+        for scope in reversed(self.scopes):
+            if key in scope.kept:
+                return scope.kept[key]
+        tensor = self.scope.kept[key] = make()
+        return tensor
+
+    def dims(self, x: Tensor) -> Tensor:
+        """The shape of a tensor, as int64."""
+        if all(0 <= size < FIRST_SYMBOL for size in x.sizes):
+            return self.ints(*x.sizes)
+        if x.like is not None:
+            return self.joined_sizes([self._lazy_size(x, axis) for axis in range(x.ndim)])
+        return self._kept(("dims", x.name), lambda: self.node("Shape", [x], Spec((x.ndim,), VarType.INT64)))
+
+    def sizes_of(self, x: Tensor) -> list[Size]:
+        """The size of each dimension."""
+        return [self.size(x, axis) for axis in range(x.ndim)]
+
+    def joined_sizes(self, sizes: Sequence[Size]) -> Tensor:
+        """Sizes as one vector."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.ints(*sizes)  # type: ignore[arg-type]
+        parts: list[Tensor] = []
+        run: list[int] = []
+        for size in sizes:
+            if isinstance(size, int):
+                run.append(size)
+                continue
+            if run:
+                parts.append(self.ints(*run))
+            run = []
+            parts.append(size)
+        if run:
+            parts.append(self.ints(*run))
+        return parts[0] if len(parts) == 1 else self.concat(parts, 0)
+
+    def product_of(self, sizes: Sequence[Size]) -> Size:
+        """The product of sizes."""
+        number = prod(size for size in sizes if isinstance(size, int))
+        result: Tensor | None = None
+        for size in sizes:
+            if isinstance(size, Tensor):
+                result = size if result is None else self.binary("Mul", result, size)
+        if result is None:
+            return number
+        return result if number == 1 else self.binary("Mul", result, self.ints(number))
+
+    def as_size(self, size: Size) -> Tensor:
+        """A size as an int64 tensor of shape [1]."""
+        return self.ints(size) if isinstance(size, int) else size
+
+    def empty_like(self, x: Tensor) -> Tensor:
+        """Of a tensor that only says a shape: a tensor of it, which has no elements as its first size is 0."""
+        assert x.like is not None
+        dims = self.dims(x)
+        return self._kept(("empty", x.like.name), lambda: self.filled(dims, 0, Spec(x.shape, x.dtype)))
+
+    def filled(self, dims: Tensor, value: float, spec: Spec) -> Tensor:
+        """A tensor of a shape that is computed, filled with a number."""
+        if spec.dtype is VarType.BF16:
+            raise NotExported("constants of bfloat16")
+        return self.node("ConstantOfShape", [dims], spec, value=np.array([value], spec.dtype.numpy))
+
+    def reshape(self, x: Tensor, sizes: Sequence[Size], shape: tuple[int, ...] | None = None) -> Tensor:
+        """A tensor in another shape; `shape` says what is known of it, by default what `sizes` say."""
+        if shape is None:
+            shape = tuple(size if isinstance(size, int) else -1 for size in sizes)
+        tensors = [place for place, size in enumerate(sizes) if not isinstance(size, int)]
+        if len(tensors) == 1 and 0 not in sizes:
+            sizes = [-1 if not isinstance(size, int) else size for size in sizes]
+        return self._reshape(x, self.joined_sizes(sizes), shape)
+
+    def _reshape(self, x: Tensor, dims: Tensor, shape: tuple[int, ...]) -> Tensor:
+        spec = Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in shape), x.dtype)
+        zeros: dict[str, Any] = {}
+        if dims.value is None or 0 in dims.value:
+            if self.opset >= 14:
+                zeros = {"allowzero": 1}
+            elif 0 in shape and dims.value is not None:  # opset 13 cannot reshape to no elements
+                return self.filled(self.ints(*(max(size, 0) for size in shape)), 0, spec)
+        if zeros and dims.value is not None and -1 in dims.value:
+            zeros = {}
+        result = self.node("Reshape", [x, dims], spec, **zeros)
+        if result.value is None:
+            result.sizes = shape
+        return result
+
+    def reshape_as(self, x: Tensor, like: Tensor) -> Tensor:
+        """A tensor in the shape of another one."""
+        if x.sizes == like.sizes and -1 not in x.sizes:
+            return x
+        return self.in_shape(x, like.sizes, lambda: self.sizes_of(like))
+
+    def in_shape(self, x: Tensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]]) -> Tensor:
+        """A tensor in a shape of which one size may be unknown; if more are, `exact` computes them."""
+        unknown = [place for place, size in enumerate(sizes) if size < 0 or size >= FIRST_SYMBOL]
+        if len(unknown) > 1 or (unknown and 0 in sizes):
+            asked = list(exact())
+            # Of those that are unknown, one follows from the others.
+            return self.reshape(x, asked, sizes)
+        return self._reshape(x, self.ints(*(-1 if place in unknown else size for place, size in enumerate(sizes))), sizes)
+
+    def squeeze(self, x: Tensor, *axes: int) -> Tensor:
+        axes = tuple(axis % x.ndim for axis in axes)
+        if not axes:
+            return x
+        kept = tuple(size for axis, size in enumerate(x.sizes) if axis not in axes)
+        return self._sized("Squeeze", [x, self.ints(*axes)], x.dtype, kept)
+
+    def unsqueeze(self, x: Tensor, *axes: int) -> Tensor:
+        """Dimensions of size 1 at these places of the result."""
+        if not axes:
+            return x
+        ndim = x.ndim + len(axes)
+        places = sorted(axis % ndim for axis in axes)
+        sizes = iter(x.sizes)
+        return self._sized(
+            "Unsqueeze", [x, self.ints(*places)], x.dtype, tuple(1 if i in places else next(sizes) for i in range(ndim))
+        )
+
+    def _sized(self, op: str, inputs: Sequence[Tensor | None], dtype: VarType, sizes: tuple[int, ...], **attrs: Any) -> Tensor:
+        """Append a node whose output has these sizes."""
+        result = self.node(op, inputs, Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes), dtype), **attrs)
+        if result.value is None:
+            result.sizes = sizes
+        return result
+
+    def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
+        order = [axis % x.ndim for axis in order]
+        if order == list(range(x.ndim)):
+            return x
+        return self._sized("Transpose", [x], x.dtype, tuple(x.sizes[axis] for axis in order), perm=order)
+
+    def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+        axis = axis % xs[0].ndim
+        total = -1 if any(x.shape[axis] < 0 for x in xs) else sum(x.shape[axis] for x in xs)
+        sizes = tuple(total if at == axis else max(x.sizes[at] for x in xs) for at in range(xs[0].ndim))
+        if len(xs) == 1:
+            return self.identity(xs[0])
+        return self._sized("Concat", xs, xs[0].dtype, sizes, axis=axis)
+
+    def expand(self, x: Tensor, dims: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """A tensor broadcast to a shape."""
+        if x.sizes == sizes and -1 not in sizes:
+            return x
+        return self._sized("Expand", [x, dims], x.dtype, sizes)
+
+    def expand_as(self, x: Tensor, like: Tensor) -> Tensor:
+        if x.sizes == like.sizes and -1 not in x.sizes:
+            return x
+        return self.expand(x, self.dims(like), like.sizes)
+
+    def gather(self, x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+        axis = axis % max(x.ndim, 1)
+        return self._sized("Gather", [x, index], x.dtype, (*x.sizes[:axis], *index.sizes, *x.sizes[axis + 1 :]), axis=axis)
+
+    def slice(
+        self, x: Tensor, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None
+    ) -> Tensor:
+        """A slice, with bounds as in Python; `None` as an end with a negative step is a very small number."""
+        steps = steps or [1] * len(axes)
+        sizes = list(x.sizes)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            size = sizes[axis % x.ndim]
+            sizes[axis % x.ndim] = len(range(*slice(start, end, step).indices(size))) if 0 <= size < FIRST_SYMBOL else -1
+            if end < -(2**31):
+                sizes[axis % x.ndim] = len(range(*slice(start, None, step).indices(size))) if 0 <= size < FIRST_SYMBOL else -1
+        inputs = [x, self.ints(*starts), self.ints(*ends), self.ints(*axes)]
+        inputs += [self.ints(*steps)] if any(step != 1 for step in steps) else []
+        return self._sized("Slice", inputs, x.dtype, tuple(sizes))
+
+    # -- types and choices
+    def cast(self, x: Tensor, dtype: VarType) -> Tensor:
+        if x.dtype is dtype:
+            return x
+        if dtype not in ELEMENTS:
+            raise NotExported(f"elements of {dtype.text}")
+        if x.value is not None and x.value.size <= _MOST_FOLDED and dtype is not VarType.BF16:
+            return self.constant(x.value.astype(dtype.numpy))
+        return self._sized("Cast", [x], dtype, x.sizes, to=ELEMENTS[dtype])
+
+    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        sizes = self._common(self._common(condition.sizes, x.sizes), y.sizes)
+        return self._sized("Where", [condition, x, y], x.dtype, sizes)
+
+    def _common(self, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what broadcasts, with -1 where symbols meet that may be equal."""
+        ndim = max(len(one), len(other))
+        one, other = (1,) * (ndim - len(one)) + one, (1,) * (ndim - len(other)) + other
+        return tuple(_common_size(*pair) for pair in zip(one, other, strict=True))
+
+    def reduce(self, op: str, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
+        """``ReduceSum`` and the like over axes; over none, the tensor itself."""
+        axes = sorted(axis % x.ndim for axis in axes)
+        if not axes:
+            return self.identity(x)
+        sizes = tuple(1 if axis in axes else size for axis, size in enumerate(x.sizes) if keep or axis not in axes)
+        if op == "ReduceSum" or self.opset >= 18:
+            return self._sized(op, [x, self.ints(*axes)], x.dtype, sizes, keepdims=int(keep))
+        return self._sized(op, [x], x.dtype, sizes, axes=axes, keepdims=int(keep))
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        """The product of two tensors of at least two dimensions, as numpy's."""
+        batch = self._common(x.sizes[:-2], y.sizes[:-2])
+        return self._sized("MatMul", [x, y], x.dtype, (*batch, x.sizes[-2], y.sizes[-1]))
+
+    def arange(self, count: Size) -> Tensor:
+        """0, 1, ... as int64."""
+        if isinstance(count, int):
+            return self.constant(np.arange(count))
+        end = self.squeeze(count, 0)
+        return self.node("Range", [self.constant(np.int64(0)), end, self.constant(np.int64(1))], Spec((-1,), VarType.INT64))
+
+    # -- graphs inside nodes
+    def choose(self, condition: Tensor, yes: Callable[[], Sequence[Tensor]], no: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+        """`If`, of a condition of one element."""
+        branches = []
+        for make in (yes, no):
+            with self.inside() as scope:
+                scope.outputs = [self.identity(each) for each in make()]
+            branches.append(scope)
+        flag = condition if condition.ndim == 0 else self.reshape(condition, [])
+        specs = []
+        for one, other in zip(branches[0].outputs, branches[1].outputs, strict=True):
+            same = one.ndim == other.ndim
+            shape = tuple(a if a == b else -1 for a, b in zip(one.shape, other.shape, strict=True)) if same else one.shape
+            specs.append(Spec(shape, one.dtype, one.spec.type))
+        return self.nodes("If", [flag], specs, then_branch=branches[0], else_branch=branches[1])
+
+
+def _common_size(one: int, other: int) -> int:
+    """The size of a dimension in which two tensors broadcast; -1 where both may be 1 or not."""
+    if one == other or other == 1:
+        return one
+    if one == 1:
+        return other
+    known = [size for size in (one, other) if 0 <= size < FIRST_SYMBOL]
+    return known[0] if known else -1

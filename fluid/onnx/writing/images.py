@@ -1,0 +1,380 @@
+"""How convolutions and pooling are written. Gradients of convolutions are convolutions with other arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.conv import conv_geometry, image_axes
+from fluid.ops.pool import pool_geometry, pyramid, windows_of
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
+from .indexing import placed
+
+__all__ = ["channels_back", "channels_second"]
+
+
+def channels_second(g: Graph, x: Tensor, data_format: str) -> Tensor:
+    """Images with their channels as the second dimension."""
+    channel, spatial = image_axes(data_format, x.ndim)
+    return x if channel == 1 else g.transpose(x, [0, channel, *spatial])
+
+
+def channels_back(g: Graph, x: Tensor, data_format: str) -> Tensor:
+    """What `channels_second` turns, turned back."""
+    channel, _ = image_axes(data_format, x.ndim)
+    return x if channel == 1 else g.transpose(x, [0, *range(2, x.ndim), 1])
+
+
+# -------------------------------------------------------------------------------------------------------- convolutions
+class Geometry:
+    """The arguments of a convolution of images [N, C, ...] of this shape."""
+
+    def __init__(self, image: tuple[int, ...], kernel: Sequence[int], attrs: Mapping[str, Any]) -> None:
+        second = {**attrs, "data_format": "NCHW"}
+        self.same = attrs["padding_algorithm"] == "SAME" and -1 in image[2:]
+        self.out, self.pads, self.dilations = conv_geometry(image, kernel, second)
+        self.strides, self.kernel, self.groups = list(attrs["strides"]), list(kernel), max(attrs["groups"], 1)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"strides": self.strides, "dilations": self.dilations, "group": self.groups}
+        if self.same:
+            return {**found, "auto_pad": "SAME_UPPER"}
+        return {**found, "pads": [before for before, _ in self.pads] + [after for _, after in self.pads]}
+
+    def known(self) -> None:
+        """`NotExported` where the padding depends on sizes that are known only at run time."""
+        if self.same:
+            raise NotExported("the gradient of a convolution with the padding SAME of images whose size is known only at run time")
+
+
+def _kernel_of(Filter: Tensor) -> list[int]:
+    if -1 in Filter.shape[2:]:
+        raise NotExported("a filter whose size is known only at run time")
+    return list(Filter.shape[2:])
+
+
+def _conv(g: Graph, x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
+    sizes = (x.sizes[0], w.sizes[0], *geometry.out)
+    return g._sized("Conv", [x, w], x.dtype, sizes, **geometry.arguments)
+
+
+@exports("conv2d", "depthwise_conv2d", "conv3d")
+def conv(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any]) -> Tensor:
+    x = channels_second(g, Input, attrs["data_format"])
+    return channels_back(g, _conv(g, x, Filter, Geometry(x.shape, _kernel_of(Filter), attrs)), attrs["data_format"])
+
+
+def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequence[int], geometry: Geometry) -> Tensor:
+    """The transpose of a convolution: from y to images of spatial sizes, of which unknown ones are those of `like`."""
+    channels = w.sizes[1] * geometry.groups if 0 <= w.sizes[1] < FIRST_SYMBOL else -1
+    arguments = geometry.arguments
+    spatial = list(range(2, y.ndim))
+    least = [
+        -1 if size < 0 else (size - 1) * stride + dilation * (window - 1) + 1
+        for size, stride, dilation, window in zip(
+            y.shape[2:], geometry.strides, geometry.dilations, geometry.kernel, strict=True
+        )
+    ]
+    if -1 not in (*least, *sizes):
+        extra = [size - whole + sum(pad) for size, whole, pad in zip(sizes, least, geometry.pads, strict=True)]
+        if all(0 <= more < max(stride, dilation) for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)):
+            shape = (y.sizes[0], channels, *sizes)
+            return g._sized("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
+    # Without padding, then what the image has of it.
+    arguments["pads"] = [0] * (2 * len(spatial))
+    whole = g._sized("ConvTranspose", [y, w], y.dtype, (y.sizes[0], channels, *least), **arguments)
+    more = [stride - 1 + sum(pad) for stride, pad in zip(geometry.strides, geometry.pads, strict=True)]
+    if -1 not in (*least, *sizes):
+        more = [max(size + pad[0] - n, 0) for size, pad, n in zip(sizes, geometry.pads, least, strict=True)]
+    if any(more):
+        pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *more)
+        whole = g._sized(
+            "Pad", [whole, pads], y.dtype, (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True)))
+        )
+    starts = [before for before, _ in geometry.pads]
+    if -1 not in sizes:
+        ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+        return g.slice(whole, spatial, starts, ends)
+    assert like is not None
+    dims = g.slice(g.dims(like), [0], [2], [2 + len(spatial)])
+    bounds = [whole, g.ints(*starts), g.binary("Add", dims, g.ints(*starts)), g.ints(*spatial)]
+    return g._sized("Slice", bounds, y.dtype, (y.sizes[0], channels, *like.sizes[2:]))
+
+
+def _shape_second(like: Tensor, data_format: str) -> Tensor:
+    """A tensor that stands for images with channels second, of which only sizes are read."""
+    channel, spatial = image_axes(data_format, like.ndim)
+    if channel == 1:
+        return like
+    return like.graph.transpose(like, [0, channel, *spatial])
+
+
+@exports("conv2d_backprop_input", "conv3d_backprop_input")
+def conv_backprop_input(g: Graph, Filter: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    like, y = _shape_second(Like, attrs["data_format"]), channels_second(g, Output, attrs["data_format"])
+    geometry = Geometry(like.shape, _kernel_of(Filter), attrs)
+    geometry.known()
+    return channels_back(g, _transposed(g, y, Filter, like, like.shape[2:], geometry), attrs["data_format"])
+
+
+@exports("conv2d_backprop_filter", "conv3d_backprop_filter")
+def conv_backprop_filter(g: Graph, Input: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    """The image, with its channels as the batch, convolved with the gradient; strides and dilations change places."""
+    x, y = (channels_second(g, each, attrs["data_format"]) for each in (Input, Output))
+    kernel = _kernel_of(Like)
+    geometry = Geometry(x.shape, kernel, attrs)
+    geometry.known()
+    groups, places = geometry.groups, list(range(2, x.ndim))
+    turned = g.transpose(x, [1, 0, *places])  # [C, N, ...]
+    if groups > 1:
+        channels, batch = g.size(x, 1), g.size(x, 0)
+        if not isinstance(channels, int):
+            raise NotExported("groups of channels whose number is known only at run time")
+        spatial = g.sizes_of(x)[2:]
+        parts = g.reshape(turned, [groups, channels // groups, batch, *spatial])
+        parts = g.transpose(parts, [1, 0, 2, *(place + 1 for place in places)])
+        turned = g.reshape(parts, [channels // groups, g.product_of([groups, batch]), *spatial])
+    weights = g.transpose(y, [1, 0, *places])  # [M, N, ...]
+    pads = [before for before, _ in geometry.pads] + [after for _, after in geometry.pads]
+    product = g._sized(
+        "Conv",
+        [turned, weights],
+        x.dtype,
+        (turned.sizes[0], weights.sizes[0], *[-1] * len(places)),
+        strides=geometry.dilations,
+        dilations=geometry.strides,
+        pads=pads,
+        group=groups,
+    )
+    cut = g.slice(product, places, [0] * len(places), kernel)
+    cut.sizes = (*cut.sizes[:2], *kernel)
+    cut.spec = cut.spec.with_shape((*cut.shape[:2], *kernel))
+    return g.transpose(cut, [1, 0, *places])
+
+
+@exports("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+    x = channels_second(g, Input, attrs["data_format"])
+    out = specs["Output"].shape
+    channel, spatial = image_axes(attrs["data_format"], x.ndim)
+    sizes = [out[axis] if out[axis] < FIRST_SYMBOL else -1 for axis in spatial]
+    # The padding SAME is that of a convolution of Input.
+    geometry = Geometry(x.shape, _kernel_of(Filter), attrs)
+    geometry.known()
+    if -1 in sizes:
+        arguments = geometry.arguments
+        padding = list(attrs["output_padding"]) or [0] * len(sizes)
+        if attrs["output_size"]:
+            raise NotExported("an output_size for images whose size is known only at run time")
+        channels = Filter.shape[1] * geometry.groups
+        y = g._sized("ConvTranspose", [x, Filter], x.dtype, (x.sizes[0], channels, *sizes), output_padding=padding, **arguments)
+        return channels_back(g, y, attrs["data_format"])
+    return channels_back(g, _transposed(g, x, Filter, None, sizes, geometry), attrs["data_format"])
+
+
+# -------------------------------------------------------------------------------------------------------------- pooling
+class Window:
+    """The windows along one axis: for each, where the elements that it covers begin and end."""
+
+    def __init__(self, size: int, out: int, window: int, stride: int, pad: tuple[int, int]) -> None:
+        self.size, self.out = size, out
+        if window == 0:  # adaptive, of different sizes
+            self.spans = [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+            self.counts = [end - start for start, end in self.spans]
+            return
+        starts = [i * stride - pad[0] for i in range(out)]
+        self.spans = [(max(start, 0), min(start + window, size)) for start in starts]
+        self.counts = [min(start + window, size + pad[1]) - start for start in starts]
+
+    def weights(self, exclusive: bool, dtype: Any) -> Any:
+        """The matrix [out, size] that averages."""
+        matrix = np.zeros((self.out, self.size), dtype)
+        for row, ((start, end), count) in enumerate(zip(self.spans, self.counts, strict=True)):
+            divisor = end - start if exclusive else count
+            matrix[row, start:end] = 1 / divisor if divisor > 0 else 0
+        return matrix
+
+    def places(self) -> Any:
+        """The index of each element of each window, [out, window]; the last is repeated where a window has fewer."""
+        widest = max(end - start for start, end in self.spans)
+        return np.array([[min(start + i, end - 1) for i in range(widest)] for start, end in self.spans])
+
+
+class Pooling:
+    """The windows of pooling images [N, C, ...]."""
+
+    def __init__(self, x: Tensor, attrs: Mapping[str, Any]) -> None:
+        second = {**attrs, "data_format": "NCHW"}
+        self.sizes = list(x.shape[2:])
+        self.out, self.windows, self.strides, self.pads = pool_geometry(self.sizes, second)
+        self.known = -1 not in self.sizes
+        self.whole = bool(attrs["global_pooling"])
+        self.ceil, self.same = attrs["ceil_mode"], attrs["padding_algorithm"] == "SAME"
+
+    @property
+    def even(self) -> bool:
+        """Whether all windows of an axis have one size."""
+        return 0 not in self.windows
+
+    def axes(self) -> list[Window]:
+        if not self.known:
+            raise NotExported("such pooling of images whose size is known only at run time")
+        return [Window(*each) for each in zip(self.sizes, self.out, self.windows, self.strides, self.pads, strict=True)]
+
+    def arguments(self) -> dict[str, Any] | None:
+        """The attributes of ONNX's pooling, where it pads and counts as Fluid does; None where it does not."""
+        if not self.even or (not self.known and (self.whole or -1 in self.windows or self.same)):
+            return None
+        arguments: dict[str, Any] = {"kernel_shape": self.windows, "strides": self.strides}
+        before, after = [pad[0] for pad in self.pads], [pad[1] for pad in self.pads]
+        if self.known:
+            after = [
+                max((out - 1) * stride + window - size - low, 0)
+                for out, stride, window, size, low in zip(self.out, self.strides, self.windows, self.sizes, before, strict=True)
+            ]
+        elif self.ceil:
+            arguments["ceil_mode"] = 1
+        if any(pad >= window for pad, window in zip(before + after, self.windows * 2, strict=True)):
+            return None
+        return {**arguments, "pads": before + after}
+
+
+def _pool_sizes(x: Tensor, pooling: Pooling) -> tuple[int, ...]:
+    return (*x.sizes[:2], *pooling.out)
+
+
+def _windowed(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
+    """The elements of each window along a new last dimension: [N, C, out..., elements]."""
+    axes = pooling.axes()
+    for number, axis in enumerate(axes):
+        x = g.gather(x, g.constant(axis.places()), 2 + 2 * number)
+    count = len(axes)
+    outs, inner = [2 + 2 * number for number in range(count)], [3 + 2 * number for number in range(count)]
+    x = g.transpose(x, [0, 1, *outs, *inner])
+    sizes = g.sizes_of(x)
+    return g.reshape(x, [*sizes[: 2 + count], g.product_of(sizes[2 + count :])])
+
+
+def _max_pool(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
+    arguments = pooling.arguments()
+    if arguments is not None:
+        return g._sized("MaxPool", [x], x.dtype, _pool_sizes(x, pooling), **arguments)
+    if pooling.whole:
+        return g.reduce("ReduceMax", x, range(2, x.ndim), keep=True)
+    return g.reduce("ReduceMax", _windowed(g, x, pooling), [-1])
+
+
+def _average(g: Graph, x: Tensor, pooling: Pooling, exclusive: bool) -> Tensor:
+    if pooling.whole:
+        return g.reduce("ReduceMean", x, range(2, x.ndim), keep=True)
+    arguments = pooling.arguments()
+    padded = any(map(any, pooling.pads)) or pooling.ceil
+    if arguments is not None and (exclusive or not padded):
+        return g._sized("AveragePool", [x], x.dtype, _pool_sizes(x, pooling), count_include_pad=0, **arguments)
+    if arguments is not None and not pooling.ceil:
+        return g._sized("AveragePool", [x], x.dtype, _pool_sizes(x, pooling), count_include_pad=1, **arguments)
+    for number, axis in enumerate(pooling.axes()):
+        x = _along(g, x, axis.weights(exclusive, x.dtype.numpy), 2 + number)
+    return x
+
+
+def _along(g: Graph, x: Tensor, matrix: Any, axis: int) -> Tensor:
+    """x multiplied by a matrix [new, old] along an axis."""
+    order = [*(place for place in range(x.ndim) if place != axis), axis]
+    product = g.matmul(g.transpose(x, order), g.constant(np.ascontiguousarray(matrix.T)))
+    return g.transpose(product, [order.index(place) for place in range(x.ndim)])
+
+
+@exports("pool2d", "pool3d")
+def pool(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    x = channels_second(g, X, attrs["data_format"])
+    pooling = Pooling(x, attrs)
+    pooled = _max_pool(g, x, pooling) if attrs["pooling_type"] == "max" else _average(g, x, pooling, attrs["exclusive"])
+    return channels_back(g, pooled, attrs["data_format"])
+
+
+@exports("pool2d_average_back", "pool3d_average_back")
+def average_back(g: Graph, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    y, like = channels_second(g, Output, attrs["data_format"]), _shape_second(Like, attrs["data_format"])
+    pooling = Pooling(like, attrs)
+    if pooling.whole and not pooling.known:
+        count = g.as_size(g.product_of(g.sizes_of(like)[2:]))
+        y = g.expand_as(g.binary("Div", y, g.cast(g.squeeze(count, 0), y.dtype)), like)
+        return channels_back(g, y, attrs["data_format"])
+    for number, axis in enumerate(pooling.axes()):
+        y = _along(g, y, axis.weights(attrs["exclusive"] or pooling.whole, y.dtype.numpy).T, 2 + number)
+    return channels_back(g, y, attrs["data_format"])
+
+
+def _max_index(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
+    """Where in its image the first maximum of each window is, counted row by row."""
+    arguments = pooling.arguments()
+    if arguments is not None:
+        spec = Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in _pool_sizes(x, pooling)), x.dtype)
+        _, index = g.nodes("MaxPool", [x], [spec, spec.with_dtype(VarType.INT64)], **arguments)
+        index.sizes = _pool_sizes(x, pooling)
+        places = g.product_of(g.sizes_of(x)[2:])
+        return g.binary("Mod", index, g.as_size(places))
+    axes = pooling.axes()
+    best = g._sized("ArgMax", [_windowed(g, x, pooling)], VarType.INT64, _pool_sizes(x, pooling), axis=-1, keepdims=0)
+    table = np.zeros((), np.int64)
+    for axis in axes:  # [out, ..., window, ...]
+        places = axis.places()
+        done = table.ndim // 2
+        table = table.reshape(*table.shape[:done], 1, *table.shape[done:], 1) * axis.size
+        shape = [1] * table.ndim
+        shape[done], shape[-1] = places.shape
+        table = table + places.reshape(shape)
+    count = len(axes)
+    flat = table.reshape(*table.shape[:count], -1)
+    rows = np.arange(flat[..., 0].size).reshape(flat.shape[:-1]) * flat.shape[-1]
+    return g.gather(g.constant(flat.reshape(-1)), g.binary("Add", best, g.constant(rows)))
+
+
+@exports("pool2d_index", "pool3d_index")
+def pool_index(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    x = channels_second(g, X, attrs["data_format"])
+    return channels_back(g, _max_index(g, x, Pooling(x, attrs)), attrs["data_format"])
+
+
+@exports("max_pool2d_with_index", "max_pool3d_with_index")
+def max_pool_with_index(g: Graph, X: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    pooling = Pooling(X, windows_of(attrs, X.ndim - 2))
+    return {"Out": _max_pool(g, X, pooling), "Mask": g.cast(_max_index(g, X, pooling), VarType.INT32)}
+
+
+@exports("spp")
+def spp(g: Graph, X: Tensor, pyramid_height: int, pooling_type: str) -> Tensor:
+    parts = []
+    for _, bins, windows in pyramid(X.shape, pyramid_height):
+        pooling = Pooling(X, windows)
+        pooled = _max_pool(g, X, pooling) if pooling_type == "max" else _average(g, X, pooling, windows["exclusive"])
+        parts.append(g.reshape(pooled, [g.size(X, 0), X.shape[1] * bins * bins]))
+    return g.concat(parts, 1)
+
+
+def _image_places(g: Graph, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and indices with their places in one dimension."""
+    return tuple(  # type: ignore[return-value]
+        g.reshape(each, [*g.sizes_of(each)[:2], g.product_of(g.sizes_of(each)[2:])]) for each in (x, index)
+    )
+
+
+@exports("unpool", "unpool3d")
+def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
+    sizes = specs["Out"].shape
+    x, index = _image_places(g, X, Indices)
+    count = int(np.prod(sizes[2:]))
+    zeros = g.filled(g.joined_sizes([*g.sizes_of(x)[:2], count]), 0, Spec((*x.shape[:2], count), x.dtype))
+    result = g.node("ScatterElements", [zeros, g.cast(index, VarType.INT64), x], zeros, axis=2)
+    return g.reshape(result, [*g.sizes_of(X)[:2], *sizes[2:]])
+
+
+_USED = placed

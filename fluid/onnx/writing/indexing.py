@@ -1,0 +1,194 @@
+"""How ops that pick elements by index, and their transposes, are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType, as_dtype
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .shaping import _constant_axis, add_rows, added_along, as_vector, filled, positions, zeros_like
+
+__all__ = ["one_hot_of", "picked", "placed"]
+
+
+# -------------------------------------------------------------------------------------------------------------- slices
+@exports("gather", "gather_like")
+def gather(g: Graph, X: Tensor, Index: Tensor, Axis: Tensor | None, attrs: dict[str, Any]) -> Tensor:
+    axis = _constant_axis(Axis, attrs.get("axis", 0))
+    index = Index if Index.ndim < 2 else g.reshape(Index, [-1], Index.sizes[:1])
+    return g.gather(X, g.cast(index, VarType.INT64), axis)
+
+
+@exports("index_select")
+def index_select(g: Graph, X: Tensor, Index: Tensor, dim: int) -> Tensor:
+    index = Index if Index.ndim < 2 else g.reshape(Index, [-1], Index.sizes[:1])
+    return g.gather(X, g.cast(index, VarType.INT64), dim)
+
+
+@exports("scatter_add_like")
+def scatter_add_like(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, Axis: Tensor | None, axis: int) -> Tensor:
+    axis = _constant_axis(Axis, axis) % Like.ndim
+    index = as_vector(g, Index)
+    x = X if X.ndim == Like.ndim else g.unsqueeze(X, axis)
+    sizes = Like.sizes
+    size = g.size(Like, axis)
+    index = _counted_from_front(g, index, size)
+    return added_along(g, x, index, axis, size, sizes)
+
+
+def _counted_from_front(g: Graph, index: Tensor, size: Size) -> Tensor:
+    """Indices, of which those below 0 count from the end, as numbers from 0 on."""
+    if g.opset >= 16:
+        return index
+    below = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    return g.where(below, g.binary("Add", index, g.as_size(size)), index)
+
+
+@exports("scatter")
+def scatter(g: Graph, X: Tensor, Ids: Tensor, Updates: Tensor, overwrite: bool) -> Tensor:
+    ids = as_vector(g, Ids)
+    if overwrite:
+        return g.node("ScatterND", [X, g.unsqueeze(ids, 1), Updates], X)
+    zeros = zeros_like(g, Updates)
+    cleared = g.node("ScatterND", [X, g.unsqueeze(ids, 1), zeros], X)
+    return add_rows(g, cleared, ids, Updates)
+
+
+@exports("gather_nd")
+def gather_nd(g: Graph, X: Tensor, Index: Tensor, specs: Any) -> Tensor:
+    if Index.shape[-1] == 0:
+        return g.expand(X, g.joined_sizes([*g.sizes_of(Index)[:-1], *g.sizes_of(X)]), specs["Out"].shape)
+    return g._sized("GatherND", [X, g.cast(Index, VarType.INT64)], X.dtype, specs["Out"].shape)
+
+
+@exports("scatter_nd_add")
+def scatter_nd_add(g: Graph, X: Tensor, Index: Tensor, Updates: Tensor) -> Tensor:
+    depth = Index.shape[-1]
+    if depth < 0:
+        raise NotExported("an Index whose last dimension is known only at run time")
+    if depth == 0:
+        many = Updates.ndim - X.ndim
+        return g.binary("Add", X, g.reduce("ReduceSum", Updates, range(many)))
+    index = g.cast(Index, VarType.INT64)
+    if g.opset >= 16:
+        return g.node("ScatterND", [X, index, Updates], X, reduction="add")
+    sizes = g.sizes_of(X)
+    flat: Tensor | None = None
+    for place in range(depth):
+        one = g.squeeze(g.slice(index, [index.ndim - 1], [place], [place + 1]), -1)
+        one = _counted_from_front(g, one, sizes[place])
+        flat = one if flat is None else g.binary("Add", g.binary("Mul", flat, g.as_size(sizes[place])), one)
+    assert flat is not None
+    width = g.product_of(sizes[depth:])
+    base = g.reshape(X, [g.product_of(sizes[:depth]), width])
+    rows = g.reshape(Updates, [g.product_of(g.sizes_of(flat)), width])
+    return g.reshape_as(add_rows(g, base, g.reshape(flat, [-1], (-1,)), rows), X)
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+@exports("lookup_table", "lookup_table_v2")
+def lookup_table(g: Graph, W: Tensor, Ids: Tensor, padding_idx: int, specs: Any) -> Tensor:
+    spec = specs["Out"]
+    ids = g.cast(Ids, VarType.INT64)
+    if ids.ndim == spec.ndim:
+        ids = g.squeeze(ids, -1)
+    rows = g.gather(W, ids)
+    if padding_idx == -1:
+        return rows
+    padded = g.binary("Equal", g.unsqueeze(ids, -1), _padding_id(g, padding_idx, W), VarType.BOOL)
+    return g.where(padded, g.number(0, W), rows)
+
+
+def _padding_id(g: Graph, padding_idx: int, table: Tensor) -> Tensor:
+    """The id of the row that counts as zeros; one below 0 counts from the end."""
+    if padding_idx >= 0:
+        return g.constant(np.int64(padding_idx))
+    return g.binary("Add", g.squeeze(g.as_size(g.size(table, 0)), 0), g.constant(np.int64(padding_idx)))
+
+
+@exports("scatter_rows_like")
+def scatter_rows_like(g: Graph, X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) -> Tensor:
+    width = g.size(Like, 1)
+    ids = g.reshape(g.cast(Ids, VarType.INT64), [-1], (-1,))
+    rows = g.reshape(X, [-1 if isinstance(width, int) else g.size(ids, 0), width], (-1, Like.shape[1]))
+    if padding_idx != -1:
+        padded = g.binary("Equal", g.unsqueeze(ids, 1), _padding_id(g, padding_idx, Like), VarType.BOOL)
+        rows = g.where(padded, g.number(0, rows), rows)
+    zeros = filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))
+    return add_rows(g, zeros, ids, rows)
+
+
+# ------------------------------------------------------------------------------------------------------------ elements
+def picked(g: Graph, x: Tensor, index: Tensor, axis: int, ignore_index: int | None = None, default: float = 0.0) -> Tensor:
+    """``x[.., index[.., j, ..], ..]`` along an axis; a number where the index is one to ignore."""
+    index = g.cast(index, VarType.INT64)
+    if ignore_index is None:
+        return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=axis % x.ndim)
+    ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)), VarType.BOOL)
+    safe = g.where(ignored, g.constant(np.int64(0)), index)
+    values = g._sized("GatherElements", [x, safe], x.dtype, index.sizes, axis=axis % x.ndim)
+    return g.where(ignored, g.number(default, x), values)
+
+
+def placed(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:
+    """x added to zeros of these sizes, of which that along the axis is `size`, at these indices: the transpose of `picked`."""
+    axis, index = axis % x.ndim, g.cast(index, VarType.INT64)
+    if index.shape[axis] == 1:
+        hit = g.binary("Equal", positions(g, size, axis, x.ndim), index, VarType.BOOL)
+        return g.where(hit, x, g.number(0, x))
+    zeros = filled(
+        g,
+        g.joined_sizes([size if place == axis else each for place, each in enumerate(g.sizes_of(x))]),
+        0,
+        Spec(tuple(size if place == axis and isinstance(size, int) else n for place, n in enumerate(x.shape)), x.dtype),
+    )
+    if g.opset >= 16:
+        return g.node("ScatterElements", [zeros, index, x], zeros, axis=axis, reduction="add")
+    # One more dimension, after the axis: the elements of the index.
+    hit = g.binary("Equal", positions(g, size, axis, x.ndim + 1), g.unsqueeze(index, axis), VarType.BOOL)
+    spread = g.where(hit, g.unsqueeze(x, axis), g.number(0, x))
+    return g.reduce("ReduceSum", spread, [axis + 1])
+
+
+@exports("pick")
+def pick(g: Graph, X: Tensor, Index: Tensor, axis: int, ignore_index: int, default: float) -> Tensor:
+    return picked(g, X, Index, axis, ignore_index, default)
+
+
+@exports("place")
+def place(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, axis: int, ignore_index: int) -> Tensor:
+    index = g.cast(Index, VarType.INT64)
+    ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)), VarType.BOOL)
+    x = g.where(ignored, g.number(0, X), X)
+    safe = g.where(ignored, g.constant(np.int64(0)), index)
+    skipped = Like.ndim - X.ndim
+    return placed(g, x, safe, axis, g.size(Like, axis % X.ndim + skipped), Like.sizes[skipped:])
+
+
+def one_hot_of(g: Graph, ids: Tensor, depth: Size, dtype: VarType) -> Tensor:
+    """Ones at the ids along a new last dimension."""
+    hit = g.binary("Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1), VarType.BOOL)
+    return g.cast(hit, dtype)
+
+
+@exports("one_hot", "one_hot_v2")
+def one_hot(g: Graph, X: Tensor, depth_tensor: Tensor | None, depth: int, dtype: int, specs: Any) -> Tensor:
+    ids = X if specs["Out"].ndim > X.ndim else g.squeeze(X, -1)
+    count: Size = depth if depth_tensor is None else g.reshape(g.cast(depth_tensor, VarType.INT64), [1])
+    return one_hot_of(g, ids, count, as_dtype(dtype))
+
+
+@exports("take_along_axis")
+def take_along_axis(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    x, index = inputs["Input"], g.cast(inputs["Index"], VarType.INT64)
+    return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=attrs["Axis"] % x.ndim)
+
+
+@exports("index_sample")
+def index_sample(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+    return g._sized("GatherElements", [X, g.cast(Index, VarType.INT64)], X.dtype, Index.sizes, axis=1)

@@ -1,0 +1,205 @@
+"""How normalization and dropout are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluid.ops.norm import channel_axis, dropout_scale, lrn_window, spectral_matrix, uses_global_stats
+from fluid.ops.pool import windows_of
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .images import Pooling, _average
+from .random import drawn_like
+from .reductions import mean_of
+
+__all__: list[str] = []
+
+
+def _stretched(g: Graph, vector: Tensor, ndim: int, axis: int) -> Tensor:
+    """A vector along an axis of as many dimensions."""
+    return g.unsqueeze(vector, *(place for place in range(ndim) if place != axis))
+
+
+def _inverse(g: Graph, variance: Tensor, epsilon: float) -> Tensor:
+    return g.unary("Reciprocal", g.unary("Sqrt", g.binary("Add", variance, g.number(epsilon, variance))))
+
+
+def _affine(g: Graph, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if scale is None else g.binary("Mul", x, scale)
+    return x if bias is None else g.binary("Add", x, bias)
+
+
+@exports("batch_norm")
+def batch_norm(
+    g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, Mean: Tensor, Variance: Tensor, attrs: dict[str, Any]
+) -> dict[str, Any]:
+    channel = channel_axis(attrs["data_layout"], X.ndim)
+    others = [axis for axis in range(X.ndim) if axis != channel]
+    epsilon, momentum = attrs["epsilon"], attrs["momentum"]
+    given = uses_global_stats(attrs["is_test"], attrs["use_global_stats"], attrs["trainable_statistics"])
+    reserve: dict[str, Any] = {"ReserveSpace": None}
+    if given:
+        inverse = _inverse(g, Variance, epsilon)
+        results = {"MeanOut": g.identity(Mean), "VarianceOut": g.identity(Variance), "SavedMean": g.identity(Mean)}
+        results["SavedVariance"] = inverse
+        if channel == 1 and X.ndim > 2 and Scale is not None and Bias is not None and X.dtype is VarType.FP32:
+            y = g.node("BatchNormalization", [X, Scale, Bias, Mean, Variance], X, epsilon=float(epsilon))
+            return {"Y": y, **results, **reserve}
+        mean = Mean
+    else:
+        x = X
+        means = mean_of(g, x, others)
+        centered = g.binary("Sub", x, means)
+        variance = g.squeeze(mean_of(g, g.binary("Mul", centered, centered), others), *others)
+        mean = g.squeeze(means, *others)
+        inverse = _inverse(g, variance, epsilon)
+        results = {"SavedMean": mean, "SavedVariance": inverse}
+        for slot, old, new in (("MeanOut", Mean, mean), ("VarianceOut", Variance, variance)):
+            kept, rest = g.binary("Mul", old, g.number(momentum, old)), g.binary("Mul", new, g.number(1 - momentum, new))
+            results[slot] = g.binary("Add", kept, rest)
+    mean, inverse, scale, bias = (
+        each if each is None else _stretched(g, each, X.ndim, channel) for each in (mean, inverse, Scale, Bias)
+    )  # type: ignore[assignment]
+    normal = g.binary("Mul", g.binary("Sub", X, mean), inverse)
+    return {"Y": _affine(g, normal, scale, bias), **results, **reserve}
+
+
+def _normalized(g: Graph, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x with mean 0 and variance 1 over axes; mean, variance and the inverse deviation."""
+    mean = mean_of(g, x, axes) if axes else x
+    centered = g.binary("Sub", x, mean)
+    squares = g.binary("Mul", centered, centered)
+    variance = mean_of(g, squares, axes) if axes else squares
+    inverse = _inverse(g, variance, epsilon)
+    return g.binary("Mul", centered, inverse), mean, variance, inverse
+
+
+@exports("layer_norm")
+def layer_norm(
+    g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float, begin_norm_axis: int
+) -> dict[str, Tensor]:
+    axes = list(range(begin_norm_axis, X.ndim))
+    inner = [g.size(X, axis) for axis in axes]
+
+    def row(vector: Tensor | None) -> Tensor | None:
+        return vector if vector is None or len(axes) == 1 else g.reshape(vector, inner)
+
+    scale, bias = row(Scale), row(Bias)
+    normal, mean, variance, _ = _normalized(g, X, axes, epsilon)
+    flat = [g.reshape(each, [-1], (-1,)) for each in (mean, variance)]
+    if g.opset >= 17 and scale is not None and X.dtype in (VarType.FP32, VarType.FP64):
+        y = g.node("LayerNormalization", [X, scale, bias], X, axis=begin_norm_axis, epsilon=float(epsilon))
+    else:
+        y = _affine(g, normal, scale, bias)
+    return {"Y": y, "Mean": flat[0], "Variance": flat[1]}
+
+
+@exports("instance_norm")
+def instance_norm(g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float) -> dict[str, Tensor]:
+    normal, mean, _, inverse = _normalized(g, X, list(range(2, X.ndim)), epsilon)
+    scale, bias = (None if each is None else _stretched(g, each, X.ndim, 1) for each in (Scale, Bias))
+    saved = [g.reshape(each, [-1], (-1,)) for each in (mean, inverse)]
+    return {"Y": _affine(g, normal, scale, bias), "SavedMean": saved[0], "SavedVariance": saved[1]}
+
+
+@exports("group_norm")
+def group_norm(
+    g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float, groups: int, data_layout: str
+) -> dict[str, Tensor]:
+    last = channel_axis(data_layout, X.ndim) != 1
+    x = g.transpose(X, [0, X.ndim - 1, *range(1, X.ndim - 1)]) if last else X
+    sizes = g.sizes_of(x)
+    batch, rest = sizes[0], g.product_of(sizes[1:])
+    width = rest // groups if isinstance(rest, int) else g.binary("Div", rest, g.ints(groups))
+    grouped = g.reshape(x, [batch, groups, width])
+    normal, mean, variance, _ = _normalized(g, grouped, [2], epsilon)
+    scale, bias = (None if each is None else _stretched(g, each, X.ndim, 1) for each in (Scale, Bias))
+    y = _affine(g, g.reshape_as(normal, x), scale, bias)
+    if last:
+        y = g.transpose(y, [0, *range(2, X.ndim), 1])
+    return {"Y": y, "Mean": g.squeeze(mean, 2), "Variance": g.squeeze(variance, 2)}
+
+
+@exports("lrn")
+def lrn(g: Graph, X: Tensor, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, Tensor]:
+    channel = channel_axis(data_format, X.ndim)
+    x = X if channel == 1 else g.transpose(X, [0, 3, 1, 2])
+    sizes = g.sizes_of(x)
+    squares = g.reshape(g.binary("Mul", x, x), [sizes[0], 1, sizes[1], g.product_of(sizes[2:])])
+    windows = windows_of(lrn_window(n), 2)
+    pooling = Pooling(squares, windows)
+    mean = g.reshape_as(_average(g, squares, pooling, False), x)
+    middle = g.binary("Add", g.binary("Mul", mean, g.number(alpha * n, x)), g.number(k, x))
+    out = g.binary("Mul", x, g.binary("Pow", middle, g.number(-beta, x)))
+    if channel != 1:
+        out, middle = (g.transpose(each, [0, 2, 3, 1]) for each in (out, middle))
+    return {"Out": out, "MidOut": middle}
+
+
+@exports("affine_channel")
+def affine_channel(g: Graph, X: Tensor, Scale: Tensor, Bias: Tensor, data_layout: str) -> Tensor:
+    channel = channel_axis(data_layout, X.ndim)
+    return _affine(g, X, *(_stretched(g, each, X.ndim, channel) for each in (Scale, Bias)))
+
+
+@exports("data_norm")
+def data_norm(g: Graph, inputs: dict[str, Any], X: Tensor, enable_scale_and_shift: bool) -> dict[str, Tensor]:
+    means = g.binary("Div", inputs["BatchSum"], inputs["BatchSize"])
+    scales = g.unary("Sqrt", g.binary("Div", inputs["BatchSize"], inputs["BatchSquareSum"]))
+    y = g.binary("Mul", g.binary("Sub", X, means), scales)
+    if enable_scale_and_shift:
+        y = _affine(g, y, inputs["scale_w"], inputs["bias"])
+    return {"Y": y, "Means": means, "Scales": scales}
+
+
+def _spectral(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The matrix [rows, columns], and u and v as columns."""
+    order = spectral_matrix(Weight.ndim, attrs["dim"])
+    turned = g.transpose(Weight, order)
+    sizes = g.sizes_of(turned)
+    matrix = g.reshape(turned, [sizes[0], g.product_of(sizes[1:])])
+    u, v = g.unsqueeze(U, 1), g.unsqueeze(V, 1)
+    back = g.transpose(matrix, [1, 0])
+
+    def unit(x: Tensor) -> Tensor:
+        length = g.unary("Sqrt", g.reduce("ReduceSum", g.binary("Mul", x, x), [0, 1]))
+        return g.binary("Div", x, g.binary("Add", length, g.number(attrs["eps"], x)))
+
+    for _ in range(attrs["power_iters"]):
+        v = unit(g.matmul(back, u))
+        u = unit(g.matmul(matrix, v))
+    return matrix, u, v
+
+
+@exports("spectral_norm")
+def spectral_norm(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, Any]) -> Tensor:
+    matrix, u, v = _spectral(g, Weight, U, V, attrs)
+    sigma = g.matmul(g.transpose(u, [1, 0]), g.matmul(matrix, v))
+    return g.binary("Div", Weight, g.reshape(sigma, []))
+
+
+@exports("spectral_vectors")
+def spectral_vectors(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    _, u, v = _spectral(g, Weight, U, V, attrs)
+    return {"UOut": g.squeeze(u, 1), "VOut": g.squeeze(v, 1)}
+
+
+@exports("dropout")
+def dropout(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    probability = attrs["dropout_prob"]
+    factor = dropout_scale(probability, attrs["dropout_implementation"], attrs["is_test"])
+
+    def times(x: Tensor) -> Tensor:
+        return x if factor == 1.0 else g.binary("Mul", x, g.number(factor, x))
+
+    if attrs["is_test"] or probability == 0.0:
+        mask = g.expand(g.constant([1], VarType.UINT8), g.dims(X), X.sizes) if X.ndim else g.constant(1, VarType.UINT8)
+        return {"Out": g.identity(X) if factor == 1.0 else times(X), "Mask": mask}
+    if Seed is not None:
+        raise NotExported("a seed that is computed")
+    drawn = drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0)
+    kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
+    return {"Out": g.where(kept, times(X), g.number(0, X)), "Mask": g.cast(kept, VarType.UINT8)}

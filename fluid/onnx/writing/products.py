@@ -1,0 +1,256 @@
+"""How products of matrices are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluid.ops.einsum import parsed
+from fluid.ops.matmul import cross_axis
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .shaping import positions, shape_of
+
+__all__: list[str] = []
+
+
+def _matrix(g: Graph, x: Tensor, rows: int) -> Tensor:
+    """A tensor as a matrix whose rows are its first dimensions."""
+    if x.ndim == 2 and rows == 1:
+        return x
+    sizes = g.sizes_of(x)
+    known = [_product(x.shape[:rows]), _product(x.shape[rows:])]
+    if known[0] == -1 and known[1] != -1 or known[1] == -1 and known[0] != -1:
+        if 0 not in known:
+            return g.in_shape(x, tuple(known), list)
+    return g.reshape(x, [g.product_of(sizes[:rows]), g.product_of(sizes[rows:])])
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    result = 1
+    for size in sizes:
+        if size < 0:
+            return -1
+        result *= size
+    return result
+
+
+@exports("mul")
+def mul(g: Graph, X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int, specs: Any) -> Tensor:
+    if not X.is_floating:
+        raise_on_small(X)
+    product = g.matmul(_matrix(g, X, x_num_col_dims), _matrix(g, Y, y_num_col_dims))
+    if X.ndim == 2 and Y.ndim == 2:
+        return product
+    sizes: list[Size] = []
+
+    def exact() -> list[Size]:
+        sizes.extend(g.size(X, axis) for axis in range(x_num_col_dims))
+        sizes.extend(g.size(Y, axis) for axis in range(y_num_col_dims, Y.ndim))
+        return sizes
+
+    return g.in_shape(product, specs["Out"].shape, exact)
+
+
+def raise_on_small(x: Tensor) -> None:
+    """`NotExported` for elements that `MatMul` does not take."""
+    if x.dtype not in (VarType.INT32, VarType.INT64, VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16):
+        raise NotExported(f"products of matrices of {x.dtype.text}")
+
+
+def _turned(g: Graph, x: Tensor, turn: bool) -> Tensor:
+    return g.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]) if turn else x
+
+
+def _times(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
+    """A product of matrices, without the dimension that a vector lacks."""
+    raise_on_small(X)
+    left, right = X, Y
+    if X.ndim == 1:
+        left = g.unsqueeze(X, 0)
+    if Y.ndim == 1:
+        right = g.unsqueeze(Y, 1)
+    result = g.matmul(_turned(g, left, trans_x and X.ndim > 1), _turned(g, right, trans_y and Y.ndim > 1))
+    dropped = ([-2] if X.ndim == 1 else []) + ([-1] if Y.ndim == 1 else [])
+    return g.squeeze(result, *(place % result.ndim for place in dropped))
+
+
+@exports("matmul_v2")
+def matmul_v2(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
+    return _times(g, X, Y, trans_x, trans_y)
+
+
+@exports("matmul")
+def matmul(
+    g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any
+) -> Tensor:
+    """Vectors can be transposed, too: then they are a column on the left, a row on the right."""
+    raise_on_small(X)
+    row, column = (g.unsqueeze(X, 0) if X.ndim == 1 else X), (g.unsqueeze(Y, 1) if Y.ndim == 1 else Y)
+    result = g.matmul(_turned(g, row, transpose_X), _turned(g, column, transpose_Y))
+    spec = specs["Out"]
+    if result.ndim != spec.ndim:
+        dropped = []
+        if X.ndim == 1 and not transpose_X:
+            dropped.append(result.ndim - 2)
+        if Y.ndim == 1 and not transpose_Y:
+            dropped.append(result.ndim - 1)
+        if result.ndim - len(dropped) == spec.ndim:
+            result = g.squeeze(result, *dropped)
+    return result if alpha == 1.0 else g.binary("Mul", result, g.number(alpha, result))
+
+
+@exports("bmm")
+def bmm(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    raise_on_small(X)
+    return g.matmul(X, Y)
+
+
+@exports("mv")
+def mv(g: Graph, X: Tensor, Vec: Tensor) -> Tensor:
+    return _times(g, X, Vec, False, False)
+
+
+@exports("addmm")
+def addmm(Input: Tensor, X: Tensor, Y: Tensor, f: Any, Alpha: float, Beta: float) -> Any:
+    return f.elementwise_add(f.matmul_v2(X, Y) * Alpha, Input * Beta)
+
+
+@exports("dot")
+def dot(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    return g.reduce("ReduceSum", g.binary("Mul", X, Y), [-1])
+
+
+@exports("cross")
+def cross(g: Graph, X: Tensor, Y: Tensor, dim: int) -> Tensor:
+    axis = cross_axis(X.shape, dim)
+
+    def turned(x: Tensor, by: int) -> Tensor:
+        return g.gather(x, g.ints(*((place + by) % 3 for place in range(3))), axis)
+
+    return g.binary(
+        "Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1))
+    )
+
+
+def _interleaved(g: Graph, x: Tensor, ndim: int, first: bool) -> Tensor:
+    """A tensor whose dimensions alternate with ones: before them (`first`) or after them."""
+    x = g.unsqueeze(x, *range(ndim - x.ndim))
+    return g.unsqueeze(x, *(2 * axis + (1 if first else 0) for axis in range(ndim)))
+
+
+@exports("kron")
+def kron(g: Graph, X: Tensor, Y: Tensor, specs: Any) -> Tensor:
+    ndim = max(X.ndim, Y.ndim)
+    parts = g.binary("Mul", _interleaved(g, X, ndim, True), _interleaved(g, Y, ndim, False))
+    sizes = g.sizes_of(parts)
+    return g.in_shape(
+        parts, specs["Out"].shape, lambda: [g.product_of(sizes[2 * axis : 2 * axis + 2]) for axis in range(ndim)]
+    )
+
+
+@exports("unkron")
+def unkron(g: Graph, X: Tensor, Y: Tensor, Like: Tensor) -> Tensor:
+    ndim = X.ndim
+    large = [*([1] * (ndim - Like.ndim)), *g.sizes_of(Like)]
+    small = [*([1] * (ndim - Y.ndim)), *g.sizes_of(Y)]
+    parts = g.reshape(X, [size for pair in zip(large, small, strict=True) for size in pair])
+    product = g.binary("Mul", parts, _interleaved(g, Y, ndim, False))
+    return g.reshape_as(g.reduce("ReduceSum", product, [2 * axis + 1 for axis in range(ndim)]), Like)
+
+
+@exports("mul_grad_grad")
+def mul_grad_grad(
+    f: Any, X: Tensor, Y: Tensor, DOut: Tensor, DDX: Any, DDY: Any, x_num_col_dims: int, y_num_col_dims: int
+) -> dict[str, Any]:
+    x, y, d = x_num_col_dims, y_num_col_dims, DOut
+
+    def product(left: Any, right: Any, rows: int, columns: int) -> Any:
+        return f.mul(left, right, x_num_col_dims=rows, y_num_col_dims=columns)
+
+    def turned(value: Any, rows: int) -> Any:
+        axes = range(value.ndim)
+        return f.transpose2(value, axis=[*axes[rows:], *axes[:rows]])
+
+    terms = [product(DDX, Y, x, y)] if DDX is not None else []
+    terms += [product(X, DDY, x, y)] if DDY is not None else []
+    return {
+        "DDOut": f.sum(terms) if terms else f.fill_zeros_like(d),
+        "DX": f.fill_zeros_like(X) if DDY is None else f.reshape_like(product(d, turned(DDY, y), x, Y.ndim - y), X),
+        "DY": f.fill_zeros_like(Y) if DDX is None else f.reshape_like(product(turned(DDX, x), d, X.ndim - x, x), Y),
+    }
+
+
+def _einsum(g: Graph, operands: list[Tensor], equation: str, sizes: tuple[int, ...]) -> Tensor:
+    return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation)
+
+
+@exports("bilinear_tensor_product")
+def bilinear_tensor_product(g: Graph, X: Tensor, Y: Tensor, Weight: Tensor, Bias: Tensor | None, specs: Any) -> Tensor:
+    out = _einsum(g, [X, Weight, Y], "bm,smn,bn->bs", specs["Out"].shape)
+    return out if Bias is None else g.binary("Add", out, Bias)
+
+
+def _contracted(g: Graph, operands: list[Tensor], terms: list[str], result: str, wanted: dict[str, Size]) -> Tensor:
+    """The sum of products, by labels; along labels that no operand has it is repeated, off the diagonal of a label that stands
+    twice in the result it is zero. `wanted` has the sizes of the result's labels."""
+    most: dict[str, int] = {}
+    for term, each in zip(terms, operands, strict=True):
+        for letter, size in zip(term, each.shape, strict=True):
+            most[letter] = size if most.get(letter, 1) == 1 else most[letter]
+    reduced, labels = [], []
+    for term, each in zip(terms, operands, strict=True):  # ones that broadcast
+        ones = [axis for axis, (letter, size) in enumerate(zip(term, each.shape, strict=True)) if size == 1 != most[letter]]
+        reduced.append(g.squeeze(each, *ones) if ones else each)
+        labels.append("".join(letter for axis, letter in enumerate(term) if axis not in ones))
+    once = "".join(dict.fromkeys(result))
+    present = "".join(x for x in once if any(x in term for term in labels) and not (wanted[x] == 1 != most[x]))
+    product = _einsum(g, reduced, ",".join(labels) + "->" + present, tuple(most[x] for x in present))
+    product = g.unsqueeze(product, *(place for place, letter in enumerate(once) if letter not in present))
+    shape = [wanted[letter] for letter in once]
+    product = g.expand(product, g.joined_sizes(shape), tuple(n if isinstance(n, int) else -1 for n in shape))
+    for place, letter in enumerate(result):
+        if letter in result[:place]:  # one more dimension, zero off the diagonal
+            first = result.index(letter)
+            product = g.unsqueeze(product, place)
+            same = g.binary(
+                "Equal",
+                positions(g, wanted[letter], place, product.ndim),
+                positions(g, wanted[letter], first, product.ndim),
+                VarType.BOOL,
+            )
+            product = g.where(same, product, g.number(0, product))
+    return product
+
+
+@exports("einsum")
+def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[str, Any]:
+    terms, result = parsed(equation, [each.ndim for each in Operands])
+    out = specs["Out"]
+    if -1 in (size for each in Operands for size in each.shape):
+        product = _einsum(g, Operands, equation.replace(" ", ""), out.shape)
+    else:
+        product = _contracted(g, Operands, terms, result, dict(zip(result, out.shape, strict=True)))
+    cache: list[Any] = [g.identity(each) for each in Operands]
+    return {"Out": product, "InnerCache": cache, "XShape": [shape_of(each) for each in Operands]}
+
+
+@exports("einsum_like")
+def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -> Tensor:
+    left, _, result = equation.partition("->")
+    if -1 in Like.shape or any(-1 in each.shape for each in Operands):
+        if len(set(result)) < len(result) or any(letter not in left for letter in result):
+            raise NotExported("a sum of products that repeats, of sizes that are known only at run time")
+        return g.reshape_as(_einsum(g, Operands, equation.replace(" ", ""), (-1,) * Like.ndim), Like)
+    return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
+
+
+@exports("conv_shift")
+def conv_shift(g: Graph, f: Any, X: Tensor, Y: Tensor) -> Any:
+    half = Y.shape[1] // 2
+    terms = [
+        f.roll(X, shifts=[-shift], axis=[1]) * f.slice(Y, axes=[1], starts=[shift + half], ends=[shift + half + 1])
+        for shift in range(-half, half + 1)
+    ]
+    return f.sum(terms)

@@ -1,0 +1,483 @@
+"""A program as an ONNX graph: what goes in and comes out, and its ops in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluid.errors import FluidError, ProgramError, locate
+from fluid.executor.stepwise.interpreter import step_captures
+from fluid.ir.dataflow import needed_ops
+from fluid.ir.inference import declared_specs
+from fluid.ir.program import Block, Operator, Program, Variable
+from fluid.ir.versions import BlockVersions
+from fluid.opdef.registry import EMPTY, OpDef
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import EXPORTS, Namespace, export, is_exported
+from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Tensor
+from .serializing import Contents
+
+__all__ = ["HANDLERS", "Signature", "Writer", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
+
+_EDGES = ("feed", "fetch")
+
+Handler = Callable[["Writer", Operator, "Names"], None]
+HANDLERS: dict[str, Handler] = {}
+"""Type of an op that owns a block or handles what is no tensor -> the function that writes it."""
+
+
+def handles(*op_types: str) -> Callable[[Handler], Handler]:
+    """Register the function that writes these ops, which sees names."""
+
+    def register(fn: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
+
+
+ARRAY_HANDLERS: dict[str, Handler] = {}
+"""Type of an op that takes tensors, or arrays of them -> the function that writes it for arrays."""
+
+
+def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
+    """Register the function that writes these ops where an input is an array of tensors."""
+
+    def register(fn: Handler) -> Handler:
+        ARRAY_HANDLERS.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
+
+
+Decomposer = Callable[["Writer", OpDef, Mapping[str, Any], Mapping[str, Any], set[str]], dict[str, Any]]
+DECOMPOSERS: list[Decomposer] = []
+"""The one function that writes ops which are decomposed into others."""
+
+
+def decomposes(fn: Decomposer) -> Decomposer:
+    """Register the function that writes ops which are decomposed into others."""
+    DECOMPOSERS.append(fn)
+    return fn
+
+
+# ------------------------------------------------------------------------------------------------------- what goes where
+@dataclass(frozen=True)
+class Signature:
+    """What a model is given, what it computes, and what it keeps.
+
+    Attributes:
+        feeds: names of variables that a run is given.
+        fetches: names of variables that a run computes.
+        state: names of persistable variables that a run is given, too; they have first values.
+        updated: those of them that a run changes, whose next values it gives.
+        constants: names of the other persistable variables.
+        ops: the positions of the ops of block 0 that this needs.
+    """
+
+    feeds: list[str]
+    fetches: list[str]
+    state: list[str]
+    updated: list[str]
+    constants: list[str]
+    ops: list[int]
+
+
+def signature_of(program: Program, feeds: Sequence[str], fetches: Sequence[str], with_state: bool) -> Signature:
+    """The signature of a program.
+
+    Args:
+        with_state: persistable variables are given to a run, and their next values are computed; otherwise, they are constants.
+    """
+    block = program.global_block()
+    versions = BlockVersions(block)
+
+    def updates(op: Operator) -> bool:
+        names = op.output_arg_names if with_state and op.type not in _EDGES else ()
+        return any(_is_persistable(block, name) for name in names)
+
+    positions = needed_ops(versions, {versions.current(name) for name in fetches}, also=updates)
+    positions = [position for position in positions if block.ops[position].type not in _EDGES]
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    for position in positions:
+        op = block.ops[position]
+        names, outs = _reads_and_writes(op)
+        read.update((name, None) for name in names if name not in written)
+        written.update((name, None) for name in outs)
+    read.update((name, None) for name in fetches if name not in written)
+    outer = [name for name in read if name not in feeds and name != EMPTY]
+    kept = [name for name in outer if _is_persistable(block, name)]
+    updated = [name for name in written if _is_persistable(block, name)] if with_state else []
+    state = [*kept, *(name for name in updated if name not in kept)] if with_state else []
+    _check_given(block, [name for name in outer if name not in kept], written, positions)
+    return Signature(list(feeds), list(fetches), state, updated, [] if with_state else kept, positions)
+
+
+def _check_given(block: Block, names: list[str], written: Mapping[str, None], positions: list[int]) -> None:
+    """`ProgramError` for names that are read, and neither fed, computed nor persistable."""
+    made = {name for each in block.program.blocks for op in each.ops for name in op.output_arg_names}
+    for name in names:
+        var = block.find_var(name)
+        if var is not None and name not in made and var.type is VarType.LOD_TENSOR:
+            reader = next((block.ops[at] for at in positions if name in block.ops[at].input_arg_names), None)
+            said = f"\n{locate(reader)}" if reader is not None else ""
+            raise ProgramError(f"{name!r} is neither fed, computed nor persistable: name it among the feeds{said}")
+
+
+def _is_persistable(block: Block, name: str) -> bool:
+    var = block.find_var(name)
+    return var is not None and var.persistable and var.type in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS)
+
+
+def _reads_and_writes(op: Operator) -> tuple[list[str], list[str]]:
+    from fluid.ir.versions import outer_names
+
+    reads, writes = list(op.input_arg_names), list(op.output_arg_names)
+    definition = op.definition
+    for slot in definition.updated if definition is not None else ():
+        reads += op.outputs.get(slot, ())
+    for sub in op.sub_blocks:
+        inner_reads, inner_writes = outer_names(sub)
+        reads += inner_reads + inner_writes
+        writes += inner_writes
+    return reads, writes
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+def refusals(program: Program, positions: Iterable[int] | None = None) -> list[str]:
+    """Why ops of a program cannot be written, as far as their types tell; nothing is written to find out."""
+    said: dict[str, None] = {}
+    block = program.global_block()
+    ops = block.ops if positions is None else [block.ops[position] for position in positions]
+    waiting = list(ops)
+    while waiting:
+        op = waiting.pop(0)
+        for sub in op.sub_blocks:
+            waiting += sub.ops
+        if op.type in _EDGES or op.type in HANDLERS:
+            continue
+        definition = op.definition
+        if definition is None:
+            said[f"{op.type}: the op is not known here"] = None
+        elif not is_exported(definition):
+            said[f"{op.type}: {why_not(definition)}"] = None
+    return list(said)
+
+
+def why_not(definition: OpDef) -> str:
+    """Why there is no way to write ops of a type."""
+    from .refused import REFUSED
+
+    forward = definition.forward or definition
+    return REFUSED.get(definition.type) or REFUSED.get(forward.type) or "there is no function that writes it yet"
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+class Names:
+    """The tensors that names of a block stand for; those of the block around it are seen, too.
+
+    Attributes:
+        frames: variable of step scopes -> what was kept of each run of a block.
+    """
+
+    def __init__(self, block: Block, parent: Names | None = None) -> None:
+        self.block, self.parent = block, parent
+        self.frames: dict[str, Any] = {}
+        self.values: dict[str, Tensor | None] = {}
+        """None stands for what an op leaves out, as nothing needs it."""
+
+    def get(self, name: str) -> Tensor | None:
+        names: Names | None = self
+        while names is not None:
+            if name in names.values:
+                return names.values[name]
+            names = names.parent
+        return None
+
+    def has(self, name: str) -> bool:
+        return name in self.values or (self.parent is not None and self.parent.has(name))
+
+    def need(self, name: str, op: Operator) -> Tensor | None:
+        value = self.get(name)
+        if value is None and not self.has(name):
+            raise ProgramError(f"{op.type} reads {name!r}, which has no value before it\n{locate(op)}")
+        return value
+
+    def set(self, name: str, value: Tensor) -> None:
+        """Give a name a value, in the innermost block."""
+        self.values[name] = value
+
+
+class Writer:
+    """Writes the ops of a program into a graph."""
+
+    def __init__(self, program: Program, graph: Graph, is_inner: bool = False) -> None:
+        self.program, self.graph, self._is_inner = program, graph, is_inner
+        for block in program.blocks if not is_inner else ():
+            for name in block.vars:
+                self.graph.unique(name)
+        self._taken: set[str] = set()
+        self.captures = step_captures(program)
+
+    def frames_of(self, scopes: str, names: Names) -> Any:
+        """What was kept of the runs of a forward block."""
+        found: Names | None = names
+        while found is not None:
+            if scopes in found.frames:
+                return found.frames[scopes]
+            found = found.parent
+        raise NotExported(f"the forward part of it, which fills {scopes}, is not written before it")
+
+    # -- names in the file
+    def name(self, name: str) -> str:
+        """The name of a value of a variable: the variable's, if no other value has it."""
+        if name not in self._taken and not self._is_inner:
+            self._taken.add(name)
+            return name
+        return self.graph.unique(name)
+
+    def inner(self, program: Program) -> Writer:
+        """A writer into the same graph of another program, whose names mean nothing outside."""
+        return Writer(program, self.graph, is_inner=True)
+
+    def bind(self, names: Names, name: str, tensor: Tensor, first: int, own: bool = True) -> None:
+        """Let a name stand for a tensor; if one of the nodes from number `first` on computes it, it gets the name."""
+        names.set(name, tensor)
+        if not own or tensor.value is not None or tensor.like is not None:
+            return
+        nodes = self.graph.scope.nodes
+        old = tensor._name
+        if any(old in node.outputs for node in nodes[first:]):
+            new = self.name(name)
+            for node in nodes[first:]:
+                _rename(node, old, new)
+            tensor.renamed(new)
+
+    # -- ops
+    def ops(self, ops: Iterable[Operator], names: Names, last: Mapping[str, int] | None = None) -> None:
+        """Write ops in order; `last` is, by name, the number of the op that writes it last and gives it the variable's name."""
+        for number, op in enumerate(ops):
+            try:
+                self.op(op, names, lambda name, number=number: last is None or last.get(name) == number)  # type: ignore[misc]
+            except NotExported as error:
+                raise ProgramError(f"{op.type} cannot be written to ONNX: {error}\n{locate(op)}") from None
+            except FluidError as error:
+                if type(error) is ProgramError and "\n" in str(error):
+                    raise
+                raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
+
+    def op(self, op: Operator, names: Names, names_it: Callable[[str], bool]) -> None:
+        first = len(self.graph.scope.nodes)
+        handler = HANDLERS.get(op.type)
+        if handler is not None:
+            handler(self, op, names)
+            return
+        if op.type in ARRAY_HANDLERS and _takes_array(op, names):
+            ARRAY_HANDLERS[op.type](self, op, names)
+            return
+        definition = op.definition
+        if definition is None:
+            raise NotExported("the op is not known here")
+        if not is_exported(definition):
+            raise NotExported(why_not(definition))
+        inputs = self.inputs(op, definition, names)
+        wanted = {slot for slot, outs in op.outputs.items() if any(name != EMPTY for name in outs)}
+        attrs = definition.defaults(op.attrs)
+        if definition.type not in EXPORTS and (definition.forward or definition).decomposition is not None:
+            results = DECOMPOSERS[0](self, definition, inputs, attrs, wanted)
+            self.outputs(op, definition, results, names, first, names_it)
+            return
+        results = export(
+            self.graph, definition, inputs, attrs, wanted, declared_specs(op) if definition.forward is None else None
+        )
+        self.outputs(op, definition, results, names, first, names_it)
+
+    def inputs(self, op: Operator, definition: OpDef, names: Names) -> dict[str, Any]:
+        """The tensors of an op's slots."""
+        inputs: dict[str, Any] = {}
+        for slot, described in definition.inputs.items():
+            given = op.inputs.get(slot)
+            if not given:
+                continue
+            if described.many:
+                inputs[slot] = [None if name == EMPTY else names.need(name, op) for name in given]
+            elif given[0] != EMPTY:
+                inputs[slot] = names.need(given[0], op)
+        return inputs
+
+    def outputs(
+        self,
+        op: Operator,
+        definition: OpDef,
+        results: Mapping[str, Any],
+        names: Names,
+        first: int,
+        names_it: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        """Bind what an op gives to the names of its outputs."""
+        for slot, outs in op.outputs.items():
+            value = results.get(slot)
+            values = value if isinstance(value, (list, tuple)) else [value]
+            for name, each in zip(outs, values, strict=False):
+                if name == EMPTY:
+                    continue
+                if each is None:
+                    names.values[name] = None
+                else:
+                    self.bind(names, name, each, first, names_it(name))
+
+
+def _takes_array(op: Operator, names: Names) -> bool:
+    values = [names.get(name) for name in op.input_arg_names]
+    if any(each is not None and each.spec.type is VarType.LOD_TENSOR_ARRAY for each in values):
+        return True
+    variables = [op.block.find_var(name) for name in op.input_arg_names]
+    return bool(variables) and all(var is not None and var.type is VarType.LOD_TENSOR_ARRAY for var in variables)
+
+
+def _rename(node: Node, old: str, new: str) -> None:
+    if old in node.inputs:
+        node.inputs = [new if name == old else name for name in node.inputs]
+    if old in node.outputs:
+        node.outputs = [new if name == old else name for name in node.outputs]
+    for value in node.attrs.values():
+        if isinstance(value, Scope):
+            for inner in value.nodes:
+                _rename(inner, old, new)
+
+
+def _input_spec(var: Variable) -> Spec:
+    spec = var.spec
+    if spec.dtype not in ELEMENTS:
+        raise ProgramError(f"{var.name} has elements of {spec.dtype.text}, which ONNX lacks")
+    return Spec(spec.shape, spec.dtype)
+
+
+UPDATED = ".updated"
+"""What the name of a persistable variable's next value ends in."""
+
+
+def contents_of(
+    program: Program, signature: Signature, value_of: Callable[[str], Any], opset: int, names_as: Mapping[str, str] | None = None
+) -> Contents:
+    """The ONNX model of a program.
+
+    Args:
+        value_of: the first value of a persistable variable, as an array.
+    """
+    from . import refused  # noqa: F401
+
+    said = refusals(program, signature.ops)
+    if said:
+        raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(said))
+    graph, block = Graph(opset, Namespace), program.global_block()
+    writer = Writer(program, graph)
+    names = Names(block)
+    parameters: dict[str, Any] = {}
+    for name in (*signature.feeds, *signature.state):
+        writer.name(name)
+        var = block.var(name)
+        array = value_of(name) if name in signature.state else None
+        spec = _input_spec(var) if array is None else Spec(tuple(array.shape), _input_spec(var).dtype)
+        tensor = Tensor(graph, name, spec, tuple(graph.symbol() if size < 0 else size for size in spec.shape))
+        graph.scope.inputs.append(tensor)
+        names.set(name, tensor)
+        if array is not None:
+            parameters[name] = array
+        elif var.lod_level:
+            lengths_of(writer, var, tensor)
+    for name in signature.constants:
+        writer.name(name)
+        array = value_of(name)
+        parameters[name] = array
+        names.set(name, Tensor(graph, name, Spec(tuple(array.shape), _input_spec(block.var(name)).dtype)))
+    ops = [block.ops[position] for position in signature.ops]
+    last: dict[str, int] = {}
+    for number, op in enumerate(ops):
+        last.update(dict.fromkeys(op.output_arg_names, number))
+    for name in signature.updated:
+        last.pop(name, None)
+    writer.ops(ops, names, last)
+    results = [(name, name) for name in signature.fetches] + [(name, name + UPDATED) for name in signature.updated]
+    metadata: dict[str, str] = {}
+    told: dict[str, str] = {}
+    for name, asked in results:
+        tensor = names.get(name)
+        if tensor is None:
+            raise ProgramError(f"{name!r} is not computed: no op writes it")
+        output = _as_output(writer, tensor, asked)
+        graph.scope.outputs.append(output)
+        if asked != name:
+            told[name] = output.name
+    for name in signature.fetches:
+        tensor = names.get(name)
+        if tensor is not None and tensor.lengths is not None:
+            graph.scope.outputs.append(_as_output(writer, tensor.lengths, name + LENGTHS))
+    if told:
+        metadata["fluid.updated"] = json.dumps(told)
+    drop_unread(graph)
+    return Contents(graph, parameters, metadata)
+
+
+LENGTHS = ".lengths"
+"""What the name of the lengths of a variable's sequences ends in."""
+
+
+def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
+    """Rows that form sequences are given with the lengths of these, as another input."""
+    if var.lod_level > 1:
+        raise ProgramError(f"{var.name} has {var.lod_level} levels of sequences; ONNX can be told the lengths of one")
+    graph = writer.graph
+    lengths = Tensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (graph.symbol(),))
+    graph.scope.inputs.append(lengths)
+    tensor.lengths = lengths
+    tensor.spec = tensor.spec.with_lod((None,))
+
+
+def _as_output(writer: Writer, tensor: Tensor, name: str) -> Tensor:
+    """A tensor as an output of the graph, under a name."""
+    graph = writer.graph
+    taken = {each.name for each in (*graph.scope.inputs, *graph.scope.outputs)}
+    if tensor.value is None and tensor.like is None and tensor._name == name and name not in taken:
+        return tensor
+    copy = graph.identity(tensor)
+    new = name if name not in writer._taken and name not in taken else graph.unique(name)
+    writer._taken.add(new)
+    _rename(graph.scope.nodes[-1], copy._name, new)
+    copy.renamed(new)
+    return copy
+
+
+def drop_unread(graph: Graph) -> None:
+    """Remove nodes whose results nothing reads, also inside of others."""
+    _drop(graph.scopes[0])
+
+
+def _drop(scope: Scope) -> None:
+    read = {each.name for each in scope.outputs}
+    kept = []
+    for node in reversed(scope.nodes):
+        if read.isdisjoint(node.outputs):
+            continue
+        kept.append(node)
+        read.update(node.inputs)
+        for value in node.attrs.values():
+            if isinstance(value, Scope):
+                _drop(value)
+                read.update(_names_in(value))
+    scope.nodes = kept[::-1]
+
+
+def _names_in(scope: Scope) -> set[str]:
+    names = {each.name for each in scope.outputs}
+    for node in scope.nodes:
+        names.update(node.inputs)
+        for value in node.attrs.values():
+            if isinstance(value, Scope):
+                names |= _names_in(value)
+    return names

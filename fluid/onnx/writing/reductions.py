@@ -1,0 +1,217 @@
+"""How reductions, norms of vectors, positions of extrema and cumulative sums are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.reduction import reduced_axes, reduces_all
+from fluid.values.types import VarType, as_dtype
+
+from .arithmetic import align
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+
+__all__ = ["mean_of", "norm_of", "total"]
+
+
+def _number(g: Graph, x: Tensor, op: str, axes: Sequence[int], keep: bool) -> Tensor:
+    if x.dtype is VarType.BOOL:
+        x = g.cast(x, VarType.INT64)
+    return g.reduce(op, x, axes, keep)
+
+
+def total(g: Graph, x: Tensor) -> Tensor:
+    """The sum of all elements, of shape []."""
+    return g.reduce("ReduceSum", x, range(x.ndim))
+
+
+def mean_of(g: Graph, x: Tensor, axes: Sequence[int], keep: bool = True) -> Tensor:
+    return g.reduce("ReduceMean", x, axes, keep)
+
+
+@exports("reduce_sum")
+def reduce_sum(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, specs: Any) -> Tensor:
+    if specs["Out"].dtype is not X.dtype:
+        X = g.cast(X, specs["Out"].dtype)
+    return _number(g, X, "ReduceSum", reduced_axes(X.ndim, dim, reduce_all), keep_dim)
+
+
+@exports("reduce_mean")
+def reduce_mean(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, specs: Any) -> Tensor:
+    if specs["Out"].dtype is not X.dtype:
+        X = g.cast(X, specs["Out"].dtype)
+    return _mean(g, X, reduced_axes(X.ndim, dim, reduce_all), keep_dim)
+
+
+def _mean(g: Graph, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+    if x.is_floating:
+        return mean_of(g, x, axes, keep)
+    return g.cast(mean_of(g, g.cast(x, VarType.FP64), axes, keep), x.dtype)
+
+
+def _extremum(op: str) -> Any:
+    def extremum(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
+        x = g.cast(X, VarType.INT32) if X.dtype is VarType.BOOL else X
+        return g.cast(g.reduce(op, x, reduced_axes(X.ndim, dim, reduce_all), keep_dim), X.dtype)
+
+    return extremum
+
+
+exports("reduce_max", "reduce_amax")(_extremum("ReduceMax"))
+exports("reduce_min", "reduce_amin")(_extremum("ReduceMin"))
+exports("reduce_prod")(_extremum("ReduceProd"))
+
+
+def _test(op: str) -> Any:
+    def test(g: Graph, X: Tensor, inputs: dict[str, Any], dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
+        if inputs.get("AxisTensor") is not None or inputs.get("AxisTensorList"):
+            raise NotExported("axes that are computed")
+        numbers = g.reduce(op, g.cast(X, VarType.INT32), reduced_axes(X.ndim, dim, reduce_all), keep_dim)
+        return g.cast(numbers, VarType.BOOL)
+
+    return test
+
+
+exports("reduce_all")(_test("ReduceMin"))
+exports("reduce_any")(_test("ReduceMax"))
+
+
+@exports("mean")
+def mean(g: Graph, X: Tensor) -> Tensor:
+    return _mean(g, X, range(X.ndim), False)
+
+
+@exports("squared_l2_norm")
+def squared_l2_norm(g: Graph, X: Tensor) -> Tensor:
+    return total(g, g.binary("Mul", X, X))
+
+
+@exports("l1_norm")
+def l1_norm(g: Graph, X: Tensor) -> Tensor:
+    return total(g, g.unary("Abs", X))
+
+
+@exports("expand_reduced")
+def expand_reduced(
+    g: Graph, X: Tensor, Like: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
+) -> Tensor:
+    axes = reduced_axes(Like.ndim, dim, reduce_all)
+    if reduces_all(Like.ndim, dim, reduce_all):
+        x = g.reshape(X, [1] * Like.ndim)
+    else:
+        x = X if keep_dim else g.unsqueeze(X, *axes)
+    if average:
+        count = g.product_of([g.size(Like, axis) for axis in axes])
+        divisor = g.number(count, x) if isinstance(count, int) else g.cast(g.squeeze(count, 0), x.dtype)
+        x = g.binary("Div", x, divisor)
+    return g.expand_as(x, Like)
+
+
+@exports("logsumexp")
+def logsumexp(g: Graph, X: Tensor, axis: list[int], keepdim: bool, reduce_all: bool) -> Tensor:
+    axes = reduced_axes(X.ndim, axis, reduce_all)
+    top = g.reduce("ReduceMax", X, axes, keep=True)
+    finite = g.binary("Less", g.unary("Abs", top), g.number(inf, top), VarType.BOOL)
+    top = g.where(finite, top, g.number(0, top))
+    total_ = g.reduce("ReduceSum", g.unary("Exp", g.binary("Sub", X, top)), axes, keep=True)
+    result = g.binary("Add", g.unary("Log", total_), top)
+    return result if keepdim else g.squeeze(result, *axes)
+
+
+def norm_of(g: Graph, x: Tensor, axes: Sequence[int], keep: bool, order: float = 2.0) -> Tensor:
+    """The norm of some order over axes."""
+    if order == 0.0:
+        count = g.unary("Not", g.binary("Equal", x, g.number(0, x), VarType.BOOL))
+        return g.reduce("ReduceSum", g.cast(count, x.dtype), axes, keep)
+    if abs(order) == inf:
+        return g.reduce("ReduceMax" if order > 0 else "ReduceMin", g.unary("Abs", x), axes, keep)
+    if order == 2.0:
+        return g.unary("Sqrt", g.reduce("ReduceSum", g.binary("Mul", x, x), axes, keep))
+    size = g.unary("Abs", x)
+    if order == 1.0:
+        return g.reduce("ReduceSum", size, axes, keep)
+    powers = g.reduce("ReduceSum", g.binary("Pow", size, g.number(order, x)), axes, keep)
+    return g.binary("Pow", powers, g.number(1.0 / order, x))
+
+
+@exports("frobenius_norm")
+def frobenius_norm(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
+    return norm_of(g, X, reduced_axes(X.ndim, dim, reduce_all), keep_dim)
+
+
+@exports("p_norm")
+def p_norm(g: Graph, X: Tensor, porder: float, axis: int, keepdim: bool, asvector: bool) -> Tensor:
+    return norm_of(g, X, reduced_axes(X.ndim, [axis], asvector), keepdim, porder)
+
+
+@exports("dist")
+def dist(g: Graph, X: Tensor, Y: Tensor, p: float) -> Tensor:
+    apart = g.binary("Sub", X, Y)
+    return norm_of(g, apart, range(apart.ndim), False, p)
+
+
+@exports("norm")
+def norm(g: Graph, X: Tensor, axis: int, epsilon: float) -> dict[str, Tensor]:
+    squares = g.reduce("ReduceSum", g.binary("Mul", X, X), [axis], keep=True)
+    size = g.unary("Sqrt", g.binary("Add", squares, g.number(epsilon, X)))
+    return {"Out": g.binary("Div", X, size), "Norm": size}
+
+
+@exports("clip_by_norm")
+def clip_by_norm(g: Graph, X: Tensor, max_norm: float) -> Tensor:
+    size = norm_of(g, X, range(X.ndim), False)
+    bound = g.number(max_norm, X)
+    large = g.binary("Greater", size, bound, VarType.BOOL)
+    return g.where(large, g.binary("Mul", X, g.binary("Div", bound, g.where(large, size, g.number(1, X)))), X)
+
+
+def _position(op: str) -> Any:
+    def position(g: Graph, X: Tensor, axis: int, keepdims: bool, flatten: bool, dtype: int) -> Tensor:
+        x, at = X, axis
+        if X.dtype is VarType.BOOL:
+            x = g.cast(x, VarType.INT32)
+        if flatten or X.ndim < 2:
+            x, at = g.reshape(x, [-1], (X.spec.size,)), 0
+            found = g._sized(op, [x], VarType.INT64, (1,), axis=0, keepdims=1)
+            return g.reshape(found, [1] * X.ndim) if keepdims else found
+        at = axis % X.ndim
+        sizes = tuple(1 if place == at else size for place, size in enumerate(x.sizes) if keepdims or place != at)
+        return g._sized(op, [x], VarType.INT64, sizes, axis=at, keepdims=int(keepdims))
+
+    return position
+
+
+exports("arg_max")(_position("ArgMax"))
+exports("arg_min")(_position("ArgMin"))
+
+
+@exports("cumsum")
+def cumsum(g: Graph, X: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Tensor:
+    x = g.reshape(X, [-1], (X.spec.size,)) if flatten else X
+    at = g.constant(np.int64(0 if flatten else axis % max(X.ndim, 1)))
+    if x.dtype in (VarType.BOOL, VarType.UINT8, VarType.INT8, VarType.INT16):
+        raise NotExported(f"cumulative sums of {x.dtype.text}")
+    return g.node("CumSum", [x, at], x, exclusive=int(exclusive), reverse=int(reverse))
+
+
+@exports("top_k", "top_k_v2")
+def top_k(g: Graph, X: Tensor, K: Tensor | None, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    axis = attrs.get("axis", -1) % X.ndim
+    count = g.ints(attrs["k"]) if K is None else g.reshape(g.cast(K, VarType.INT64), [1])
+    spec = specs["Out"]
+    values, places = g.nodes(
+        "TopK",
+        [X, count],
+        [spec.with_shape(tuple(-1 if n >= 10**9 else n for n in spec.shape)), spec.with_shape(tuple(-1 if n >= 10**9 else n for n in spec.shape)).with_dtype(VarType.INT64)],
+        axis=axis,
+        largest=int(attrs.get("largest", True)),
+        sorted=1,
+    )
+    return {"Out": values, "Indices": places}
+
+
+_USED = (align, as_dtype)

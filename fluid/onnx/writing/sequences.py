@@ -1,0 +1,626 @@
+"""How ops on rows that form sequences are written: one level of sequences, known by their lengths, which are a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .indexing import one_hot_of
+from .shaping import add_rows as added_rows
+from .shaping import as_vector, filled
+
+__all__: list[str] = []
+
+
+def _lengths(x: Tensor) -> Tensor:
+    if x.lengths is None:
+        raise NotExported("rows whose sequences are not known")
+    return x.lengths
+
+
+def _ends(g: Graph, lengths: Tensor) -> Tensor:
+    return g.node("CumSum", [lengths, g.constant(np.int64(0))], lengths)
+
+
+def _starts(g: Graph, lengths: Tensor) -> Tensor:
+    return g.binary("Sub", _ends(g, lengths), lengths)
+
+
+def _total(g: Graph, lengths: Tensor) -> Tensor:
+    """The number of rows, of shape [1]."""
+    return g.reduce("ReduceSum", lengths, [0], keep=True)
+
+
+def _ids(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
+    """For each row, the number of its sequence: of the sequences that end before it, how many there are."""
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(_ends(g, lengths), 0), VarType.BOOL)
+    return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
+
+
+def _within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
+    """For each row, its position in its sequence."""
+    return g.binary("Sub", g.arange(rows), g.gather(_starts(g, lengths), ids))
+
+
+def _of_rows(x: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (x.sizes[0], *sizes)
+
+
+def _like_rows(result: Tensor, x: Tensor) -> Tensor:
+    """A result with as many rows as x, and its sequences."""
+    if result.ndim and x.ndim:
+        result.sizes = (x.sizes[0], *result.sizes[1:])
+    result.lengths = x.lengths
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------- moving rows
+def _taken(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> Tensor:
+    """Rows by number; `other`, by default zeros, where the number is -1."""
+    none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
+    mask = g.unsqueeze(none, *range(none.ndim, rows.ndim)) if rows.ndim > none.ndim else none
+    return g.where(mask, g.number(0, x) if other is None else other, rows)
+
+
+@exports("take_rows")
+def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+    result = _taken(g, X, Index)
+    result.lengths = Index.lengths
+    return result
+
+
+@exports("add_rows")
+def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
+    count = g.size(Like, 0)
+    index = g.reshape(Index, [-1], (-1,))
+    last = g.squeeze(g.as_size(count), 0)
+    index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), last, index)
+    inner = g.sizes_of(X)[Index.ndim :]
+    rows = g.reshape(X, [g.size(index, 0) if any(not isinstance(n, int) for n in inner) else -1, *inner])
+    more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
+    zeros = filled(g, g.joined_sizes([more, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
+    whole = added_rows(g, zeros, index, rows)
+    end = g.as_size(count)
+    result = g._sized("Slice", [whole, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
+    result.lengths = Like.lengths
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------------- indices
+@exports("sequence_ids")
+def sequence_ids(g: Graph, X: Tensor) -> Tensor:
+    return _like_rows(_ids(g, _lengths(X), g.size(X, 0)), X)
+
+
+@exports("sequence_lengths")
+def sequence_lengths(g: Graph, X: Tensor) -> Tensor:
+    return g.identity(_lengths(X))
+
+
+@exports("sequence_ends")
+def sequence_ends(g: Graph, X: Tensor, first: bool) -> Tensor:
+    lengths = _lengths(X)
+    at = _starts(g, lengths) if first else g.binary("Sub", _ends(g, lengths), g.constant(np.int64(1)))
+    return g.where(_is_empty(g, lengths), g.constant(np.int64(-1)), at)
+
+
+def _is_empty(g: Graph, lengths: Tensor) -> Tensor:
+    return g.binary("Equal", lengths, g.constant(np.int64(0)), VarType.BOOL)
+
+
+def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each row, the rows around it; and where its sequence begins and ends, as columns."""
+    if X.lengths is None and X.ndim == 3:  # sequences of one length
+        steps = g.as_size(g.size(X, 1))
+        rows: Size = g.product_of(g.sizes_of(X)[:2])
+        number = g.arange(rows)
+        begin = g.binary("Sub", number, g.binary("Mod", number, steps))
+        end = g.binary("Add", begin, steps)
+    else:
+        lengths = _lengths(X)
+        number = g.arange(g.size(X, 0))
+        ids = _ids(g, lengths, g.size(X, 0))
+        begin, end = g.gather(_starts(g, lengths), ids), g.gather(_ends(g, lengths), ids)
+    around = g.binary("Add", g.unsqueeze(number, 1), g.constant(np.arange(start, start + length, dtype=np.int64)[None]))
+    return around, g.unsqueeze(begin, 1), g.unsqueeze(end, 1)
+
+
+@exports("sequence_context")
+def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
+    around, begin, end = _context(g, X, start, length)
+    inside = g.binary(
+        "And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL)
+    )
+    result = g.where(inside, around, g.constant(np.int64(-1)))
+    return _like_rows(result, X) if X.lengths is not None else result
+
+
+@exports("sequence_margins")
+def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
+    around, begin, end = _context(g, X, start, length)
+    up = g.constant(np.int64(max(0, -start)))
+    before = g.binary("Add", g.binary("Sub", around, begin), up)
+    after = g.binary("Add", g.binary("Sub", around, end), up)
+    result = g.where(g.binary("GreaterOrEqual", around, end, VarType.BOOL), after, g.constant(np.int64(-1)))
+    result = g.where(g.binary("Less", around, begin, VarType.BOOL), before, result)
+    return _like_rows(result, X) if X.lengths is not None else result
+
+
+@exports("sequence_reversed")
+def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
+    lengths = _lengths(X)
+    ids = _ids(g, lengths, g.size(X, 0))
+    ends = g.binary("Add", g.gather(_starts(g, lengths), ids), g.gather(_ends(g, lengths), ids))
+    last = g.binary("Sub", ends, g.constant(np.int64(1)))
+    return _like_rows(g.binary("Sub", last, g.arange(g.size(X, 0))), X)
+
+
+def _positions(g: Graph, lengths: Tensor, width: Size) -> Tensor:
+    """The row that is entry t of sequence s; -1 past its end."""
+    t = g.unsqueeze(g.arange(width), 0)
+    at = g.binary("Add", g.unsqueeze(_starts(g, lengths), 1), t)
+    inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
+    return g.where(inside, at, g.constant(np.int64(-1)))
+
+
+def _longest(g: Graph, lengths: Tensor) -> Tensor:
+    return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
+
+
+def _width(g: Graph, lengths: Tensor, padded_length: int) -> Size:
+    return padded_length if padded_length != -1 else _longest(g, lengths)
+
+
+@exports("sequence_positions")
+def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: int) -> Tensor:
+    lengths = _lengths(X)
+    return _positions(g, lengths, _width(g, lengths, padded_length) if Like is None else g.size(Like, 1))
+
+
+def _repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The rows that `sequence_expand` copies, and the lengths of the sequences that they form."""
+    total = _total(g, times)
+    which = _ids(g, times, total)
+    if X.lengths is None:
+        return which, None
+    lengths = g.gather(X.lengths, which)
+    rows = _total(g, lengths)
+    ids = _ids(g, lengths, rows)
+    source = g.gather(g.gather(_starts(g, X.lengths), which), ids)
+    return g.binary("Add", source, _within(g, lengths, rows, ids)), lengths
+
+
+@exports("sequence_expanded")
+def sequence_expanded(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    index, lengths = _repeated(g, X, _lengths(Y))
+    index.lengths = lengths
+    return index
+
+
+def _concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
+    """For each row of one input, its place among the rows of all, sequence by sequence."""
+    lengths = [_lengths(each) for each in X]
+    whole = lengths[0]
+    for each in lengths[1:]:
+        whole = g.binary("Add", whole, each)
+    begin = _starts(g, whole)
+    for each in lengths[:which]:
+        begin = g.binary("Add", begin, each)
+    rows = g.size(X[which], 0)
+    ids = _ids(g, lengths[which], rows)
+    return g.binary("Add", g.gather(begin, ids), _within(g, lengths[which], rows, ids))
+
+
+@exports("sequence_concatenated")
+def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
+    return _like_rows(_concatenated(g, X, which), X[which])
+
+
+def _cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
+    """The rows of pieces that begin at these rows and have these lengths."""
+    rows = _total(g, lengths)
+    ids = _ids(g, lengths, rows)
+    return g.binary("Add", g.gather(starts, ids), _within(g, lengths, rows, ids))
+
+
+@exports("sequence_sliced")
+def sequence_sliced(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor, Like: Tensor) -> Tensor:
+    starts = g.binary("Add", _starts(g, _lengths(X)), as_vector(g, Offset))
+    return _like_rows(_cut_rows(g, starts, as_vector(g, Length)), Like)
+
+
+@exports("sequence_scattered")
+def sequence_scattered(g: Graph, Ids: Tensor) -> Tensor:
+    ids = _ids(g, _lengths(Ids), g.size(Ids, 0))
+    both = g.concat([g.unsqueeze(ids, 1), g.unsqueeze(as_vector(g, Ids), 1)], 1)
+    return _like_rows(both, Ids)
+
+
+@exports("padded_positions")
+def padded_positions(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
+    t = g.unsqueeze(g.arange(g.size(X, 1)), 0)
+    first = g.binary("Mul", g.arange(g.size(X, 0)), g.as_size(g.size(X, 1)))
+    inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
+    return g.where(inside, g.binary("Add", g.unsqueeze(first, 1), t), g.constant(np.int64(-1)))
+
+
+@exports("crf_counts")
+def crf_counts(g: Graph, Label: Tensor, Rows: Tensor, Transition: Tensor) -> Tensor:
+    """Tags one-hot: the first, the last, and the pairs of neighbours, summed over time."""
+    tags = g.size(Transition, 1)
+    labels = g.where(
+        g.binary("Less", Rows, g.constant(np.int64(0)), VarType.BOOL),
+        g.constant(np.int64(-1)),
+        _taken(g, as_vector(g, Label), Rows),
+    )
+    labels = g._sized("Pad", [labels, g.ints(0, 1, 0, 1), g.constant(np.int64(-1))], VarType.INT64, (labels.sizes[0], -1))
+    hot = one_hot_of(g, labels, tags, Transition.dtype)
+    before, after = g.slice(hot, [1], [0], [-1]), g.slice(hot, [1], [1], [2**31 - 1])
+    none = g.cast(g.binary("Less", labels, g.constant(np.int64(0)), VarType.BOOL), Transition.dtype)
+    none = g.unsqueeze(none, 2)
+    begins = g.reduce("ReduceSum", g.binary("Mul", after, g.slice(none, [1], [0], [-1])), [1], keep=True)
+    ends = g.reduce("ReduceSum", g.binary("Mul", before, g.slice(none, [1], [1], [2**31 - 1])), [1], keep=True)
+    pairs = g.matmul(g.transpose(before, [0, 2, 1]), after)
+    return g.concat([begins, ends, pairs], 1)
+
+
+@exports("held")
+def held(g: Graph, X: Tensor) -> Tensor:
+    return g.identity(X)
+
+
+@exports("ctc_states")
+def ctc_states(
+    g: Graph, Logits: Tensor, Label: Tensor, LogitsLength: Tensor | None, LabelLength: Tensor | None, blank: int, specs: Any
+) -> dict[str, Tensor]:
+    zero, none = g.constant(np.int64(0)), g.constant(np.int64(-1))
+    if LogitsLength is None or LabelLength is None:
+        steps, counts = _lengths(Logits), _lengths(Label)
+        rows = g.transpose(_positions(g, steps, _longest(g, steps)), [1, 0])
+        labels = _taken(g, as_vector(g, Label), _positions(g, counts, _longest(g, counts)), none)
+    else:
+        steps, counts = as_vector(g, LogitsLength), as_vector(g, LabelLength)
+        batch = g.as_size(g.size(Logits, 1))
+        t = g.unsqueeze(g.arange(g.size(Logits, 0)), 1)
+        at = g.binary("Add", g.binary("Mul", t, batch), g.unsqueeze(g.arange(batch), 0))
+        rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0), VarType.BOOL), at, none)
+        place = g.unsqueeze(g.arange(g.size(Label, 1)), 0)
+        inside = g.binary("Less", place, g.unsqueeze(counts, 1), VarType.BOOL)
+        labels = g.where(inside, g.cast(Label, VarType.INT64), none)
+    longest = g.as_size(g.size(labels, 1))
+    wide = g.binary("Add", g.binary("Mul", longest, g.ints(2)), g.ints(1))
+    number = g.unsqueeze(g.arange(wide), 0)
+    odd = g.binary("Equal", g.binary("Mod", number, g.ints(2)), g.constant(np.int64(1)), VarType.BOOL)
+    count, half = g.unsqueeze(counts, 1), g.binary("Div", number, g.ints(2))
+    padded = g._sized("Pad", [labels, g.ints(0, 0, 0, 1), none], VarType.INT64, (labels.sizes[0], -1))
+    shape = g.joined_sizes([g.size(labels, 0), wide])
+    spread = g._sized("GatherElements", [padded, g.expand(half, shape, (-1, -1))], VarType.INT64, (labels.sizes[0], -1), axis=1)
+    is_label = g.binary("And", odd, g.binary("Less", half, count, VarType.BOOL))
+    states = g.where(is_label, spread, g.constant(np.int64(blank)))
+    two_before = g._sized("Pad", [states, g.ints(0, 2, 0, 0), none], VarType.INT64, (states.sizes[0], -1))
+    two_before = g._sized("Slice", [two_before, g.ints(0), wide, g.ints(1)], VarType.INT64, (states.sizes[0], -1))
+    last = g.binary("Mul", count, g.ints(2))
+    differs = g.unary("Not", g.binary("Equal", states, two_before, VarType.BOOL))
+    skip = g.binary("And", is_label, g.binary("And", differs, g.binary("Greater", number, g.ints(1), VarType.BOOL)))
+    end = g.binary(
+        "Or",
+        g.binary("Equal", number, last, VarType.BOOL),
+        g.binary("Equal", number, g.binary("Sub", last, g.ints(1)), VarType.BOOL),
+    )
+    begin = g.expand(g.binary("Less", number, g.ints(1), VarType.BOOL), shape, (-1, -1))
+    dtype = Logits.dtype
+    far = g.constant(-1e30, dtype)
+
+    def penalty(may: Tensor) -> Tensor:
+        return g.where(may, g.constant(0, dtype), far)
+
+    # A path needs a step for each label, and one more between equal ones.
+    after = g.slice(padded, [1], [1], [2**31 - 1])
+    equal = g.binary("And", g.binary("Equal", labels, after, VarType.BOOL), g.binary("GreaterOrEqual", labels, zero, VarType.BOOL))
+    needed = g.binary("Add", counts, g.reduce("ReduceSum", g.cast(equal, VarType.INT64), [1]))
+    possible = g.binary("And", g.binary("GreaterOrEqual", steps, needed, VarType.BOOL), g.binary("Greater", steps, zero, VarType.BOOL))
+    return {
+        "Rows": rows,
+        "States": states,
+        "Start": penalty(begin),
+        "Skip": penalty(skip),
+        "End": penalty(end),
+        "Weight": g.unsqueeze(g.cast(possible, dtype), 1),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- pooling
+_LEAST = -3.0e38
+
+
+def _padded(g: Graph, X: Tensor, value: float) -> Tensor:
+    """The sequences as [sequences, longest, ...], filled up with a number."""
+    lengths = _lengths(X)
+    index = _positions(g, lengths, _longest(g, lengths))
+    return _taken(g, X, index, g.number(value, X))
+
+
+def _one_more(g: Graph, padded: Tensor, value: float) -> Tensor:
+    """One more step, so that there is one at least."""
+    step = g.slice(padded, [1], [0], [1])
+    del step
+    pads = [0] * (2 * padded.ndim)
+    pads[padded.ndim + 1] = 1
+    return g._sized("Pad", [padded, g.ints(*pads), g.number(value, padded)], padded.dtype, (padded.sizes[0], -1, *padded.sizes[2:]))
+
+
+def _column(g: Graph, vector: Tensor, like: Tensor) -> Tensor:
+    return g.unsqueeze(vector, *range(1, like.ndim))
+
+
+def _sums(g: Graph, X: Tensor) -> Tensor:
+    lengths = _lengths(X)
+    ids = _ids(g, lengths, g.size(X, 0))
+    dims = g.joined_sizes([g.size(lengths, 0), *g.sizes_of(X)[1:]])
+    zeros = filled(g, dims, 0, Spec((-1, *X.shape[1:]), X.dtype))
+    return added_rows(g, zeros, ids, X)
+
+
+def _argmax(g: Graph, X: Tensor) -> Tensor:
+    lengths = _lengths(X)
+    padded = _one_more(g, _padded(g, X, _LEAST), _LEAST)
+    at = g._sized("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
+    rows = g.binary("Add", at, _column(g, _starts(g, lengths), at))
+    return g.where(_column(g, _is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
+
+
+@exports("sequence_argmax")
+def sequence_argmax(g: Graph, X: Tensor) -> Tensor:
+    return g.cast(_argmax(g, X), VarType.INT32)
+
+
+@exports("sequence_pool")
+def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[str, Tensor]:
+    pooltype, lengths = pooltype.upper(), _lengths(X)
+    if pooltype in ("LAST", "FIRST"):
+        index = sequence_ends(g, X, pooltype == "FIRST")
+        result = _taken(g, X, index)
+    elif pooltype == "MAX":
+        result = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
+    else:
+        result = _sums(g, X)
+        if pooltype != "SUM":
+            count = g.cast(g.binary("Max", lengths, g.constant(np.int64(1))), X.dtype)
+            count = count if pooltype == "AVERAGE" else g.unary("Sqrt", count)
+            result = g.binary("Div", result, _column(g, count, result))
+    result = g.where(_column(g, _is_empty(g, lengths), result), g.number(pad_value, X), result)
+    result.sizes = (lengths.sizes[0], *X.sizes[1:])
+    if pooltype == "MAX":
+        return {"Out": result, "MaxIndex": g.cast(_argmax(g, X), VarType.INT32)}
+    dims = g.joined_sizes([g.size(lengths, 0), *g.sizes_of(X)[1:]])
+    return {"Out": result, "MaxIndex": filled(g, dims, 0, Spec((-1, *X.shape[1:]), VarType.INT32))}
+
+
+@exports("place_at_most")
+def place_at_most(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
+    if g.opset < 16:
+        raise NotExported("sums by index along an axis, before opset 16")
+    count = g.size(Like, 0)
+    index = g.cast(Index, VarType.INT64)
+    index = g.where(
+        g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index
+    )
+    more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
+    zeros = filled(g, g.joined_sizes([more, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
+    whole = g.node("ScatterElements", [zeros, index, X], zeros, axis=0, reduction="add")
+    result = g._sized("Slice", [whole, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
+    result.lengths = Like.lengths
+    return result
+
+
+@exports("take_at_most")
+def take_at_most(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+    index = g.cast(Index, VarType.INT64)
+    none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    safe = g.binary("Max", index, g.constant(np.int64(0)))
+    values = g._sized("GatherElements", [X, safe], X.dtype, index.sizes, axis=0)
+    return g.where(none, g.number(0, X), values)
+
+
+@exports("sequence_softmax")
+def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
+    ids = _ids(g, _lengths(X), g.size(X, 0))
+    top = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
+    powers = g.unary("Exp", g.binary("Sub", X, g.gather(top, ids)))
+    powers.lengths = X.lengths
+    return _like_rows(g.binary("Div", powers, g.gather(_sums(g, powers), ids)), X)
+
+
+# ------------------------------------------------------------------------------------- expanding, joining and cutting
+@exports("sequence_expand")
+def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    index, lengths = _repeated(g, X, _lengths(Y))
+    result = g.gather(X, index)
+    result.lengths = lengths
+    return result
+
+
+@exports("sequence_expand_as")
+def sequence_expand_as(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    return _like_rows(g.gather(X, _ids(g, _lengths(Y), g.size(Y, 0))), Y)
+
+
+@exports("sequence_concat")
+def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
+    index = g.concat([_concatenated(g, X, which) for which in range(len(X))], 0)
+    rows = g.concat(X, 0)
+    zeros = filled(g, g.dims(rows), 0, Spec(rows.shape, rows.dtype))
+    result = g.node("ScatterND", [zeros, g.unsqueeze(index, 1), rows], rows)
+    lengths = _lengths(X[0])
+    for each in X[1:]:
+        lengths = g.binary("Add", lengths, _lengths(each))
+    result.lengths = lengths
+    return result
+
+
+@exports("sequence_slice")
+def sequence_slice(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor) -> Tensor:
+    lengths = as_vector(g, Length)
+    starts = g.binary("Add", _starts(g, _lengths(X)), as_vector(g, Offset))
+    result = g.gather(X, _cut_rows(g, starts, lengths))
+    result.lengths = lengths
+    return result
+
+
+@exports("sequence_pad")
+def sequence_pad(g: Graph, X: Tensor, PadValue: Tensor, padded_length: int) -> dict[str, Tensor]:
+    lengths = _lengths(X)
+    index = _positions(g, lengths, _width(g, lengths, padded_length))
+    value = PadValue
+    if PadValue.spec.size == 1:
+        value = g.reshape(PadValue, [])
+    elif PadValue.ndim != X.ndim - 1:
+        value = g.reshape(PadValue, g.sizes_of(X)[1:])
+    return {"Out": _taken(g, X, index, value), "Length": g.identity(lengths)}
+
+
+@exports("sequence_unpad")
+def sequence_unpad(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
+    lengths = as_vector(g, Length)
+    steps = g.as_size(g.size(X, 1))
+    starts = g.binary("Mul", g.arange(g.size(X, 0)), steps)
+    sizes = g.sizes_of(X)
+    inner: list[Size] = sizes[2:] or [1]
+    result = g.gather(g.reshape(X, [g.product_of(sizes[:2]), *inner]), _cut_rows(g, starts, lengths))
+    result.lengths = lengths
+    return result
+
+
+@exports("sequence_reshape")
+def sequence_reshape(g: Graph, X: Tensor, new_dim: int) -> Tensor:
+    result = g.reshape(X, [-1, new_dim], (-1, new_dim))
+    scaled = g.binary("Mul", _lengths(X), g.as_size(g.size(X, 1)))
+    result.lengths = g.binary("Div", scaled, g.constant(np.int64(new_dim)))
+    return result
+
+
+@exports("sequence_reverse")
+def sequence_reverse(g: Graph, X: Tensor) -> Tensor:
+    return _like_rows(g.gather(X, sequence_reversed(g, X)), X)
+
+
+@exports("sequence_enumerate")
+def sequence_enumerate(g: Graph, X: Tensor, win_size: int, pad_value: int) -> Tensor:
+    index = sequence_context(g, X, 0, win_size)
+    flat = g.reshape(X, [-1], (-1,))
+    return _like_rows(_taken(g, flat, index, g.number(pad_value, X)), X)
+
+
+@exports("sequence_erase")
+def sequence_erase(g: Graph, X: Tensor, tokens: list[int]) -> Tensor:
+    lengths = _lengths(X)
+    flat = g.reshape(X, [-1], (-1,))
+    kept = g.unary("Not", g.binary("Equal", flat, flat, VarType.BOOL))
+    for token in tokens:
+        kept = g.binary("Or", kept, g.binary("Equal", flat, g.number(token, flat), VarType.BOOL))
+    kept = g.unary("Not", kept)
+    rows = g.squeeze(g._sized("NonZero", [kept], VarType.INT64, (1, -1)), 0)
+    counts = g.cast(kept, VarType.INT64)
+    counts.lengths = lengths
+    result = g.gather(X, rows)
+    result.lengths = _sums(g, counts)
+    return result
+
+
+@exports("sequence_scatter")
+def sequence_scatter(g: Graph, f: Any, X: Tensor, Ids: Tensor, Updates: Tensor) -> Any:
+    return f.scatter_nd_add(X, sequence_scattered(g, Ids), g.reshape(Updates, [-1], (-1,)))
+
+
+# ------------------------------------------------------------------------------------------------------- convolution
+@exports("sequence_conv")
+def sequence_conv(
+    g: Graph,
+    X: Tensor,
+    PaddingData: Tensor | None,
+    Filter: Tensor,
+    contextStart: int,
+    contextLength: int,
+    paddingTrainable: bool,
+) -> Tensor:
+    rows = _taken(g, X, sequence_context(g, X, contextStart, contextLength))
+    if paddingTrainable and PaddingData is not None:
+        margins = sequence_margins(g, X, contextStart, contextLength)
+        rows = g.binary("Add", rows, _taken(g, PaddingData, margins))
+    width = g.size(X, 1)
+    if not isinstance(width, int):
+        raise NotExported("rows whose width is known only at run time")
+    joined = g.reshape(rows, [-1, contextLength * width], (-1, contextLength * width))
+    return _like_rows(g.matmul(joined, Filter), X)
+
+
+@exports("row_conv")
+def row_conv(g: Graph, X: Tensor, Filter: Tensor) -> Tensor:
+    index = sequence_context(g, X, 0, Filter.shape[0])
+    flat = X if X.ndim == 2 else g.reshape(X, [-1, X.shape[2]], (-1, X.shape[2]))
+    result = g.reduce("ReduceSum", g.binary("Mul", _taken(g, flat, index), Filter), [1])
+    return _like_rows(result, X) if X.ndim == 2 else g.reshape_as(result, X)
+
+
+# --------------------------------------------------------------------------------------------------------------- LoD
+@exports("lod_reset")
+def lod_reset(g: Graph, X: Tensor, Y: Tensor | None, target_lod: list[int], append: bool) -> Tensor:
+    if append:
+        raise NotExported("more than one level of sequences")
+    result = g.identity(X)
+    if Y is None:
+        result.lengths = g.ints(*np.diff(target_lod).tolist())
+    elif Y.lengths is not None:
+        result.lengths = Y.lengths
+    else:
+        offsets = as_vector(g, Y)
+        result.lengths = g.binary("Sub", g.slice(offsets, [0], [1], [2**31 - 1]), g.slice(offsets, [0], [0], [-1]))
+    return result
+
+
+@exports("im2sequence")
+def im2sequence(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Tensor:
+    if (Y is not None and X.shape[0] != 1) or -1 in X.shape[1:]:
+        raise NotExported("patches of images of different sizes, or of sizes that are known only at run time")
+    index, count = _patches(X.shape, kernels, strides, paddings)
+    flat = g.reshape(X, [g.size(X, 0), int(np.prod(X.shape[1:]))])
+    padded = g._sized("Pad", [flat, g.ints(0, 0, 0, 1), g.number(0, X)], X.dtype, (X.sizes[0], flat.shape[1] + 1))
+    rows = g.gather(padded, g.constant(index), 1)
+    result = g.reshape(rows, [-1, index.shape[1]], (-1, index.shape[1]))
+    result.lengths = g.expand(g.ints(count), g.as_size(g.size(X, 0)), (X.sizes[0],))
+    return result
+
+
+def _patches(shape: tuple[int, ...], kernels: list[int], strides: list[int], paddings: list[int]) -> tuple[Any, int]:
+    """Of one image, the index of each element of each patch; of those in the padding, the number of elements."""
+    channels, high, wide = shape[1:]
+    size = channels * high * wide
+    image = np.pad(
+        np.arange(size).reshape(channels, high, wide),
+        ((0, 0), (paddings[0], paddings[2]), (paddings[1], paddings[3])),
+        constant_values=size,
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(image, tuple(kernels), (1, 2))[:, :: strides[0], :: strides[1]]
+    turned = windows.transpose(1, 2, 0, 3, 4)
+    return turned.reshape(turned.shape[0] * turned.shape[1], -1), turned.shape[0] * turned.shape[1]
+
+
+@exports("patch_index")
+def patch_index(
+    g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strides: list[int], paddings: list[int]
+) -> Tensor:
+    if (Y is not None and X.shape[0] != 1) or -1 in X.shape[1:]:
+        raise NotExported("patches of images of different sizes, or of sizes that are known only at run time")
+    index, _ = _patches(X.shape, kernels, strides, paddings)
+    size = int(np.prod(X.shape[1:]))
+    images = g.unsqueeze(g.binary("Mul", g.arange(g.size(X, 0)), g.constant(np.int64(size))), 1, 2)
+    of_images = g.binary("Add", images, g.constant(np.where(index == size, 0, index)))
+    placed = g.where(g.constant(index == size), g.constant(np.int64(-1)), of_images)
+    return g.reshape(placed, [-1, index.shape[1]], (-1, index.shape[1]))

@@ -1,0 +1,733 @@
+"""How ops that make tensors, and ops that give their elements another shape or order, are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.creation import assigned_values
+from fluid.ops.manipulation import PAD_MODES, all_paddings
+from fluid.values.spec import Spec
+from fluid.values.types import VarType, as_dtype
+
+from .exporting import exports
+from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
+
+__all__ = ["as_vector", "filled", "joined_vector", "positions", "shape_of", "zeros_like"]
+
+
+# ----------------------------------------------------------------------------------------------------------- making
+_MOST_CONSTANT = 64
+"""Elements of the largest filled tensor that is written as a constant."""
+
+
+def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
+    """A tensor of a shape filled with a number."""
+    if dims.value is not None and np.prod(dims.value) <= _MOST_CONSTANT:
+        return g.constant(np.full(dims.value, value, spec.dtype.numpy))
+    return g.filled(dims, value, spec)
+
+
+def zeros_like(g: Graph, x: Tensor, dtype: VarType | None = None, value: float = 0) -> Tensor:
+    """A tensor of one number in the shape of another one."""
+    result = filled(g, g.dims(x), value, Spec(x.shape, dtype or x.dtype))
+    result.sizes = x.sizes if result.value is None else result.sizes
+    return result
+
+
+def as_vector(g: Graph, x: Tensor) -> Tensor:
+    """Numbers as a vector of int64."""
+    x = g.cast(x, VarType.INT64)
+    return x if x.ndim == 1 else g.reshape(x, [-1], (x.spec.size,))
+
+
+def joined_vector(g: Graph, tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one number each as a vector of int64."""
+    return g.concat([g.reshape(g.cast(each, VarType.INT64), [1]) for each in tensors], 0)
+
+
+def _asked(g: Graph, shape: list[int], ShapeTensor: Tensor | None, ShapeTensorList: list[Tensor] | None) -> Tensor:
+    """The shape that attributes or tensors ask for."""
+    if ShapeTensorList:
+        return joined_vector(g, ShapeTensorList)
+    return g.ints(*shape) if ShapeTensor is None else as_vector(g, ShapeTensor)
+
+
+def _number(value: float, text: str, dtype: VarType) -> Any:
+    if not text:
+        return value
+    return int(text) if text.lstrip("-").isdecimal() and dtype not in (VarType.FP32, VarType.FP64) else float(text)
+
+
+@exports("fill_constant")
+def fill_constant(
+    g: Graph, ValueTensor: Tensor | None, ShapeTensor: Tensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any
+) -> Tensor:
+    spec = specs["Out"]
+    dims = _asked(g, attrs["shape"], ShapeTensor, ShapeTensorList)
+    if ValueTensor is not None:
+        return g.expand(g.reshape(g.cast(ValueTensor, spec.dtype), []), dims, spec.shape)
+    return filled(g, dims, _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
+
+
+@exports("fill_constant_batch_size_like")
+def fill_constant_batch_size_like(g: Graph, Input: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+    sizes: list[Size] = list(attrs["shape"])
+    place, source = attrs["output_dim_idx"] % len(sizes), attrs["input_dim_idx"] % Input.ndim
+    if source == 0 and Input.lengths is not None:
+        sizes[place] = g.size(Input.lengths, 0)
+    else:
+        sizes[place] = g.size(Input, source)
+    spec = specs["Out"]
+    return filled(g, g.joined_sizes(sizes), _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
+
+
+@exports("fill_zeros_like")
+def fill_zeros_like(g: Graph, X: Tensor) -> Tensor:
+    return zeros_like(g, X)
+
+
+@exports("fill_zeros_like2", "fill_any_like")
+def fill_any_like(g: Graph, X: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+    return zeros_like(g, X, specs["Out"].dtype, attrs.get("value", 0.0))
+
+
+@exports("assign", "rnn_memory_helper")
+def assign(g: Graph, X: Tensor) -> Tensor:
+    return g.identity(X)
+
+
+@exports("assign_value")
+def assign_value(g: Graph, attrs: dict[str, Any], specs: Any) -> Tensor:
+    spec = specs["Out"]
+    return g.constant(np.array(assigned_values(attrs)).astype(spec.dtype.numpy).reshape(spec.shape))
+
+
+@exports("fill")
+def fill(g: Graph, value: list[float], specs: Any) -> Tensor:
+    spec = specs["Out"]
+    return g.constant(np.array(value).astype(spec.dtype.numpy).reshape(spec.shape))
+
+
+@exports("shape")
+def shape(g: Graph, Input: Tensor) -> Tensor:
+    return g.dims(Input)
+
+
+@exports("size")
+def size(g: Graph, Input: Tensor) -> Tensor:
+    return g.as_size(g.product_of(g.sizes_of(Input)))
+
+
+@exports("range")
+def range_(g: Graph, Start: Tensor, End: Tensor, Step: Tensor) -> Tensor:
+    ends = [each if each.ndim == 0 else g.reshape(each, []) for each in (Start, End, Step)]
+    return g.node("Range", ends, Spec((-1,), Start.dtype))
+
+
+@exports("linspace")
+def linspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, specs: Any) -> Tensor:
+    dtype = specs["Out"].dtype
+    start, stop = (g.reshape(g.cast(each, VarType.FP64), []) for each in (Start, Stop))
+    count = g.reshape(g.cast(Num, VarType.INT64), [1])
+    steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
+    places = g.cast(g.arange(count), VarType.FP64)
+    values = g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
+    return g.cast(values, dtype)
+
+
+@exports("eye")
+def eye(g: Graph, specs: Any) -> Tensor:
+    spec = specs["Out"]
+    return g.constant(np.eye(*spec.shape, dtype=spec.dtype.numpy))
+
+
+@exports("where_index")
+def where_index(g: Graph, Condition: Tensor) -> Tensor:
+    places = g.node("NonZero", [g.cast(Condition, VarType.BOOL)], Spec((Condition.ndim, -1), VarType.INT64))
+    return g.transpose(places, [1, 0])
+
+
+# ---------------------------------------------------------------------------------------------------------- reshaping
+def _with_shape_of(X: Tensor, Out: Tensor) -> dict[str, Tensor]:
+    """A reshaped tensor, and the tensor that only says the shape of X."""
+    return {"Out": Out, "XShape": shape_of(X)}
+
+
+def shape_of(x: Tensor) -> Tensor:
+    """What has no elements, and only says the shape of x, after a first dimension of size 0."""
+    return Tensor(x.graph, "", Spec((0, *x.shape), x.dtype), (0, *x.sizes), like=x)
+
+
+@exports("reshape2", "reshape")
+def reshape(g: Graph, X: Tensor, Shape: Tensor | None, ShapeTensor: Any, shape: list[int], specs: Any) -> dict[str, Tensor]:
+    spec = specs["Out"]
+    if ShapeTensor:
+        dims = joined_vector(g, ShapeTensor)
+    elif Shape is not None:
+        dims = as_vector(g, Shape)
+    elif 0 in X.shape or 0 in spec.shape:
+        return _with_shape_of(X, g.in_shape(X, spec.shape, lambda: _copied(g, X, shape)))
+    elif all(0 <= size < FIRST_SYMBOL for size in spec.shape):
+        dims = g.ints(*spec.shape)
+    else:
+        dims = g.ints(*shape)
+    return _with_shape_of(X, g._sized("Reshape", [X, dims], X.dtype, spec.shape))
+
+
+def _copied(g: Graph, X: Tensor, shape: list[int]) -> list[Size]:
+    if -1 in shape:
+        raise NotExported("a size that follows from no elements")
+    return [size or g.size(X, axis) for axis, size in enumerate(shape)]
+
+
+@exports("reshape_like")
+def reshape_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+    return g.reshape_as(X, Like)
+
+
+def _back_to(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
+    """X in the shape that another tensor has after its first dimension."""
+
+    def exact() -> list[Size]:
+        return [g.size(XShape, axis) for axis in range(1, XShape.ndim)]
+
+    return g.in_shape(X, XShape.sizes[1:], exact)
+
+
+@exports("unreshape")
+def unreshape(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
+    return _back_to(g, X, XShape)
+
+
+@exports(
+    "squeeze2", "squeeze", "unsqueeze2", "unsqueeze", "flatten2", "flatten", "flatten_contiguous_range"
+)  # fmt: skip
+def reshape_by_rank(g: Graph, X: Tensor, inputs: dict[str, Any], specs: Any, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    """Ops whose result has known sizes, all but one, or those of X with ones."""
+    spec = specs["Out"]
+    if inputs.get("AxesTensor") is not None or inputs.get("AxesTensorList"):
+        raise NotExported("axes that are computed")
+
+    def exact() -> Sequence[Size]:
+        if "start_axis" in attrs:
+            start, stop = (attrs[name] % X.ndim for name in ("start_axis", "stop_axis"))
+            sizes = g.sizes_of(X)
+            return [*sizes[:start], g.product_of(sizes[start : stop + 1]), *sizes[stop + 1 :]]
+        if "axis" in attrs:
+            sizes = g.sizes_of(X)
+            return [g.product_of(sizes[: attrs["axis"]]), g.product_of(sizes[attrs["axis"] :])]
+        if spec.ndim > X.ndim:
+            sizes = g.sizes_of(X)
+            for axis in attrs["axes"]:
+                sizes.insert(axis + len(sizes) + 1 if axis < 0 else axis, 1)
+            return sizes
+        axes = {axis % X.ndim for axis in attrs["axes"]} or {axis for axis, size in enumerate(X.shape) if size == 1}
+        return [g.size(X, axis) for axis in range(X.ndim) if axis not in axes or X.shape[axis] not in (1, -1)]
+
+    return _with_shape_of(X, g.in_shape(X, spec.shape, exact))
+
+
+@exports("transpose2", "transpose")
+def transpose(g: Graph, X: Tensor, axis: list[int]) -> dict[str, Tensor]:
+    turned = g.transpose(X, axis)
+    return _with_shape_of(X, g.identity(X) if turned is X else turned)
+
+
+# -------------------------------------------------------------------------------------------------- joining and cutting
+def _constant_axis(AxisTensor: Tensor | None, axis: int) -> int:
+    if AxisTensor is None:
+        return axis
+    if AxisTensor.value is None:
+        raise NotExported("an axis that is computed")
+    return int(AxisTensor.value.reshape(-1)[0])
+
+
+@exports("concat", "concat_like")
+def concat(g: Graph, X: list[Tensor], AxisTensor: Tensor | None, attrs: dict[str, Any]) -> Tensor:
+    result = g.concat(X, _constant_axis(AxisTensor, attrs.get("axis", 0)))
+    return result
+
+
+@exports("split_like")
+def split_like(g: Graph, X: Tensor, Like: list[Tensor], AxisTensor: Tensor | None, axis: int) -> Any:
+    axis = _constant_axis(AxisTensor, axis) % X.ndim
+    return cut(g, X, axis, [g.size(each, axis) for each in Like])
+
+
+def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:
+    """The parts of these sizes along an axis."""
+    axis = axis % x.ndim
+    if len(sizes) == 1:
+        return [g.identity(x)]
+    shapes = [(*x.sizes[:axis], size if isinstance(size, int) else -1, *x.sizes[axis + 1 :]) for size in sizes]
+    specs = [Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in each), x.dtype) for each in shapes]
+    parts = g.nodes("Split", [x, g.joined_sizes(sizes)], specs, axis=axis)
+    for part, each in zip(parts, shapes, strict=True):
+        part.sizes = each
+    return parts
+
+
+@exports("split")
+def split(
+    g: Graph, X: Tensor, AxisTensor: Tensor | None, SectionsTensorList: Any, axis: int, num: int, sections: list[int], specs: Any
+) -> dict[str, Any]:
+    axis = _constant_axis(AxisTensor, axis) % X.ndim
+    count = len(specs["Out"])
+    size = g.size(X, axis)
+    sizes: list[Size]
+    if SectionsTensorList:
+        sizes = [g.reshape(g.cast(each, VarType.INT64), [1]) for each in SectionsTensorList]
+        known = [place for place, each in enumerate(sections) if each > 0 and len(sections) == count]
+        for place in known:
+            sizes[place] = sections[place]
+    elif num or not sections:
+        part = size // count if isinstance(size, int) else g.binary("Div", size, g.ints(count))
+        sizes = [part] * count
+    else:
+        sizes = list(sections)
+    if -1 in [each for each in sizes if isinstance(each, int)]:
+        place = next(place for place, each in enumerate(sizes) if isinstance(each, int) and each == -1)
+        others = sum(each for each in sizes if isinstance(each, int)) + 1
+        sizes[place] = size - others if isinstance(size, int) else g.binary("Sub", size, g.ints(others))
+    return {"Out": cut(g, X, axis, sizes)}
+
+
+@exports("stack")
+def stack(g: Graph, X: list[Tensor], axis: int) -> Tensor:
+    return g.concat([g.unsqueeze(each, axis % (X[0].ndim + 1)) for each in X], axis % (X[0].ndim + 1))
+
+
+@exports("unstack", "unbind")
+def unstack(g: Graph, X: Tensor, axis: int, specs: Any) -> dict[str, Any]:
+    slot = next(iter(specs))
+    parts = cut(g, X, axis, [1] * len(specs[slot]))
+    return {slot: [g.squeeze(part, axis % X.ndim) for part in parts]}
+
+
+# ------------------------------------------------------------------------------------------------------------- slicing
+_FAR = 2**31 - 1
+_BOUNDS = ("Starts", "Ends", "Strides")
+
+
+class Bounds:
+    """The bounds of a slice, as numbers or as vectors."""
+
+    def __init__(self, g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], ndim: int) -> None:
+        self.axes = [axis % ndim for axis in attrs["axes"]]
+        self.tensors: list[Tensor | None] = []
+        for name in _BOUNDS:
+            many, one = inputs.get(f"{name}TensorList"), inputs.get(f"{name}Tensor")
+            self.tensors.append(joined_vector(g, many) if many else None if one is None else as_vector(g, one))
+        count = len(self.axes)
+        strides = attrs.get("strides") or [1] * count
+        ends = [-(2**62) if stride < 0 and end == -1 else end for stride, end in zip(strides, attrs["ends"], strict=False)]
+        self.numbers = [list(attrs["starts"]), ends, list(strides)]
+        for place, tensor in enumerate(self.tensors):
+            if tensor is not None and tensor.value is not None:
+                values = [int(value) for value in tensor.value]
+                self.numbers[place], self.tensors[place] = values, None
+        if self.tensors == [None] * 3 and "strides" in attrs:
+            self.numbers[1] = [
+                -(2**62) if stride < 0 and end == -1 else end
+                for stride, end in zip(self.numbers[2], self.numbers[1], strict=True)
+            ]
+        self.are_numbers = self.tensors == [None] * 3
+        self.steps = self.numbers[2] if self.tensors[2] is None else None
+
+    def vector(self, g: Graph, place: int) -> Tensor:
+        tensor = self.tensors[place]
+        return g.ints(*self.numbers[place]) if tensor is None else tensor
+
+
+@exports("slice", "strided_slice", "slice_like", "strided_slice_like")
+def slice_(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    x: Tensor = inputs["Input"] if "Input" in inputs else inputs["X"]
+    bounds = Bounds(g, inputs, attrs, x.ndim)
+    if not bounds.axes:
+        result = g.identity(x)
+    elif bounds.are_numbers:
+        result = g.slice(x, bounds.axes, *bounds.numbers)
+    else:
+        if "strides" in attrs and bounds.steps is not None and min(bounds.steps) < 0:
+            raise NotExported("computed bounds with a negative stride")
+        sizes = tuple(-1 if axis in bounds.axes else size for axis, size in enumerate(x.sizes))
+        vectors = [bounds.vector(g, place) for place in range(3)]
+        result = g._sized("Slice", [x, *vectors[:2], g.ints(*bounds.axes), vectors[2]], x.dtype, sizes)
+    dropped = [axis % x.ndim for axis in attrs["decrease_axis"]]
+    spec = specs["Out"]
+    if dropped and len(spec.shape) == x.ndim - len(dropped):
+        return g.squeeze(result, *dropped)
+    return result
+
+
+@exports("unslice", "strided_unslice")
+def unslice(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    bounds = Bounds(g, inputs, attrs, Like.ndim)
+    dropped = [axis % Like.ndim for axis in attrs["decrease_axis"]]
+    if dropped:
+        X = g.unsqueeze(X if X.ndim == Like.ndim - len(dropped) else g.reshape(X, []), *dropped)
+    steps = bounds.steps
+    if steps is None:
+        raise NotExported("strides that are computed")
+    result = X
+    for place, axis in enumerate(bounds.axes):
+        size = g.size(Like, axis)
+        if bounds.are_numbers and isinstance(size, int):
+            start, end, step = (numbers[place] for numbers in bounds.numbers)
+            taken = range(*slice(start, None if end < -(2**61) else end, step).indices(size))
+            if step == 1:
+                result = _padded(g, result, axis, taken.start, size - taken.start - len(taken))
+            else:
+                result = _at(g, result, axis, list(taken), size)
+            continue
+        if steps[place] != 1:
+            raise NotExported("strides along a dimension whose size is known only at run time")
+        whole = g.as_size(size)
+        start = g.gather(bounds.vector(g, 0), g.ints(place))
+        start = g.where(g.binary("Less", start, g.ints(0), VarType.BOOL), g.binary("Add", start, whole), start)
+        start = g.binary("Min", g.binary("Max", start, g.ints(0)), whole)
+        after = g.binary("Sub", g.binary("Sub", whole, start), g.as_size(g.size(result, axis)))
+        result = _padded(g, result, axis, start, after)
+    return result
+
+
+def _padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
+    """Zeros before and after along an axis."""
+    if before == 0 and after == 0 and isinstance(before, int) and isinstance(after, int):
+        return x
+    left: list[Size] = [0] * x.ndim
+    right: list[Size] = [0] * x.ndim
+    left[axis], right[axis] = before, after
+    known = isinstance(before, int) and isinstance(after, int) and 0 <= x.sizes[axis] < FIRST_SYMBOL
+    size = before + after + x.sizes[axis] if known else -1  # type: ignore[operator]
+    return pad_node(g, x, g.joined_sizes([*left, *right]), (*x.sizes[:axis], size, *x.sizes[axis + 1 :]))
+
+
+def pad_node(g: Graph, x: Tensor, pads: Tensor, sizes: tuple[int, ...], value: float = 0.0, mode: str = "constant") -> Tensor:
+    """`Pad`; bools as integers."""
+    if x.dtype is VarType.BOOL:
+        return g.cast(pad_node(g, g.cast(x, VarType.INT32), pads, sizes, value, mode), VarType.BOOL)
+    inputs = [x, pads] + ([g.number(value, x)] if mode == "constant" else [])
+    return g._sized("Pad", inputs, x.dtype, sizes, mode=mode)
+
+
+def _at(g: Graph, x: Tensor, axis: int, places: list[int], size: int) -> Tensor:
+    """The elements of x along an axis at other places of zeros."""
+    source = np.full(size, len(places))
+    source[places] = np.arange(len(places))
+    return g.gather(_padded(g, x, axis, 0, 1), g.constant(source), axis)
+
+
+# ------------------------------------------------------------------------------------------------ order and repetition
+@exports("flip", "reverse")
+def flip(g: Graph, X: Tensor, axis: list[int]) -> Tensor:
+    axes = [each % X.ndim for each in axis]
+    return g.slice(X, axes, [-1] * len(axes), [-(2**62)] * len(axes), [-1] * len(axes)) if axes else g.identity(X)
+
+
+@exports("roll")
+def roll(g: Graph, X: Tensor, ShiftsTensor: Tensor | None, shifts: list[int], axis: list[int]) -> Tensor:
+    x = X if axis else g.reshape(X, [-1], (X.spec.size,))
+    places = [each % x.ndim for each in axis] or [0]
+    for number, place in enumerate(places):
+        size = g.size(x, place)
+        if ShiftsTensor is not None:
+            shift: Any = g.gather(as_vector(g, ShiftsTensor), g.ints(number))
+        else:
+            shift = shifts[number]
+        if isinstance(size, int) and isinstance(shift, int):
+            index = g.constant((np.arange(size) - shift) % max(size, 1))
+        else:
+            shift = g.as_size(shift)
+            index = g.binary("Mod", g.binary("Sub", g.arange(size), shift), g.as_size(size))
+        x = g.gather(x, index, place)
+    return x if axis else g.reshape_as(x, X)
+
+
+def _tiled(g: Graph, x: Tensor, times: Tensor, sizes: tuple[int, ...], count: int) -> Tensor:
+    """`Tile`, by a vector of `count` numbers for the last dimensions."""
+    if count < 0:
+        raise NotExported("repetition by a vector whose length is known only at run time")
+    x = g.unsqueeze(x, *range(max(count - x.ndim, 0)))
+    if count < x.ndim:
+        times = g.concat([g.ints(*[1] * (x.ndim - count)), times], 0)
+    return g._sized("Tile", [x, times], x.dtype, sizes)
+
+
+@exports("tile")
+def tile(g: Graph, X: Tensor, RepeatTimes: Any, repeat_times_tensor: Any, repeat_times: list[int], specs: Any) -> Tensor:
+    times, count = g.ints(*repeat_times), len(repeat_times)
+    if repeat_times_tensor:
+        times, count = joined_vector(g, repeat_times_tensor), len(repeat_times_tensor)
+    elif RepeatTimes is not None:
+        times = as_vector(g, RepeatTimes)
+        count = times.shape[0]
+    return _tiled(g, X, times, specs["Out"].shape, count)
+
+
+@exports("expand")
+def expand(g: Graph, X: Tensor, ExpandTimes: Any, expand_times_tensor: Any, expand_times: list[int], specs: Any) -> Tensor:
+    return tile(g, X, ExpandTimes, expand_times_tensor, expand_times, specs)
+
+
+@exports("expand_as")
+def expand_as(g: Graph, X: Tensor, target_tensor: Tensor) -> Tensor:
+    return tile_like(g, X, target_tensor)
+
+
+@exports("tile_like")
+def tile_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+    times = g.binary("Div", g.dims(Like), _padded_dims(g, X, Like.ndim))
+    if X.spec.known and Like.spec.known and 0 not in X.shape:
+        small = (1,) * (Like.ndim - X.ndim) + X.shape
+        times = g.ints(*(a // b for a, b in zip(Like.shape, small, strict=True)))
+    return _tiled(g, X, times, Like.sizes, Like.ndim)
+
+
+def _padded_dims(g: Graph, x: Tensor, ndim: int) -> Tensor:
+    return g.joined_sizes([1] * (ndim - x.ndim) + g.sizes_of(x))
+
+
+@exports("untile")
+def untile(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+    sizes: list[Size] = []
+    known: list[int] = []
+    small: list[Size] = [1] * (X.ndim - Like.ndim) + g.sizes_of(Like)
+    for axis, part in enumerate(small):
+        whole = g.size(X, axis)
+        if isinstance(whole, int) and isinstance(part, int):
+            sizes += [whole // max(part, 1), part]
+        else:
+            sizes += [g.binary("Div", g.as_size(whole), g.as_size(part)), part]
+        known += [size if isinstance(size, int) else -1 for size in sizes[-2:]]
+    parts = g.reshape(X, sizes, tuple(known))
+    return g.reshape_as(g.reduce("ReduceSum", parts, range(0, 2 * X.ndim, 2)), Like)
+
+
+@exports("expand_v2")
+def expand_v2(g: Graph, X: Tensor, Shape: Any, expand_shapes_tensor: Any, shape: list[int], specs: Any) -> Tensor:
+    """Where the shape asked for has -1, that size stays: as -1 counts as 1 in `Expand`."""
+    if expand_shapes_tensor or Shape is not None:
+        dims = joined_vector(g, expand_shapes_tensor) if expand_shapes_tensor else as_vector(g, Shape)
+        dims = g.binary("Max", dims, g.ints(1))
+    else:
+        dims = g.ints(*(1 if size == -1 else size for size in shape))
+    return g.expand(X, dims, specs["Out"].shape)
+
+
+@exports("expand_as_v2")
+def expand_as_v2(g: Graph, X: Tensor, Y: Tensor | None, target_shape: list[int], specs: Any) -> Tensor:
+    dims = g.dims(Y) if Y is not None else g.ints(*(1 if size == -1 else size for size in target_shape))
+    return g.expand(X, dims, specs["Out"].shape)
+
+
+@exports("meshgrid")
+def meshgrid(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
+    vectors = [x if x.ndim else g.unsqueeze(x, 0) for x in X]
+    dims = g.joined_sizes([g.size(x, 0) for x in vectors])
+    sizes = specs["Out"][0].shape
+    results = []
+    for axis, x in enumerate(vectors):
+        turned = g.unsqueeze(x, *(place for place in range(len(vectors)) if place != axis))
+        results.append(g.expand(turned, dims, sizes))
+    return {"Out": results}
+
+
+# ------------------------------------------------------------------------------------------------- triangles, diagonals
+def positions(g: Graph, size: Size, axis: int, ndim: int) -> Tensor:
+    """0, 1, ... along an axis of `ndim` dimensions."""
+    return g.unsqueeze(g.arange(size), *(place for place in range(ndim) if place != axis % ndim))
+
+
+def _offsets(g: Graph, x: Tensor) -> Tensor:
+    """Column minus row, of the matrices in the last two dimensions."""
+    rows, columns = positions(g, g.size(x, -2), 0, 2), positions(g, g.size(x, -1), 1, 2)
+    if rows.value is not None and columns.value is not None:
+        return g.constant(columns.value - rows.value)
+    return g.binary("Sub", columns, rows)
+
+
+@exports("tril_triu")
+def tril_triu(g: Graph, X: Tensor, diagonal: int, lower: bool) -> Tensor:
+    kept = g.binary("LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)), VarType.BOOL)
+    return g.where(kept, X, g.number(0, X))
+
+
+def _matrices_last(g: Graph, x: Tensor, axis1: int, axis2: int) -> tuple[Tensor, list[int]]:
+    first, second = axis1 % x.ndim, axis2 % x.ndim
+    order = [*(axis for axis in range(x.ndim) if axis not in (first, second)), first, second]
+    return g.transpose(x, order), order
+
+
+def _diagonal_places(rows: int, columns: int, offset: int) -> Any:
+    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    return np.arange(count) * (columns + 1) + (offset if offset >= 0 else -offset * columns)
+
+
+@exports("diagonal")
+def diagonal(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+    matrices, _ = _matrices_last(g, Input, axis1, axis2)
+    rows, columns = g.size(matrices, -2), g.size(matrices, -1)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise NotExported("the diagonal of matrices whose size is known only at run time")
+    flat = g.reshape(matrices, [*g.sizes_of(matrices)[:-2], rows * columns], (*matrices.sizes[:-2], rows * columns))
+    return g.gather(flat, g.constant(_diagonal_places(rows, columns, offset)), flat.ndim - 1)
+
+
+@exports("undiagonal")
+def undiagonal(g: Graph, X: Tensor, Like: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+    first, second = axis1 % Like.ndim, axis2 % Like.ndim
+    order = [*(axis for axis in range(Like.ndim) if axis not in (first, second)), first, second]
+    rows, columns = g.size(Like, first), g.size(Like, second)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise NotExported("the diagonal of matrices whose size is known only at run time")
+    flat = _diagonal_places(rows, columns, offset)
+    shape = [g.size(Like, axis) for axis in order[:-2]]
+    sizes = tuple(Like.sizes[axis] for axis in order)
+    values = g.expand(X, g.joined_sizes([*shape, len(flat)]), (*sizes[:-2], len(flat)))
+    source = np.full(rows * columns, len(flat))
+    source[flat] = np.arange(len(flat))
+    whole = g.gather(_padded(g, values, values.ndim - 1, 0, 1), g.constant(source), values.ndim - 1)
+    matrices = g.reshape(whole, [*shape, rows, columns], sizes)
+    return g.transpose(matrices, [order.index(axis) for axis in range(Like.ndim)])
+
+
+@exports("trace")
+def trace(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+    return g.reduce("ReduceSum", diagonal(g, Input, offset, axis1, axis2), [-1])
+
+
+@exports("diag_v2")
+def diag_v2(g: Graph, f: Any, X: Tensor, offset: int, padding_value: float, specs: Any) -> Tensor:
+    if X.ndim == 2:
+        return diagonal(g, X, offset, 0, 1)
+    rows, columns = specs["Out"].shape
+    if not (0 <= rows < FIRST_SYMBOL and 0 <= columns < FIRST_SYMBOL):
+        raise NotExported("a diagonal whose length is known only at run time")
+    flat = _diagonal_places(rows, columns, offset)
+    source = np.full(rows * columns, len(flat))
+    source[flat] = np.arange(len(flat))
+    values = g.concat([X, g.constant([padding_value], X.dtype)], 0)
+    return g.reshape(g.gather(values, g.constant(source)), [rows, columns])
+
+
+@exports("diag")
+def diag(g: Graph, f: Any, Diagonal: Tensor, specs: Any) -> Tensor:
+    return diag_v2(g, f, Diagonal, 0, 0.0, specs)
+
+
+# -------------------------------------------------------------------------------------------------------------- padding
+def _padded_by(g: Graph, X: Tensor, paddings: Sequence[int], mode: str, value: float) -> Tensor:
+    """X with margins, in numpy's modes."""
+    before, after = list(paddings[::2]), list(paddings[1::2])
+    if mode == "wrap":
+        for axis, pair in enumerate(zip(before, after, strict=True)):
+            if any(pair):
+                X = g.gather(X, _copies(g, X, axis, pair, mode), axis)
+        return X
+    sizes = tuple(
+        size + low + high if 0 <= size < FIRST_SYMBOL else (size if low + high == 0 else -1)
+        for size, low, high in zip(X.sizes, before, after, strict=True)
+    )
+    return pad_node(g, X, g.ints(*before, *after), sizes, value, mode)
+
+
+def _copies(g: Graph, x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
+    """Along an axis, the index of the element that each element of the padded tensor is a copy of."""
+    size = g.size(x, axis)
+    if not isinstance(size, int):
+        raise NotExported(f"padding by the mode {mode} of a dimension whose size is known only at run time")
+    return g.constant(np.pad(np.arange(size), pair, mode=mode))  # type: ignore[call-overload]
+
+
+@exports("pad")
+def pad(g: Graph, X: Tensor, paddings: list[int], pad_value: float) -> Tensor:
+    return _padded_by(g, X, paddings, "constant", pad_value)
+
+
+@exports("pad2d")
+def pad2d(
+    g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, pad_value: float, data_format: str, specs: Any
+) -> Tensor:
+    if Paddings is None:
+        return _padded_by(g, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value)
+    return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, pad_value, PAD_MODES[mode])
+
+
+def _margins(g: Graph, Paddings: Tensor, data_format: str) -> Tensor:
+    """What `Pad` takes, of top, bottom, left and right."""
+    margins = as_vector(g, Paddings)
+    none, both = [0, 0], [0]
+    before, after = g.gather(margins, g.ints(0, 2)), g.gather(margins, g.ints(1, 3))
+    first, last = (both, both) if data_format.endswith("C") else (none, [])
+    parts = [each for pair in (before, after) for each in (g.ints(*first), pair, g.ints(*last)) if each.shape[0]]
+    return g.concat(parts, 0)
+
+
+@exports("pad3d")
+def pad3d(g: Graph, X: Tensor, paddings: list[int], mode: str, value: float, data_format: str) -> Tensor:
+    return _padded_by(g, X, all_paddings(paddings, data_format, True), PAD_MODES[mode], value)
+
+
+@exports("pad_by")
+def pad_by(
+    g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str, specs: Any
+) -> Tensor:
+    if Paddings is not None:
+        return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, 0.0, mode)
+    return _padded_by(g, X, paddings, mode, 0.0)
+
+
+@exports("unpad_by")
+def unpad_by(g: Graph, f: Any, X: Tensor, Like: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str) -> Any:
+    if Paddings is not None:
+        if mode != "constant":
+            raise NotExported(f"the gradient of padding by computed margins in the mode {mode}")
+        margins = _margins(g, Paddings, data_format)
+        starts = g.slice(margins, [0], [0], [Like.ndim])
+        ends = g.binary("Add", starts, g.dims(Like))
+        return g._sized("Slice", [X, starts, ends, g.ints(*range(Like.ndim))], X.dtype, Like.sizes)
+    for axis in range(Like.ndim):
+        pair = (paddings[2 * axis], paddings[2 * axis + 1])
+        if not any(pair):
+            continue
+        if mode == "constant":
+            X = g.slice(X, [axis], [pair[0]], [-pair[1] or _FAR])
+            continue
+        like = Tensor(g, "", Spec((), X.dtype), ())
+        sizes = tuple(Like.shape[at] if at == axis else size for at, size in enumerate(X.sizes))
+        del like
+        X = added_along(g, X, _copies(g, Like, axis, pair, mode), axis, Like.shape[axis], sizes)
+    return X
+
+
+def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:
+    """The slices of x along an axis added at these indices, [n], of zeros of `size` along that axis."""
+    axis = axis % x.ndim
+    order = [axis, *(place for place in range(x.ndim) if place != axis)]
+    rows = g.transpose(x, order)
+    turned = tuple(sizes[place] for place in order)
+    dims = g.joined_sizes([size, *g.sizes_of(rows)[1:]])
+    zeros = filled(g, dims, 0, Spec(tuple(-1 if each >= FIRST_SYMBOL else each for each in turned), x.dtype))
+    added = add_rows(g, zeros, index, rows)
+    added.sizes = turned
+    return g.transpose(added, [order.index(place) for place in range(x.ndim)])
+
+
+def add_rows(g: Graph, base: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """`base` [N, ...] with rows [n, ...] added at the indices [n], which may repeat."""
+    if g.opset >= 16:
+        return g.node("ScatterND", [base, g.unsqueeze(index, 1), rows], base, reduction="add")
+    size, count = g.size(base, 0), g.size(index, 0)
+    hit = g.binary("Equal", positions(g, size, 0, 2), g.unsqueeze(index, 0), VarType.BOOL)
+    width = g.product_of(g.sizes_of(base)[1:])
+    flat = g.reshape(rows, [count, width])
+    summed = g.matmul(g.cast(hit, base.dtype), flat)
+    return g.binary("Add", base, g.reshape_as(summed, base))
+
+
+_Function = Callable[..., Any]
+_NUMBERS = as_dtype

@@ -1,0 +1,429 @@
+"""How ops on images are written: shuffling, patches, cropping, resizing, sampling by a grid."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.kernels.vision import interpolation_weights
+from fluid.ops.conv import image_axes
+from fluid.ops.shapes import scaled
+from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .images import _along, channels_back, channels_second
+from .shaping import _asked, add_rows, as_vector, filled, joined_vector, pad_node
+
+__all__: list[str] = []
+
+
+# ------------------------------------------------------------------------------------------------- channels and places
+def _known(x: Tensor, *axes: int) -> None:
+    if any(x.shape[axis] < 0 for axis in axes):
+        raise NotExported("images whose size is known only at run time")
+
+
+def _divided(g: Graph, size: Size, by: int) -> Size:
+    return size // by if isinstance(size, int) else g.binary("Div", size, g.ints(by))
+
+
+def _times(g: Graph, size: Size, by: int) -> Size:
+    return size * by if isinstance(size, int) else g.binary("Mul", size, g.ints(by))
+
+
+def _to_wide(g: Graph, x: Tensor, by: int) -> Tensor:
+    """Images [N, C by by, H, W] as [N, C, H by, W by]."""
+    n, c, h, w = g.sizes_of(x)
+    parts = g.reshape(x, [n, _divided(g, c, by * by), by, by, h, w])
+    turned = g.transpose(parts, [0, 1, 4, 2, 5, 3])
+    return g.reshape(turned, [n, _divided(g, c, by * by), _times(g, h, by), _times(g, w, by)])
+
+
+def _to_deep(g: Graph, x: Tensor, by: int) -> Tensor:
+    n, c, h, w = g.sizes_of(x)
+    parts = g.reshape(x, [n, c, _divided(g, h, by), by, _divided(g, w, by), by])
+    turned = g.transpose(parts, [0, 1, 3, 5, 2, 4])
+    return g.reshape(turned, [n, _times(g, c, by * by), _divided(g, h, by), _divided(g, w, by)])
+
+
+@exports("pixel_shuffle")
+def pixel_shuffle(g: Graph, X: Tensor, upscale_factor: int, data_format: str) -> Tensor:
+    return channels_back(g, _to_wide(g, channels_second(g, X, data_format), upscale_factor), data_format)
+
+
+@exports("pixel_unshuffle")
+def pixel_unshuffle(g: Graph, X: Tensor, downscale_factor: int, data_format: str) -> Tensor:
+    return channels_back(g, _to_deep(g, channels_second(g, X, data_format), downscale_factor), data_format)
+
+
+@exports("space_to_depth")
+def space_to_depth(g: Graph, X: Tensor, blocksize: int) -> Tensor:
+    n, c, h, w = g.sizes_of(X)  # of the wide images, [N, C, H by, W by]
+    by = blocksize
+    parts = g.reshape(X, [n, by, by, _divided(g, c, by * by), h, w])
+    turned = g.transpose(parts, [0, 3, 4, 1, 5, 2])
+    return g.reshape(turned, [n, _times(g, c, by * by), _divided(g, h, by), _divided(g, w, by)])
+
+
+@exports("depth_to_space")
+def depth_to_space(g: Graph, X: Tensor, blocksize: int) -> Tensor:
+    n, c, h, w = g.sizes_of(X)
+    by = blocksize
+    least = _divided(g, c, by * by)
+    wide = [_times(g, h, by), _times(g, w, by)]
+    parts = g.reshape(X, [n, _divided(g, least, by * by), wide[0], by, wide[1], by])
+    return g.reshape(g.transpose(parts, [0, 3, 5, 1, 2, 4]), [n, least, *wide])
+
+
+def _shuffled(g: Graph, X: Tensor, groups: int, data_format: str) -> Tensor:
+    axis = image_axes(data_format, X.ndim)[0]
+    sizes = g.sizes_of(X)
+    each = _divided(g, sizes[axis], groups)
+    parts = g.reshape(X, [*sizes[:axis], groups, each, *sizes[axis + 1 :]])
+    order = list(range(parts.ndim))
+    order[axis], order[axis + 1] = axis + 1, axis
+    return g.reshape_as(g.transpose(parts, order), X)
+
+
+@exports("shuffle_channel")
+def shuffle_channel(g: Graph, X: Tensor, group: int) -> Tensor:
+    return _shuffled(g, X, group, "NCHW")
+
+
+@exports("channel_shuffle")
+def channel_shuffle(g: Graph, X: Tensor, groups: int, data_format: str) -> Tensor:
+    return _shuffled(g, X, groups, data_format)
+
+
+def _shifted(g: Graph, X: Tensor, attrs: dict[str, Any], back: bool) -> Tensor:
+    x = channels_second(g, X, attrs["data_format"])
+    _known(x, 1)
+    images, channels = attrs["seg_num"], x.shape[1]
+    first, second = scaled(channels, attrs["shift_ratio"]), scaled(2 * channels, attrs["shift_ratio"])
+    n, *rest = g.sizes_of(x)
+    videos = g.reshape(x, [_divided(g, n, images), images, *rest])
+    parts = []
+    for start, end, way in ((0, first, 1), (first, second, -1), (second, channels, 0)):
+        if start == end:
+            continue
+        part = g.slice(videos, [2], [start], [end])
+        way = -way if back else way
+        if way:
+            kept = g.slice(part, [1], [0], [images - 1]) if way > 0 else g.slice(part, [1], [1], [images])
+            pads = [0] * 10
+            pads[1 if way > 0 else 6] = 1
+            part = pad_node(g, kept, g.ints(*pads), (*kept.sizes[:1], images, *kept.sizes[2:]))
+        parts.append(part)
+    moved = g.reshape_as(g.concat(parts, 2), x)
+    return channels_back(g, moved, attrs["data_format"])
+
+
+@exports("temporal_shift")
+def temporal_shift(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    return _shifted(g, X, attrs, False)
+
+
+@exports("temporal_unshift")
+def temporal_unshift(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    return _shifted(g, X, attrs, True)
+
+
+@exports("maxout")
+def maxout(g: Graph, X: Tensor, groups: int, axis: int) -> Tensor:
+    axis %= X.ndim
+    sizes = g.sizes_of(X)
+    parts = g.reshape(X, [*sizes[:axis], _divided(g, sizes[axis], groups), groups, *sizes[axis + 1 :]])
+    return g.reduce("ReduceMax", parts, [axis + 1])
+
+
+@exports("fsp")
+def fsp(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    x, y = (g.reshape(each, [*g.sizes_of(each)[:2], g.product_of(g.sizes_of(each)[2:])]) for each in (X, Y))
+    places = g.cast(g.squeeze(g.as_size(g.size(x, 2)), 0), X.dtype)
+    return g.binary("Div", g.matmul(x, g.transpose(y, [0, 2, 1])), places)
+
+
+@exports("prelu")
+def prelu(g: Graph, X: Tensor, Alpha: Tensor, mode: str, data_format: str) -> Tensor:
+    if mode == "element":
+        alpha = g.reshape(Alpha, [1, *g.sizes_of(X)[1:]])
+    elif mode == "channel":
+        channel = image_axes(data_format, X.ndim)[0]
+        alpha = g.reshape(Alpha, [-1 if axis == channel else 1 for axis in range(X.ndim)])
+    else:
+        alpha = g.reshape(Alpha, [])
+    below = g.binary("LessOrEqual", X, g.number(0, X), VarType.BOOL)
+    return g.where(below, g.binary("Mul", X, alpha), X)
+
+
+# -------------------------------------------------------------------------------------------------- patches of images
+def _patch_places(sizes: tuple[int, ...], attrs: dict[str, Any]) -> Any:
+    """For each element of a patch, and each patch, its place in the image, row by row; the number of places in the padding."""
+    counts = patch_counts(sizes, attrs)
+    (top, _), (left, _) = four_paddings(attrs["paddings"])
+    axes = []
+    for count, window, stride, dilation, pad in zip(
+        counts, attrs["kernel_sizes"], attrs["strides"], attrs["dilations"], (top, left), strict=True
+    ):
+        axes.append(np.arange(window)[:, None] * dilation + np.arange(count)[None] * stride - pad)
+    rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
+    inside = (rows >= 0) & (rows < sizes[0]) & (columns >= 0) & (columns < sizes[1])
+    places = np.where(inside, rows * sizes[1] + columns, sizes[0] * sizes[1])
+    return places.reshape(places.shape[0] * places.shape[1], -1)
+
+
+@exports("unfold")
+def unfold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    _known(X, 1, 2, 3)
+    places, count = _patch_places(X.shape[2:], attrs), X.shape[2] * X.shape[3]
+    n, c = g.sizes_of(X)[:2]
+    flat = g.reshape(X, [n, c, count])
+    padded = pad_node(g, flat, g.ints(0, 0, 0, 0, 0, 1), (*flat.sizes[:2], count + 1))
+    taken = g.gather(padded, g.constant(places), 2)
+    return g.reshape(taken, [n, X.shape[1] * places.shape[0], places.shape[1]])
+
+
+def _folded(g: Graph, X: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> Tensor:
+    places, count = _patch_places(sizes, attrs), sizes[0] * sizes[1]
+    _known(X, 1)
+    channels = X.shape[1] // places.shape[0]
+    n = g.size(X, 0)
+    flat = g.reshape(X, [n, channels, places.size])
+    rows = g.transpose(flat, [2, 0, 1])
+    zeros = filled(g, g.joined_sizes([count + 1, n, channels]), 0, Spec((count + 1, -1, channels), X.dtype))
+    added = add_rows(g, zeros, g.constant(places.reshape(-1)), rows)
+    image = g.transpose(g.slice(added, [0], [0], [count]), [1, 2, 0])
+    return g.reshape(image, [n, channels, *sizes])
+
+
+@exports("fold")
+def fold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    return _folded(g, X, tuple(attrs["output_sizes"]), attrs)
+
+
+@exports("fold_like")
+def fold_like(g: Graph, X: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    _known(Like, 2, 3)
+    return _folded(g, X, Like.shape[2:], attrs)
+
+
+# ------------------------------------------------------------------------------------------------------------ cropping
+def _offsets(g: Graph, inputs: dict[str, Any], offsets: list[int], ndim: int) -> Tensor:
+    if inputs.get("OffsetsTensor"):
+        return joined_vector(g, inputs["OffsetsTensor"])
+    if inputs.get("Offsets") is not None:
+        return as_vector(g, inputs["Offsets"])
+    return g.ints(*(offsets or [0] * ndim))
+
+
+def _part(g: Graph, x: Tensor, starts: Tensor, dims: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    return g._sized("Slice", [x, starts, g.binary("Add", starts, dims), g.ints(*range(x.ndim))], x.dtype, sizes)
+
+
+@exports("crop", "crop_like")
+def crop(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    like = inputs.get("Like") if "Like" in inputs else inputs.get("Y")
+    dims = g.dims(like) if like is not None else g.ints(*attrs["shape"])
+    return _part(g, X, _offsets(g, inputs, attrs["offsets"], X.ndim), dims, specs["Out"].shape)
+
+
+@exports("crop_tensor")
+def crop_tensor(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
+    dims = _asked(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
+    rest = g.binary("Sub", g.dims(X), starts)
+    dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0)), VarType.BOOL), dims, rest)
+    return _part(g, X, starts, dims, specs["Out"].shape)
+
+
+@exports("uncrop")
+def uncrop(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
+    after = g.binary("Sub", g.binary("Sub", g.dims(Like), starts), g.dims(X))
+    return pad_node(g, X, g.concat([starts, after], 0), Like.sizes)
+
+
+@exports("pad_constant_like")
+def pad_constant_like(g: Graph, X: Tensor, Y: Tensor, pad_value: float) -> Tensor:
+    after = g.binary("Sub", g.dims(X), g.dims(Y))
+    pads = g.concat([g.ints(*[0] * X.ndim), after], 0) if X.ndim else after
+    return pad_node(g, Y, pads, X.sizes, pad_value)
+
+
+# ----------------------------------------------------------------------------------------------------------- resizing
+def _resized(
+    g: Graph, x: Tensor, source: Any, target: Any, factors: list[float], attrs: dict[str, Any], back: bool = False
+) -> Tensor:
+    """x multiplied by a matrix along each spatial axis."""
+    axes = resized_axes(attrs["data_layout"], x.ndim)
+    if any(source[axis] < 0 or target[axis] < 0 for axis in axes):
+        raise NotExported("images whose size is known only at run time")
+    for axis, factor in zip(axes, factors or [0.0] * len(axes), strict=True):
+        matrix = interpolation_weights(np, attrs["interp_method"], source[axis], target[axis], factor, attrs, x.dtype.numpy)
+        x = _along(g, x, matrix.T if back else matrix, axis)
+    return x
+
+
+def _constants(tensors: list[Tensor]) -> list[Any]:
+    if any(each.value is None for each in tensors):
+        raise NotExported("a size that is computed")
+    return [number for each in tensors for number in np.asarray(each.value).reshape(-1).tolist()]
+
+
+def _interp(method: str, ratio_by_scale: bool) -> Any:
+    def interp(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+        attrs = {**attrs, "interp_method": method}
+        axes = resized_axes(attrs["data_layout"], X.ndim)
+        scale = _constants([inputs["Scale"]]) if inputs.get("Scale") is not None else attrs["scale"]
+        factors = [] if inputs.get("SizeTensor") else scale_factors(scale, len(axes))
+        sizes: Any = []
+        if inputs.get("SizeTensor"):
+            sizes = _constants(inputs["SizeTensor"])
+        elif inputs.get("OutSize") is not None:
+            sizes = _constants([inputs["OutSize"]])
+        sizes = sizes or interp_size([X.shape[axis] for axis in axes], attrs, factors)
+        target = list(X.shape)
+        for axis, size in zip(axes, sizes, strict=True):
+            target[axis] = int(size)
+        x = X if X.is_floating else g.cast(X, VarType.FP64)
+        result = _resized(g, x, X.shape, target, factors if ratio_by_scale else [], attrs)
+        if not X.is_floating:
+            million = g.number(1e6, result)
+            rounded = g.binary("Div", g.unary("Round", g.binary("Mul", result, million)), million)
+            result = g.cast(rounded, X.dtype)
+        return result
+
+    return interp
+
+
+for _method in ("linear", "bilinear", "trilinear", "nearest", "bicubic"):
+    exports(f"{_method}_interp")(_interp(_method, False))
+    exports(f"{_method}_interp_v2")(_interp(_method, True))
+
+
+def _like_factors(inputs: dict[str, Any], attrs: dict[str, Any], ndim: int) -> list[float]:
+    scale = _constants([inputs["Scale"]]) if inputs.get("Scale") is not None else attrs["scale"]
+    return scale_factors(scale, ndim - 2)
+
+
+@exports("interp_like")
+def interp_like(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    return _resized(g, X, X.shape, Like.shape, _like_factors(inputs, attrs, X.ndim), attrs)
+
+
+@exports("uninterp")
+def uninterp(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    return _resized(g, X, Like.shape, X.shape, _like_factors(inputs, attrs, X.ndim), attrs, back=True)
+
+
+# ------------------------------------------------------------------------------------------------------ sampling by grid
+def _places(g: Graph, at: Any, size: int, attrs: dict[str, Any]) -> tuple[Any, Any]:
+    """Where coordinates from -1 to 1 lie among elements, and how much that changes with the coordinate."""
+    aligned, last = attrs["align_corners"], size - 1
+    slope = last / 2 if aligned else size / 2
+    at = (at + 1.0) * slope - (0.0 if aligned else 0.5)
+    slopes: Any = at * 0.0 + slope
+    if attrs["padding_mode"] == "reflection":
+        edge = 0.0 if aligned else 0.5
+        period = 2 * (last + 2 * edge)
+        if period == 0:
+            return at * 0.0, at * 0.0
+        shifted = at + edge
+        size_of = g.unary("Abs", shifted)
+        beyond: Any = size_of - g.unary("Floor", size_of / period) * period
+        turned = (beyond > period / 2).astype(at.dtype) * -2.0 + 1.0
+        side = (shifted < 0.0).astype(at.dtype) * -2.0 + 1.0
+        slopes = slopes * side * turned
+        at = g.binary("Min", beyond, period - beyond) - edge
+    if attrs["padding_mode"] != "zeros":
+        slopes = slopes * (at >= 0.0).astype(at.dtype) * (at <= float(last)).astype(at.dtype)
+        at = g.binary("Min", g.binary("Max", at, g.number(0, at)), g.number(last, at))
+    return at, slopes
+
+
+def _corners(g: Graph, coordinate: Any, size: int, attrs: dict[str, Any], derivative: bool) -> list[tuple[Any, Any]]:
+    at, slopes = _places(g, coordinate, size, attrs)
+    if attrs["mode"] == "nearest":
+        pairs = [(g.unary("Round", at), at * 0.0 + (0.0 if derivative else 1.0))]
+    else:
+        low: Any = g.unary("Floor", at)
+        share = at - low
+        pairs = [(low, -slopes if derivative else 1.0 - share), (low + 1.0, slopes if derivative else share)]
+    kept = []
+    for element, weight in pairs:
+        there = g.binary("And", element >= 0.0, element < float(size))
+        kept.append((g.cast(g.where(there, element, g.number(0, element)), VarType.INT64), g.where(there, weight, g.number(0, weight))))
+    return kept
+
+
+def _taps(g: Graph, sizes: tuple[int, ...], Grid: Tensor, attrs: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """The elements, counted row by row, that each place of the grid reads, and their weights: [N, 1, places]."""
+    x, y = (g.squeeze(g.slice(Grid, [3], [place], [place + 1]), 3) for place in range(2))
+    rows = _corners(g, y, sizes[0], attrs, attrs.get("along_y", False))
+    columns = _corners(g, x, sizes[1], attrs, attrs.get("along_x", False))
+    n, high, wide = g.sizes_of(Grid)[:3]
+    shape: list[Size] = [n, 1, g.product_of([high, wide])]
+    taps = []
+    for (row, by_row), (column, by_column) in product(rows, columns):
+        index = g.binary("Add", g.binary("Mul", row, g.constant(np.int64(sizes[1]))), column)
+        taps.append((g.reshape(index, shape), g.reshape(g.binary("Mul", by_row, by_column), shape)))
+    return taps
+
+
+@exports("grid_sampler", "grid_gather")
+def grid_gather(g: Graph, X: Tensor, Grid: Tensor, attrs: dict[str, Any]) -> Tensor:
+    _known(X, 2, 3)
+    n, c = g.sizes_of(X)[:2]
+    image = g.reshape(X, [n, c, X.shape[2] * X.shape[3]])
+    total: Tensor | None = None
+    for index, weight in _taps(g, X.shape[2:], Grid, attrs):
+        dims = g.joined_sizes([n, c, g.size(index, 2)])
+        whole = g.expand(index, dims, (image.sizes[0], image.sizes[1], index.sizes[2]))
+        part = g.binary("Mul", g._sized("GatherElements", [image, whole], X.dtype, whole.sizes, axis=2), weight)
+        total = part if total is None else g.binary("Add", total, part)
+    assert total is not None
+    return g.reshape(total, [n, c, *g.sizes_of(Grid)[1:3]])
+
+
+@exports("grid_scatter")
+def grid_scatter(g: Graph, Output: Tensor, Grid: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+    _known(Like, 2, 3)
+    if g.opset < 16:
+        raise NotExported("sums by index along an axis, before opset 16")
+    n, c = g.sizes_of(Like)[:2]
+    count = Like.shape[2] * Like.shape[3]
+    values = g.reshape(Output, [n, c, g.product_of(g.sizes_of(Output)[2:])])
+    image = filled(g, g.joined_sizes([n, c, count]), 0, Spec((*Like.shape[:2], count), Output.dtype))
+    for index, weight in _taps(g, Like.shape[2:], Grid, attrs):
+        part = g.binary("Mul", values, weight)
+        whole = g.expand(index, g.dims(part), part.sizes)
+        image = g.node("ScatterElements", [image, whole, part], image, axis=2, reduction="add")
+    return g.reshape_as(image, Like)
+
+
+def _base(high: int, wide: int, aligned: bool, dtype: Any) -> Any:
+    """The places (x, y, 1) of images of this size."""
+    base = np.ones((high, wide, 3), dtype)
+    lines = [np.linspace(-1, 1, n, dtype=dtype) * (1 if aligned else (n - 1) / n) for n in (wide, high)]
+    base[..., 0], base[..., 1] = lines[0], lines[1][:, None]
+    return base
+
+
+@exports("affine_grid")
+def affine_grid(g: Graph, Theta: Tensor, OutputShape: Tensor | None, align_corners: bool, output_shape: list[int]) -> Tensor:
+    sizes = output_shape if OutputShape is None else [int(size) for size in _constants([OutputShape])]
+    high, wide = sizes[2:]
+    base = g.constant(_base(high, wide, align_corners, Theta.dtype.numpy).reshape(1, -1, 3))
+    grid = g.matmul(base, g.transpose(Theta, [0, 2, 1]))
+    return g.reshape(grid, [g.size(Theta, 0), high, wide, 2])
+
+
+@exports("places_like")
+def places_like(g: Graph, Like: Tensor, align_corners: bool) -> Tensor:
+    _known(Like, 1, 2)
+    return g.constant(_base(Like.shape[1], Like.shape[2], align_corners, Like.dtype.numpy)[None])

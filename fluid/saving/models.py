@@ -26,6 +26,7 @@ import numpy as np
 from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.scope import Scope, global_scope, scope_guard
+from ..formats.pir.files import pir_bytes
 from ..formats.program import serialize_program
 from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of
 from ..formats.writing import together, write_file
@@ -126,7 +127,9 @@ def _file_meant(path: str) -> str:
     """The file that a path stands for: itself, the program in a folder, or the path with an extension."""
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
-        programs = [name for name in names if name in _PROGRAM_FILES] or [name for name in names if name.endswith(".pdmodel")]
+        programs = [name for name in names if name in _PROGRAM_FILES] or [
+            name for name in names if name.endswith((".pdmodel", ".json"))
+        ]
         if len(programs) == 1:
             return os.path.join(path, programs[0])
         if programs:
@@ -134,7 +137,7 @@ def _file_meant(path: str) -> str:
         held = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise FormatError(f"{path}: the folder holds no __model__, {f'only {held}' if held else 'it is empty'}")
     if not os.path.exists(path):
-        for suffix in (".pdmodel", ".pdparams", ".txt", ".npz", ".safetensors"):
+        for suffix in (".pdmodel", ".json", ".pdparams", ".txt", ".npz", ".safetensors"):
             if os.path.isfile(path + suffix):
                 return path + suffix
     return path
@@ -296,9 +299,13 @@ def save_model(
         program = io._inference_program(program, _names(feeds), _names(fetches))
     elif feeds is not None:
         raise ProgramError("save_model: feeds without fetches; say what the model computes from them")
+    ending = os.path.splitext(where)[1][1:]
+    if ending == "json" and target is None:
+        target = "paddle-3"
+    if (ending == "json") != (target == "paddle-3"):
+        raise ProgramError(f"{where}: programs for Paddle 3 have names that end in .json, those for other versions have not")
     if target is not None:
         program = convert(program, target).program
-    ending = os.path.splitext(where)[1][1:]
     with scope_guard(scope):
         if any(ending == form.name for form in ARRAYS):
             names = sorted({var.name for var in program.list_vars() if io.is_persistable(var)})
@@ -307,9 +314,9 @@ def save_model(
         if ending == "txt":
             TEXT.write(where, program)
             return [where]
-        data = serialize_program(program)  # before anything is written: it may fail
-        if ending == "pdmodel":
-            params = where.removesuffix("pdmodel") + "pdiparams"
+        data = pir_bytes(program) if ending == "json" else serialize_program(program)  # before anything is written: it may fail
+        if ending in ("pdmodel", "json"):
+            params = where.removesuffix(ending) + "pdiparams"
             folder, name = os.path.split(params)
             with together():
                 io.save_persistables(None, folder, program, name)

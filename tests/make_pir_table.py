@@ -51,7 +51,7 @@ EXTRA: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]] = {
     "adamw": (("Moment2Max",), ("Moment2MaxOut",), {"amsgrad": "bool"}),
     "dropout": ((), (), {"fix_seed": "bool", "seed": "int"}),
     "lookup_table_v2": ((), (), {"is_sparse": "bool", "is_distributed": "bool", "remote_prefetch": "bool"}),
-    "gelu": ((), (), {}),
+    "thresholded_relu": ((), (), {"value": "float"}),
 }
 """Inputs, outputs and attributes that Paddle asks for, and that the schemas leave out."""
 STRINGS = {"data_format": ("NCHW", "NHWC"), "data_layout": ("NCHW", "NHWC"), "dtype": ("float32", "float64")}
@@ -196,6 +196,8 @@ class Probe:
                 words.append(f"{key}={value or ''}{slots if value != slots[1:] else ''}")
         words.append("{")
         for key, value in base["attrs"].items():
+            if not value["type"]:
+                continue  # none
             source = self.chosen(key, depends.get(f"attrs {key}", []))
             text = json.dumps(value["value"], separators=(",", ":"))
             words.append(f"{key}={source or '#' + text}:{value['type']}")

@@ -135,7 +135,7 @@ def _expand(op: Operator) -> None:
 
 
 def _fill_zeros_like(op: Operator) -> None:
-    set_type(op, "fill_any_like", value=0.0, dtype=-1)
+    set_type(op, "fill_any_like", value=0.0, dtype=op.attrs.get("dtype", -1))
 
 
 def _flatten(op: Operator) -> None:
@@ -202,6 +202,7 @@ def _interp(op: Operator) -> None:
 
 
 _BINARY = ("add", "sub", "mul", "div", "pow", "max", "min", "mod", "floordiv")
+_COMPARISONS = ("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")
 _OLD_INTERP = ("linear", "bilinear", "nearest", "bicubic", "trilinear")
 
 TO_3 = [
@@ -210,6 +211,7 @@ TO_3 = [
     Row("matmul", _matmul),
     Row("matmul_grad", _matmul_grad),
     *[Row(f"elementwise_{kind}{grad}", _elementwise) for kind in _BINARY for grad in ("", "_grad")],
+    *[Row(kind, _elementwise) for kind in _COMPARISONS],
     Row("top_k", _top_k),
     Row("top_k_grad", _top_k_grad),
     Row("lookup_table", _lookup_table),

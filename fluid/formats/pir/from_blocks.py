@@ -11,10 +11,10 @@ from typing import Any
 
 from ...errors import ProgramError
 from ...ir.program import Block, Operator, Parameter, Program, Variable
-from ...opdef.registry import EMPTY
+from ...opdef.registry import EMPTY, OpDef
 from ...values.types import VarType
 from .data import ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
-from .table import Operand, PirAttr, Row, row_to, updated_operands
+from .table import Operand, PirAttr, Row, rows_to, updated_operands
 from .to_blocks import SINGLE, UPDATES, XSHAPE
 
 __all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "pir_of", "type_of", "written"]
@@ -22,7 +22,18 @@ __all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "
 _NAMES = {element: name for name, element in ELEMENTS.items()}
 DENSE = "dtensor"
 _ANY_OP = ("op_role", "op_role_var", "op_namescope", "op_callstack", "op_device", "with_quant_attr")
-_NEUTRAL = frozenset({"in_dtype", "force_cpu", "place_type", "str_value", "reduce_all", "is_test", "original_shape"})
+_NEUTRAL = frozenset(
+    {
+        "in_dtype",
+        "force_cpu",
+        "place_type",
+        "str_value",
+        "reduce_all",
+        "is_test",
+        ("set_value", "dtype"),
+        ("set_value_grad", "dtype"),
+    }
+)
 """Attributes that PIR need not have: it knows the types of values, and where they are."""
 _DEFAULTS: Mapping[tuple[str, str], Any] = {
     ("round", "decimals"): 0,
@@ -156,10 +167,7 @@ class BlockWriter:
                 if function is not None:
                     function(self, op)
                     continue
-                row = row_to(op.type)
-                if row is None:
-                    raise Unwritable("Paddle 3 has no equivalent")
-                self.by_row(op, row)
+                self.by_row(op, self.fitting_row(op))
             except Unwritable as reason:
                 self.writer.refuse(op, position, reason)
                 del self.pir.ops[before:]
@@ -244,37 +252,51 @@ class BlockWriter:
         self.values[name] = value
 
     # -- ops
+    def fitting_row(self, op: Operator) -> Row:
+        """The first of an op's rows that has a place for all that is given; `Unwritable` if there is none."""
+        rows = rows_to(op.type)
+        if not rows:
+            raise Unwritable("Paddle 3 has no equivalent")
+        for row in rows:
+            try:
+                self.refuse_unsaid(op, row, attributes_of(op))
+            except Unwritable as error:
+                if row is rows[-1]:
+                    raise error
+            else:
+                break
+        return row
+
     def by_row(self, op: Operator, row: Row) -> None:
-        definition = op.definition
-        attrs = op.attrs if definition is None else definition.defaults(op.attrs)
-        self.refuse_unsaid(op, row, attrs)
+        attrs, definition = attributes_of(op), op.definition
         operands = [self.operand(op, operand, attrs) for operand in row.operands]
         updated = self.updates(row)
         results: list[Value] = []
         bound: list[tuple[str, Value, bool]] = []
+        lists: list[tuple[Value, list[Value]]] = []
         for result in row.results:
             names = op.outputs.get(result.slot, []) if result.slot else []
             if result.many:
                 parts = [self.define(name) for name in names]
                 value = self.writer.value(Type("vec", parts=tuple(part.type for part in parts)))
                 results.append(value)
+                lists.append((value, parts))
                 bound += [(name, part, False) for name, part in zip(names, parts, strict=True)]
                 continue
             name = names[0] if names else EMPTY
+            if name == EMPTY and definition is not None and _is_made(definition, result.slot):
+                results.append(self.writer.value(Type(DENSE, "f32")))
+                continue
             source = op.inputs.get(updated.get(result.name, ""), [])
             in_place = name != EMPTY and source[:1] == [name]
             value = self.define(name, in_place)
             results.append(value)
             bound.append((name, value, in_place))
-        made = self.append(
-            PirOp(f"pd_op.{row.pir}", operands, results, {a.name: self.attribute(op, a, attrs) for a in row.attrs})
-        )
-        for value, result in zip(results, row.results, strict=True):
-            if result.many and value.type.parts:
-                names = op.outputs.get(result.slot, [])
-                parts = [part for name, part, _ in bound if name in names]
-                self.append(PirOp("builtin.split", [value], parts))
-        del made
+        described = {attr.name: self.attribute(op, attr, attrs) for attr in row.attrs}
+        self.append(PirOp(f"pd_op.{row.pir}", operands, results, described))
+        for value, parts in lists:
+            if parts:
+                self.append(PirOp("builtin.split", [value], list(parts)))
         for name, value, in_place in bound:
             self.bind(name, value, in_place)
         if op.outputs.get(XSHAPE) and op.inputs.get("X"):
@@ -312,6 +334,8 @@ class BlockWriter:
             value = []
         if value is None:
             raise Unwritable(f"its attribute {operand.attr} has no value")
+        if operand.attr in _ADJUSTED:
+            value = _ADJUSTED[operand.attr](self, op, value)
         return self.constant(value, operand.type)
 
     def attribute(self, op: Operator, attr: PirAttr, attrs: Mapping[str, Any]) -> Attribute:
@@ -322,25 +346,62 @@ class BlockWriter:
             value = attrs.get(attr.attr, _DEFAULTS.get((op.type, attr.attr)))
             if attr.attr == "dim" and attrs.get("reduce_all"):
                 value = []
+            if attr.attr in _ADJUSTED:
+                value = _ADJUSTED[attr.attr](self, op, value)
             if value is None and attr.type in _EMPTY:
                 value = _EMPTY[attr.type]
         return encoded(value, attr)
 
     def refuse_unsaid(self, op: Operator, row: Row, attrs: Mapping[str, Any]) -> None:
-        """Refuse an op with an attribute, or a variable, that its op of PIR has no place for."""
-        definition = op.definition
-        said = {attr.attr for attr in row.attrs} | {operand.attr for operand in row.operands}
-        for name, attr in definition.attrs.items() if definition is not None else ():
-            if name not in said and name not in _NEUTRAL and attrs.get(name) != attr.default:
+        """Refuse an op with an attribute, or a variable, that its op of PIR has no place for.
+
+        A gradient op repeats what the forward op has, needed or not; only another gradient would be lost.
+        """
+        definition, is_gradient = op.definition, op.type.endswith("_grad")
+        said = {*row.implied, *(attr.attr for attr in row.attrs), *(operand.attr for operand in row.operands)}
+        for name, implied in row.implied.items():
+            if attrs.get(name, implied) != implied:
+                raise Unwritable(f"its attribute {name} is {attrs[name]!r}, where Paddle 3 has {implied!r}")
+        for name, attr in definition.attrs.items() if definition is not None and not is_gradient else ():
+            if name not in said and name not in _NEUTRAL and (op.type, name) not in _NEUTRAL and attrs.get(name) != attr.default:
                 if name == "axis" and attrs.get(name) == -1:
                     continue
                 raise Unwritable(f"its attribute {name} is {attrs.get(name)!r}, and Paddle 3 has no such attribute")
         slots = {operand.slot for operand in row.operands}
         slots |= {SINGLE[slot] for slot in slots if slot in SINGLE}
         for slot, names in op.inputs.items():
-            if slot not in slots and any(name != EMPTY for name in names):
+            if slot not in slots and (slot.endswith("@GRAD") or not is_gradient) and any(name != EMPTY for name in names):
                 raise Unwritable(f"its input {slot} is given, and Paddle 3 has no such input")
 
+
+def attributes_of(op: Operator) -> dict[str, Any]:
+    """The attributes of an op, with the defaults of its definition."""
+    return op.attrs if op.definition is None else op.definition.defaults(op.attrs)
+
+
+def _is_made(definition: OpDef, slot: str) -> bool:
+    """Whether an op makes this output even if nothing takes it."""
+    output = definition.outputs.get(slot)
+    return output is not None and not output.optional and definition.forward is None
+
+
+def _method(at: BlockWriter, op: Operator, value: Any) -> Any:
+    """How an op interpolates is said by its type; Paddle goes by the attribute."""
+    return op.type.partition("_interp")[0] if "_interp" in op.type else value
+
+
+def _target_shape(at: BlockWriter, op: Operator, value: Any) -> Any:
+    return value or (at.var(op.input("Y")[0]).shape if op.input("Y") else value)
+
+
+def _offsets(at: BlockWriter, op: Operator, value: Any) -> Any:
+    return value or [0] * at.var(op.input("X")[0]).ndim
+
+
+_ADJUSTED: Mapping[str, Callable[[BlockWriter, Operator, Any], Any]] = {
+    "interp_method": _method, "target_shape": _target_shape, "offsets": _offsets
+}  # fmt: skip
+"""Attributes that Paddle has to be told, and 2.x infers."""
 
 _PIR_NAMES = {element.text: name for name, element in ELEMENTS.items()}
 _EMPTY: Mapping[str, Any] = {"bool": False, "i32": 0, "i64": 0, "f32": 0.0, "f64": 0.0, "str": "", "intarray": []}

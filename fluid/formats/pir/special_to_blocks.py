@@ -198,3 +198,21 @@ def _assign_out(at: BlockReader, op: PirOp) -> None:
         raise FormatError("pd_op.assign_out_ has nothing to write to")
     at.reader.names[op.results[0]] = target
     at.append("assign", {"X": [at.name(op.operands[0])]}, {"Out": [target]}, {})
+
+
+@special("pd_op.arange")
+def _arange(at: BlockReader, op: PirOp) -> None:
+    """The op of 2.x counts in the type of what it is given."""
+    expect(op, 3, 1)
+    value, dtype = op.results[0], _dtype(op)
+    names = []
+    for operand in op.operands:
+        name = at.name(operand)
+        given = at.block.find_var(name)
+        if given is not None and given.has_dtype and given.dtype is not dtype:
+            narrow = at.temporary(f"{name}.{dtype.text}", given._shape, dtype, stop_gradient=True)
+            at.append("cast", {"X": [name]}, {"Out": [narrow]}, {"in_dtype": int(given.dtype), "out_dtype": int(dtype)})
+            name = narrow
+        names.append([name])
+    out = at.declare(value, f"arange_{value.id}")
+    at.append("range", dict(zip(("Start", "End", "Step"), names, strict=True)), {"Out": [out.name]}, {})

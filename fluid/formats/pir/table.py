@@ -6,8 +6,11 @@ import functools
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from ...opdef.registry import OUR_SLOTS
 
 __all__ = [
     "ALIASES",
@@ -17,7 +20,7 @@ __all__ = [
     "Result",
     "Row",
     "row_from",
-    "row_to",
+    "rows_to",
     "types_with_rows",
     "updated_operands",
 ]
@@ -68,6 +71,8 @@ class Row:
     operands: tuple[Operand, ...]
     attrs: tuple[PirAttr, ...]
     results: tuple[Result, ...]
+    implied: Mapping[str, Any]
+    """Attributes of the op of 2.x, with the values that they have if it is this op of PIR."""
 
 
 _SECOND_CHOICE = {"grad_add", "deformable_conv_v1", "matmul"}
@@ -79,28 +84,54 @@ batch_norm batch_norm_ x=X mean=Mean variance=Variance scale=Scale bias=Bias { i
  epsilon=epsilon:f32 data_format=data_layout:str use_global_stats=use_global_stats:bool\
  trainable_statistics=trainable_statistics:bool } out=Y mean_out=MeanOut variance_out=VarianceOut saved_mean=SavedMean\
  saved_variance=SavedVariance reserve_space=ReserveSpace
+tril_triu triu x=X { diagonal=diagonal:i32 } out=Out +lower=false
+tril_triu tril x=X { diagonal=diagonal:i32 } out=Out +lower=true
+tril_triu_grad triu_grad out_grad=Out@GRAD { diagonal=diagonal:i32 } x_grad=X@GRAD +lower=false
+tril_triu_grad tril_grad out_grad=Out@GRAD { diagonal=diagonal:i32 } x_grad=X@GRAD +lower=true
+split split_with_num x=X axis=axis@int32|AxisTensor { num=num:i32 } out=Out* +sections=[]
+split split x=X sections=sections@[]int64|SectionsTensorList* axis=axis@int32|AxisTensor { } out=Out* +num=0
+set_value set_value x=Input starts=starts@[]int64|StartsTensorList* ends=ends@[]int64|EndsTensorList*\
+ steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64] none_axes=none_axes:[i64]\
+ shape=shape:[i64] values=values:[f64] } out=Out
+set_value_grad set_value_grad out_grad=Out@GRAD starts=starts@[]int64|StartsTensorList* ends=ends@[]int64|EndsTensorList*\
+ steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64] none_axes=none_axes:[i64] }\
+ x_grad=Input@GRAD
+set_value_grad set_value_with_tensor_grad values=ValueTensor out_grad=Out@GRAD starts=starts@[]int64|StartsTensorList*\
+ ends=ends@[]int64|EndsTensorList* steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64]\
+ none_axes=none_axes:[i64] } x_grad=Input@GRAD values_grad=ValueTensor@GRAD
+meshgrid_grad meshgrid_grad inputs=X* out_grad=Out@GRAD* { } inputs_grad=X@GRAD*
+set_value set_value_with_tensor x=Input values=ValueTensor starts=starts@[]int64|StartsTensorList*\
+ ends=ends@[]int64|EndsTensorList* steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64]\
+ none_axes=none_axes:[i64] } out=Out
 """
-"""Rows that the translation of single ops does not give: Paddle 3 has the statistics of batch_norm updated in place."""
+"""Rows that the translation of single ops does not give: Paddle 3 has the statistics of batch_norm updated in place; and ops
+that become one or another, as their attributes and inputs are. Words that begin with ``+`` are attributes of 2.x that a row
+implies."""
 
 
 @functools.cache
-def _rows() -> tuple[dict[str, Row], dict[str, Row]]:
+def _rows() -> tuple[dict[str, list[Row]], dict[str, Row]]:
     """Rows by the op of 2.x, and by the op of PIR that is read as one of 2.x."""
-    to_pir: dict[str, Row] = {}
+    to_pir: dict[str, list[Row]] = {}
     from_pir: dict[str, Row] = {}
     with open(os.path.join(os.path.dirname(__file__), "ops.txt"), encoding="ascii") as file:
         lines = [line for line in file if not line.startswith("#")]
-    for line in [*lines, *BY_HAND.splitlines()]:
+    for line in lines:
         row = _row(line.split())
-        to_pir[row.type] = row
+        to_pir[row.type] = [row]
         if row.type not in _SECOND_CHOICE:
             from_pir[row.pir] = row
+    by_hand: dict[str, list[Row]] = {}
+    for row in map(_row, map(str.split, BY_HAND.splitlines())):
+        by_hand.setdefault(row.type, []).append(row)
+        from_pir[row.pir] = row
+    to_pir.update(by_hand)
     return to_pir, from_pir
 
 
-def row_to(type_: str) -> Row | None:
-    """The row of an op of 2.x, or None."""
-    return _rows()[0].get(type_)
+def rows_to(type_: str) -> list[Row]:
+    """The rows of an op of 2.x: none, one, or several of which the first that fits is meant."""
+    return _rows()[0].get(type_, [])
 
 
 def types_with_rows() -> frozenset[str]:
@@ -114,24 +145,30 @@ def row_from(pir: str) -> Row | None:
 
 
 def _row(words: list[str]) -> Row:
+    implied = dict(word[1:].split("=", 1) for word in words if word.startswith("+"))
+    words = [word for word in words if not word.startswith("+")]
+    ours = {slot: name for (type_, slot), name in OUR_SLOTS.items() if type_ == words[0]}
     opening, closing = words.index("{"), words.index("}")
     return Row(
         words[0],
         words[1],
-        tuple(_operand(*word.split("=", 1)) for word in words[2:opening]),
+        tuple(_operand(*word.split("=", 1), ours) for word in words[2:opening]),
         tuple(_attr(*word.split("=", 1)) for word in words[opening + 1 : closing]),
         tuple(
-            Result(name, slot.rstrip("*"), slot.endswith("*")) for name, slot in (w.split("=", 1) for w in words[closing + 1 :])
+            Result(name, ours.get(slot.rstrip("*"), slot.rstrip("*")), slot.endswith("*"))
+            for name, slot in (word.split("=", 1) for word in words[closing + 1 :])
         ),
+        {name: json.loads(value) for name, value in implied.items()},
     )
 
 
-def _operand(name: str, text: str) -> Operand:
+def _operand(name: str, text: str, ours: Mapping[str, str]) -> Operand:
+    """An operand in the table; `ours` are names of slots that are others here."""
     source, _, slot = text.rpartition("|") if "|" in text else (text, "", "")
     constant = _CONSTANT.fullmatch(source)
     if constant is None:
         slot = slot or source
-        return Operand(name, slot.rstrip("*"), slot.endswith("*"))
+        return Operand(name, ours.get(slot.rstrip("*"), slot.rstrip("*")), slot.endswith("*"))
     attr, type_ = constant.groups()
     value = json.loads(attr[1:]) if attr.startswith("#") else None
     return Operand(name, slot.rstrip("*"), slot.endswith("*"), "" if attr.startswith("#") else attr, value, type_)

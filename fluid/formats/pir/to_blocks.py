@@ -262,7 +262,7 @@ class BlockReader:
         """Append the op of 2.x that a row names; False if something is given of which that has no place."""
         definition = registry.find(row.type)
         inputs: dict[str, list[str]] = {}
-        attrs: dict[str, Any] = {}
+        attrs: dict[str, Any] = dict(row.implied)
         for operand, value in zip(row.operands, op.operands, strict=True):
             constant = self.reader.constants.get(value) if value is not None else None
             if constant is not None and operand.type and _is_attribute(operand, constant):

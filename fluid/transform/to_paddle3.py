@@ -7,7 +7,8 @@ import math
 
 from ..formats.pir.files import WRITTEN
 from ..formats.pir.table import types_with_rows
-from ..ir.program import Operator
+from ..ir.program import Operator, Variable
+from ..opdef.registry import EMPTY
 from ..values.types import VarType
 from .op_rows import Refused, Row, input_of, only, put, set_type, shape_of, temporary
 
@@ -30,33 +31,56 @@ def _is_plain_product(op: Operator) -> bool:
     return len(y) == 2 and op.attr("y_num_col_dims") == 1 and op.attr("x_num_col_dims") == len(x) - 1
 
 
+def _sizes_of_product(op: Operator) -> tuple[int, int]:
+    """The length of the sums of a ``mul``, and the number of columns of its result."""
+    others, rows = shape_of(input_of(op, "Y")), op.attr("y_num_col_dims")
+    if -1 in others:
+        raise Refused(f"it multiplies by {list(others)}, of which a dimension is not known")
+    return math.prod(others[:rows]), math.prod(others[rows:])
+
+
+def _as_matrix(op: Operator, slot: str, shape: tuple[int, int]) -> Variable | None:
+    """Put a matrix in the place of an input; returns the variable that keeps the input's shape, None if it is one already."""
+    var = input_of(op, slot)
+    if len(shape_of(var)) == 2:
+        return None
+    matrix, kept = temporary(op, var, shape), temporary(op, var, (0, *shape_of(var)))
+    put(op, "reshape2", {"X": var}, {"Out": matrix, "XShape": kept}, {"shape": list(shape)}, after=False)
+    op.inputs[slot] = [matrix.name]
+    return kept
+
+
 def _mul(op: Operator) -> None:
     if _is_plain_product(op):
         return set_type(op, "matmul_v2", trans_x=False, trans_y=False)
+    inner, columns = _sizes_of_product(op)
     x, y = input_of(op, "X"), input_of(op, "Y")
-    sizes, others = shape_of(x), shape_of(y)
+    wanted = [*shape_of(x)[: op.attr("x_num_col_dims")], *shape_of(y)[op.attr("y_num_col_dims") :]]
+    if wanted.count(-1) > 1:
+        raise Refused(f"its result is {wanted}, of which too many dimensions are not known")
+    _as_matrix(op, "X", (-1, inner))
+    _as_matrix(op, "Y", (inner, columns))
     (out,) = op.output("Out")
-    columns, rows = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
-    wanted = [*sizes[:columns], *others[rows:]]
-    inner = math.prod(others[:rows])
-    if -1 in others or wanted.count(-1) > 1 or inner < 0:
-        raise Refused(f"it multiplies {list(sizes)} by {list(others)}, of which too many dimensions are not known")
-    matrices = []
-    for var, shape in ((x, (-1, inner)), (y, (inner, math.prod(others[rows:])))):
-        matrix = temporary(op, var, shape)
-        outputs = {"Out": matrix, "XShape": temporary(op, var, (0, *shape_of(var)))}
-        put(op, "reshape2", {"X": var}, outputs, {"shape": list(shape)}, after=False)
-        matrices.append(matrix.name)
-    product = temporary(op, op.block.var(out), (-1, math.prod(others[rows:])))
-    outputs = {"Out": out, "XShape": temporary(op, product, (0, *shape_of(product)))}
-    put(op, "reshape2", {"X": product}, outputs, {"shape": wanted}, after=True)
-    op.inputs, op.outputs = {"X": matrices[:1], "Y": matrices[1:]}, {"Out": [product.name]}
+    if len(wanted) != 2:
+        product = temporary(op, op.block.var(out), (-1, columns))
+        outputs = {"Out": out, "XShape": temporary(op, product, (0, *shape_of(product)))}
+        put(op, "reshape2", {"X": product}, outputs, {"shape": wanted}, after=True)
+        op.outputs["Out"] = [product.name]
     set_type(op, "matmul_v2", trans_x=False, trans_y=False)
 
 
 def _mul_grad(op: Operator) -> None:
-    if not _is_plain_product(op):
-        raise Refused("it multiplies what is no matrix")
+    if _is_plain_product(op):
+        return set_type(op, "matmul_v2_grad", trans_x=False, trans_y=False)
+    inner, columns = _sizes_of_product(op)
+    shapes = {"X": (-1, inner), "Y": (inner, columns), "Out@GRAD": (-1, columns)}
+    kept = {f"{slot}@GRAD": _as_matrix(op, slot, shape) for slot, shape in shapes.items()}
+    for slot, shape_kept in kept.items():
+        names = op.output(slot)
+        if shape_kept is not None and names and names[0] != EMPTY:
+            matrix = temporary(op, op.block.var(names[0]), shapes[slot.removesuffix("@GRAD")])
+            op.outputs[slot] = [matrix.name]
+            put(op, "reshape2_grad", {"Out@GRAD": matrix, "XShape": shape_kept}, {"X@GRAD": names[0]}, {}, after=True)
     set_type(op, "matmul_v2_grad", trans_x=False, trans_y=False)
 
 

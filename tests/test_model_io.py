@@ -357,7 +357,7 @@ def test_what_is_no_model(tmp_path):
     shutil.copy(LENET / "model.pdiparams", tmp_path / "alone.pdiparams")
     for name, message in (
         ("notes.md", "not a program"),
-        ("model.json", "it looks like JSON, in which Paddle 3 writes programs"),
+        ("model.json", "not a program of Paddle 3: base_code should be an object"),
         ("empty", "the file is empty"),
         ("folder", "the folder holds no __model__, it is empty"),
         ("nowhere", "there is no such model: No such file"),
@@ -396,7 +396,7 @@ def test_each_format_tells_its_own_files_and_no_others(tmp_path):
     """The table of formats: what a row writes, that row alone recognizes, and reads back."""
     arrays = {"w": np.arange(6, dtype="float32").reshape(2, 3)}
     program = fluid.Program()
-    program.global_block().create_var(name="x", shape=[1], dtype="float32")
+    program.global_block().create_var(name="x", shape=[1], dtype="float32", is_data=True, need_check_feed=True)
     files = {}
     for form in (*table.ARRAYS, *table.PROGRAMS):
         files[form.name] = str(tmp_path / form.name)

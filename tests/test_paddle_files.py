@@ -8,16 +8,13 @@ of one that is there already.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from oracles import Paddle, environment, runner
 
 import fluid
 from fluid import io, layers, nets
@@ -27,8 +24,6 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
 pytestmark = [pytest.mark.paddle, pytest.mark.usefixtures("fresh")]
-
-Paddle = Callable[..., dict[str, Any]]
 
 PRELUDE = """
 import numpy as np
@@ -44,33 +39,14 @@ found = {}
 @pytest.fixture(scope="session")
 def paddle_python(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python with Paddle 2.6.2."""
-    given = os.environ.get("FLUID_PADDLE_PYTHON")
-    if given:
-        return given
-    cache = getattr(pytestconfig, "cache", None)
-    folder = cache.mkdir("paddle-2.6.2") if cache is not None else tmp_path_factory.mktemp("paddle")
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if not (folder / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        wanted = ["paddlepaddle==2.6.2", "numpy<2", "protobuf<=3.20.3", "setuptools<70"]
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=True)
-        (folder / "complete").touch()
-    return str(python)
+    packages = ("numpy<2", "protobuf<=3.20.3", "setuptools<70")
+    return environment(pytestconfig, tmp_path_factory, "2.6.2", "FLUID_PADDLE_PYTHON", *packages)
 
 
 @pytest.fixture
 def paddle(paddle_python: str, tmp_path: Path) -> Paddle:
-    """Runs code in Paddle's Python, in the test's folder: `given` are arrays for it, `found` are those that it returns."""
-
-    def run(code: str, **given: Any) -> dict[str, Any]:
-        np.savez(tmp_path / "given.npz", **given)
-        script = PRELUDE + textwrap.dedent(code) + '\nnp.savez("found.npz", **found)\n'
-        done = subprocess.run([paddle_python, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        with np.load(tmp_path / "found.npz") as found:
-            return dict(found)
-
-    return run
+    """Runs code in Paddle's Python, in the test's folder."""
+    return runner(paddle_python, tmp_path, PRELUDE)
 
 
 def images(number: int = 0) -> dict[str, Any]:

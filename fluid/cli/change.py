@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from ..saving.models import Model, save_arrays, save_model
+from ..transform.op_versions import TARGETS
 from .common import echo, listed, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]
 
-_TARGETS = click.Choice(["paddle-1.6", "paddle-2.6"])
+_TARGETS = click.Choice(list(TARGETS))
 
 
 @click.command()
@@ -40,7 +41,7 @@ def prune(
 def convert(model: str, params: str | None, output: str, target: str | None, fold: bool) -> None:
     """Write a model to OUTPUT in another form; its ending says which.
 
-    .pdmodel (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the values alone), anything
+    .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the values alone), anything
     else: a folder with __model__ and a file a parameter.
     """
     loaded = read_model(model, params)

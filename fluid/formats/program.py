@@ -506,7 +506,7 @@ def parse_program(data: bytes) -> Program:
 
 def _looks_like(data: bytes) -> str:
     for start, what in (
-        (b"{", "; it looks like JSON, in which Paddle 3 writes programs: export the model with Paddle 2.6 or older"),
+        (b"{", "; it looks like JSON, in which Paddle 3 writes programs: fluid.load_model reads those"),
         (b"\x80", "; it looks like a pickle, as .pdparams files are"),
         (b"PK", "; it looks like a zip archive"),
         (b"\0\0\0\0", "; it looks like a file of parameters"),

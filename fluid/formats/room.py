@@ -29,15 +29,16 @@ class Room:
         for value in op.attrs.values():
             if value.__class__ is list:
                 items += len(value)
-        self._take(_OP + _SLOT * (len(op.inputs) + len(op.outputs)) + _ATTRIBUTE * len(op.attrs) + _ITEM * items)
+        self.take(_OP + _SLOT * (len(op.inputs) + len(op.outputs)) + _ATTRIBUTE * len(op.attrs) + _ITEM * items)
 
     def variable(self) -> None:
-        self._take(_VARIABLE)
+        self.take(_VARIABLE)
 
     def block(self) -> None:
-        self._take(_BLOCK)
+        self.take(_BLOCK)
 
-    def _take(self, size: int) -> None:
+    def take(self, size: int) -> None:
+        """Use so many bytes; `FormatError` if they are not left."""
         self._left -= size
         if self._left < 0:
             raise FormatError(

@@ -16,6 +16,8 @@ from ..ir.program import Program
 from ..ir.verify import self_owning
 from .npz import is_archive, read_npz, write_npz
 from .pickles import write_arrays
+from .pir.files import read_pir, write_pir
+from .pir.json_reading import is_pir
 from .program import parse_program, serialize_program
 from .safetensors import is_safetensors, read_safetensors, write_safetensors
 from .state import is_pickle, read_state
@@ -23,7 +25,7 @@ from .tensors import read_file
 from .text import parse_program_text
 from .writing import reason, write_file
 
-__all__ = ["ARRAYS", "HEAD", "MESSAGE", "PROGRAMS", "TEXT", "Format", "format_of", "head_of", "is_onnx"]
+__all__ = ["ARRAYS", "HEAD", "MESSAGE", "PIR", "PROGRAMS", "TEXT", "Format", "format_of", "head_of", "is_onnx"]
 
 Content = TypeVar("Content")
 
@@ -76,7 +78,9 @@ MESSAGE = Format(
     lambda path: parse_program(read_file(path)),
     lambda path, program: write_file(path, [serialize_program(program)]),
 )
-PROGRAMS = (TEXT, MESSAGE)
+
+PIR = Format("pir", is_pir, read_pir, write_pir)
+PROGRAMS = (TEXT, MESSAGE, PIR)
 
 
 def is_onnx(head: bytes, size: int) -> bool:

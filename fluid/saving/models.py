@@ -27,6 +27,7 @@ import numpy as np
 from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.scope import Scope, global_scope, scope_guard
+from ..formats.pir.files import pir_bytes
 from ..formats.program import serialize_program
 from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of, is_onnx
 from ..formats.writing import together, write_file
@@ -148,7 +149,9 @@ def _file_meant(path: str) -> str:
     """The file that a path stands for: itself, the program in a folder, or the path with an extension."""
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
-        programs = [name for name in names if name in _PROGRAM_FILES] or [name for name in names if name.endswith(".pdmodel")]
+        programs = [name for name in names if name in _PROGRAM_FILES] or [
+            name for name in names if name.endswith((".pdmodel", ".json"))
+        ]
         if len(programs) == 1:
             return os.path.join(path, programs[0])
         if programs:
@@ -156,7 +159,7 @@ def _file_meant(path: str) -> str:
         held = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise FormatError(f"{path}: the folder holds no __model__, {f'only {held}' if held else 'it is empty'}")
     if not os.path.exists(path):
-        for suffix in (".pdmodel", ".onnx", ".pdparams", ".txt", ".npz", ".safetensors"):
+        for suffix in (".pdmodel", ".json", ".onnx", ".pdparams", ".txt", ".npz", ".safetensors"):
             if os.path.isfile(path + suffix):
                 return path + suffix
     return path
@@ -293,7 +296,7 @@ def save_model(
 ) -> list[str]:
     """Save a model in the format of the path's extension.
 
-    ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.txt`` the program's text; ``.npz``, ``.safetensors`` and
+    ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.json`` the same for Paddle 3; ``.txt`` the program's text; ``.npz``, ``.safetensors`` and
     ``.pdparams`` only the parameters; ``.onnx`` an ONNX model (docs/model_files.md says how a training program is one; needs
     ``pip install fluid-graph[onnx]``); any other path is a folder with ``__model__`` and one file per parameter. All files are
     written before the first replaces an older one, the program last (`fluid.formats.writing`).
@@ -303,7 +306,7 @@ def save_model(
         feeds, fetches: the variables that an inference model is fed and computes: the program is pruned to these and put into
             test mode. None saves the whole program, training part included.
         scope: the scope with the values; the current scope if None.
-        target: ``"paddle-1.6"`` or ``"paddle-2.6"``: write ops that this version has. For 2.6, ops also get all attributes that
+        target: ``"paddle-1.6"``, ``"paddle-2.6"`` or ``"paddle-3"`` (as ``.json``): write ops that this version has. For 2.6, ops also get all attributes that
             Paddle needs to build on them, so that its ``append_backward`` works on a forward program from here.
         opset: of ``.onnx``: the version of ONNX's ops, from 13 on; 18 if None.
         external_data: of ``.onnx``: whether arrays go into a file beside the model; if None, where they exceed 2 GB.
@@ -325,9 +328,13 @@ def save_model(
         program = io._inference_program(program, _names(feeds), _names(fetches))
     elif feeds is not None:
         raise ProgramError("save_model: feeds without fetches; say what the model computes from them")
+    ending = os.path.splitext(where)[1][1:]
+    if ending == "json" and target is None:
+        target = "paddle-3"
+    if (ending == "json") != (target == "paddle-3"):
+        raise ProgramError(f"{where}: programs for Paddle 3 have names that end in .json, those for other versions have not")
     if target is not None:
         program = convert(program, target).program
-    ending = os.path.splitext(where)[1][1:]
     if ending != "onnx" and (opset is not None or external_data is not None):
         raise ProgramError(f"save_model: opset and external_data are of .onnx files, and the path is {where!r}")
     with scope_guard(scope):
@@ -342,9 +349,9 @@ def save_model(
         if ending == "txt":
             TEXT.write(where, program)
             return [where]
-        data = serialize_program(program)  # before anything is written: it may fail
-        if ending == "pdmodel":
-            params = where.removesuffix("pdmodel") + "pdiparams"
+        data = pir_bytes(program) if ending == "json" else serialize_program(program)  # before anything is written: it may fail
+        if ending in ("pdmodel", "json"):
+            params = where.removesuffix(ending) + "pdiparams"
             folder, name = os.path.split(params)
             with together():
                 io.save_persistables(None, folder, program, name)

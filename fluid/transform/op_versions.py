@@ -12,47 +12,28 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import FluidError, ProgramError
 from ..formats.program import KINDS, attr_kind, fits
-from ..ir.program import COMMON_ATTRS, Operator, OpRole, Program, Variable
+from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
 from ..ir.regions import region_of
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
 from .edit import Edit, EditReport, agree, infer_downstream
+from .op_rows import Refused, Row
+from .op_rows import input_of as _input
+from .op_rows import only as _only
+from .op_rows import put as _put
+from .op_rows import set_type as _set
+from .op_rows import shape_of as _shape
+from .op_rows import temporary as _temporary
+from .to_paddle3 import SHARED, TO_3, types_of_paddle_3
 
 __all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops"]
 
-TARGETS = ("paddle-1.6", "paddle-2.6")
-
-
-class Refused(Exception):
-    """Why an op cannot be converted to the ops of a version."""
-
-
-Rewrite = Callable[[Operator], None]
-Names = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One op, for one version.
-
-    Attributes:
-        rewrite: changes the op, and may insert others before and after it; raises `Refused` if the version has no equivalent.
-        attrs: attributes newer than the version, with the values at which they have no effect.
-        slots: slots newer than the version.
-        check: raises `Refused` if the version has the op, but would run it wrongly.
-    """
-
-    type: str
-    rewrite: Rewrite | None = None
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    slots: tuple[str, ...] = ()
-    check: Rewrite | None = None
+TARGETS = ("paddle-1.6", "paddle-2.6", "paddle-3")
 
 
 @functools.cache
@@ -60,6 +41,8 @@ def known_ops(target: str) -> frozenset[str]:
     """The types of ops that a version has."""
     if target not in TARGETS:
         raise ProgramError(f"{target!r} is not a version to write for; known are {', '.join(TARGETS)}")
+    if target == "paddle-3":
+        return types_of_paddle_3()
     sections: dict[str, list[str]] = {}
     with open(os.path.join(os.path.dirname(__file__), "paddle_ops.txt"), encoding="ascii") as file:
         for line in file:
@@ -68,51 +51,6 @@ def known_ops(target: str) -> frozenset[str]:
             elif not line.startswith("#"):
                 listed += line.split()
     return frozenset(sections["both"] + sections[target.removeprefix("paddle-")])
-
-
-# ------------------------------------------------------------------------------------------------------ parts of rewrites
-def _input(op: Operator, slot: str = "X") -> Variable:
-    names = op.inputs.get(slot, [])
-    if len(names) != 1 or names[0] == EMPTY:
-        raise Refused(f"its slot {slot} holds {len(names)} variables")
-    return op.block.var(names[0])
-
-
-def _shape(var: Variable) -> tuple[int, ...]:
-    if not var.has_shape:
-        raise Refused(f"the shape of {var.name} is not known")
-    return var.shape
-
-
-def _only(op: Operator, *slots: str) -> None:
-    """Refuse an op with inputs in other slots than these."""
-    for slot, names in op.inputs.items():
-        if slot not in slots and any(name != EMPTY for name in names):
-            raise Refused(f"its input {slot} is given by a variable")
-    op.inputs = {slot: names for slot, names in op.inputs.items() if slot in slots}
-
-
-def _temporary(op: Operator, like: Variable, shape: Iterable[int] | None) -> Variable:
-    """A new variable in the block of `op`."""
-    name = op.block.program.fresh_name(f"{like.name}.tmp")
-    sizes = None if shape is None else list(shape)
-    return op.block.create_var(name=name, shape=sizes, dtype=like.dtype, stop_gradient=like.stop_gradient)
-
-
-def _put(
-    op: Operator, type_: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any], after: bool
-) -> None:
-    """Insert an op with the same role before or after `op`."""
-    full = dict(attrs)
-    if op.role:
-        full[OpRole.NAME] = op.role
-    op.block.insert_op(op.idx + after, type_, inputs=inputs, outputs=outputs, attrs=full, frames=op.frames)
-
-
-def _set(op: Operator, type_: str, **attrs: Any) -> None:
-    """Set the type and attributes of an op, and keep the attributes that any op has."""
-    kept = {name: value for name, value in op.attrs.items() if name.startswith("op_")}
-    op.type, op.attrs, op.wire = type_, attrs | kept, None
 
 
 # ------------------------------------------------------------------------------------------------------- to Paddle 1.6
@@ -397,9 +335,10 @@ TABLE: dict[str, dict[str, Row]] = {
     "paddle-1.6": {row.type: row for row in _TO_1_6},
     "paddle-2.6": {row.type: row for row in _TO_2_6},
 }
+TABLE["paddle-3"] = {name: TABLE["paddle-2.6"][name] for name in SHARED} | {row.type: row for row in TO_3}
 """Version -> type of op -> row."""
 
-_NEWER_ON_ANY = {"paddle-1.6": ("op_device", "with_quant_attr"), "paddle-2.6": ()}
+_NEWER_ON_ANY = {"paddle-1.6": ("op_device", "with_quant_attr"), "paddle-2.6": (), "paddle-3": ()}
 
 
 # ----------------------------------------------------------------------------------------------------------- conversion

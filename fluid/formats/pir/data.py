@@ -1,0 +1,89 @@
+"""A program of PIR as plain data: values that are defined once, by ops in blocks, in regions of ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...values.types import VarType
+
+__all__ = ["DTYPES", "ELEMENTS", "Attribute", "PirBlock", "PirOp", "PirProgram", "Type", "Value"]
+
+ELEMENTS = {
+    "bool": VarType.BOOL, "i8": VarType.INT8, "ui8": VarType.UINT8, "i16": VarType.INT16, "i32": VarType.INT32,
+    "i64": VarType.INT64, "f16": VarType.FP16, "bf16": VarType.BF16, "f32": VarType.FP32, "f64": VarType.FP64,
+    "c64": VarType.COMPLEX64, "c128": VarType.COMPLEX128,
+}  # fmt: skip
+"""Element types of tensors, by PIR's names in types."""
+DTYPES = {element.text: element for element in ELEMENTS.values()}
+"""Element types by the names that attributes have them by."""
+
+
+class Attribute(NamedTuple):
+    """The value of an attribute, and its type: ``bool``, ``i32``, ``f32``, ``str``, ``dtype``, ...; ``[i32]`` for a list."""
+
+    type: str
+    value: Any
+
+
+class Type(NamedTuple):
+    """The type of a value.
+
+    Attributes:
+        kind: ``dtensor``, ``vec``, ``null``, or another by PIR's name.
+        dtype: the elements' type, by PIR's name.
+        shape: the shape, -1 for unknown dimensions.
+        parts: of a ``vec``, the types of its values.
+        rest: what else the file says: layout, level of sequences and offset, or all of another kind.
+    """
+
+    kind: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    parts: tuple[Type, ...] = ()
+    rest: Any = None
+
+
+NULL = Type("null")
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """What an op computes, or a block is given."""
+
+    id: int
+    type: Type
+    stop_gradient: bool = False
+    persistable: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class PirOp:
+    """An op: ``pd_op.relu``, ``cf.yield``, ``builtin.parameter``; None stands for an operand that is left out."""
+
+    name: str
+    operands: list[Value | None] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+    attrs: dict[str, Attribute] = field(default_factory=dict)
+    regions: list[PirBlock] = field(default_factory=list)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute."""
+        attribute = self.attrs.get(name)
+        return default if attribute is None else attribute.value
+
+
+@dataclass(slots=True, eq=False)
+class PirBlock:
+    """The block of a region: the values that it is given, and its ops in order."""
+
+    args: list[Value] = field(default_factory=list)
+    ops: list[PirOp] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class PirProgram:
+    """A program, and the version of the format that it is written in: 1 to 4 for Paddle 3.0 to 3.3."""
+
+    block: PirBlock
+    version: int = 4

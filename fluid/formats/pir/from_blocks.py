@@ -1,0 +1,438 @@
+"""Makes a program of PIR of a `Program`: each version of a name becomes a value, attributes become constants, blocks regions.
+
+What overwrites a persistable variable is written into it by ``pd_op.assign_out_``, unless the op does so itself, as those of
+optimizers do. Ops that PIR has no equivalent of are rewritten before (`fluid.transform.op_versions`), or listed in one error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...errors import ProgramError
+from ...ir.program import Block, Operator, Parameter, Program, Variable
+from ...opdef.registry import EMPTY, OpDef
+from ...values.types import VarType
+from .data import ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from .table import Operand, PirAttr, Row, rows_to, updated_operands
+from .to_blocks import SINGLE, UPDATES, XSHAPE
+
+__all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "pir_of", "type_of", "written"]
+
+_NAMES = {element: name for name, element in ELEMENTS.items()}
+DENSE = "dtensor"
+_ANY_OP = ("op_role", "op_role_var", "op_namescope", "op_callstack", "op_device", "with_quant_attr")
+_NEUTRAL = frozenset(
+    {
+        "in_dtype",
+        "force_cpu",
+        "place_type",
+        "str_value",
+        "reduce_all",
+        "is_test",
+        ("set_value", "dtype"),
+        ("set_value_grad", "dtype"),
+    }
+)
+"""Attributes that PIR need not have: it knows the types of values, and where they are."""
+_DEFAULTS: Mapping[tuple[str, str], Any] = {
+    ("round", "decimals"): 0,
+    ("truncated_gaussian_random", "a"): -2.0,
+    ("truncated_gaussian_random", "b"): 2.0,
+}
+"""Attributes that came after Paddle 2.6, and the values that say what it did."""
+PLACE = Attribute("place", [0, 0, ""])
+_ON_CPU = Attribute("place", [1, 0, ""])
+
+
+class Unwritable(Exception):
+    """Why an op cannot be written for Paddle 3."""
+
+
+WriterOf = Callable[["BlockWriter", Operator], None]
+WRITTEN: dict[str, WriterOf] = {}
+"""Ops that are written by functions of their own."""
+
+
+def written(*types: str) -> Callable[[WriterOf], WriterOf]:
+    """A decorator for the function that writes these ops."""
+
+    def decorate(function: WriterOf) -> WriterOf:
+        WRITTEN.update(dict.fromkeys(types, function))
+        return function
+
+    return decorate
+
+
+def pir_of(program: Program) -> PirProgram:
+    """The program as one of PIR.
+
+    Raises:
+        ProgramError: lists every op that has no equivalent.
+    """
+    writer = Writer(program)
+    root = BlockWriter(writer, program.global_block(), {})
+    writer.declare(root)
+    root.write()
+    if writer.refused:
+        lines = [
+            f"  - {type_}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
+            for (type_, reason), (count, first) in writer.refused.items()
+        ]
+        raise ProgramError("\n".join(["the program cannot be written for paddle-3:", *lines]))
+    return PirProgram(root.pir)
+
+
+class Writer:
+    """What is known of one program while it is written."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.refused: dict[tuple[str, str], tuple[int, str]] = {}
+        self._last = 0
+        self._last_arg = 0
+
+    def value(self, type_: Type, stop_gradient: bool = False) -> Value:
+        self._last += 1
+        return Value(self._last, type_, stop_gradient)
+
+    def argument(self, type_: Type, stop_gradient: bool) -> Value:
+        """A value that a block is given: these are numbered downwards."""
+        self._last_arg -= 1
+        return Value(self._last_arg, type_, stop_gradient)
+
+    def refuse(self, op: Operator, position: int, reason: object) -> None:
+        key = op.type, str(reason)
+        count, first = self.refused.get(key, (0, f"op {position} of block {op.block.idx}"))
+        self.refused[key] = count + 1, first
+
+    def declare(self, root: BlockWriter) -> None:
+        """Parameters, then other variables that persist, then what is fed."""
+        block = self.program.global_block()
+        used = {name for other in self.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+        only_updates = used - {
+            name
+            for other in self.program.blocks
+            for op in other.ops
+            if op.type not in UPDATES
+            for name in (*op.input_arg_names, *op.output_arg_names)
+        }
+        states = []
+        for var in sorted(block.vars.values(), key=lambda var: var.name):
+            if not var.persistable or var.type is not VarType.LOD_TENSOR or not (var.name in used or isinstance(var, Parameter)):
+                continue
+            if var.name in only_updates and not isinstance(var, Parameter):
+                states.append(var)
+                continue
+            value = self.value(type_of(var), var.stop_gradient)
+            value.persistable = True
+            trainable = isinstance(var, Parameter) and var.trainable
+            attrs = {"parameter_name": Attribute("str", var.name), "trainable": Attribute("bool", trainable)}
+            root.append(PirOp("builtin.parameter", [], [value], attrs))
+            root.values[var.name] = value
+        for var in states:
+            root.data(var, persistable=True)
+        feeds = [op.output("Out")[0] for op in block.ops if op.type == "feed" and op.output("Out")]
+        for name in feeds or [name for name, var in block.vars.items() if var.is_data]:
+            root.data(block.var(name), persistable=False)
+
+
+def type_of(var: Variable) -> Type:
+    """The type of the value that a variable holds."""
+    if var.type is not VarType.LOD_TENSOR:
+        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, which is written for no tensor")
+    if not var.has_dtype or var.dtype not in _NAMES:
+        raise Unwritable(f"the element type of {var.name} is not known, or Paddle 3 has none like it")
+    return Type(DENSE, _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))
+
+
+class BlockWriter:
+    """Writes the ops of one block into a region; `values` says what names hold around it."""
+
+    def __init__(self, writer: Writer, block: Block, around: Mapping[str, Value]) -> None:
+        self.writer = writer
+        self.block = block
+        self.values: dict[str, Value] = dict(around)
+        self.shapes: dict[str, Value] = {}
+        """Variables that keep a shape for gradient ops -> what has that shape."""
+        self.paired: set[Operator] = set()
+        """Ops that have been written with the branch that they belong to."""
+        self.pir = PirBlock()
+
+    def write(self) -> None:
+        for position, op in enumerate(self.block.ops):
+            before = len(self.pir.ops)
+            try:
+                function = WRITTEN.get(op.type)
+                if function is not None:
+                    function(self, op)
+                    continue
+                self.by_row(op, self.fitting_row(op))
+            except Unwritable as reason:
+                self.writer.refuse(op, position, reason)
+                del self.pir.ops[before:]
+                for name in op.output_arg_names:  # so that what reads them is not blamed, too
+                    self.values.setdefault(name, self.writer.value(NULL))
+
+    def append(self, op: PirOp) -> PirOp:
+        self.pir.ops.append(op)
+        return op
+
+    # -- values
+    def var(self, name: str) -> Variable:
+        var = self.block.find_var(name)
+        if var is None:
+            raise Unwritable(f"it names {name}, which is not declared")
+        return var
+
+    def read(self, name: str) -> Value | None:
+        if name == EMPTY:
+            return None
+        value = self.values.get(name)
+        if value is None:
+            raise Unwritable(f"it reads {name}, which has no value there")
+        return value
+
+    def combined(self, values: Iterable[Value | None]) -> Value:
+        listed = list(values)
+        parts = tuple(NULL if value is None else value.type for value in listed)
+        result = self.writer.value(Type("vec", parts=parts))
+        self.append(PirOp("builtin.combine", listed, [result]))
+        return result
+
+    def constant(self, value: Any, type_: str) -> Value:
+        """A constant in the place of an attribute: a list of integers, or one number."""
+        if type_.startswith("[]"):
+            numbers = [int(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+            attrs = {"value": Attribute("[i64]", numbers), "dtype": Attribute("dtype", type_[2:]), "place": _ON_CPU}
+            result = self.writer.value(Type(DENSE, _PIR_NAMES[type_[2:]], (len(numbers),)), True)
+            self.append(PirOp("pd_op.full_int_array", [], [result], attrs))
+            return result
+        attrs = {
+            "shape": Attribute("intarray", [1]),
+            "value": Attribute("f64", float(value)),
+            "dtype": Attribute("dtype", type_),
+            "place": _ON_CPU,
+        }
+        result = self.writer.value(Type(DENSE, _PIR_NAMES[type_], (1,)), True)
+        self.append(PirOp("pd_op.full", [], [result], attrs))
+        return result
+
+    def data(self, var: Variable, persistable: bool) -> None:
+        value = self.writer.value(type_of(var), var.stop_gradient)
+        value.persistable = persistable
+        attrs = {
+            "name": Attribute("str", var.name),
+            "shape": Attribute("intarray", list(value.type.shape)),
+            "dtype": Attribute("dtype", var.dtype.text),
+            "place": PLACE,
+        }
+        self.append(PirOp("pd_op.data", [], [value], attrs))
+        self.values[var.name] = value
+
+    def define(self, name: str, updated: bool = False) -> Value:
+        """A new value of a variable, which reads find from now on; one that persists is overwritten, unless the op does that."""
+        if name == EMPTY:
+            return self.writer.value(NULL)
+        var = self.var(name)
+        value = self.writer.value(type_of(var), var.stop_gradient)
+        value.persistable = var.persistable and updated
+        return value
+
+    def bind(self, name: str, value: Value, updated: bool = False) -> None:
+        if name == EMPTY:
+            return
+        if self.var(name).persistable and not updated:
+            home = self.values.get(name)
+            if home is None:
+                raise Unwritable(f"it writes {name}, which is not declared in block 0")
+            kept = self.writer.value(value.type, value.stop_gradient)
+            self.append(PirOp("pd_op.assign_out_", [value, home], [kept]))
+            value = kept
+        self.values[name] = value
+
+    # -- ops
+    def fitting_row(self, op: Operator) -> Row:
+        """The first of an op's rows that has a place for all that is given; `Unwritable` if there is none."""
+        rows = rows_to(op.type)
+        if not rows:
+            raise Unwritable("Paddle 3 has no equivalent")
+        for row in rows:
+            try:
+                self.refuse_unsaid(op, row, attributes_of(op))
+            except Unwritable as error:
+                if row is rows[-1]:
+                    raise error
+            else:
+                break
+        return row
+
+    def by_row(self, op: Operator, row: Row) -> None:
+        attrs, definition = attributes_of(op), op.definition
+        operands = [self.operand(op, operand, attrs) for operand in row.operands]
+        updated = self.updates(row)
+        results: list[Value] = []
+        bound: list[tuple[str, Value, bool]] = []
+        lists: list[tuple[Value, list[Value]]] = []
+        for result in row.results:
+            names = op.outputs.get(result.slot, []) if result.slot else []
+            if result.many:
+                parts = [self.define(name) for name in names]
+                value = self.writer.value(Type("vec", parts=tuple(part.type for part in parts)))
+                results.append(value)
+                lists.append((value, parts))
+                bound += [(name, part, False) for name, part in zip(names, parts, strict=True)]
+                continue
+            name = names[0] if names else EMPTY
+            if name == EMPTY and definition is not None and _is_made(definition, result.slot):
+                results.append(self.writer.value(Type(DENSE, "f32")))
+                continue
+            source = op.inputs.get(updated.get(result.name, ""), [])
+            in_place = name != EMPTY and source[:1] == [name]
+            value = self.define(name, in_place)
+            results.append(value)
+            bound.append((name, value, in_place))
+        described = {attr.name: self.attribute(op, attr, attrs) for attr in row.attrs}
+        self.append(PirOp(f"pd_op.{row.pir}", operands, results, described))
+        for value, parts in lists:
+            if parts:
+                self.append(PirOp("builtin.split", [value], list(parts)))
+        for name, value, in_place in bound:
+            self.bind(name, value, in_place)
+        if op.outputs.get(XSHAPE) and op.inputs.get("X"):
+            source_value = operands[0]
+            if source_value is not None:
+                self.shapes[op.outputs[XSHAPE][0]] = source_value
+
+    def updates(self, row: Row) -> dict[str, str]:
+        """Result -> the slot of the variable that the op overwrites with it."""
+        if not row.pir.endswith("_"):
+            return {}
+        pairs = updated_operands(row.pir, [one.name for one in row.operands], [one.name for one in row.results])
+        slots = {operand.name: operand.slot for operand in row.operands}
+        return {result: slots.get(source, "") for result, source in pairs.items()}
+
+    def operand(self, op: Operator, operand: Operand, attrs: Mapping[str, Any]) -> Value | None:
+        for slot in (operand.slot, SINGLE.get(operand.slot, "")):
+            names = op.inputs.get(slot, []) if slot else []
+            if not any(name != EMPTY for name in names):
+                continue
+            if slot == XSHAPE:
+                value = self.shapes.get(names[0])
+                if value is None:
+                    raise Unwritable(f"it reads {names[0]}, the shape that an op which is not there kept")
+                return value
+            if operand.many and slot == operand.slot:
+                return self.combined(self.read(name) for name in names)
+            if len(names) != 1:
+                raise Unwritable(f"its slot {slot} holds {len(names)} variables")
+            return self.read(names[0])
+        if not operand.type:
+            return None
+        value = attrs.get(operand.attr, operand.constant) if operand.attr else operand.constant
+        if operand.attr == "dim" and attrs.get("reduce_all"):
+            value = []
+        if value is None:
+            raise Unwritable(f"its attribute {operand.attr} has no value")
+        if operand.attr in _ADJUSTED:
+            value = _ADJUSTED[operand.attr](self, op, value)
+        return self.constant(value, operand.type)
+
+    def attribute(self, op: Operator, attr: PirAttr, attrs: Mapping[str, Any]) -> Attribute:
+        value = attr.constant
+        if attr.type == "dtype" and not attr.attr:  # 2.x goes by the type of the result
+            value = self.var(next(iter(op.outputs.values()))[0]).dtype
+        elif attr.attr:
+            value = attrs.get(attr.attr, _DEFAULTS.get((op.type, attr.attr)))
+            if attr.attr == "dim" and attrs.get("reduce_all"):
+                value = []
+            if attr.attr in _ADJUSTED:
+                value = _ADJUSTED[attr.attr](self, op, value)
+            if value is None and attr.type in _EMPTY:
+                value = _EMPTY[attr.type]
+        return encoded(value, attr)
+
+    def refuse_unsaid(self, op: Operator, row: Row, attrs: Mapping[str, Any]) -> None:
+        """Refuse an op with an attribute, or a variable, that its op of PIR has no place for.
+
+        A gradient op repeats what the forward op has, needed or not; only another gradient would be lost.
+        """
+        definition, is_gradient = op.definition, op.type.endswith("_grad")
+        said = {*row.implied, *(attr.attr for attr in row.attrs), *(operand.attr for operand in row.operands)}
+        for name, implied in row.implied.items():
+            if attrs.get(name, implied) != implied:
+                raise Unwritable(f"its attribute {name} is {attrs[name]!r}, where Paddle 3 has {implied!r}")
+        for name, attr in definition.attrs.items() if definition is not None and not is_gradient else ():
+            if name not in said and name not in _NEUTRAL and (op.type, name) not in _NEUTRAL and attrs.get(name) != attr.default:
+                if name == "axis" and attrs.get(name) == -1:
+                    continue
+                raise Unwritable(f"its attribute {name} is {attrs.get(name)!r}, and Paddle 3 has no such attribute")
+        slots = {operand.slot for operand in row.operands}
+        slots |= {SINGLE[slot] for slot in slots if slot in SINGLE}
+        for slot, names in op.inputs.items():
+            if slot not in slots and (slot.endswith("@GRAD") or not is_gradient) and any(name != EMPTY for name in names):
+                raise Unwritable(f"its input {slot} is given, and Paddle 3 has no such input")
+
+
+def attributes_of(op: Operator) -> dict[str, Any]:
+    """The attributes of an op, with the defaults of its definition."""
+    return op.attrs if op.definition is None else op.definition.defaults(op.attrs)
+
+
+def _is_made(definition: OpDef, slot: str) -> bool:
+    """Whether an op makes this output even if nothing takes it."""
+    output = definition.outputs.get(slot)
+    return output is not None and not output.optional and definition.forward is None
+
+
+def _method(at: BlockWriter, op: Operator, value: Any) -> Any:
+    """How an op interpolates is said by its type; Paddle goes by the attribute."""
+    return op.type.partition("_interp")[0] if "_interp" in op.type else value
+
+
+def _target_shape(at: BlockWriter, op: Operator, value: Any) -> Any:
+    return value or (at.var(op.input("Y")[0]).shape if op.input("Y") else value)
+
+
+def _offsets(at: BlockWriter, op: Operator, value: Any) -> Any:
+    return value or [0] * at.var(op.input("X")[0]).ndim
+
+
+_ADJUSTED: Mapping[str, Callable[[BlockWriter, Operator, Any], Any]] = {
+    "interp_method": _method, "target_shape": _target_shape, "offsets": _offsets
+}  # fmt: skip
+"""Attributes that Paddle has to be told, and 2.x infers."""
+
+_PIR_NAMES = {element.text: name for name, element in ELEMENTS.items()}
+_EMPTY: Mapping[str, Any] = {"bool": False, "i32": 0, "i64": 0, "f32": 0.0, "f64": 0.0, "str": "", "intarray": []}
+
+
+def encoded(value: Any, attr: PirAttr) -> Attribute:
+    """A value as an attribute of PIR of this type; `Unwritable` if the type cannot hold it."""
+    kind = attr.type
+    try:
+        if kind == "dtype":
+            return Attribute(kind, _dtype_name(value))
+        if kind == "place":
+            return PLACE
+        if kind == "intarray":
+            return Attribute(kind, [int(item) for item in value])
+        if kind.startswith("["):
+            one = _PYTHON.get(kind[1:-1], lambda item: item)
+            return Attribute(kind, [one(item) for item in (value if isinstance(value, (list, tuple)) else [value])])
+        return Attribute(kind, _PYTHON.get(kind, lambda item: item)(value))
+    except (TypeError, ValueError, OverflowError):
+        raise Unwritable(f"its attribute {attr.attr or attr.name} is {value!r}, which is no {kind}") from None
+
+
+_PYTHON: Mapping[str, Callable[[Any], Any]] = {
+    "bool": bool, "i32": int, "i64": int, "f32": float, "f64": float, "str": str
+}  # fmt: skip
+
+
+def _dtype_name(value: Any) -> str:
+    if isinstance(value, str):
+        return value or "Undefined(ALL_DTYPE)"
+    if value is None or value < 0:
+        return "Undefined(ALL_DTYPE)"
+    return VarType(value).text

@@ -144,7 +144,8 @@ def concat(X: list[Tensor], AxisTensor: Any, axis: int) -> Tensor:
 @lowers("stack")
 def stack(X: list[Tensor], axis: int) -> Tensor:
     place = axis % (X[0].ndim + 1)
-    return Tensor(_joined([reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X], place))
+    parts = [reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X]
+    return Tensor(_joined([broadcast_to(part, (1,)) if not part.shape else part for part in parts], place))  # numbers without shape
 
 
 # ---------------------------------------------------------------------------------------------------------------- padded

@@ -258,6 +258,15 @@ def test_a_scope_may_hold_views(view: Callable[[Any], Any], monkeypatch: pytest.
     assert_close(results[1], results[0], 1e-6)
 
 
+def test_numbers_without_dimensions_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fresh_programs() as (main, _):
+        x = fluid.data("x", [2])
+        parts = [layers.fill_constant([], "float32", value) for value in (2.0, 3.0)]
+        y = layers.tanh(layers.stack(parts) * x)
+        expected, values = on_both(main, {"x": np.ones(2, "float32")}, [y.name], monkeypatch)
+    assert_close(values, expected, 1e-6)
+
+
 def test_dropout_is_applied_in_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numpy draws the masks before all else, with the bits that it draws without native code; they cut nothing in two."""
     x = fluid.data("x", [64, 32])

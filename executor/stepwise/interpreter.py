@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from fluid.errors import ExecutionError, locate, said_of, while_running
 from fluid.ir.copying import RANDOM_STREAM
@@ -19,12 +19,20 @@ from fluid.values.selected_rows import SelectedRows
 
 from ..binding.arrays import spec_of
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
-from ..random import RandomStreams, names_from_zero
+from ..random import names_from_zero
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["Environment", "Machine", "describe", "step_captures"]
 
 Check = Callable[[Operator, str, Any], None]
+
+
+class Streams(Protocol):
+    """Where the random ops of a program draw from: see `RandomStreams`."""
+
+    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Callable[[], Any]: ...
+
+    def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Callable[[], Any]: ...
 
 
 class Environment:
@@ -191,10 +199,19 @@ class _BlockOp:
 
 
 class Machine:
-    """Runs ops and blocks in environments; the program must not change meanwhile."""
+    """Runs ops and blocks in environments; the program must not change meanwhile.
 
-    def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, Captured]) -> None:
-        self.xp, self.streams, self.captures = xp, streams, captures
+    `streams` are where random ops draw from; `handlers` runs ops that are no kernel, by type.
+    """
+
+    def __init__(
+        self,
+        xp: Any,
+        streams: Streams,
+        captures: Mapping[str, Captured],
+        handlers: Mapping[str, Callable[[Any, Operator, Environment], None]] = HANDLERS,
+    ) -> None:
+        self.xp, self.streams, self.captures, self._handlers = xp, streams, captures, handlers
         self.check: Check | None = None
         """Called with each op, output name and array as they are made."""
         self._array_type = xp.ndarray
@@ -216,7 +233,7 @@ class Machine:
 
     def run_op(self, op: Operator, env: Environment) -> None:
         """Run one op; if it fails, `ExecutionError` says which op, and where the user created it."""
-        handler = HANDLERS.get(op.type)
+        handler = self._handlers.get(op.type)
         try:
             if handler is not None:
                 handler(self, op, env)

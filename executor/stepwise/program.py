@@ -18,7 +18,7 @@ from ..timing import Timer, timed
 from ..unsupported import refuse_unsupported
 from .interpreter import Check, Environment, Machine, step_captures
 
-__all__ = ["StepwiseProgram", "not_made"]
+__all__ = ["StepwiseProgram", "last_uses", "not_made"]
 
 
 class StepwiseProgram:
@@ -28,8 +28,9 @@ class StepwiseProgram:
         self.program, self.fetches, self.place = program, list(fetches), place
         self._ops = ops_to_run(program.global_block(), fetches)
         refuse_unsupported(program, self._ops)
-        self._frees = _last_uses(program.global_block(), self._ops, set(fetches))
-        self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))
+        self._frees = last_uses(program.global_block(), self._ops, set(fetches))
+        self._streams = RandomStreams(place.xp, program.random_seed)
+        self._machine = Machine(place.xp, self._streams, step_captures(program))
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
         """Run once; returns the fetched values.
@@ -38,7 +39,7 @@ class StepwiseProgram:
         """
         machine, place = self._machine, self.place
         with scope.lock:
-            machine.streams.begin(scope.runs)
+            self._streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check
             env = _ScopeEnvironment(self.program, scope, {name: _on(place, value) for name, value in feeds.items()})
@@ -62,7 +63,7 @@ def _on(place: Place, value: Any) -> Any:
     return place.xp.asarray(place.asarray(value), order="C")
 
 
-def _last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
+def last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
     """For each op, its names that no later op looks up."""
     seen = {*kept, *(name for name, var in block.vars.items() if var.persistable)}
     frees = []

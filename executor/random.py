@@ -19,7 +19,8 @@ from fluid.ir.program import default_main_program
 from .binding.calls import Source
 
 __all__ = [
-    "RANDOM", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero", "seed", "seed_of", "stream_of_draw",
+    "RANDOM", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero", "seed", "seed_of",
+    "stream_of_draw",
 ]  # fmt: skip
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")

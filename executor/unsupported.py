@@ -13,7 +13,7 @@ from fluid.opdef.registry import Rule
 from .kernels.table import kernel_of, sparse_kernel_of
 from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops"]
+__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops", "with_owned"]
 
 REACHES_OUT = {
     "load": "reads files",
@@ -65,7 +65,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
     if unsupported:
         lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
         raise ExecutionError("\n".join(lines))
-    for op in _with_owned(ops):
+    for op in with_owned(ops):
         for fault in misuses_of(op):
             raise ExecutionError(f"{op.type}: {fault}\n{locate(op)}")
 
@@ -76,7 +76,7 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
     `ops` restricts this to some ops of block 0 and the blocks that they own.
     """
     allowed = None if program.allowed_ops is None else program.allowed_ops | set(allow)
-    chosen = None if ops is None else {id(op) for op in _with_owned(ops)}
+    chosen = None if ops is None else {id(op) for op in with_owned(ops)}
     places: dict[str, list[tuple[int, int, Operator]]] = {}
     for block in program.blocks:
         for position, op in enumerate(block.ops):
@@ -90,7 +90,7 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
     ]
 
 
-def _with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
+def with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
     """The ops, and those of the blocks that they own."""
     stack = list(ops)
     seen: set[int] = set()

@@ -136,7 +136,7 @@ def _deliver(xp: Any, slope: Any, index: Any, weight: Any, dx: Any, dbias: Any) 
         dx[...] = xp.matmul(xp.where(kept, slope, 0)[:, None, :], rows)[:, 0]
     if dbias is not None:
         dbias.fill(0)
-        add_rows_at(xp, slope[kept], index[kept], dbias.reshape(-1))
+        add_rows_at(xp, xp.where(kept, slope, 0).reshape(-1), xp.maximum(index, 0).reshape(-1), dbias.reshape(-1))
 
 
 def _rows(slope: Any, index: Any, x: Any) -> tuple[Any, Any]:
@@ -148,8 +148,8 @@ def _rows(slope: Any, index: Any, x: Any) -> tuple[Any, Any]:
 def _deliver_rows(xp: Any, slope: Any, index: Any, x: Any, dweight: Any) -> None:
     if dweight is not None:
         dweight.fill(0)
-        places, rows = _rows(slope, index, x)
-        add_rows_at(xp, rows, places, dweight)
+        rows = xp.where(index >= 0, slope, 0)[:, :, None] * x[:, None]
+        add_rows_at(xp, rows.reshape(-1, x.shape[1]), xp.maximum(index, 0).reshape(-1), dweight)
 
 
 @kernel("is_label")

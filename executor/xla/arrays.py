@@ -177,13 +177,12 @@ class Array(NDArrayOperatorsMixin):
         return self.reshape(self.shadow.squeeze(axis).shape)
 
     def view(self, dtype: Any = None) -> Array:
+        """The same bytes as elements of another type; a view only where that has the same width."""
         kind = self.dtype if dtype is None else np.dtype(dtype)
         if self.is_known:
             return Array(self.buffer, self.shadow.view(kind), self.views)
         if kind == self.dtype:
             return Array(self.buffer, self.shadow, self.views)
-        if kind.itemsize != self.dtype.itemsize:
-            raise ValueAsked(f"it takes the bytes of {self.dtype} as those of {kind}, which has another width")
         return self._seen_by(self.shadow.view(kind), Bits(self.dtype, kind))
 
     def spread(self, shape: tuple[int, ...]) -> Array:

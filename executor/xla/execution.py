@@ -24,6 +24,7 @@ from ..planned.plan import ops_to_run
 from ..scope import Scope
 from ..timing import Timer
 from ..unsupported import refuse_unsupported
+from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
 from .tracing import TracedBlock
 
@@ -75,6 +76,7 @@ class XlaPlan:
         block = program.global_block()
         self.ops = ops_to_run(block, fetches)
         refuse_unsupported(program, self.ops)
+        refuse_untraceable(self.ops, place)
         reads, writes = _names_of(self.ops)
         known = {name for name in reads | writes | set(fetches) if name not in feeds}
         self.externals = {name: spec_of(value) for name in sorted(known) if (value := scope.held(name)) is not None}
@@ -84,7 +86,8 @@ class XlaPlan:
         self.updated = [name for name in self.externals if name in writes]
         self.constants = [name for name in self.externals if name not in writes]
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
-        self.block = TracedBlock(program, self.ops, fetches, lods, self.written)
+        before = add_value_check if place.check_values else None
+        self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before)
         self._lock = threading.Lock()
         self._compiled: Any = None
 
@@ -106,6 +109,9 @@ class XlaPlan:
         state, constants = (like({name: self.externals[name] for name in names}) for names in (self.updated, self.constants))
         words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=sharding)
         with jax.enable_x64(True):
+            traced = jax.jit(self.block).trace(state, constants, like(self.feeds), words)
+            if self.block.host.count:  # an error there leaves the state as it was
+                return traced.lower()
             return jax.jit(self.block, donate_argnums=(0,)).lower(state, constants, like(self.feeds), words)
 
     def bind(self, scope: Scope) -> XlaStep:
@@ -118,6 +124,8 @@ class XlaPlan:
     def to_string(self, calls: bool = False) -> str:
         """The plan as text: the ops; with `calls`, what jax hands to XLA."""
         lines = [f"compiled by XLA for {self.place.device} {self.place.index}"]
+        if at_host := called_back(self.ops):
+            lines.append(f"called back at the host: {', '.join(at_host)}")
         lines += [f"  {op}" for op in self.ops]
         return "\n".join([*lines, self.lowered().as_text()] if calls else lines)
 
@@ -184,8 +192,9 @@ class XlaStep:
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
             fetched, kept = compiled(state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words)
-            self._keep(scope, kept)
             arrays = iter([np.array(value) for value in fetched])
+            block.host.raise_error()
+            self._keep(scope, kept)
             if not fetched:
                 jax.block_until_ready(kept)  # feeds may be shared, and belong to the caller again
             return [pattern(arrays) for pattern in block.fetched]

@@ -137,7 +137,7 @@ def _known_only(name: str, *args: Any, **kwargs: Any) -> Any:
     return wrap(getattr(np, name)(*map(elements_of, args), **kwargs))
 
 
-for _name in ("argwhere", "nonzero", "flatnonzero", "unique", "bincount"):
+for _name in ("argwhere", "nonzero", "flatnonzero", "unique"):
     FUNCTIONS[_name] = partial(_known_only, _name)
 
 
@@ -452,6 +452,9 @@ class _Ogrid:
     def __getitem__(self, key: Any) -> Any:
         return wrap(np.ogrid[key])
 
+
+for _name in ("argmax", "argmin", "argsort", "choose", "repeat", "sort", "trace"):
+    FUNCTIONS[_name] = partial(_by_jax, _name)
 
 _PLAIN = {
     "add_docstring": lambda *args: None,

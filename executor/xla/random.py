@@ -35,6 +35,10 @@ class Generator:
         self._draws += 1
         return self._key if self._draws == 1 else jax.random.fold_in(self._key, self._draws)
 
+    def words(self) -> Any:
+        """Its key as ``uint32[2]``, for a generator of numpy."""
+        return jax.random.key_data(self._next())
+
     def random(self, size: Any = None, dtype: Any = "float64", out: Any = None) -> Any:
         return stored(jax.random.uniform(self._next(), _shape(size, out), np.dtype(dtype)), out)
 
@@ -47,6 +51,10 @@ class Generator:
     def integers(self, low: Any, high: Any = None, size: Any = None, dtype: Any = "int64", endpoint: bool = False) -> Any:
         low, high = (0, low) if high is None else (low, high)
         return wrap(jax.random.randint(self._next(), _shape(size, None), low, high + endpoint, np.dtype(dtype)))
+
+    def truncated_normal(self, low: float, high: float, size: Any, dtype: Any) -> Any:
+        """Numbers of the standard normal distribution between two bounds."""
+        return wrap(jax.random.truncated_normal(self._next(), low, high, tuple(size), np.dtype(dtype)))
 
     def permutation(self, count: Any) -> Any:
         return wrap(jax.random.permutation(self._next(), count))
@@ -110,7 +118,19 @@ def words_of_run(program_seed: int, run: int) -> Any:
     return np.concatenate([words, words if is_entropy(seed) else _words_of(seed)])
 
 
-class _Fixed(Source):
+class _Drawn(Source):
+    """Gives a generator by a key."""
+
+    __slots__ = ()
+
+    def key(self) -> Any:
+        raise NotImplementedError
+
+    def __call__(self) -> Generator:
+        return Generator(self.key())
+
+
+class _Fixed(_Drawn):
     """Draws the same numbers each time."""
 
     __slots__ = ("_words",)
@@ -118,11 +138,11 @@ class _Fixed(Source):
     def __init__(self, words: Any) -> None:
         self._words = words
 
-    def __call__(self) -> Any:
-        return Generator(jax.random.wrap_key_data(self._words))
+    def key(self) -> Any:
+        return jax.random.wrap_key_data(self._words)
 
 
-class _ByName(Source):
+class _ByName(_Drawn):
     """Draws from the stream of a name."""
 
     __slots__ = ("_drawer", "_name", "_part", "_streams")
@@ -130,5 +150,5 @@ class _ByName(Source):
     def __init__(self, streams: KeyStreams, name: str, drawer: Hashable, part: slice) -> None:
         self._streams, self._name, self._drawer, self._part = streams, name, drawer, part
 
-    def __call__(self) -> Any:
-        return Generator(self._streams.key_of_draw(self._name, self._drawer, self._part))
+    def key(self) -> Any:
+        return self._streams.key_of_draw(self._name, self._drawer, self._part)

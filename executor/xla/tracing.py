@@ -41,12 +41,16 @@ from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import last_uses, not_made
 from . import kernels
 from .arrays import Array, wrap
+from .host import HostCalls
 from .namespace import XP
 from .random import KeyStreams
 
 __all__ = ["HANDLERS", "Handler", "TracedBlock", "Tracer", "traces"]
 
 Handler = Callable[["Tracer", Operator, Environment], None]
+
+Before = Callable[["Tracer", Operator, Environment], None]
+"""Called before an ordinary op is traced."""
 
 HANDLERS: dict[str, Handler] = {}
 """Op type -> function that traces such an op."""
@@ -67,10 +71,14 @@ class Tracer(Machine):
 
     streams: KeyStreams
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, host: HostCalls, before: Before | None = None) -> None:
         super().__init__(XP, KeyStreams(), step_captures(program), HANDLERS)
+        self.host = host
+        self._before = before
 
     def _compute(self, op: Operator, env: Environment) -> None:
+        if self._before is not None:
+            self._before(self, op, env)
         with jax.named_scope(op.type):
             super()._compute(op, env)
 
@@ -100,15 +108,23 @@ class TracedBlock:
     """Block 0 of a program, as far as its fetches and what outlives a run need it, as a function of jax values.
 
     Attributes:
+        host: what it calls at the host.
         fetched, kept: how the fetches, and the values by name that outlive a run, are built from what the function returns.
         draws: whether it draws random numbers by the run's words.
     """
 
     def __init__(
-        self, program: Program, ops: Sequence[Operator], fetches: Sequence[str], lods: Mapping[str, Any], written: Sequence[str]
+        self,
+        program: Program,
+        ops: Sequence[Operator],
+        fetches: Sequence[str],
+        lods: Mapping[str, Any],
+        written: Sequence[str],
+        before: Before | None = None,
     ) -> None:
         self.program, self.ops, self._fetches, self._lods, self._written = program, ops, list(fetches), lods, list(written)
-        self._tracer = Tracer(program)
+        self.host = HostCalls()
+        self._tracer = Tracer(program, self.host, before)
         self._frees = last_uses(program.global_block(), ops, set(fetches))
         self.fetched: list[Pattern] = []
         self.kept: dict[str, Pattern] = {}

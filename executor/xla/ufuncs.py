@@ -72,7 +72,9 @@ def _type(value: Any) -> Any:
     dtype = getattr(value, "dtype", None)
     if dtype is not None:
         return np.dtype(dtype)
-    kind = next((kind for kind in (bool, int, float, complex) if isinstance(value, kind)), None)
+    if isinstance(value, bool):
+        return np.dtype(bool)
+    kind = next((kind for kind in (int, float, complex) if isinstance(value, kind)), None)
     return kind if kind is not None else np.asarray(value).dtype
 
 

@@ -56,16 +56,25 @@ class Transposed(View):
 
 @dataclass(frozen=True)
 class Bits(View):
-    """The same bytes as elements of another type of the same width."""
+    """The same bytes as elements of another type; where that has another width, there are more or fewer along the last axis."""
 
     old: Any
     new: Any
 
     def get(self, whole: Any) -> Any:
-        return lax.bitcast_convert_type(whole, self.new)
+        return _as_bits(whole, self.new)
 
     def put(self, whole: Any, part: Any) -> Any:
-        return lax.bitcast_convert_type(part, self.old)
+        return _as_bits(part, self.old)
+
+
+def _as_bits(value: Any, dtype: Any) -> Any:
+    width, wanted = value.dtype.itemsize, np.dtype(dtype).itemsize
+    *outer, last = value.shape or (1,)
+    if wanted > width:
+        value = lax.reshape(value, (*outer, last * width // wanted, wanted // width))
+    value = lax.bitcast_convert_type(value, dtype)
+    return value if wanted >= width else lax.reshape(value, (*outer, last * width // wanted))
 
 
 @dataclass(frozen=True)

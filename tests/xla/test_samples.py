@@ -1,0 +1,81 @@
+"""Every conformance sample, forward and gradient, compiled by XLA beside numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import Checks, each
+from numeric import flat
+
+jax = pytest.importorskip("jax")
+
+from test_conformance import CASES, Case, OneOp, every_dtype
+from test_engines import NUMBERS
+
+from fluid.executor.executor import Executor
+from fluid.executor.scope import Scope
+from fluid.values.lod_array import lod_of
+from fluid.values.place import XLAPlace
+
+pytestmark = pytest.mark.numpy_alone
+
+BOUNDS = {"float32": (1e-4, 1e-5), "float64": (1e-9, 1e-10)}
+"""By the type of floats, how far XLA's results may be from numpy's, relative and absolute."""
+
+CONSTANTS = [*NUMBERS, "Start", "End", "Stop", "Step", "Num", "Offset"]
+"""Slots with numbers that say what to compute, which a program has as constants."""
+OF_LENGTHS = ("sequence_slice", "sequence_sliced", "sequence_unpad")
+"""Ops that make as many rows as the slot Length says."""
+
+KEYS = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
+
+
+@pytest.fixture(autouse=True)
+def quick_to_compile() -> Iterator[None]:
+    """What is compiled runs once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+class Traced(OneOp):
+    """The program of one op, in which numbers that say what to compute are constants."""
+
+    def _data(self, name: str, value: Any) -> Any:
+        slot = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
+        is_constant = slot in CONSTANTS or slot == "Length" and self.case.type in OF_LENGTHS
+        if not is_constant or lod_of(value):
+            return super()._data(name, value)
+        block = self.program.global_block()
+        var = block.create_var(name=name, shape=value.shape, dtype=value.dtype)
+        attr = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values"}[value.dtype.name]
+        attrs = {"shape": list(value.shape), "dtype": var.dtype, attr: value.reshape(-1).tolist()}
+        block.append_op("assign_value", {}, {"Out": var}, attrs)
+        return var
+
+
+def run(case: Case, place: Any, with_gradients: bool) -> tuple[list[str], list[Any]]:
+    one = Traced(case)
+    fetch = [var for value in one.outputs.values() for var in flat(value)]
+    if with_gradients and case.wrt:
+        fetch = [gradient for gradient in one.first_order()[0] if gradient is not None]
+    one.program.random_seed = 1
+    return [var.name for var in fetch], Executor(place).run(one.program, one.fed, fetch, scope=Scope())
+
+
+def check(key: str, dtype: str, with_gradients: bool) -> None:
+    if CASES[key][1].random:
+        if not with_gradients:
+            run(Case(key, dtype), XLAPlace(), False)
+        return
+    names, expected = run(Case(key, dtype), None, with_gradients)
+    results = run(Case(key, dtype), XLAPlace(), with_gradients)[1]
+    tolerance = getattr(CASES[key][1], "tolerance", 1)
+    rtol, atol = (bound * tolerance for bound in BOUNDS[dtype])
+    for name, value, other in zip(names, results, expected, strict=True):
+        assert value.dtype == other.dtype and value.shape == other.shape, (name, value.shape, other.shape)
+        np.testing.assert_allclose(value, other, rtol, atol, err_msg=name)

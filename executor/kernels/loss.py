@@ -541,5 +541,6 @@ def center_loss(
         if need_update:
             sums = xp.zeros_like(Centers)
             xp.add.at(sums, ids, apart)
-            counts = 1 + xp.bincount(ids, minlength=len(Centers)).astype(X.dtype)
+            counts = xp.ones(len(Centers), X.dtype)
+            xp.add.at(counts, ids, 1)
             CentersOut += CenterUpdateRate.reshape(()) * sums / counts[:, None]

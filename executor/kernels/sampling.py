@@ -109,7 +109,7 @@ def nce_grad_of_rows(
 ) -> SelectedRows:
     slope = _nce_slope(xp, inputs, attrs)
     _deliver(xp, slope, SampleLabels, Weight, dInput, dBias)
-    return SelectedRows(*_rows(slope, SampleLabels, Input), len(Weight))
+    return _rows(xp, slope, SampleLabels, Input, Weight)
 
 
 def _nce_slope(xp: Any, inputs: Slots, attrs: Slots) -> Any:
@@ -139,10 +139,11 @@ def _deliver(xp: Any, slope: Any, index: Any, weight: Any, dx: Any, dbias: Any) 
         add_rows_at(xp, xp.where(kept, slope, 0).reshape(-1), xp.maximum(index, 0).reshape(-1), dbias.reshape(-1))
 
 
-def _rows(slope: Any, index: Any, x: Any) -> tuple[Any, Any]:
-    """Which rows the gradient of the weight has, and these."""
-    kept = index >= 0
-    return index[kept], (slope[:, :, None] * x[:, None])[kept]
+def _rows(xp: Any, slope: Any, index: Any, x: Any, weight: Any) -> SelectedRows:
+    """The gradient of the weight."""
+    flat = index.reshape(-1)
+    rows = (slope[:, :, None] * x[:, None]).reshape(flat.size, *x.shape[1:])
+    return SelectedRows.chosen(xp, flat, rows, flat >= 0, len(weight))
 
 
 def _deliver_rows(xp: Any, slope: Any, index: Any, x: Any, dweight: Any) -> None:
@@ -225,7 +226,7 @@ def hierarchical_sigmoid_grad_of_rows(
 ) -> SelectedRows:
     index, slope = _path_slope(xp, inputs, num_classes)
     _deliver(xp, slope, index, W, dX, dBias)
-    return SelectedRows(*_rows(slope, index, X), len(W))
+    return _rows(xp, slope, index, X, W)
 
 
 def _path_slope(xp: Any, inputs: Slots, num_classes: int) -> tuple[Any, Any]:

@@ -177,10 +177,8 @@ class Array(NDArrayOperatorsMixin):
         return self.reshape(self.shadow.squeeze(axis).shape)
 
     def view(self, dtype: Any = None) -> Array:
-        """The same bytes as elements of another type; a view only where that has the same width."""
+        """The same bytes as elements of another type."""
         kind = self.dtype if dtype is None else np.dtype(dtype)
-        if self.is_known:
-            return Array(self.buffer, self.shadow.view(kind), self.views)
         if kind == self.dtype:
             return Array(self.buffer, self.shadow, self.views)
         return self._seen_by(self.shadow.view(kind), Bits(self.dtype, kind))

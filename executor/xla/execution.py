@@ -17,6 +17,7 @@ from fluid.ir.versions import outer_names
 from fluid.values.lod_array import array_of
 from fluid.values.lod_tensor import LoDTensor, Remote
 from fluid.values.place import XLAPlace
+from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 
 from ..binding.arrays import spec_of
@@ -208,7 +209,7 @@ class XlaStep:
             if held is not None:
                 held.value = value
             else:
-                scope.put(name, OnDevice(value))
+                scope.put(name, value if isinstance(value, SelectedRows) else OnDevice(value))
 
 
 def _on_device(scope: Scope, name: str, device: Any) -> OnDevice:

@@ -13,8 +13,10 @@ from jax import numpy as jnp
 from fluid.ops.conv import conv_geometry, image_axes
 
 from ..kernels.manipulation import write_wanted
+from ..kernels.selected_rows import all_at_once, row_by_row
 from ..kernels.table import Kernel
 from ..kernels.table import kernel as register
+from ..kernels.table import sparse
 from ..kernels.training import MOST_IN_ONE_SUM
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
@@ -207,3 +209,21 @@ def average_accumulates(
     write_wanted(*zip((out_sum_1, out_sum_2, out_sum_3), sums, strict=True))
     old_count, count = xp.where(ends, count, old_count), xp.where(ends, 0, count)
     write_wanted((out_num_accumulates, count), (out_old_num_accumulates, old_count), (out_num_updates, updates))
+
+
+# --------------------------------------------------------------------------------------------------------- sparse rows
+@sparse("sgd", table=SPARSE_KERNELS)
+def sgd_of_rows(Param: Any, Grad: Any, LearningRate: Any, ParamOut: Any) -> None:
+    step = Grad.value.read() * LearningRate.read().reshape(()).astype(Param.dtype)
+    ParamOut.write(jnp.asarray(Param.read()).at[Grad.index.read()].add(-step, mode="drop"))
+
+
+def _define_update(op_type: str) -> None:
+    @sparse(op_type, table=SPARSE_KERNELS)
+    def compute(xp: Any, scratch: Any, rng: Any, inputs: Any, outputs: Any, attrs: Any) -> None:
+        is_lazy = attrs.get("lazy_mode", False)
+        (row_by_row if is_lazy else all_at_once)(op_type, xp, scratch, rng, inputs, outputs, attrs)
+
+
+for _op_type in ("adam", "adamw", "momentum", "adamax", "adadelta", "decayed_adagrad", "rmsprop"):
+    _define_update(_op_type)

@@ -272,17 +272,12 @@ def flip(array: Any, axis: Any = None) -> Array:
 
 @_function
 def diagonal(array: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    if not array.views:
-        return array.picked(np.diagonal(array.shadow, offset, axis1, axis2))
-    return wrap(jnp.diagonal(value_of(array), offset, axis1, axis2))  # type: ignore[no-any-return]
+    return array.picked(np.diagonal(array.shadow, offset, axis1, axis2))
 
 
 @_function
 def as_strided(array: Array, shape: Any = None, strides: Any = None, **kwargs: Any) -> Array:
-    source = array if all(view.is_whole for view in array.views) and not array.views else array.copy()
-    if source.is_known:
-        return Array(source.buffer, np.lib.stride_tricks.as_strided(source.shadow, shape, strides), source.views)
-    return source.picked(np.lib.stride_tricks.as_strided(source.shadow, shape, strides))
+    return array.picked(np.lib.stride_tricks.as_strided(array.shadow, shape, strides))
 
 
 @_function
@@ -455,6 +450,23 @@ class _Ogrid:
 
 for _name in ("argmax", "argmin", "argsort", "choose", "repeat", "sort", "trace"):
     FUNCTIONS[_name] = partial(_by_jax, _name)
+
+# --------------------------------------------------------------------------------------------------------- sparse rows
+@_function
+def choose_rows(index: Any, value: Any, is_chosen: Any, height: int) -> tuple[Any, Any]:
+    """See `SelectedRows.chosen`."""
+    return where(is_chosen, index, height), where(is_chosen.reshape(-1, *[1] * (value.ndim - 1)), value, value.dtype.type(0))
+
+
+@_function
+def merge_rows(index: Any, value: Any, height: int) -> tuple[Any, Any]:
+    """As many rows, sorted by index, each index but `height` once."""
+    index, rows = jnp.asarray(index.read()), jnp.asarray(value.read())
+    merged, place = jnp.unique(index, return_inverse=True, size=index.size, fill_value=height)
+    total = jnp.zeros(rows.shape, rows.dtype).at[place.reshape(-1)].add(rows)
+    is_row = lax.reshape(merged < height, (merged.size, *[1] * (rows.ndim - 1)))
+    return wrap(merged), wrap(jnp.where(is_row, total, 0))
+
 
 _PLAIN = {
     "add_docstring": lambda *args: None,

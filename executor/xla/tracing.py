@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import numpy as jnp
 
 from fluid.ir.program import Block, Operator, Program
@@ -162,6 +163,11 @@ class TracedBlock:
         return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in kept]
 
 
+def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:
+    """Rows without those that stand for none."""
+    return SelectedRows(index[index < height], value[index < height], height)
+
+
 def pattern_of(value: Any, leaves: list[Any]) -> Pattern:
     """How a value is built from its arrays, whose jax values are added to `leaves`."""
     if isinstance(value, list):
@@ -170,7 +176,7 @@ def pattern_of(value: Any, leaves: list[Any]) -> Pattern:
     if isinstance(value, SelectedRows):
         leaves += [value.index.read(), value.value.read()]
         height = value.shape[0]
-        return lambda arrays: SelectedRows(next(arrays), next(arrays), height)
+        return lambda arrays: _stored_rows(np.array(next(arrays)), np.array(next(arrays)), height)
     array = array_of(value)
     leaves.append(array.read() if isinstance(array, Array) else jnp.asarray(array))
     if type(value) is LoDArray:

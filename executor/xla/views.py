@@ -144,7 +144,7 @@ class Sliced(View):
             if not line.all():
                 along = lax.broadcast_in_dim(line, self.old, (axis,))
                 taken = along if taken is None else lax.bitwise_and(taken, along)
-        return lax.select(taken, padded, whole)
+        return padded if taken is None else lax.select(taken, padded, whole)
 
 
 @dataclass(frozen=True)

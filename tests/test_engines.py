@@ -103,7 +103,7 @@ _COUNTS = "how many there are decides a shape"
 _LENGTHS = "lengths decide what is computed"
 _SEARCH = "what is found at one step decides the next"
 BY_VALUE = {
-    **dict.fromkeys(("masked_pick", "masked_place", "masked_select", "mean_iou"), _COUNTS),
+    **dict.fromkeys(("masked_pick", "masked_place", "masked_select"), _COUNTS),
     **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
     **dict.fromkeys(("unique", "unique_with_counts", "where_index", "sequence_erase"), _COUNTS),
     **dict.fromkeys(("crf_decoding", "linear_chain_crf", "ctc_states", "warpctc", "lod_reset"), _LENGTHS),

@@ -14,6 +14,7 @@ from jax import numpy as jnp
 
 from .arrays import FUNCTIONS, SMALL, Array, ValueAsked, cast, elements_of, empty, is_known, value_of, wrap
 from .random import Generator, key_of_seed
+from .recurrent import LOOPS
 from .ufuncs import stored, ufunc
 from .views import spread
 
@@ -485,6 +486,7 @@ class Namespace:
 
     __name__ = "fluid.executor.xla"
     ndarray = Array
+    recurrent_loops = LOOPS
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     random = SimpleNamespace(Generator=Generator, default_rng=lambda seed: Generator(key_of_seed(value_of(seed))))
 

@@ -106,7 +106,10 @@ class Array(NDArrayOperatorsMixin):
     def numpy(self) -> Any:
         """The elements, which have to be known."""
         if not self.is_known:
-            raise ValueAsked("it asks for a value, which is known only when the compiled program runs")
+            raise ValueAsked(
+                "it asks for a value, which is known only when the compiled program runs; "
+                "have the program compute it from constants, or run it at a CPUPlace()"
+            )
         return self.shadow
 
     def write(self, value: Any) -> None:

@@ -19,12 +19,13 @@ from ..kernels.table import CHECKS, kernel_of
 from ..stepwise.handlers import HANDLERS as OF_INTERPRETER
 from ..stepwise.interpreter import BlockOp, Environment, Machine, signature_of
 from ..unsupported import with_owned
-from .arrays import ValueAsked, value_of, wrap
 from . import region_kernels  # noqa: F401  (fills the table)
+from .arrays import ValueAsked, value_of, wrap
 from .tracing import HANDLERS, Tracer
 
-__all__ = ["ON_HOST", "REFUSED", "called_back", "refuse_untraceable"]
+__all__ = ["OF_LENGTHS", "ON_HOST", "REFUSED", "add_value_check", "called_back", "is_on_host", "refuse_untraceable"]
 
+_LENGTHS = "takes sequences as long as values say"
 _PATHS = "follows paths that labels decide"
 _SEARCH = "goes on with what it found before"
 ON_HOST = {
@@ -39,28 +40,41 @@ ON_HOST = {
 }
 """Op type -> why numpy computes it at the host, in the middle of what XLA computes. The shapes of its outputs are known."""
 
+OF_LENGTHS = dict.fromkeys(("crf_decoding", "linear_chain_crf", "linear_chain_crf_grad"), "Length")
+"""Op type -> slot, where such an op is computed at the host if it is given that: sequences of lengths that values say."""
+
 _COUNTS = "makes as many rows as it finds"
-_REACHES_OUT = "reaches outside of the program"
 REFUSED = {
     **dict.fromkeys(("collect_fpn_proposals", "ctc_align", "detection_map", "distribute_fpn_proposals"), _COUNTS),
     **dict.fromkeys(("filter_by_instag", "generate_mask_labels", "generate_proposal_labels", "generate_proposals"), _COUNTS),
-    **dict.fromkeys(("generate_proposals_v2", "locality_aware_nms", "masked_select", "matrix_nms", "mine_hard_examples"), _COUNTS),
+    **dict.fromkeys(
+        ("generate_proposals_v2", "locality_aware_nms", "masked_select", "matrix_nms", "mine_hard_examples"), _COUNTS
+    ),
     **dict.fromkeys(("multiclass_nms", "multiclass_nms2", "multiclass_nms3", "retinanet_detection_output"), _COUNTS),
     **dict.fromkeys(("retinanet_target_assign", "rows_of_tagged", "rpn_target_assign", "sequence_erase", "unique"), _COUNTS),
-    **dict.fromkeys(("unique_with_counts", "where_index"), _COUNTS),
+    **dict.fromkeys(("mine_hard_examples", "unique_with_counts", "where_index"), _COUNTS),
 }
 """Op type -> why it is refused: values decide the shapes of its outputs."""
 
 
 def _reason(op: Operator, place: XLAPlace) -> str:
     """Why an op cannot run at a place of XLA; nothing if it can."""
-    if op.type in HANDLERS and op.type not in ON_HOST:
+    if is_on_host(op):
+        return f"{ON_HOST.get(op.type, _LENGTHS)}, and strict=True refuses to call numpy for it" if place.strict else ""
+    if op.type in HANDLERS:
         return ""
+    if op.type == "where" and not op.inputs.get("X"):
+        return _COUNTS
     if op.type in REFUSED:
         return REFUSED[op.type]
     if op.type in OF_INTERPRETER and op.type not in ("feed", "fetch"):
-        return _REACHES_OUT if not op.sub_blocks else "owns a block, which is not traced"
-    return f"{ON_HOST[op.type]}, and strict=True refuses to call numpy for it" if place.strict and op.type in ON_HOST else ""
+        return "owns a block, which is not traced" if op.sub_blocks else "handles lists, or reaches outside of the program"
+    return ""
+
+
+def is_on_host(op: Operator) -> bool:
+    """Whether numpy computes an op at the host."""
+    return op.type in ON_HOST or bool(op.inputs.get(OF_LENGTHS.get(op.type, "")))
 
 
 def refuse_untraceable(ops: Sequence[Operator], place: XLAPlace) -> None:
@@ -83,7 +97,7 @@ def refuse_untraceable(ops: Sequence[Operator], place: XLAPlace) -> None:
 
 def called_back(ops: Sequence[Operator]) -> list[str]:
     """The types of the ops, of these and of the blocks that they own, that numpy computes at the host."""
-    return sorted({op.type for op in with_owned(ops) if op.type in ON_HOST})
+    return sorted({op.type for op in with_owned(ops) if is_on_host(op)})
 
 
 class _Streams:
@@ -182,4 +196,8 @@ def add_value_check(tracer: Tracer, op: Operator, env: Environment) -> None:
             tracer.host.add_check(lambda *arrays: host.call(host.compiled.check, arrays), *host.values())
 
 
-HANDLERS.update(dict.fromkeys(ON_HOST, trace_on_host))
+def _trace_of_lengths(tracer: Tracer, op: Operator, env: Environment) -> None:
+    (trace_on_host if is_on_host(op) else Tracer.trace_kernel)(tracer, op, env)
+
+
+HANDLERS.update({**dict.fromkeys(ON_HOST, trace_on_host), **dict.fromkeys(OF_LENGTHS, _trace_of_lengths)})

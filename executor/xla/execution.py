@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,8 +24,10 @@ from fluid.values.spec import Spec
 from ..binding.arrays import spec_of
 from ..planned.plan import ops_to_run
 from ..scope import Scope
+from ..stepwise.interpreter import Check
 from ..timing import Timer
 from ..unsupported import refuse_unsupported
+from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
 from .tracing import TracedBlock
@@ -71,7 +74,13 @@ class XlaPlan:
     step_by_step = has_failed = False
 
     def __init__(
-        self, program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, place: XLAPlace
+        self,
+        program: Program,
+        feeds: Mapping[str, Spec],
+        fetches: Sequence[str],
+        scope: Scope,
+        place: XLAPlace,
+        check: Check | None = None,
     ) -> None:
         self.program, self.feeds, self.fetches, self.place = program, dict(feeds), list(fetches), place
         block = program.global_block()
@@ -88,15 +97,17 @@ class XlaPlan:
         self.constants = [name for name in self.externals if name not in writes]
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         before = add_value_check if place.check_values else None
-        self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before)
+        self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
         self._lock = threading.Lock()
         self._compiled: Any = None
+        self._checked: dict[Check, XlaPlan] = {}
 
     @property
     def compiled(self) -> Any:
         """XLA's executable, made when it is first asked for."""
         with self._lock:
             if self._compiled is None:
+                keep_compiled()
                 self._compiled = self.lowered().compile()
             return self._compiled
 
@@ -114,6 +125,12 @@ class XlaPlan:
             if self.block.host.count:  # an error there leaves the state as it was
                 return traced.lower()
             return jax.jit(self.block, donate_argnums=(0,)).lower(state, constants, like(self.feeds), words)
+
+    def checked(self, scope: Scope, check: Check) -> XlaPlan:
+        """This plan, with a function that is called with each op, output name and value."""
+        if check not in self._checked:
+            self._checked[check] = XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check)
+        return self._checked[check]
 
     def bind(self, scope: Scope) -> XlaStep:
         """This plan in a scope."""
@@ -179,12 +196,17 @@ class XlaStep:
     def run(
         self,
         feeds: Mapping[str, Any],
-        check: Callable[[Operator, str, Any], None] | None = None,
+        check: Check | None = None,
         timer: Timer | None = None,
     ) -> list[Any]:
-        """Run once; returns the fetched values, with numpy's arrays."""
-        scope, plan = self._scope(), self.plan
+        """Run once; returns the fetched values, with numpy's arrays.
+
+        `check` is called with each op, output name and value; `timer` counts the time of the whole, which has no ops any more.
+        """
+        scope = self._scope()
         assert scope is not None, "the caller of a plan holds its scope"
+        plan = self.plan if check is None else self.plan.checked(scope, check)
+        began = time.perf_counter()
         with scope.lock, jax.enable_x64(True):
             if self.generation != scope.generation:
                 self._bind(scope)
@@ -195,15 +217,17 @@ class XlaStep:
             fetched, kept = compiled(state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words)
             arrays = iter([np.array(value) for value in fetched])
             block.host.raise_error()
-            self._keep(scope, kept)
+            self._keep(scope, plan, kept)
             if not fetched:
                 jax.block_until_ready(kept)  # feeds may be shared, and belong to the caller again
+            if timer is not None:
+                timer.add("a program compiled by XLA", time.perf_counter() - began)
             return [pattern(arrays) for pattern in block.fetched]
 
-    def _keep(self, scope: Scope, kept: Sequence[Any]) -> None:
+    def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
         """Leave what outlives the run in the scope, on the device."""
         arrays = iter(kept)
-        for name, pattern in self.plan.block.kept.items():
+        for name, pattern in plan.block.kept.items():
             value = pattern(arrays)
             held = self._updated.get(name)
             if held is not None:

@@ -14,9 +14,8 @@ from fluid.ops.conv import conv_geometry, image_axes
 
 from ..kernels.manipulation import write_wanted
 from ..kernels.selected_rows import all_at_once, row_by_row
-from ..kernels.table import Kernel
+from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
-from ..kernels.table import sparse
 from ..kernels.training import MOST_IN_ONE_SUM
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
@@ -161,9 +160,7 @@ def update_loss_scaling(
     OutGoodSteps: Any,
     OutBadSteps: Any,
 ) -> None:
-    infinite, scale, good, bad = (
-        array.reshape(-1)[0] for array in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps)
-    )
+    infinite, scale, good, bad = (array.reshape(-1)[0] for array in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps))
     for x, out in zip(X, Out or (), strict=False):
         if out is not None:
             xp.copyto(out, xp.where(infinite, 0, x))
@@ -198,9 +195,7 @@ def average_accumulates(
     out_old_num_accumulates: Any,
     out_num_updates: Any,
 ) -> None:
-    count, old_count, updates = (
-        array.reshape(-1)[0] for array in (in_num_accumulates, in_old_num_accumulates, in_num_updates)
-    )
+    count, old_count, updates = (array.reshape(-1)[0] for array in (in_num_accumulates, in_old_num_accumulates, in_num_updates))
     updates, count, first, second = updates + 1, count + 1, in_sum_1 + param, in_sum_2
     is_full = updates % MOST_IN_ONE_SUM == 0
     first, second = xp.where(is_full, 0, first), xp.where(is_full, first + second, second)

@@ -452,6 +452,7 @@ class _Ogrid:
 for _name in ("argmax", "argmin", "argsort", "choose", "repeat", "sort", "trace"):
     FUNCTIONS[_name] = partial(_by_jax, _name)
 
+
 # --------------------------------------------------------------------------------------------------------- sparse rows
 @_function
 def choose_rows(index: Any, value: Any, is_chosen: Any, height: int) -> tuple[Any, Any]:

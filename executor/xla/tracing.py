@@ -26,6 +26,7 @@ An op that neither has a handler nor is traced by its kernel is one of `callback
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ from fluid.values.lod_array import LoDArray, array_of, with_lod
 from fluid.values.selected_rows import SelectedRows
 
 from ..binding.engine import Engine, add_engine
-from ..stepwise.interpreter import Environment, Machine, step_captures
+from ..stepwise.interpreter import Check, Environment, Machine, step_captures
 from ..stepwise.program import last_uses, not_made
 from . import kernels
 from .arrays import Array, wrap
@@ -76,6 +77,10 @@ class Tracer(Machine):
         super().__init__(XP, KeyStreams(), step_captures(program), HANDLERS)
         self.host = host
         self._before = before
+
+    def trace_kernel(self, op: Operator, env: Environment) -> None:
+        """Trace an op by its kernel, as one without a handler."""
+        self._compute(op, env)
 
     def _compute(self, op: Operator, env: Environment) -> None:
         if self._before is not None:
@@ -122,10 +127,13 @@ class TracedBlock:
         lods: Mapping[str, Any],
         written: Sequence[str],
         before: Before | None = None,
+        check: Check | None = None,
     ) -> None:
         self.program, self.ops, self._fetches, self._lods, self._written = program, ops, list(fetches), lods, list(written)
         self.host = HostCalls()
         self._tracer = Tracer(program, self.host, before)
+        if check is not None:
+            self._tracer.check = partial(self._check_at_host, check)
         self._frees = last_uses(program.global_block(), ops, set(fetches))
         self.fetched: list[Pattern] = []
         self.kept: dict[str, Pattern] = {}
@@ -133,6 +141,11 @@ class TracedBlock:
     @property
     def draws(self) -> bool:
         return self._tracer.streams.is_used
+
+    def _check_at_host(self, check: Check, op: Operator, name: str, value: Any) -> None:
+        """Have the compiled program check what an op makes, at the host."""
+        rows = value.value if isinstance(value, SelectedRows) else array_of(value)
+        self.host.add_check(partial(check, op, name), rows.read())
 
     def __call__(
         self, state: Mapping[str, Any], constants: Mapping[str, Any], feeds: Mapping[str, Any], words: Any

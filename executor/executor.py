@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray
 from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.one_element import convertible
-from fluid.values.place import CPUPlace, Place, to_numpy
+from fluid.values.place import CPUPlace, Place, XLAPlace, to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import as_dtype, is_floating
@@ -34,12 +34,18 @@ from .stepwise.program import StepwiseProgram
 from .timing import Timer
 from .widening import holds_bfloat16, widened_copy
 
+if TYPE_CHECKING:
+    from .xla.execution import XlaPlan, XlaStep
+
 __all__ = ["Executor", "as_numpy"]
+
+AnyPlan: TypeAlias = "Plan | XlaPlan"
+AnyBoundPlan: TypeAlias = "BoundPlan | XlaStep"
 
 _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...], bool]
 """Id and version of the program, specs of the feeds, fetches, whether native code is used. Plans keep their program alive, so
 ids stay unique."""
-_BoundPlans = tuple[Memory, OrderedDict[_Key, BoundPlan]]
+_BoundPlans: TypeAlias = "tuple[Memory, OrderedDict[_Key, AnyBoundPlan]]"
 _Check = Callable[[Operator, str, Any], None]
 
 
@@ -55,7 +61,7 @@ class _Feed(NamedTuple):
 class _Run(NamedTuple):
     """What a run was: its bound plan, the version of the program, and what was fed."""
 
-    bound: weakref.ref[BoundPlan]
+    bound: weakref.ref[AnyBoundPlan]
     version: int
     feeds: dict[str, _Feed]
 
@@ -73,13 +79,15 @@ class Executor:
             raise FeedTypeError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  raises an error at once if there is no such device
-        self._plans: OrderedDict[_Key, Plan] = OrderedDict()
+        self._plans: OrderedDict[_Key, AnyPlan] = OrderedDict()
         self._bound_plans: weakref.WeakKeyDictionary[Scope, _BoundPlans] = weakref.WeakKeyDictionary()
         self._stepwise: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, StepwiseProgram]] = weakref.WeakKeyDictionary()
         self._runs: Cache[tuple[Any, ...], _Run] = Cache(FEW)
         self._widened: weakref.WeakKeyDictionary[Program, tuple[int, Program | None]] = weakref.WeakKeyDictionary()
         """Program -> its version, and its copy without bfloat16 if it has any."""
         self._lock = threading.Lock()
+        self._is_traced = isinstance(self.place, XLAPlace)
+        self._has_native = self.place.xp is np and not self._is_traced
 
     def close(self) -> None:
         """Forget the compiled plans and their memory."""
@@ -127,7 +135,7 @@ class Executor:
         feeds, fetches = _with_loaders(program, feed), _names(fetch_list)
         check = _raise_if_not_finite if check_nan else None
         timer = timing.current
-        native = check is None and timer is None and self.place.xp is np  # native code computes several ops at once
+        native = check is None and timer is None and self._has_native  # native code computes several ops at once
         bound = self._bound_before(program, feeds, fetches, scope, native)
         if bound is None:
             program = self._without_bfloat16(program, scope)
@@ -135,7 +143,7 @@ class Executor:
             _check_fetches(program, fetches)
         with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
             try:
-                if bound is None and not any(type(value) is LoDArray for value in feeds.values()):
+                if bound is None and (self._is_traced or not any(type(value) is LoDArray for value in feeds.values())):
                     bound = self._bound(program, feeds, fetches, scope, native)
                     self._note(bound, fed, fetches, scope, native)
                 if bound is None or bound.plan.step_by_step:
@@ -153,14 +161,14 @@ class Executor:
         feed: Mapping[str, Any] | None = None,
         fetch_list: Sequence[Variable | str] | Variable | str | None = None,
         scope: Scope | None = None,
-    ) -> Plan:
+    ) -> AnyPlan:
         """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
         ``to_string(calls=True)`` also shows the calls of each op."""
         scope = _scope(scope)
         program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _only_feed(feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active():
-            return self._bound(program, feeds, fetches, scope, self.place.xp is np).plan
+            return self._bound(program, feeds, fetches, scope, self._has_native).plan
 
     def interpret(
         self,
@@ -213,7 +221,13 @@ class Executor:
         raise _no_datasets("infer_from_dataset")
 
     def _results(
-        self, bound: BoundPlan, feeds: dict[str, Any], fetches: list[str], scope: Scope, check: _Check | None, timer: Timer | None
+        self,
+        bound: AnyBoundPlan,
+        feeds: dict[str, Any],
+        fetches: list[str],
+        scope: Scope,
+        check: _Check | None,
+        timer: Timer | None,
     ) -> list[Any]:
         """What a bound plan gives; if native code cannot be made of it, what a plan without gives."""
         try:
@@ -239,7 +253,7 @@ class Executor:
             _keep(programs, key, programs.get(key) or StepwiseProgram(program, fetches, self.place))
             return programs[key]
 
-    def _bound_before(self, program: Program, feed: Any, fetches: list[str], scope: Scope, native: bool) -> BoundPlan | None:
+    def _bound_before(self, program: Program, feed: Any, fetches: list[str], scope: Scope, native: bool) -> AnyBoundPlan | None:
         """The bound plan of the last run of a program in a scope with these fetches, if the same is fed as then: plain arrays of
         the same types and shapes, which need no check."""
         run = self._runs.get((id(program), id(scope), native, *fetches))
@@ -258,7 +272,7 @@ class Executor:
                 return None
         return bound
 
-    def _note(self, bound: BoundPlan, feed: Any, fetches: list[str], scope: Scope, native: bool) -> None:
+    def _note(self, bound: AnyBoundPlan, feed: Any, fetches: list[str], scope: Scope, native: bool) -> None:
         """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
         program, feeds = bound.plan.program, {}
         if bound.plan.step_by_step:
@@ -270,8 +284,8 @@ class Executor:
             feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape)
         self._runs.keep((id(program), id(scope), native, *fetches), _Run(weakref.ref(bound), program.version, feeds))
 
-    def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope, native: bool) -> BoundPlan:
-        specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
+    def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope, native: bool) -> AnyBoundPlan:
+        specs = {name: spec_of(value) for name, value in feeds.items()}
         of_run = id(program), program.version, tuple(specs.items()), tuple(fetches)
         with self._lock:
             cached = self._bound_plans.get(scope)
@@ -287,14 +301,27 @@ class Executor:
             plan = self._plans.get(key)
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
-                    plan = compile_plan(program, specs, fetches, scope, native=key[-1])
-                    plan.calls_of = calls_of
+                    plan = self._compiled(program, specs, fetches, scope, native=key[-1])
                 if memory.size < plan.arena_bytes:
                     bound_plans.clear()  # they refer to the smaller arena, and are bound again when they run
-                bound = BoundPlan(plan, scope, self.place, memory.lend(plan.arena_bytes))
+                bound = self._bind(plan, scope, memory)
             _keep(self._plans, key, plan)
             _keep(bound_plans, key, bound)
             return bound
+
+    def _compiled(self, program: Program, specs: dict[str, Spec], fetches: list[str], scope: Scope, native: bool) -> AnyPlan:
+        if isinstance(self.place, XLAPlace):
+            from .xla.execution import compile_for_xla
+
+            return compile_for_xla(program, specs, fetches, scope, self.place)
+        plan = compile_plan(program, specs, fetches, scope, native=native)
+        plan.calls_of = calls_of
+        return plan
+
+    def _bind(self, plan: AnyPlan, scope: Scope, memory: Memory) -> AnyBoundPlan:
+        if not isinstance(plan, Plan):
+            return plan.bind(scope)
+        return BoundPlan(plan, scope, self.place, memory.lend(plan.arena_bytes))
 
     def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
         """Fed values as arrays, checked against the declared variables."""
@@ -320,11 +347,11 @@ def _no_datasets(method: str) -> ExecutionError:
     )
 
 
-def _fits(plan: Plan, scope: Scope) -> bool:
+def _fits(plan: AnyPlan, scope: Scope) -> bool:
     """Whether the variables of the scope that the plan reads still have the shapes that it was compiled for."""
-    if any(scope.array(name) is not None for name in plan.absent):
+    if any(scope.held(name) is not None for name in plan.absent):
         return False
-    arrays = ((scope.array(name), spec) for name, spec in plan.externals.items())
+    arrays = ((scope.held(name), spec) for name, spec in plan.externals.items())
     return all(array is not None and spec_of(array) == spec for array, spec in arrays)
 
 

@@ -18,7 +18,10 @@ from fluid.ir.program import default_main_program
 
 from .binding.calls import Source
 
-__all__ = ["RANDOM", "RandomStream", "RandomStreams", "names_from_zero", "seed", "seed_of", "stream_of_draw"]
+__all__ = [
+    "RANDOM", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero", "seed", "seed_of",
+    "stream_of_draw",
+]  # fmt: skip
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
 """Replaces a seed of 0; different in every process."""
@@ -56,6 +59,11 @@ _process = _Process()
 def seed_of(program_seed: int) -> int:
     """The seed that a program uses: its own, or that of this process if its own is 0."""
     return program_seed or _process.seed or _ENTROPY
+
+
+def is_entropy(seed: int) -> bool:
+    """Whether a seed is the one that stands for none, which differs in every process."""
+    return seed == _ENTROPY
 
 
 _NUMBER = re.compile(r"_(\d{1,9})(?=\.|$)")
@@ -114,8 +122,8 @@ class RandomStreams:
         A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op. A name of
         `stream_of_draw` stands for one draw from the stream outside programs.
         """
-        if draw := _DRAW.fullmatch(name):
-            return _Again(self._xp, (int(draw[1]), int(draw[2])))
+        if draw := draw_of_stream(name):
+            return _Again(self._xp, draw)
         return _Same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer)
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
@@ -141,6 +149,12 @@ _DRAW = re.compile(r"@DRAW@(-?\d{1,20})@(\d{1,20})")
 def stream_of_draw(draw: Draw) -> str:
     """The name of a stream that repeats one draw from the stream outside programs, for the attribute ``random_stream``."""
     return f"@DRAW@{draw[0]}@{draw[1]}"
+
+
+def draw_of_stream(name: str) -> Draw | None:
+    """The draw that a name of `stream_of_draw` repeats; None for other names."""
+    match = _DRAW.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 class _Again(Source):
@@ -172,7 +186,7 @@ class _ByCounter(Source):
         if RANDOM.is_shared:
             draws = streams._shared.setdefault(self._name, [])
             if number == len(draws):
-                draws.append(RANDOM._next())
+                draws.append(RANDOM.next_draw())
             seed, position = draws[number]
             return _generator(streams._xp, (seed & _MASK, 0), (position, 0))
         return _generator(streams._xp, (streams._seed & _MASK, self._key), (number, streams._run))
@@ -189,7 +203,7 @@ class _FirstValues(_ByCounter):
 
     def __call__(self) -> Any:
         streams = self._streams
-        if RANDOM.is_shared or streams._seed == _ENTROPY:
+        if RANDOM.is_shared or is_entropy(streams._seed):
             return super().__call__()
         return _generator(streams._xp, (streams._seed & _MASK, self._start), (0, 0))
 
@@ -236,7 +250,7 @@ class RandomStream:
         """A source of generators for an op's draws; an op with a seed of its own draws the same each time."""
         return _Same(xp, op_seed) if op_seed else _Next(self, xp)
 
-    def _next(self) -> Draw:
+    def next_draw(self) -> Draw:
         tape = self._tape
         if tape.repeated is None:
             with self._lock:
@@ -336,7 +350,7 @@ class _Next(Source):
         self._stream, self._xp = stream, xp
 
     def __call__(self) -> Any:
-        seed, number = self._stream._next()
+        seed, number = self._stream.next_draw()
         return _generator(self._xp, (seed & _MASK, 0), (number, 0))
 
 

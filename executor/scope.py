@@ -35,7 +35,7 @@ class ScopeVariable:
 
     def is_selected_rows(self) -> bool:
         """Whether it holds a sparse value, or was asked for one before it held anything."""
-        return isinstance(self.tensor.array, SelectedRows) or (self._rows is not None and self.tensor.array is None)
+        return isinstance(self.tensor.held, SelectedRows) or (self._rows is not None and self.tensor.held is None)
 
     def get_selected_rows(self) -> SelectedRows:
         """Its sparse value, which can be set, and shows what later runs make of it; at first, one without rows.
@@ -156,6 +156,11 @@ class Scope:
         variable = self.find_var(name)
         return variable.tensor.array if variable is not None else None
 
+    def held(self, name: str) -> Any:
+        """The same, but what lives on a device stays there: the `Remote` that stands for it."""
+        variable = self.find_var(name)
+        return variable.tensor.held if variable is not None else None
+
     def value(self, name: str) -> Any:
         """The array of a variable's tensor, as a `LoDArray` where its rows form sequences; a list of such values for an array of
         tensors; a rank table; None if there is nothing."""
@@ -163,7 +168,7 @@ class Scope:
         if variable is None:
             return None
         value = variable.value
-        if variable.tensor.array is not None or value is None or isinstance(value, (int, float)):
+        if variable.tensor.held is not None or value is None or isinstance(value, (int, float)):
             return _value_of(variable.tensor)
         return value if not isinstance(value, list) else list(map(_value_of, value)) or None
 

@@ -13,7 +13,7 @@ from fluid.opdef.registry import Rule
 from .kernels.table import kernel_of, sparse_kernel_of
 from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops"]
+__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops", "with_owned"]
 
 REACHES_OUT = {
     "load": "reads files",
@@ -66,7 +66,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
             raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}{advice}")
         lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
         raise ExecutionError("\n".join(lines) + advice)
-    for op in _with_owned(ops):
+    for op in with_owned(ops):
         for fault in misuses_of(op):
             raise ExecutionError(f"{op.type}: {fault}\n{locate(op)}")
 
@@ -74,7 +74,7 @@ def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
 def _where_to_cut(program: Program, op: Operator) -> str:
     """A line that says which variables can be computed in place of what an op computes; "" if there are none."""
     root = program.global_block()
-    owners = {id(inner): owner for owner in root.ops for inner in _with_owned([owner])}
+    owners = {id(inner): owner for owner in root.ops for inner in with_owned([owner])}
     op = owners.get(id(op), op)
     computed = {name for other in root.ops[: op.idx] if other.type != "feed" for name in other.output_arg_names}
     names = [name for name in dict.fromkeys(op.input_arg_names) if name in computed and not root.var(name).persistable]
@@ -90,7 +90,7 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
     `ops` restricts this to some ops of block 0 and the blocks that they own.
     """
     allowed = None if program.allowed_ops is None else program.allowed_ops | set(allow)
-    chosen = None if ops is None else {id(op) for op in _with_owned(ops)}
+    chosen = None if ops is None else {id(op) for op in with_owned(ops)}
     places: dict[str, list[tuple[int, int, Operator]]] = {}
     for block in program.blocks:
         for position, op in enumerate(block.ops):
@@ -104,7 +104,7 @@ def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[O
     ]
 
 
-def _with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
+def with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
     """The ops, and those of the blocks that they own."""
     stack = list(ops)
     seen: set[int] = set()

@@ -38,7 +38,7 @@ from . import (
 )
 from .backward import append_backward, gradients
 from .compiler import BuildStrategy, CompiledProgram, ExecutionStrategy, ParallelExecutor
-from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArray, Scope
+from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArray, Scope, XLAPlace
 from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
@@ -112,6 +112,7 @@ __all__ = [
     "Tensor",
     "Variable",
     "WeightNormParamAttr",
+    "XLAPlace",
     "append_backward",
     "average",
     "backward",

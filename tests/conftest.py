@@ -23,9 +23,10 @@ from fluid.executor.kernels.table import load_kernels
 settings.register_profile("fluid", max_examples=10 * MORE, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fluid")
 
-if "FLUID_NATIVE_CACHE" not in os.environ:  # of this run alone; the processes of pytest-xdist share it
-    os.environ["FLUID_NATIVE_CACHE"] = tempfile.mkdtemp(prefix="fluid-native-")
-    atexit.register(shutil.rmtree, os.environ["FLUID_NATIVE_CACHE"], ignore_errors=True)
+for cache in ("FLUID_NATIVE_CACHE", "FLUID_XLA_CACHE"):
+    if cache not in os.environ:  # of this run alone; the processes of pytest-xdist share it
+        os.environ[cache] = tempfile.mkdtemp(prefix="fluid-cache-")
+        atexit.register(shutil.rmtree, os.environ[cache], ignore_errors=True)
 
 load_kernels()  # since tests look into the tables
 

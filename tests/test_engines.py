@@ -103,11 +103,11 @@ _COUNTS = "how many there are decides a shape"
 _LENGTHS = "lengths decide what is computed"
 _SEARCH = "what is found at one step decides the next"
 BY_VALUE = {
-    **dict.fromkeys(("masked_pick", "masked_place", "masked_select", "mean_iou", "multiplex"), _COUNTS),
+    **dict.fromkeys(("masked_pick", "masked_place", "masked_select"), _COUNTS),
     **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
-    **dict.fromkeys(("hierarchical_sigmoid", "unique", "unique_with_counts", "where_index", "sequence_erase"), _COUNTS),
-    **dict.fromkeys(("crf_counts", "crf_decoding", "linear_chain_crf", "ctc_states", "warpctc", "lod_reset"), _LENGTHS),
-    **dict.fromkeys(("sequence_slice", "sequence_sliced", "sequence_unpad", "padded_positions", "sequence_mask"), _LENGTHS),
+    **dict.fromkeys(("unique", "unique_with_counts", "where_index", "sequence_erase"), _COUNTS),
+    **dict.fromkeys(("crf_decoding", "linear_chain_crf", "ctc_states", "warpctc", "lod_reset"), _LENGTHS),
+    **dict.fromkeys(("sequence_slice", "sequence_sliced", "sequence_unpad", "sequence_mask"), _LENGTHS),
     **dict.fromkeys(("generate_proposals", "generate_proposals_v2", "retinanet_detection_output"), _COUNTS),
     **dict.fromkeys(("rpn_target_assign", "retinanet_target_assign", "generate_proposal_labels"), _COUNTS),
     "generate_mask_labels": _COUNTS,
@@ -115,15 +115,13 @@ BY_VALUE = {
     **dict.fromkeys(("chunk_eval", "ctc_align", "edit_distance", "similarity_focus"), _SEARCH),
     **dict.fromkeys(("psroi_pool", "psroi_pool_back", "roi_align", "roi_align_back", "roi_pick", "roi_place"), "regions decide"),
     "roi_pool": "regions decide",
-    **dict.fromkeys(("prroi_pool", "precise_parts", "precise_parts_back", "deformable_psroi_pooling"), "regions decide"),
-    **dict.fromkeys(("moved_parts", "moved_parts_back", "sum_of_shifts", "shift_of_parts"), "regions decide"),
+    **dict.fromkeys(("prroi_pool", "precise_parts", "precise_parts_back"), "regions decide"),
     **dict.fromkeys(("filter_by_instag", "rows_of_tagged"), _COUNTS),
     **dict.fromkeys(("multiclass_nms", "multiclass_nms2", "multiclass_nms3", "matrix_nms", "locality_aware_nms"), _COUNTS),
     **dict.fromkeys(("mine_hard_examples", "detection_map"), _COUNTS),
     "bipartite_match": _SEARCH,
     **dict.fromkeys(("range", "linspace"), "the numbers decide a shape"),
-    **dict.fromkeys(("average_accumulates", "check_finite_and_unscale", "update_loss_scaling"), "branches by a value"),
-    "auc": "the area is computed by Python's numbers",
+    **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
     "random_crop": "numbers are drawn",
     "dist": "numpy's power of a single number has other bits than its power of an array",
 }

@@ -42,6 +42,7 @@ LATE = {
     ("fluid.executor.planned.plan", "fluid.executor.native.plans"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.binding.compiled", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.binding.compiled", "fluid.executor.native.worth"): "for who has installed llvmlite",
+    ("fluid.executor.executor", "fluid.executor.xla.execution"): "imports jax, which takes a second, for programs at an XLAPlace",
     ("fluid.executor.stepwise.files", "fluid.formats.tensors"): "loads protobuf, for programs that save and load by ops",
     ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
     ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",

@@ -14,7 +14,7 @@ import numpy as np
 from fluid.errors import FluidTypeError
 from fluid.values.cache import Cache
 from fluid.values.numeric import NO_NUMBERS, numeric_array
-from fluid.values.place import Place, namespace_on
+from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace, namespace_on
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype, is_floating
@@ -78,18 +78,29 @@ def _array_type(key: tuple[Any, ...], xp: Any, device: str) -> ArrayType:
     return _array_types.get(key) or _array_types.keep(key, ArrayType(tuple(key[0]), key[1], xp, device, *key[3:]))
 
 
+_place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", default=None)
 _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)
 
 
 @contextlib.contextmanager
 def making_on(place: Place) -> Iterator[None]:
-    """Inside the ``with``, ops without inputs make their arrays at this place."""
+    """Inside the ``with``, ops without inputs make their arrays at this place, and traced functions run there."""
+    of_programs = _place.set(place)
     token = _device.set(CPU if place.xp is np else f"cuda:{getattr(place, 'device_id', 0)}")
     try:
         with place.active():
             yield
     finally:
         _device.reset(token)
+        _place.reset(of_programs)
+
+
+def place_of_programs(device: str) -> Place:
+    """The place where a function runs that is traced now, on tensors of a device."""
+    place = _place.get()
+    if isinstance(place, XLAPlace):
+        return place
+    return CPUPlace() if device == CPU else CUDAPlace(int(device.partition(":")[2]))
 
 
 def default_xp() -> Any:

@@ -23,7 +23,7 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import kernel_of
+from ..kernels.table import CHECKS, check_call, kernel_of
 from ..native.fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 from ..random import RANDOM, RandomStreams
 from . import spare
@@ -208,6 +208,17 @@ class Compiled:
             self._spare_bytes = loan.used
             loan.give_back()
         return result
+
+    @property
+    def has_check(self) -> bool:
+        """Whether a run looks at the values of the inputs before it computes."""
+        return not self._is_sparse and self._definition.type in CHECKS
+
+    def check(self, *arrays: Any) -> None:
+        """Look at the values of the inputs alone, as a run does; raises an error for wrong ones."""
+        inputs = inputs_of(self._definition, self._arguments, arrays if self._fixed is None else self._with_fixed(arrays))
+        context = {"xp": self._xp, "scratch": self._xp.empty, "rng": self._rng}
+        check_call(CHECKS[self._definition.type], inputs, self._outputs(inputs), self._attrs, context, self.lods)()
 
     @property
     def is_written(self) -> bool:

@@ -152,7 +152,7 @@ def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], 
         def compute(xp: Any, **operands: Any) -> None:
             out = operands.pop(into).reshape(-1)
             arrays = {name: value.reshape(-1) for name, value in operands.items() if name in ("X", "dOut")}
-            for start, end in ranges(out.size, 1, _PART if xp.__name__ == "numpy" else out.size):
+            for start, end in ranges(xp, out.size, 1, _PART):
                 operands.update((name, array[start:end]) for name, array in arrays.items())
                 out[start:end] = function(xp, **operands)
 

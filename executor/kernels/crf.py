@@ -12,7 +12,7 @@ from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .manipulation import check_ids, write_wanted
-from .table import kernel
+from .table import checked, kernel
 
 __all__ = ["Spans", "spans"]
 
@@ -69,29 +69,29 @@ def spans(lod: Lod, length: Any, array: Any, what: str) -> Spans:
     return Spans(np.arange(len(lengths)) * width, lengths)
 
 
+@checked("padded_positions")
+def check_padded_positions(X: Any, Length: Any) -> None:
+    spans((), Length, X, "X")
+
+
 @kernel("padded_positions")
 def padded_positions(xp: Any, X: Any, Length: Any, Out: Any) -> None:
-    sequences = spans((), Length, X, "X")
-    steps = np.arange(X.shape[1])
-    Out[...] = xp.asarray(np.where(steps < sequences.lengths[:, None], sequences.starts[:, None] + steps, -1))
-
-
-def _labels(label: Any, rows: Any, tags: int) -> Any:
-    labels = label.reshape(-1)[rows]
-    check_ids(labels, tags, "Label")
-    return labels
+    steps = xp.arange(X.shape[1])
+    starts = X.shape[1] * xp.arange(len(X))[:, None]
+    xp.copyto(Out, xp.where(steps < Length.reshape(-1, 1), starts + steps, -1))
 
 
 @kernel("crf_counts")
 def crf_counts(xp: Any, Label: Any, Rows: Any, Out: Any) -> None:
-    rows, labels = to_numpy(Rows), to_numpy(Label).reshape(-1)
-    counts = np.zeros(Out.shape, np.int64)
-    for b, row in enumerate(rows):
-        path = labels[row[row >= 0]]
-        if len(path):
-            counts[b, 0, path[0]] = counts[b, 1, path[-1]] = 1
-            np.add.at(counts[b], (2 + path[:-1], path[1:]), 1)
-    Out[...] = xp.asarray(counts)
+    Out.fill(0)
+    if not Rows.size:
+        return
+    is_word = (Rows >= 0).astype(Out.dtype)  # the words of a sequence come first in its row
+    labels, sequences = Label.reshape(-1)[xp.maximum(Rows, 0)], xp.arange(len(Rows))
+    last = xp.maximum(is_word.sum(1) - 1, 0).astype("int64")
+    xp.add.at(Out, (sequences, 0, labels[:, 0]), is_word[:, 0])
+    xp.add.at(Out, (sequences, 1, labels[sequences, last]), is_word[:, 0])
+    xp.add.at(Out, (sequences[:, None], 2 + labels[:, :-1], labels[:, 1:]), is_word[:, 1:])
 
 
 class _Chain:
@@ -107,7 +107,13 @@ class _Chain:
         self.later = xp.asarray(sequences.rows[sequences.steps > 0])
         self.later_ids = xp.asarray(sequences.ids[sequences.steps > 0])
         self.labels = xp.zeros(emission.size // max(self.tags, 1), np.int64)
-        self.labels[self.rows] = _labels(label, self.rows, self.tags)
+        self.labels[self.rows] = label.reshape(-1)[self.rows]
+
+
+@checked("linear_chain_crf", "linear_chain_crf_grad")
+def check_linear_chain_crf(Emission: Any, Emission_lod: Lod, Label: Any, Length: Any) -> None:
+    rows = spans(Emission_lod, Length, Emission, "Emission").rows
+    check_ids(Label.reshape(-1)[rows], Emission.shape[-1], "Label")
 
 
 @kernel("linear_chain_crf")

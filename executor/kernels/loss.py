@@ -16,7 +16,7 @@ _ZERO_PROBABILITY_LOSS = 1e20
 """What the negative logarithm of 0 counts as."""
 
 
-def _rows(axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
+def _rows(xp: Any, axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
     """Views of arrays of one shape, in parts that stay in a near cache where softmax along `axis` goes row by row; and the axis
     of the views."""
     first = arrays[0]
@@ -24,7 +24,7 @@ def _rows(axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
         return axis, [arrays]
     width = first.shape[-1]
     flat = [array.reshape(-1, array.shape[-1]) for array in arrays]
-    return -1, [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
+    return -1, [tuple(array[start:end] for array in flat) for start, end in ranges(xp, first.size // width, width)]
 
 
 def _exponentials(
@@ -50,7 +50,7 @@ def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 @prepared("softmax", inplace={"Out": "X"})
 def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
     steps: list[Call] = []
-    axis, parts = _rows(axis, X, Out)
+    axis, parts = _rows(xp, axis, X, Out)
     for x, out in parts if X.size else ():
         row = scratch(_row_shape(x.shape, axis), X.dtype)
         steps += [*_exponentials(xp, scratch, x, out, row, axis), partial(xp.divide, out, row, out)]
@@ -60,7 +60,7 @@ def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
 @prepared("softmax_grad")
 def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Call]:
     steps: list[Call] = []
-    axis, parts = _rows(axis, Out, dOut, dX)
+    axis, parts = _rows(xp, axis, Out, dOut, dX)
     for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
         steps += [
@@ -75,7 +75,7 @@ def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any)
 @prepared("log_softmax")
 def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
     steps: list[Call] = []
-    axis, parts = _rows(axis, X, Out)
+    axis, parts = _rows(xp, axis, X, Out)
     for x, out in parts if X.size else ():
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
         steps += [*_exponentials(xp, scratch, x, out, row, axis, top), partial(xp.log, row, row)]
@@ -86,7 +86,7 @@ def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call
 @prepared("log_softmax_grad")
 def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Call]:
     steps: list[Call] = []
-    axis, parts = _rows(axis, Out, dOut, dX)
+    axis, parts = _rows(xp, axis, Out, dOut, dX)
     for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
         steps += [
@@ -541,5 +541,6 @@ def center_loss(
         if need_update:
             sums = xp.zeros_like(Centers)
             xp.add.at(sums, ids, apart)
-            counts = 1 + xp.bincount(ids, minlength=len(Centers)).astype(X.dtype)
+            counts = xp.ones(len(Centers), X.dtype)
+            xp.add.at(counts, ids, 1)
             CentersOut += CenterUpdateRate.reshape(()) * sums / counts[:, None]

@@ -54,9 +54,10 @@ def check_ids(ids: Any, extent: int, what: str) -> None:
             raise IndexRangeError(f"{what}: index {low if low < 0 else high} is outside of [0, {extent})")
 
 
-def ranges(rows: int, width: int, elements: int = 1 << 15) -> list[tuple[int, int]]:
-    """Bounds of parts of `rows` rows that have about `elements` elements each, few enough to stay in a near cache."""
-    step = max(1, elements // max(width, 1))
+def ranges(xp: Any, rows: int, width: int, elements: int = 1 << 15) -> list[tuple[int, int]]:
+    """Bounds of parts of `rows` rows that have about `elements` elements each, few enough to stay in a near cache; of numpy's
+    arrays alone, others are one part."""
+    step = max(1, elements // max(width, 1) if xp.__name__ == "numpy" else rows)
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 

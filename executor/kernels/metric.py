@@ -70,13 +70,13 @@ def accuracy(Indices: Any, Label: Any, Accuracy: Any, Correct: Any, Total: Any) 
     write_wanted((Accuracy, correct / max(total, 1)), (Correct, correct), (Total, total))
 
 
-def _area(xp: Any, positive: Any, negative: Any) -> float:
+def _area(xp: Any, positive: Any, negative: Any) -> Any:
     """The area under the ROC curve of counts by prediction, by trapezoids."""
     hits, misses = (xp.cumsum(counts[::-1].astype("float64")) for counts in (positive, negative))
     before = xp.concatenate([xp.zeros(1), hits[:-1]])
-    area = float((negative[::-1] * (hits + before)).sum() / 2)
-    total = float(hits[-1] * misses[-1])
-    return area / total if total > 0 else area
+    area = (negative[::-1] * (hits + before)).sum() / 2
+    total = hits[-1] * misses[-1]
+    return xp.where(total > 0, area / xp.where(total > 0, total, 1), area)
 
 
 @checked("auc")
@@ -108,12 +108,12 @@ def auc(
     for stat, out, chosen in ((StatPos, StatPosOut, labels), (StatNeg, StatNegOut, ~labels)):
         counts = stat.reshape(-1).copy()
         new = xp.zeros(bins, counts.dtype)
-        xp.add.at(new, places[chosen], weights[chosen])
+        xp.add.at(new, places, xp.where(chosen, weights, 0))
         if slide_steps:
-            batch = int(counts[-1]) % slide_steps
-            old, total = counts[batch * bins : (batch + 1) * bins], counts[slide_steps * bins : (slide_steps + 1) * bins]
-            total += new - old
-            old[...] = new
+            batch = counts[-1] % slide_steps * bins + xp.arange(bins)
+            total = counts[slide_steps * bins : (slide_steps + 1) * bins]
+            total += new - counts[batch]
+            counts[batch] = new
             counts[-1] += 1
         else:
             total = counts
@@ -122,7 +122,7 @@ def auc(
         if out is not None:
             xp.copyto(out, counts.reshape(out.shape))
     if AUC is not None:
-        AUC.fill(_area(xp, *sums))
+        AUC[...] = _area(xp, *sums)
 
 
 @checked("mean_iou")
@@ -146,11 +146,11 @@ def mean_iou(
 ) -> None:
     predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
 
-    def counts(ids: Any) -> Any:
-        return xp.bincount(ids, minlength=num_classes)
-
-    right = predicted == labels
-    correct, wrong = counts(labels[right]), counts(labels[~right]) + counts(predicted[~right])
+    right = (predicted == labels).astype("int64")
+    correct, wrong = xp.zeros(num_classes, "int64"), xp.zeros(num_classes, "int64")
+    xp.add.at(correct, labels, right)
+    xp.add.at(wrong, labels, 1 - right)
+    xp.add.at(wrong, predicted, 1 - right)
     correct = sum(InCorrects or (), correct)
     wrong = sum(InWrongs or (), wrong)
     union = correct + wrong

@@ -73,9 +73,9 @@ class _Channels:
     def parts(self) -> list[tuple[slice, slice]]:
         """Indices of parts of views, of rows and channels, that stay in a near cache."""
         rows, each = self.shape[0], prod(self.shape[1:])
-        channels = [(0, self.channels)] if self.is_last else ranges(self.channels, self.shape[2], _PART)
+        channels = [(0, self.channels)] if self.is_last else ranges(self.xp, self.channels, self.shape[2], _PART)
         if len(channels) == 1:
-            return [(slice(*part), slice(None)) for part in ranges(rows, each, _PART)]
+            return [(slice(*part), slice(None)) for part in ranges(self.xp, rows, each, _PART)]
         return [(slice(row, row + 1), slice(*part)) for row in range(rows) for part in channels]
 
     def chain(self, part: tuple[slice, slice], out: Any, *calls: tuple[Any, Any, Any]) -> list[Call]:
@@ -295,7 +295,7 @@ def layer_norm(
     mean = Mean if Mean is not None else scratch((rows,), dtype)
     variance = Variance if Variance is not None else scratch((rows,), dtype)
     inverse, shares = scratch((rows,), dtype), xp.full(width, 1 / width, dtype)
-    parts = ranges(rows, width)
+    parts = ranges(xp, rows, width)
     (scaling, scale), (shifting, bias) = (_tiled(xp, scratch, row, parts) for row in (Scale, Bias))
     steps = scaling + shifting
     for start, end in parts:
@@ -327,7 +327,7 @@ def layer_norm_grad(
     d_x = dX.reshape(x.shape) if dX is not None else None
     inverse, average, slope = (scratch((rows,), Mean.dtype) for _ in range(3))
     shares = xp.full(width, 1 / width, Mean.dtype) if Scale is None else scratch((width,), Mean.dtype)
-    parts = ranges(rows, width)
+    parts = ranges(xp, rows, width)
     longest = parts[0][1]
     ones = xp.ones(longest, X.dtype)
     buffers = [scratch((longest, width), X.dtype) for _ in range(2)]
@@ -386,7 +386,7 @@ class _Groups:
         self.rows = len(X) * groups
         self.places = prod(X.shape[2:] if channel == 1 else X.shape[1:-1])
         self.width = self.each * self.places
-        self.parts = ranges(self.rows, self.width, _PART)
+        self.parts = ranges(xp, self.rows, self.width, _PART)
 
     def by_channel(self) -> Any:
         return self.scratch((self.rows, self.each), self.dtype)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .manipulation import copy
+from .manipulation import copy, ranges
 from .table import Call, Slots, Written, kernel, prepared
 
 _PART = 1 << 15
@@ -20,14 +20,14 @@ _FULL_NAMES = {"SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "Linea
 """Outputs that update an input by another name than theirs without the ``Out``."""
 
 
-def _parts(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+def _parts(xp: Any, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Matching parts of arrays of one shape, as flat views."""
-    if any(not array.flags.c_contiguous for array in arrays):
+    if xp.__name__ != "numpy" or any(not array.flags.c_contiguous for array in arrays):
         yield arrays
         return
     flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, _PART):
-        yield tuple(array[start : start + _PART] for array in flat)
+    for start, end in ranges(xp, flat[0].size, 1, _PART):
+        yield tuple(array[start:end] for array in flat)
 
 
 def _begun(xp: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> tuple[Any, list[Call], list[Call]]:
@@ -56,11 +56,12 @@ def _spare(scratch: Any, spare: Any, part: Any) -> Any:
     return spare.reshape(-1)[: part.size].reshape(part.shape)
 
 
-def _pieces(scratch: Any, count: int, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+def _pieces(xp: Any, scratch: Any, count: int, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Matching parts of arrays, and with each `count` spare arrays like the first, which all parts share."""
     first = arrays[0]
-    spares = [scratch(first.shape if first.size < _PART else (_PART,), first.dtype) for _ in range(count)]
-    for parts in _parts(*arrays):
+    is_one = xp.__name__ != "numpy" or first.size < _PART
+    spares = [scratch(first.shape if is_one else (_PART,), first.dtype) for _ in range(count)]
+    for parts in _parts(xp, *arrays):
         yield (*parts, *(_spare(scratch, spare, parts[0]) for spare in spares))
 
 
@@ -117,7 +118,7 @@ _ADAM = {**_MASTER, **{slot + "Out": slot for slot in ("Moment1", "Moment2", "Be
 @prepared("sgd", inplace=_MASTER)
 def sgd(xp: Any, scratch: Any, LearningRate: Any, Grad: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
-    for param, grad, step in _pieces(scratch, 1, target, Grad):
+    for param, grad, step in _pieces(xp, scratch, 1, target, Grad):
         steps += [partial(xp.multiply, grad, LearningRate, step), partial(xp.subtract, param, step, param)]
     return steps + after
 
@@ -137,7 +138,7 @@ def momentum(
 ) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     mu, factor, coefficient = attrs["mu"], attrs["rescale_grad"], attrs["regularization_coeff"]
-    for param, grad, velocity, step, changed in _pieces(scratch, 2, target, Grad, VelocityOut):
+    for param, grad, velocity, step, changed in _pieces(xp, scratch, 2, target, Grad, VelocityOut):
         if factor != 1.0:
             steps.append(partial(xp.multiply, grad, factor, changed))
             grad = changed
@@ -167,7 +168,7 @@ def adam(
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
     rates = [inputs[slot].reshape(-1) for slot in ("LearningRate", "Beta1Pow", "Beta2Pow")]
     steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, rates, numbers)]
-    for param, grad, moment1, moment2, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out):
+    for param, grad, moment1, moment2, step in _pieces(xp, scratch, 1, target, Grad, Moment1Out, Moment2Out):
         if with_decay:
             steps.append(partial(xp.multiply, param, kept, param))
         steps += _average(xp, moment1, grad, b1, rest1, step)
@@ -209,7 +210,7 @@ def lamb(
     rate, rest1, rest2 = (numbers[i : i + 1] for i in range(3))
     powers = ((inputs["Beta1Pow"], rest1), (inputs["Beta2Pow"], rest2))
     steps: list[Call] = [partial(xp.subtract, 1, power.reshape(-1), rest) for power, rest in powers]
-    for param, grad, m1, m2, r, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out, direction):
+    for param, grad, m1, m2, r, step in _pieces(xp, scratch, 1, target, Grad, Moment1Out, Moment2Out, direction):
         steps += _average(xp, m1, grad, beta1, 1 - beta1, step)
         steps += _average(xp, m2, grad, beta2, 1 - beta2, step, square=True)
         steps += [partial(xp.divide, m2, rest2, step), partial(xp.sqrt, step, step), partial(xp.add, step, epsilon, step)]
@@ -218,7 +219,7 @@ def lamb(
     steps.append(partial(xp.copyto, rate, inputs["LearningRate"].reshape(-1), "unsafe"))
     if weight_decay != 0 or attrs["always_adapt"]:
         steps.append(partial(_adapt_to_norms, xp, target, direction, rate))
-    for param, r in _parts(target, direction):
+    for param, r in _parts(xp, target, direction):
         steps += _descend(xp, param, r, rate)
     steps += after + _raise_powers(xp, outputs, beta1, beta2)
     return _unless(inputs.get("SkipUpdate"), before, steps)
@@ -236,7 +237,7 @@ def adagrad(
 ) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     decay, epsilon = attrs.get("decay"), attrs["epsilon"]
-    for param, grad, moment, step in _pieces(scratch, 1, target, Grad, MomentOut):
+    for param, grad, moment, step in _pieces(xp, scratch, 1, target, Grad, MomentOut):
         if decay is None:
             steps += [partial(xp.multiply, grad, grad, step), partial(xp.add, moment, step, moment)]
         else:
@@ -250,7 +251,7 @@ def adagrad(
 def adadelta(xp: Any, scratch: Any, Grad: Any, LearningRate: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
     rho, epsilon = attrs["rho"], attrs["epsilon"]
     target, steps, after = _begun(xp, inputs, outputs, attrs)
-    pieces = _pieces(scratch, 2, target, Grad, outputs["AvgSquaredGradOut"], outputs["AvgSquaredUpdateOut"])
+    pieces = _pieces(xp, scratch, 2, target, Grad, outputs["AvgSquaredGradOut"], outputs["AvgSquaredUpdateOut"])
     for param, grad, grads, updates, step, spare in pieces:
         steps += _average(xp, grads, grad, rho, 1 - rho, spare, square=True)
         steps += [partial(xp.add, updates, epsilon, step), partial(xp.add, grads, epsilon, spare)]
@@ -297,7 +298,7 @@ def adamax(
     rate = scratch((1,), target.dtype)
     steps.append(partial(xp.subtract, 1, inputs["Beta1Pow"].reshape(-1), rate))
     steps.append(partial(xp.divide, LearningRate.reshape(-1), rate, rate))
-    for param, grad, moment, norm, step in _pieces(scratch, 1, target, Grad, MomentOut, InfNormOut):
+    for param, grad, moment, norm, step in _pieces(xp, scratch, 1, target, Grad, MomentOut, InfNormOut):
         steps += _average(xp, moment, grad, beta1, 1 - beta1, step)
         steps += [partial(xp.multiply, norm, beta2, norm), partial(xp.add, norm, epsilon, norm), partial(xp.absolute, grad, step)]
         steps += [partial(xp.maximum, norm, step, out=norm), partial(xp.divide, moment, norm, step)]
@@ -323,7 +324,7 @@ def rmsprop(
     if means is None:  # nobody keeps them
         means = scratch(inputs["MeanGrad"].shape, inputs["MeanGrad"].dtype)
         steps += copy(xp, inputs["MeanGrad"], means)
-    pieces = _pieces(scratch, 1, target, Grad, MomentOut, MeanSquareOut, means)
+    pieces = _pieces(xp, scratch, 1, target, Grad, MomentOut, MeanSquareOut, means)
     for param, grad, moment, square, mean, step in pieces:
         steps += _average(xp, square, grad, decay, 1 - decay, step, square=True)
         if centered:
@@ -360,7 +361,7 @@ def ftrl(
     def root(source: Any, target: Any) -> Call:
         return partial(xp.sqrt, source, target) if lr_power == -0.5 else partial(xp.power, source, -lr_power, target)
 
-    for param, grad, squared, linear, step, after in _pieces(scratch, 2, param_out, Grad, SquaredAccumOut, LinearAccumOut):
+    for param, grad, squared, linear, step, after in _pieces(xp, scratch, 2, param_out, Grad, SquaredAccumOut, LinearAccumOut):
         steps += [root(squared, step), partial(xp.multiply, grad, grad, after), partial(xp.add, squared, after, squared)]
         steps += [root(squared, after), partial(xp.subtract, after, step, step), partial(xp.divide, step, LearningRate, step)]
         steps += [partial(xp.multiply, step, param, step), partial(xp.add, linear, grad, linear)]
@@ -386,7 +387,7 @@ def _lars(xp: Any, scratch: Any, inputs: Slots, outputs: Slots, attrs: Slots, de
     steps.append(partial(xp.copyto, rate, inputs["LearningRate"].reshape(-1), "unsafe"))
     if decay > 0:
         steps.append(partial(_adapt_to_slope, xp, target, grads, factor, decay, attrs["epsilon"], attrs["lars_coeff"], rate))
-    for param, grad, velocity, step, spare in _pieces(scratch, 2, target, grads, outputs["VelocityOut"]):
+    for param, grad, velocity, step, spare in _pieces(xp, scratch, 2, target, grads, outputs["VelocityOut"]):
         steps += [partial(xp.multiply, grad, factor, step), partial(xp.multiply, param, decay, spare)]
         steps += [partial(xp.add, step, spare, step), partial(xp.multiply, step, rate, step)]
         steps += [partial(xp.multiply, velocity, attrs["mu"], velocity), partial(xp.add, velocity, step, velocity)]

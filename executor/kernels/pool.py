@@ -226,7 +226,7 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     (_, even), (_, odd) = columns.taps()
     (_, top), (_, bottom) = rows.taps()
     each = prod(images[0].shape[1:])
-    parts = ranges(len(images[0]), each, _PART if xp.__name__ == "numpy" else each * len(images[0]))
+    parts = ranges(xp, len(images[0]), each, _PART)
     shape = list(images[0].shape)
     shape[:3] = parts[0][1] if parts else 0, 2 * rows.out, columns.out
     widest, gradient = (scratch(tuple(shape), X.dtype) for _ in range(2))

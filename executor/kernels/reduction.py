@@ -38,7 +38,8 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
     runs = _runs(X.shape, axes)
     if not any(summed for summed, _ in runs):
         return copy(xp, X, Out)
-    if X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4 and X.flags.c_contiguous and X.size:
+    by_product = xp.__name__ == "numpy" and X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4
+    if by_product and X.flags.c_contiguous and X.size:
         match runs:
             case [(True, total)] if total <= _LONG:
                 return [partial(xp.dot, X.reshape(total), xp.ones(total, X.dtype), Out.reshape(()))]

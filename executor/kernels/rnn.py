@@ -7,11 +7,11 @@ batch, ...]``, so that the backward direction is one more entry of a batched pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,18 @@ def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
     return layers
 
 
+class Loops(NamedTuple):
+    """The functions that run the steps of a layer, by mode."""
+
+    forward: Mapping[str, Callable[..., None]]
+    backward: Mapping[str, Callable[..., tuple[Any, Any]]]
+
+
+def loops_of(xp: Any) -> Loops:
+    """Those of a namespace: its own `recurrent_loops`, or those that are written here."""
+    return getattr(xp, "recurrent_loops", None) or Loops(FORWARD, BACKWARD)
+
+
 class _Network:
     """A network on its way, forward or backward.
 
@@ -55,7 +67,7 @@ class _Network:
     def __init__(
         self, xp: Any, g: Geometry, Input: Any, weights: Sequence[Any], lengths: Any, Reserve: Any, Dropped: Any, attrs: Any
     ) -> None:
-        self.xp, self.g, self.Input, self.weights = xp, g, Input, weights
+        self.xp, self.g, self.Input, self.weights, self.loops = xp, g, Input, weights, loops_of(xp)
         self.steps, self.batch = Input.shape[:2]
         self.layers = _layers(g, Reserve, self.steps, self.batch)
         self.Dropped = Dropped if drops(attrs) else None
@@ -121,7 +133,7 @@ class _Network:
             for kept, state in zip(layer.states, first, strict=True):
                 kept[0] = state[index * g.directions : (index + 1) * g.directions]
             x, dtype = self.input_of(index), self.Input.dtype
-            factor = _FACTORS[g.mode](xp, g.hidden, dtype)  # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
+            factor = FACTORS[g.mode](xp, g.hidden, dtype)  # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
             pre = xp.empty((self.steps, g.directions, self.batch, columns), dtype)
             hidden = xp.empty((g.directions, g.hidden, columns), dtype)
             hidden_bias = xp.empty((g.directions, 1, columns), dtype)
@@ -133,7 +145,7 @@ class _Network:
                 xp.matmul(x, weights[w_x].T * factor, out=product)
                 product = product.reshape(self.steps, self.batch, columns)
                 xp.add(product[::-1] if d else product, weights[b_x] * factor, out=pre[:, d])
-            _FORWARD[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
+            self.loops.forward[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
 
     # -- backward
     def backward(self, d_out: Any, d_last: Sequence[Any], d_input: Any, d_first: Sequence[Any], d_weights: Sequence[Any]) -> None:
@@ -148,7 +160,7 @@ class _Network:
             hidden = xp.stack([weights[w_h] for _, w_h, _, _ in places])
             if self.inside is not None:
                 coming *= self.inside
-            d_x, d_h = _BACKWARD[g.mode](xp, coming, grads, hidden, layer, self.inside)
+            d_x, d_h = self.loops.backward[g.mode](xp, coming, grads, hidden, layer, self.inside)
             for target, grad in zip(d_first, grads, strict=True):
                 if target is not None:
                     target[here] = grad
@@ -194,7 +206,7 @@ def _lstm(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any
     pre += bias
     hs, cs = layer.states
     product, part, scale = xp.empty(pre.shape[1:], pre.dtype), xp.empty_like(cs[0]), xp.empty(pre.shape[1:], pre.dtype)
-    scale[...] = _FACTORS["LSTM"](xp, hs.shape[-1], pre.dtype)  # of the full shape, since broadcasting takes as long as the sums
+    scale[...] = FACTORS["LSTM"](xp, hs.shape[-1], pre.dtype)  # of the full shape, since broadcasting takes as long as the sums
     shift = 1 - scale
     for t, gates in enumerate(layer.gates.reshape(pre.shape)):
         h, c = hs[t + 1], cs[t + 1]
@@ -260,14 +272,14 @@ def _repeated(*blocks: float) -> Any:
     return make
 
 
-_FACTORS = {
+FACTORS = {
     "LSTM": _repeated(0.5, 0.5, 1, 0.5),
     "GRU": _repeated(0.5, 0.5, 1),
     "RNN_TANH": _repeated(1),
     "RNN_RELU": _repeated(1),
 }
 """By what the arguments of gates are multiplied, so that tanh serves all of them."""
-_FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": _simple("relu")}
+FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": _simple("relu")}
 
 
 # ------------------------------------------------------------------------------------------------------------ backward
@@ -354,7 +366,7 @@ def _simple_back(slope: Any) -> Any:
     return run
 
 
-_BACKWARD = {
+BACKWARD = {
     "LSTM": _lstm_back,
     "GRU": _gru_back,
     "RNN_TANH": _simple_back(lambda xp, h: 1 - h * h),

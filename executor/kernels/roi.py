@@ -16,7 +16,7 @@ from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
 from .manipulation import flattened, numbers, write_wanted
-from .table import kernel
+from .table import checked, kernel
 from .vision import inside
 
 _FAR = 1 << 20
@@ -24,7 +24,7 @@ _FAR = 1 << 20
 
 
 # ------------------------------------------------------------------------------------------------------------- regions
-def _images(ROIs: Any, RoisNum: Any, ROIs_lod: Lod, images: int) -> list[int]:
+def images_of(ROIs: Any, RoisNum: Any, ROIs_lod: Lod, images: int) -> list[int]:
     """Of each region, the number of its image."""
     counts = numbers(RoisNum, None, lengths_of(ROIs_lod[-1] or ()) if ROIs_lod and RoisNum is None else [])
     if len(counts) != images or min(counts, default=0) < 0 or sum(counts) != len(ROIs):
@@ -36,15 +36,21 @@ def _images(ROIs: Any, RoisNum: Any, ROIs_lod: Lod, images: int) -> list[int]:
     return [image for image, count in enumerate(counts) for _ in range(count)]
 
 
-def _edges(xp: Any, ROIs: Any, dtype: Any, scale: float) -> Any:
+def edges_of(ROIs: Any, dtype: Any) -> Any:
     """Left, top, right and bottom [4, R]."""
-    edges = ROIs.T.astype(dtype)
-    farthest = float(xp.abs(edges).max()) * abs(scale) if edges.size else 0.0
+    return ROIs.T.astype(dtype)
+
+
+@checked(
+    *("roi_align", "roi_align_back", "psroi_pool", "psroi_pool_back", "prroi_pool", "precise_parts", "precise_parts_back"),
+    *("roi_pool", "deformable_psroi_pooling", "moved_parts", "moved_parts_back", "sum_of_shifts", "shift_of_parts"),
+)
+def check_regions(xp: Any, ROIs: Any, spatial_scale: float) -> None:
+    farthest = float(xp.abs(ROIs).max()) * abs(spatial_scale) if ROIs.size else 0.0
     if not farthest <= _FAR:
         raise ExecutionError(
             f"a region in ROIs reaches to {farthest:g} (times spatial_scale); places in images should be at most {_FAR}"
         )
-    return edges
 
 
 def _rounded(xp: Any, values: Any) -> Any:
@@ -52,7 +58,7 @@ def _rounded(xp: Any, values: Any) -> Any:
     return xp.sign(values) * xp.floor(xp.abs(values) + values.dtype.type(0.5))
 
 
-def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
+def sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
     """`roi_align` along one axis: the weights [R, parts, extent] of elements, of regions from `first` to `last` [R]."""
     number = first.dtype.type
     half = number(0.5 if attrs["aligned"] else 0)
@@ -74,8 +80,8 @@ def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dic
     return weights
 
 
-def _whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
-    """`psroi_pool` along one axis: as `_sampled`."""
+def whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
+    """`psroi_pool` along one axis: as `sampled`."""
     number = first.dtype.type
     scale = number(attrs["spatial_scale"])
     start, end = _rounded(xp, first) * scale, (_rounded(xp, last) + 1) * scale
@@ -96,8 +102,8 @@ def _integral(xp: Any, at: Any, order: int) -> Any:
     return (1 - xp.abs(near)) * (order == 1) - xp.sign(at) * inside * (order == 2)
 
 
-def _integrated(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
-    """`prroi_pool` along one axis: as `_sampled`, or a derivative by first and last edge, as `by` says.
+def integrated(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
+    """`prroi_pool` along one axis: as `sampled`, or a derivative by first and last edge, as `by` says.
 
     A weight is the difference of two integrals, divided by the distance of the edges; derivatives of the product of both are
     sums over all ways to share them.
@@ -131,7 +137,7 @@ def _regions(
     height, width = attrs["pooled_height"], attrs["pooled_width"]
     if not X.size:
         return
-    left, top, right, bottom = _edges(xp, ROIs, X.dtype, attrs["spatial_scale"])
+    left, top, right, bottom = edges_of(ROIs, X.dtype)
     down = axis_weights(xp, top, bottom, height, X.shape[2], attrs, 1)
     across = axis_weights(xp, left, right, width, X.shape[3], attrs, 0)
     each = "output_channels" in attrs  # each part has its own channels
@@ -161,25 +167,25 @@ def _average_back(xp: Any, Out: Any, ROIs: Any, images: list[int], axis_weights:
 def _define_averages(op_type: str, axis_weights: Any) -> None:
     @kernel(op_type)
     def forward(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any) -> None:
-        _average(xp, X, ROIs, _images(ROIs, RoisNum, ROIs_lod, len(X)), axis_weights, attrs, Out)
+        _average(xp, X, ROIs, images_of(ROIs, RoisNum, ROIs_lod, len(X)), axis_weights, attrs, Out)
 
     @kernel(f"{op_type}_back")
     def back(xp: Any, Out: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], X: Any) -> None:
-        _average_back(xp, Out, ROIs, _images(ROIs, RoisNum, ROIs_lod, len(X)), axis_weights, attrs, X)
+        _average_back(xp, Out, ROIs, images_of(ROIs, RoisNum, ROIs_lod, len(X)), axis_weights, attrs, X)
 
 
-_define_averages("roi_align", _sampled)
-_define_averages("psroi_pool", _whole)
+_define_averages("roi_align", sampled)
+_define_averages("psroi_pool", whole)
 
 
 @kernel("prroi_pool", "precise_parts")
 def precise_parts(xp: Any, X: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any) -> None:
-    _average(xp, X, ROIs, _images(ROIs, None, ROIs_lod, len(X)), _integrated, attrs, Out)
+    _average(xp, X, ROIs, images_of(ROIs, None, ROIs_lod, len(X)), integrated, attrs, Out)
 
 
 @kernel("precise_parts_back")
 def precise_parts_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any], X: Any) -> None:
-    _average_back(xp, Out, ROIs, _images(ROIs, None, ROIs_lod, len(X)), _integrated, attrs, X)
+    _average_back(xp, Out, ROIs, images_of(ROIs, None, ROIs_lod, len(X)), integrated, attrs, X)
 
 
 def _bounds(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: float) -> list[list[tuple[int, int]]]:
@@ -194,9 +200,9 @@ def _bounds(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: floa
 
 @kernel("roi_pool")
 def roi_pool(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any, Argmax: Any) -> None:
-    images = _images(ROIs, RoisNum, ROIs_lod, len(X))
+    images = images_of(ROIs, RoisNum, ROIs_lod, len(X))
     scale, width = attrs["spatial_scale"], X.shape[3]
-    left, top, right, bottom = _edges(xp, ROIs, X.dtype, scale)
+    left, top, right, bottom = edges_of(ROIs, X.dtype)
     down = _bounds(xp, top, bottom, attrs["pooled_height"], X.shape[2], scale)
     across = _bounds(xp, left, right, attrs["pooled_width"], width, scale)
     Out.fill(0)
@@ -224,7 +230,7 @@ def _maxima(xp: Any, X: Any, Argmax: Any, images: list[int]) -> tuple[Any, Any, 
 def roi_place(xp: Any, Out: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, X: Any) -> None:
     X.fill(0)
     if X.size:
-        flat, index, there = _maxima(xp, X, Argmax, _images(ROIs, RoisNum, ROIs_lod, len(X)))
+        flat, index, there = _maxima(xp, X, Argmax, images_of(ROIs, RoisNum, ROIs_lod, len(X)))
         xp.add.at(flat, index, Out * there)
 
 
@@ -232,7 +238,7 @@ def roi_place(xp: Any, Out: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod:
 def roi_pick(xp: Any, X: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, Out: Any) -> None:
     Out.fill(0)
     if X.size:
-        flat, index, there = _maxima(xp, X, Argmax, _images(ROIs, RoisNum, ROIs_lod, len(X)))
+        flat, index, there = _maxima(xp, X, Argmax, images_of(ROIs, RoisNum, ROIs_lod, len(X)))
         xp.copyto(Out, flat[index] * there)
 
 
@@ -304,7 +310,7 @@ def roi_perspective_transform(
     xp: Any, X: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any],
     Out: Any, Mask: Any, TransformMatrix: Any, Out2InIdx: Any, Out2InWeights: Any,
 ) -> None:  # fmt: skip
-    images = xp.asarray(_images(ROIs, None, ROIs_lod, len(X)), "int64")
+    images = xp.asarray(images_of(ROIs, None, ROIs_lod, len(X)), "int64")
     matrices, seen, elements = _sources(xp, X, ROIs, attrs)
     shape = (len(ROIs), X.shape[1], attrs["transformed_height"], attrs["transformed_width"])
     write_wanted((TransformMatrix, matrices.reshape(-1, 9)), (Mask, seen.reshape(-1, 1, *shape[2:])))
@@ -325,7 +331,7 @@ def roi_perspective_transform(
 
 @kernel("straightened_back")
 def straightened_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any], X: Any) -> None:
-    images = xp.asarray(_images(ROIs, None, ROIs_lod, len(X)), "int64")
+    images = xp.asarray(images_of(ROIs, None, ROIs_lod, len(X)), "int64")
     X.fill(0)
     flat, values = X.reshape(*X.shape[:2], prod(X.shape[2:])), Out.reshape(*Out.shape[:2], prod(Out.shape[2:]))
     _, _, elements = _sources(xp, X, ROIs, attrs) if X.size else (None, None, [])
@@ -338,7 +344,7 @@ def straightened_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[s
 def _spread(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Along y and x, where each region starts, and its size [R]."""
     scale, least = xp.asarray(attrs["spatial_scale"], dtype), xp.asarray(0.1, dtype)
-    left, top, right, bottom = _rounded(xp, _edges(xp, ROIs, dtype, attrs["spatial_scale"]))
+    left, top, right, bottom = _rounded(xp, edges_of(ROIs, dtype))
     return [
         (first * scale - dtype.type(0.5), xp.maximum((last + 1) * scale - first * scale, least))
         for first, last in ((top, bottom), (left, right))
@@ -411,7 +417,7 @@ def _means(
         return
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     flat = Input.reshape(*Input.shape[:2], -1)
-    for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))):
+    for region, image in enumerate(images_of(ROIs, None, ROIs_lod, len(Input))):
         inside, elements = points.at(region)
         shape = (points.classes, points.channels.shape[1], *points.pooled)
         count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
@@ -439,7 +445,7 @@ def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any,
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     Input.fill(0)
     flat = Input.reshape(*Input.shape[:2], prod(Input.shape[2:]))
-    for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():
+    for region, image in enumerate(images_of(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():
         inside, elements = points.at(region)
         count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
         share = Output[region].reshape(points.classes, -1, *points.pooled) / xp.maximum(count, 1)

@@ -109,7 +109,7 @@ def nce_grad_of_rows(
 ) -> SelectedRows:
     slope = _nce_slope(xp, inputs, attrs)
     _deliver(xp, slope, SampleLabels, Weight, dInput, dBias)
-    return SelectedRows(*_rows(slope, SampleLabels, Input), len(Weight))
+    return _rows(xp, slope, SampleLabels, Input, Weight)
 
 
 def _nce_slope(xp: Any, inputs: Slots, attrs: Slots) -> Any:
@@ -136,20 +136,21 @@ def _deliver(xp: Any, slope: Any, index: Any, weight: Any, dx: Any, dbias: Any) 
         dx[...] = xp.matmul(xp.where(kept, slope, 0)[:, None, :], rows)[:, 0]
     if dbias is not None:
         dbias.fill(0)
-        add_rows_at(xp, slope[kept], index[kept], dbias.reshape(-1))
+        add_rows_at(xp, xp.where(kept, slope, 0).reshape(-1), xp.maximum(index, 0).reshape(-1), dbias.reshape(-1))
 
 
-def _rows(slope: Any, index: Any, x: Any) -> tuple[Any, Any]:
-    """Which rows the gradient of the weight has, and these."""
-    kept = index >= 0
-    return index[kept], (slope[:, :, None] * x[:, None])[kept]
+def _rows(xp: Any, slope: Any, index: Any, x: Any, weight: Any) -> SelectedRows:
+    """The gradient of the weight."""
+    flat = index.reshape(-1)
+    rows = (slope[:, :, None] * x[:, None]).reshape(flat.size, *x.shape[1:])
+    return SelectedRows.chosen(xp, flat, rows, flat >= 0, len(weight))
 
 
 def _deliver_rows(xp: Any, slope: Any, index: Any, x: Any, dweight: Any) -> None:
     if dweight is not None:
         dweight.fill(0)
-        places, rows = _rows(slope, index, x)
-        add_rows_at(xp, rows, places, dweight)
+        rows = xp.where(index >= 0, slope, 0)[:, :, None] * x[:, None]
+        add_rows_at(xp, rows.reshape(-1, x.shape[1]), xp.maximum(index, 0).reshape(-1), dweight)
 
 
 @kernel("is_label")
@@ -225,7 +226,7 @@ def hierarchical_sigmoid_grad_of_rows(
 ) -> SelectedRows:
     index, slope = _path_slope(xp, inputs, num_classes)
     _deliver(xp, slope, index, W, dX, dBias)
-    return SelectedRows(*_rows(slope, index, X), len(W))
+    return _rows(xp, slope, index, X, W)
 
 
 def _path_slope(xp: Any, inputs: Slots, num_classes: int) -> tuple[Any, Any]:

@@ -28,12 +28,11 @@ _PART = 1 << 20
 
 # ------------------------------------------------------------------------------------------------- making and reading
 @sparse("lookup_table_grad", "lookup_table_v2_grad")
-def lookup_table_grad(W: Any, Ids: Any, dOut: Any, padding_idx: int) -> SelectedRows:
+def lookup_table_grad(xp: Any, W: Any, Ids: Any, dOut: Any, padding_idx: int) -> SelectedRows:
     ids = Ids.reshape(-1)
     rows = dOut.reshape(ids.size, *W.shape[1:])
     if padding_idx != -1:
-        kept = ids != padding_idx
-        ids, rows = ids[kept], rows[kept]
+        return SelectedRows.chosen(xp, ids, rows, ids != padding_idx, len(W))
     return SelectedRows(ids.copy(), rows.copy(), len(W))
 
 
@@ -185,7 +184,7 @@ def _tables(inputs: Slots) -> list[str]:
     return [slot for slot, value in inputs.items() if getattr(value, "shape", None) == shape and slot != "Grad"]
 
 
-def _row_by_row(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def row_by_row(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Update the rows that the gradient has, and nothing else."""
     grad = inputs["Grad"].distinct(xp)
     param = inputs["Param"]
@@ -236,7 +235,7 @@ def _part_by_part(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, 
         _computed(op_type, xp, rng, ins, outs, attrs)
 
 
-def _all_at_once(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
+def all_at_once(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     def dense(grad: Any) -> Any:
         if isinstance(grad, list):
             return [dense(one) for one in grad]
@@ -247,7 +246,7 @@ def _all_at_once(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, o
 
 def _adam(op_type: str, xp: Any, scratch: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """With `lazy_mode`, rows without a gradient keep their moments too."""
-    (_row_by_row if attrs["lazy_mode"] else _part_by_part)(op_type, xp, scratch, rng, inputs, outputs, attrs)
+    (row_by_row if attrs["lazy_mode"] else _part_by_part)(op_type, xp, scratch, rng, inputs, outputs, attrs)
 
 
 def _optimizers(how: Callable[..., None], *op_types: str) -> None:
@@ -260,7 +259,7 @@ def _optimizers(how: Callable[..., None], *op_types: str) -> None:
         register(op_type)
 
 
-_optimizers(_row_by_row, "sgd", "adagrad", "ftrl")
+_optimizers(row_by_row, "sgd", "adagrad", "ftrl")
 _optimizers(_adam, "adam", "adamw")
 _optimizers(_part_by_part, "momentum", "adamax", "adadelta", "decayed_adagrad", "rmsprop")
-_optimizers(_all_at_once, "lamb", "lars_momentum", "dpsgd")
+_optimizers(all_at_once, "lamb", "lars_momentum", "dpsgd")

@@ -115,8 +115,7 @@ def check_multiplex(X: list[Any], Ids: Any) -> None:
 def multiplex(xp: Any, X: list[Any], Ids: Any, Out: Any) -> None:
     ids = Ids.reshape(-1)
     for number, source in enumerate(X):
-        rows = xp.nonzero(ids == number)[0]
-        Out[rows] = source[rows]
+        xp.copyto(Out, source, where=(ids == number).reshape(-1, *[1] * (Out.ndim - 1)))
 
 
 @checked("shard_index")

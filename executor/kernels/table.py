@@ -178,15 +178,17 @@ def _full_name(name: str) -> str:
     return registry.grad_slot(name[1:]) if name[:1] == "d" else name
 
 
-def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None) -> None:
-    if op_type in KERNELS:
+def _register(
+    op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None, table: dict[str, Kernel] = KERNELS
+) -> None:
+    if op_type in table:
         raise ProgramError(f"the op {op_type!r} already has a kernel")
     definition = registry.get(op_type)
     slots = {
         out if out in definition.outputs else _full_name(out): source if source in definition.inputs else _full_name(source)
         for out, source in (inplace or {}).items()
     }
-    entry = KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
+    entry = table[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
     if not is_prepared:
         _name(op_type, entry)
 
@@ -197,25 +199,28 @@ def _name(op_type: str, entry: Kernel) -> None:
     KERNEL_FUNCTIONS.setdefault(entry.fn, (op_type, writes))
 
 
-def kernel(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that computes these ops each time it is called; see the module's text."""
+def kernel(
+    *op_types: str, inplace: Mapping[str, str] | None = None, table: dict[str, Kernel] = KERNELS
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that computes these ops each time it is called, in the common table or in that of an engine; see the
+    module's text."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
-            _register(op_type, fn, False, inplace)
+            _register(op_type, fn, False, inplace, table)
         return fn
 
     return register
 
 
-def sparse(*op_types: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def sparse(*op_types: str, table: dict[str, Kernel] = SPARSE_KERNELS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function that computes these ops where an input or output is a `SelectedRows`; it returns those that it
     makes."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
-            SPARSE_KERNELS[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
-            _name(op_type, SPARSE_KERNELS[op_type])
+            table[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
+            _name(op_type, table[op_type])
         return fn
 
     return register

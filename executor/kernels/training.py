@@ -13,7 +13,7 @@ from .table import kernel
 @kernel("check_finite_and_unscale")
 def check_finite_and_unscale(xp: Any, X: list[Any], Scale: Any, Out: list[Any], FoundInfinite: Any) -> None:
     scale = Scale.reshape(())
-    infinite = not all(bool(xp.isfinite(x).all()) for x in X)
+    infinite = sum((xp.logical_not(xp.isfinite(x)).any() for x in X), xp.zeros((), bool))
     for x, out in zip(X, Out or (), strict=False):
         if out is not None:
             xp.divide(x, scale.astype(x.dtype), out=out)
@@ -58,7 +58,7 @@ def update_loss_scaling(
     write_wanted((LossScaling, scale), (OutGoodSteps, good), (OutBadSteps, bad))
 
 
-_MOST_IN_ONE_SUM = 16384
+MOST_IN_ONE_SUM = 16384
 
 
 @kernel("average_accumulates")
@@ -85,7 +85,7 @@ def average_accumulates(
     count, old_count, updates = (int(number.reshape(-1)[0]) for number in counts)
     updates, count = updates + 1, count + 1
     sums = [in_sum_1 + param, in_sum_2, in_sum_3]
-    if updates % _MOST_IN_ONE_SUM == 0:
+    if updates % MOST_IN_ONE_SUM == 0:
         sums = [xp.zeros_like(param), sums[0] + in_sum_2, in_sum_3]
     if count >= min_average_window and count >= min(max_average_window, updates * average_window):
         sums = [xp.zeros_like(param), xp.zeros_like(param), sums[0] + sums[1]]

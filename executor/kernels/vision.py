@@ -31,9 +31,7 @@ def _squares(image: Any, by: int) -> Any:
 def _split_axis(array: Any, axis: int, parts: int) -> Any:
     """A view of `array` with an axis in two: `parts` by the rest."""
     shape = array.shape
-    view = array.view()
-    view.shape = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
-    return view
+    return array.reshape(*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :], copy=False)
 
 
 @prepared("pixel_shuffle")

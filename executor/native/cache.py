@@ -20,7 +20,6 @@ import os
 import re
 import stat
 import sys
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,8 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from ...errors import FluidError
-from ...formats.writing import atomic_writer, reason
+from ...formats.writing import atomic_writer
+from ..cache_folder import CacheFolder, is_own
 from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
 
 __all__ = ["Kernels", "Writer", "compile_kernels", "folder"]
@@ -48,8 +48,7 @@ _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
 """Key of a kernel -> where it is loaded."""
-_warned: set[str] = set()
-"""Folders that a warning was about."""
+_FOLDER = CacheFolder("FLUID_NATIVE_CACHE", "native", "native kernels")
 
 
 @dataclass(frozen=True)
@@ -167,48 +166,7 @@ def _keys_in(data: bytes) -> list[bytes]:
 # -- on disk
 def folder() -> str | None:
     """The folder of the cache, which is made where it is missing; None if there is none, or it cannot be trusted."""
-    path = os.environ.get("FLUID_NATIVE_CACHE", _usual_folder())
-    if path in ("", "0"):
-        return None
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        status = os.lstat(path)
-    except (OSError, ValueError) as error:
-        _warn(path, f"{path}: the folder cannot be made: {reason(error)}")
-        return None
-    if not stat.S_ISDIR(status.st_mode) or not _is_own(status):
-        _warn(
-            path, f"{path}: this has to be a folder, not a link, that belongs to you and that only you can write to (chmod 700)"
-        )
-        return None
-    return path
-
-
-def _usual_folder() -> str:
-    """Where the user's system has files that can be made again."""
-    home = os.path.expanduser("~")
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA", "")
-    elif sys.platform == "darwin":
-        base = os.path.join(home, "Library", "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        base = base if os.path.isabs(base) else os.path.join(home, ".cache")
-    return os.path.join(base, "fluid", "native") if os.path.isabs(base) else ""
-
-
-def _is_own(status: os.stat_result) -> bool:
-    """Whether something belongs to the user, and nobody else can write to it."""
-    return sys.platform == "win32" or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
-
-
-def _warn(place: str, problem: str) -> None:
-    """Warn, once for each folder, that kernels are not kept."""
-    if place in _warned:
-        return
-    _warned.add(place)
-    message = f"native kernels are not kept on disk. {problem}. FLUID_NATIVE_CACHE names another folder, or 0 for none"
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return _FOLDER.path()
 
 
 def _path(place: str, keys: Collection[bytes]) -> str:
@@ -232,7 +190,7 @@ def _read(path: str, most: int = _MOST_BYTES) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with suppress(OSError), open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
-        if stat.S_ISREG(status.st_mode) and _is_own(status):
+        if stat.S_ISREG(status.st_mode) and is_own(status):
             return file.read(most)
     return b""
 
@@ -264,7 +222,7 @@ def _write(place: str, bundle: _Bundle) -> None:
                 os.fchmod(file.fileno(), 0o600)
             file.write(bundle.to_bytes())
     except FluidError as error:
-        _warn(place, str(error))
+        _FOLDER.warn(place, str(error))
     total = 0
     for number, (_, other, size) in enumerate(_files(place)):
         total += size

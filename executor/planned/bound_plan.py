@@ -116,7 +116,8 @@ class BoundPlan:
         self.place = place
         self._engine = engine_of(place.xp)
         self._scope = weakref.ref(scope)
-        self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
+        self._streams = RandomStreams(place.xp, plan.program.random_seed)
+        self._machine = Machine(place.xp, self._streams, step_captures(plan.program))
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
@@ -385,7 +386,7 @@ class BoundPlan:
                     self._bind()
             if self._statement is not None:
                 group_of(self.place.xp).state(self._statement)
-            self._machine.streams.begin(scope.runs)
+            self._streams.begin(scope.runs)
             scope.runs += 1
             for name, value in feeds.items():
                 target, reader = self._inputs.get(name), self._readers.get(name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from fluid.errors import ExecutionError, locate, said_of, while_running
 from fluid.ir.copying import RANDOM_STREAM
@@ -19,12 +19,20 @@ from fluid.values.selected_rows import SelectedRows
 
 from ..binding.arrays import spec_of
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
-from ..random import RandomStreams, names_from_zero
+from ..random import names_from_zero
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["Environment", "Machine", "describe", "step_captures"]
+__all__ = ["BlockOp", "Environment", "Machine", "describe", "signature_of", "step_captures"]
 
 Check = Callable[[Operator, str, Any], None]
+
+
+class Streams(Protocol):
+    """Where the random ops of a program draw from: see `RandomStreams`."""
+
+    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Callable[[], Any]: ...
+
+    def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Callable[[], Any]: ...
 
 
 class Environment:
@@ -134,7 +142,7 @@ def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None
                     )
 
 
-class _BlockOp:
+class BlockOp:
     """An op of a block, with everything that is the same in each run.
 
     Attributes:
@@ -191,14 +199,23 @@ class _BlockOp:
 
 
 class Machine:
-    """Runs ops and blocks in environments; the program must not change meanwhile."""
+    """Runs ops and blocks in environments; the program must not change meanwhile.
 
-    def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, Captured]) -> None:
-        self.xp, self.streams, self.captures = xp, streams, captures
+    `streams` are where random ops draw from; `handlers` runs ops that are no kernel, by type.
+    """
+
+    def __init__(
+        self,
+        xp: Any,
+        streams: Streams,
+        captures: Mapping[str, Captured],
+        handlers: Mapping[str, Callable[[Any, Operator, Environment], None]] = HANDLERS,
+    ) -> None:
+        self.xp, self.streams, self.captures, self._handlers = xp, streams, captures, handlers
         self.check: Check | None = None
         """Called with each op, output name and array as they are made."""
         self._array_type = xp.ndarray
-        self._ops: dict[Operator, _BlockOp] = {}
+        self._ops: dict[Operator, BlockOp] = {}
         self._regions: dict[Operator, Region | None] = {}
         self._from_zero: dict[str, str] | None = None
         """Names of block 0 -> those of `names_from_zero`, when a parameter's first values have been asked for."""
@@ -216,7 +233,7 @@ class Machine:
 
     def run_op(self, op: Operator, env: Environment) -> None:
         """Run one op; if it fails, `ExecutionError` says which op, and where the user created it."""
-        handler = HANDLERS.get(op.type)
+        handler = self._handlers.get(op.type)
         try:
             if handler is not None:
                 handler(self, op, env)
@@ -225,9 +242,10 @@ class Machine:
         except Exception as error:
             if isinstance(error, ExecutionError) and error.located:
                 raise
-            raise self._failure(op, env, error) from error
+            raise self.failure(op, env, error) from error
 
-    def _failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
+    def failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
+        """The error that an op ended in, with the op and its inputs."""
         values = [f"{name} is {describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         at_run = "; ".join(values) or "no inputs"
         failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
@@ -237,7 +255,7 @@ class Machine:
     def _compute(self, op: Operator, env: Environment) -> None:
         block_op = self._ops.get(op)
         if block_op is None:
-            block_op = self._ops[op] = _BlockOp(self, op)
+            block_op = self._ops[op] = BlockOp(self, op)
         own, get, array_type = env.values, env.get, self._array_type
         key: list[Any] = []
         arrays = []
@@ -263,7 +281,7 @@ class Machine:
                 else:
                     env.set(name, value)
 
-    def _compute_any(self, block_op: _BlockOp, env: Environment) -> None:
+    def _compute_any(self, block_op: BlockOp, env: Environment) -> None:
         """Run an op on any values: arrays that are not contiguous, `LoDArray`s, `SelectedRows`, lists and missing values."""
         op = block_op.op
         values: list[Any] = []
@@ -278,7 +296,7 @@ class Machine:
                     return
                 env.need(name)
             values.append(value)
-        key = tuple([part for value in values for part in _signature(value)])
+        key = tuple([part for value in values for part in signature_of(value)])
         compiled_op, names = block_op.compiled.get(key) or block_op.compile(key, values)
         arrays = [array_of(value) for value in values]
         contiguous = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
@@ -316,7 +334,7 @@ def describe(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else str(value)
 
 
-def _signature(value: Any) -> tuple[Any, ...]:
+def signature_of(value: Any) -> tuple[Any, ...]:
     """What a compiled op depends on: shape, element type, and the LoD or that the value is sparse; nothing if it is missing."""
     if value is None:
         return (None,)

@@ -20,7 +20,7 @@ from ..unsupported import refuse_unsupported
 from ..workers import Meeting
 from .interpreter import Check, Environment, Machine, step_captures
 
-__all__ = ["StepwiseProgram", "not_made"]
+__all__ = ["StepwiseProgram", "last_uses", "not_made"]
 
 
 class StepwiseProgram:
@@ -30,9 +30,10 @@ class StepwiseProgram:
         self.program, self.fetches, self.place = program, list(fetches), place
         self._ops = ops_to_run(program.global_block(), fetches)
         refuse_unsupported(program, self._ops)
-        self._frees = _last_uses(program.global_block(), self._ops, set(fetches))
+        self._frees = last_uses(program.global_block(), self._ops, set(fetches))
         self._meeting = Meeting.of(program, self._ops)
-        self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))
+        self._streams = RandomStreams(place.xp, program.random_seed)
+        self._machine = Machine(place.xp, self._streams, step_captures(program))
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
         """Run once; returns the fetched values.
@@ -43,7 +44,7 @@ class StepwiseProgram:
         with scope.lock:
             if self._meeting is not None:
                 group_of(place.xp).state(self._meeting.statement(feeds))
-            machine.streams.begin(scope.runs)
+            self._streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check
             env = _ScopeEnvironment(self.program, scope, {name: _on(place, value) for name, value in feeds.items()})
@@ -67,7 +68,7 @@ def _on(place: Place, value: Any) -> Any:
     return place.xp.asarray(place.asarray(value), order="C")
 
 
-def _last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
+def last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
     """For each op, its names that no later op looks up."""
     seen = {*kept, *(name for name, var in block.vars.items() if var.persistable)}
     frees = []

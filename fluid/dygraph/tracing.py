@@ -31,8 +31,8 @@ from ..eager.recorded import append_call
 from ..eager.regions import Refusal, Region, RegionNode
 from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
-from ..executor import CPUPlace, CUDAPlace, Executor, Scope, scope_guard
-from ..executor.binding.array_types import CPU
+from ..executor import Executor, Scope, scope_guard
+from ..executor.binding.array_types import place_of_programs
 from ..executor.random import RANDOM
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
@@ -41,6 +41,7 @@ from ..ir.renaming import redirect
 from ..layers import control_flow
 from ..opdef.registry import updated_input
 from ..ops.norm import uses_global_stats
+from ..values.place import XLAPlace
 from ..values.selected_rows import SelectedRows
 from .layers import Layer
 
@@ -672,7 +673,7 @@ class TracedFunction:
         self.captured = dict(tracer.captured)
         for key, tensor in self.captured.items():
             self.scope.var(key).tensor.array = tensor._array
-        self.executor = Executor(CPUPlace() if device == CPU else CUDAPlace(int(device.partition(":")[2])))
+        self.executor = Executor(place_of_programs(device))
         self._given = examples
         args, kwargs = examples
         self._plain = len(args) if not kwargs and all(item is _TENSOR for item in args) else -1
@@ -683,6 +684,8 @@ class TracedFunction:
         blocks = self.program.blocks
         written = {name for block in blocks for op in block.ops for name in op.output_arg_names}
         self._written = [tensor for key, tensor in self.captured.items() if key in written]
+        self._sent: dict[str, tuple[Any, ...]] | None = {} if isinstance(self.executor.place, XLAPlace) else None
+        """Where the scope lives on a device: the arrays from outside that it has, with the versions of their tensors."""
         self._random = any(_is_random(op) for block in blocks for op in block.ops)
 
     @property
@@ -730,6 +733,8 @@ class TracedFunction:
 
     def _run(self, arguments: Sequence[Any]) -> list[Tensor]:
         feed = {name: _to_feed(tensor) for name, tensor in zip(self.feed_names, arguments, strict=True)}
+        if self._sent is not None:
+            self._send(self._sent)
         if self._random:
             with RANDOM.shared():
                 results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
@@ -738,7 +743,26 @@ class TracedFunction:
         for tensor in self._written:
             tensor._version[0] += 1
             tensor._version[1:] = [self.name, None]
+        if self._sent is not None:
+            self._fetch(self._sent)
         return [_from_fetched(value) for value in results]
+
+    def _send(self, sent: dict[str, tuple[Any, ...]]) -> None:
+        """Give the scope the arrays from outside that have changed since the last run."""
+        for key, tensor in self.captured.items():
+            now = tensor._array, tensor._version[0]
+            before = sent.get(key)
+            if before is None or before[0] is not now[0] or before[1] != now[1]:
+                self.scope.var(key).tensor.array = tensor._array
+                sent[key] = now
+
+    def _fetch(self, sent: dict[str, tuple[Any, ...]]) -> None:
+        """Bring what the run wrote back into the memory of the tensors."""
+        written = {id(tensor) for tensor in self._written}
+        for key, tensor in self.captured.items():
+            if id(tensor) in written:
+                np.copyto(tensor._array, np.asarray(self.scope.var(key).tensor))
+                sent[key] = tensor._array, tensor._version[0]
 
     def _fetched(self) -> list[str]:
         return self.fetch_names + [name for _, name in self._updates] if self._updates else self.fetch_names

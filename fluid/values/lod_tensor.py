@@ -16,13 +16,31 @@ from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
 from .types import DTypeLike, VarType, as_dtype
 
-__all__ = ["FedArray", "LoDTensor", "LoDTensorArray"]
+__all__ = ["FedArray", "LoDTensor", "LoDTensorArray", "Remote"]
 
 
 class Owner(Protocol):
     """The holder of a tensor, notified when the tensor gets another array."""
 
     def tensor_changed(self) -> None: ...
+
+
+class Remote:
+    """An array that lives on a device. A tensor that holds one fetches it when somebody looks."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        raise NotImplementedError
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        """A copy of it at the host."""
+        raise NotImplementedError
 
 
 class LoDTensor:
@@ -48,7 +66,15 @@ class LoDTensor:
 
     @property
     def array(self) -> Any:
-        """The array itself, on its place; None until it is set."""
+        """The array itself, on its place; None until it is set. One that lives on a device is fetched to stay: whoever has it
+        may write to it."""
+        if isinstance(self._array, Remote):
+            self.array = self._array.fetch()
+        return self._array
+
+    @property
+    def held(self) -> Any:
+        """The array, or the `Remote` that stands for it."""
         return self._array
 
     @array.setter
@@ -68,7 +94,7 @@ class LoDTensor:
         self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
 
     def shape(self) -> list[int]:
-        return list(self.array.shape) if self.array is not None else []
+        return list(self.held.shape) if self.held is not None else []
 
     # -- as Fluid 1.6 fills and reads it piece by piece
     def _set_dims(self, dims: Sequence[int]) -> None:
@@ -102,10 +128,10 @@ class LoDTensor:
     _get_double_element, _set_double_element = _get_float_element, _set_float_element
 
     def _dtype(self) -> VarType:
-        return as_dtype(self.array.dtype)
+        return as_dtype(self.held.dtype)
 
     def _is_initialized(self) -> bool:
-        return self.array is not None
+        return self.held is not None
 
     def _to_dlpack(self) -> Any:
         return self.array.__dlpack__()
@@ -136,9 +162,10 @@ class LoDTensor:
         self._lengths = levels
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self.array is None:
+        held = self.held
+        if held is None:
             raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
-        array = to_numpy(self.array)
+        array = held.fetch() if isinstance(held, Remote) else to_numpy(held)
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array

@@ -17,12 +17,14 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "Place",
+    "XLAPlace",
     "add_namespace",
     "cpu_places",
     "cuda_pinned_places",
     "cuda_places",
     "get_cuda_device_count",
     "import_cupy",
+    "import_jax",
     "is_compiled_with_cuda",
     "namespace_of",
     "namespace_on",
@@ -87,6 +89,79 @@ class CUDAPlace(Place):
 
     def active(self) -> AbstractContextManager[Any]:
         return self.xp.cuda.Device(self.device_id)  # type: ignore[no-any-return]
+
+
+XLA_DEVICES = ("cpu", "gpu", "tpu")
+"""The kinds of devices that XLA compiles for."""
+
+
+@dataclass(frozen=True)
+class XLAPlace(Place):
+    """A device that XLA compiles programs for, through jax: a CPU, GPU or TPU by its number.
+
+    A program is compiled as a whole, once for each set of feed shapes and fetches. What outlives a run (parameters, moments)
+    stays on the device until somebody looks at it in the scope; what is fed and fetched is numpy's.
+
+    Args:
+        device: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
+        index: number of the device among those of its kind.
+        strict: refuse programs with ops that XLA cannot compute, instead of calling back to numpy where that is possible.
+        check_values: have the ops look whether ids lie within their tables, and the like. What is wrong is told after the run,
+            with the op; otherwise such an id reads the nearest row, and writes none.
+
+    Raises:
+        ExecutionError: jax is not installed, or there is no such device.
+
+    >>> place = fluid.XLAPlace("cpu")
+    >>> x = fluid.data("x", [2, 3])
+    >>> y = fluid.layers.reduce_sum(x)
+    >>> fluid.Executor(place).run(feed={"x": np.ones((2, 3), "float32")}, fetch_list=[y])[0].item()  # doctest: +SKIP
+    6.0
+    """
+
+    device: str = "cpu"
+    index: int = 0
+    strict: bool = False
+    check_values: bool = False
+
+    @property
+    def xp(self) -> Any:
+        self.jax_device()
+        return np  # what goes in and comes out
+
+    def asarray(self, value: Any) -> Any:
+        return to_numpy(value)
+
+    def jax_device(self) -> Any:
+        """The device, as jax has it."""
+        if self.device not in XLA_DEVICES:
+            raise ExecutionError(f"XLAPlace: the device is one of {', '.join(map(repr, XLA_DEVICES))}, not {self.device!r}")
+        jax = import_jax()
+        try:
+            devices = jax.devices(self.device)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise ExecutionError(
+                f"XLAPlace({self.device!r}): jax finds no {self.device.upper()} here ({reason}); use XLAPlace('cpu'), or install "
+                "the jax for it: https://docs.jax.dev/en/latest/installation.html"
+            ) from None
+        if not 0 <= self.index < len(devices):
+            raise ExecutionError(
+                f"XLAPlace({self.device!r}, {self.index}): jax finds {len(devices)} of these devices, numbered from 0; "
+                f"use one of them"
+            )
+        return devices[self.index]
+
+
+def import_jax() -> Any:
+    """jax, or an `ExecutionError` that says how to install it."""
+    try:
+        import jax
+    except ImportError:
+        raise ExecutionError(
+            "XLAPlace needs jax, which is not installed: pip install 'fluid-graph[xla]', or use CPUPlace()"
+        ) from None
+    return jax
 
 
 def import_cupy() -> Any:

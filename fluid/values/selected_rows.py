@@ -122,8 +122,21 @@ class SelectedRows:
         """A tensor of this shape without stored rows: zeros."""
         return SelectedRows(self.index[:0].copy(), self.value[:0].copy(), self.shape[0])
 
+    @classmethod
+    def chosen(cls, xp: Any, index: Any, value: Any, is_chosen: Any, height: int) -> SelectedRows:
+        """A tensor of those of some rows that are chosen.
+
+        A namespace whose shapes are fixed before values are known brings `choose_rows`, and `merge_rows` for `merged`. They keep
+        as many rows: those that are none have the index `height` and zeros as values.
+        """
+        if (choose := getattr(xp, "choose_rows", None)) is not None:
+            return cls(*choose(index, value, is_chosen, height), height)
+        return cls(index[is_chosen], value[is_chosen], height)
+
     def merged(self, xp: Any) -> SelectedRows:
         """The same tensor with each row stored once, sorted by index."""
+        if (merge := getattr(xp, "merge_rows", None)) is not None:
+            return SelectedRows(*merge(self.index, self.value, self.shape[0]), self.shape[0])
         order, index, is_first = self._ordered(xp)
         if is_first is None:
             return SelectedRows(index, self.value.take(order, 0), self.shape[0])
@@ -131,6 +144,8 @@ class SelectedRows:
 
     def distinct(self, xp: Any) -> SelectedRows:
         """The same tensor with each row stored once, in any order; this one if it is so already."""
+        if hasattr(xp, "merge_rows"):
+            return self.merged(xp)
         order, index, is_first = self._ordered(xp)
         return self if is_first is None else self._merged(xp, order, index, is_first)
 

@@ -21,6 +21,7 @@ pytest.importorskip("llvmlite")
 from checks import Checks, each
 
 from fluid.errors import FluidError
+from fluid.executor import cache_folder
 from fluid.executor.native import cache, compiler
 from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
 from fluid.executor.native.compiler import NativeUnavailable, Target
@@ -80,7 +81,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     """Make this process as if it were new to the cache."""
     forget_kernels()
-    cache._warned.clear()
+    cache_folder._warned.clear()
 
 
 def forget_kernels() -> None:

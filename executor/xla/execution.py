@@ -1,0 +1,252 @@
+"""Runs programs that XLA compiled: what is fed and what lives on the device go in, what is fetched comes out."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.ir.program import Operator, Program
+from fluid.ir.versions import outer_names
+from fluid.values.lod_array import array_of
+from fluid.values.lod_tensor import LoDTensor, Remote
+from fluid.values.place import XLAPlace
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.spec import Spec
+
+from ..binding.arrays import spec_of
+from ..planned.plan import ops_to_run
+from ..scope import Scope
+from ..stepwise.interpreter import Check
+from ..timing import Timer
+from ..unsupported import refuse_unsupported
+from .caching import keep_compiled
+from .callbacks import add_value_check, called_back, refuse_untraceable
+from .random import words_of_run
+from .tracing import TracedBlock
+
+__all__ = ["OnDevice", "XlaPlan", "XlaStep", "compile_for_xla"]
+
+_NO_WORDS = np.zeros(4, np.uint32)
+
+
+class OnDevice(Remote):
+    """An array of a scope that lives on a device; runs give it other values."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.value.dtype)
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        return np.array(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype}{list(self.shape)} on {self.value.device}>"
+
+
+class XlaPlan:
+    """A program compiled by XLA for certain feeds and fetches.
+
+    Attributes:
+        ops: the ops to run, in order.
+        externals: names that are read from the scope when the program starts.
+        absent: names that were not found in the scope.
+        updated: those of `externals` that a run gives other values; new ones come with them.
+    """
+
+    arena_bytes = 0
+    step_by_step = has_failed = False
+
+    def __init__(
+        self,
+        program: Program,
+        feeds: Mapping[str, Spec],
+        fetches: Sequence[str],
+        scope: Scope,
+        place: XLAPlace,
+        check: Check | None = None,
+    ) -> None:
+        self.program, self.feeds, self.fetches, self.place = program, dict(feeds), list(fetches), place
+        block = program.global_block()
+        self.ops = ops_to_run(block, fetches)
+        refuse_unsupported(program, self.ops)
+        refuse_untraceable(self.ops, place)
+        reads, writes = _names_of(self.ops)
+        known = {name for name in reads | writes | set(fetches) if name not in feeds}
+        self.externals = {name: spec_of(value) for name in sorted(known) if (value := scope.held(name)) is not None}
+        persistable = {name for name in known if (var := block.vars.get(name)) is not None and var.persistable}
+        self.absent = frozenset(persistable - set(self.externals))
+        self.written = [name for name in sorted(writes) if (var := block.vars.get(name)) is not None and var.persistable]
+        self.updated = [name for name in self.externals if name in writes]
+        self.constants = [name for name in self.externals if name not in writes]
+        lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
+        before = add_value_check if place.check_values else None
+        self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
+        self._lock = threading.Lock()
+        self._compiled: Any = None
+        self._checked: dict[Check, XlaPlan] = {}
+
+    @property
+    def compiled(self) -> Any:
+        """XLA's executable, made when it is first asked for."""
+        with self._lock:
+            if self._compiled is None:
+                keep_compiled()
+                self._compiled = self.lowered().compile()
+            return self._compiled
+
+    def lowered(self) -> Any:
+        """The program as jax hands it to XLA; ``lowered().as_text()`` shows it."""
+        sharding = jax.sharding.SingleDeviceSharding(self.place.jax_device())
+
+        def like(specs: Mapping[str, Spec]) -> dict[str, Any]:
+            return {name: jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy, sharding=sharding) for name, spec in specs.items()}
+
+        state, constants = (like({name: self.externals[name] for name in names}) for names in (self.updated, self.constants))
+        words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=sharding)
+        with jax.enable_x64(True):
+            traced = jax.jit(self.block).trace(state, constants, like(self.feeds), words)
+            if self.block.host.count:  # an error there leaves the state as it was
+                return traced.lower()
+            return jax.jit(self.block, donate_argnums=(0,)).lower(state, constants, like(self.feeds), words)
+
+    def checked(self, scope: Scope, check: Check) -> XlaPlan:
+        """This plan, with a function that is called with each op, output name and value."""
+        if check not in self._checked:
+            self._checked[check] = XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check)
+        return self._checked[check]
+
+    def bind(self, scope: Scope) -> XlaStep:
+        """This plan in a scope."""
+        return XlaStep(self, scope)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    def to_string(self, calls: bool = False) -> str:
+        """The plan as text: the ops; with `calls`, what jax hands to XLA."""
+        lines = [f"compiled by XLA for {self.place.device} {self.place.index}"]
+        if at_host := called_back(self.ops):
+            lines.append(f"called back at the host: {', '.join(at_host)}")
+        lines += [f"  {op}" for op in self.ops]
+        return "\n".join([*lines, self.lowered().as_text()] if calls else lines)
+
+
+def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
+    """The names that ops read, and write, those of the blocks that they own included."""
+    reads, writes = set(), set()
+    for op in ops:
+        reads.update(op.input_arg_names)
+        writes.update(op.output_arg_names)
+        for block in op.sub_blocks:
+            inner_reads, inner_writes = outer_names(block)
+            reads.update(inner_reads)
+            writes.update(inner_writes)
+    return reads, writes
+
+
+def compile_for_xla(
+    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, place: XLAPlace
+) -> XlaPlan:
+    """The plan of a program at a place of XLA; it is traced and compiled when it first runs."""
+    return XlaPlan(program, feeds, fetches, scope, place)
+
+
+class XlaStep:
+    """A plan with the values of one scope on the device, ready to run, one run at a time. It does not keep the scope alive."""
+
+    def __init__(self, plan: XlaPlan, scope: Scope) -> None:
+        self.plan = plan
+        self._scope = weakref.ref(scope)
+        self._device = plan.place.jax_device()
+        self._updated: dict[str, OnDevice] = {}
+        self._constants: dict[str, Any] = {}
+        self.generation = -1
+
+    def is_of(self, scope: Scope) -> bool:
+        """Whether what it has on the device is what a scope holds now."""
+        return self._scope() is scope and self.generation == scope.generation
+
+    def without_warnings(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def _bind(self, scope: Scope) -> None:
+        """Bring what the scope holds to the device."""
+        held = {name: _on_device(scope, name, self._device) for name in self.plan.externals}
+        self._updated = {name: held[name] for name in self.plan.updated}
+        self._constants = {name: held[name].value for name in self.plan.constants}
+        self.generation = scope.generation
+
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        check: Check | None = None,
+        timer: Timer | None = None,
+    ) -> list[Any]:
+        """Run once; returns the fetched values, with numpy's arrays.
+
+        `check` is called with each op, output name and value; `timer` counts the time of the whole, which has no ops any more.
+        """
+        scope = self._scope()
+        assert scope is not None, "the caller of a plan holds its scope"
+        plan = self.plan if check is None else self.plan.checked(scope, check)
+        began = time.perf_counter()
+        with scope.lock, jax.enable_x64(True):
+            if self.generation != scope.generation:
+                self._bind(scope)
+            compiled, block = plan.compiled, plan.block
+            words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
+            scope.runs += 1
+            state = {name: held.value for name, held in self._updated.items()}
+            fetched, kept = compiled(state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words)
+            arrays = iter([np.array(value) for value in fetched])
+            block.host.raise_error()
+            self._keep(scope, plan, kept)
+            if not fetched:
+                jax.block_until_ready(kept)  # feeds may be shared, and belong to the caller again
+            if timer is not None:
+                timer.add("a program compiled by XLA", time.perf_counter() - began)
+            return [pattern(arrays) for pattern in block.fetched]
+
+    def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
+        """Leave what outlives the run in the scope, on the device."""
+        arrays = iter(kept)
+        for name, pattern in plan.block.kept.items():
+            value = pattern(arrays)
+            held = self._updated.get(name)
+            if held is not None:
+                held.value = value
+            else:
+                scope.put(name, value if isinstance(value, SelectedRows) else OnDevice(value))
+
+
+def _on_device(scope: Scope, name: str, device: Any) -> OnDevice:
+    """What a scope holds by a name, on a device; the scope holds it there from then on."""
+    variable = scope.find_var(name)
+    assert variable is not None
+    tensor: LoDTensor = variable.get_tensor()
+    held = tensor.held
+    if isinstance(held, OnDevice) and held.value.devices() == {device}:
+        return held
+    if not isinstance(held, (np.ndarray, Remote)):
+        raise ExecutionError(f"{name} holds {held!r}, which programs at an XLAPlace do not take from a scope")
+    value = held.fetch() if isinstance(held, Remote) else np.array(held, order="C")
+    remote = OnDevice(jax.device_put(value, device))
+    tensor.array = remote
+    return remote

@@ -1,0 +1,60 @@
+"""What a compiled program calls at the host while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["HostCalls"]
+
+
+class HostCalls:
+    """What a compiled program calls at the host.
+
+    An error there ends no run: what it came to is kept, and raised when the run is over.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Number of places in the program that call back."""
+        self._errors: dict[int, Exception] = {}
+        """Place in the program -> the error there in this run."""
+
+    def raise_error(self) -> None:
+        """Raise the first error of the run that is over, if there was one."""
+        if self.count:
+            jax.effects_barrier()
+            if self._errors:
+                error = self._errors[min(self._errors)]
+                self._errors.clear()
+                raise error
+
+    def add(self, function: Callable[..., Any], shapes: Any, *values: Any) -> Any:
+        """Have the program call a function of numpy's arrays that returns arrays of these shapes."""
+        self.count += 1
+        place = self.count
+
+        def guarded(*arrays: Any) -> Any:
+            try:
+                return function(*map(np.asarray, arrays))
+            except Exception as error:
+                self._errors[place] = error
+                return tuple(np.zeros(shape.shape, shape.dtype) for shape in shapes)
+
+        return jax.pure_callback(guarded, shapes, *values)
+
+    def add_check(self, function: Callable[..., Any], *values: Any) -> None:
+        """Have the program call a function of numpy's arrays for the errors that it raises."""
+        self.count += 1
+        place = self.count
+
+        def guarded(*arrays: Any) -> None:
+            try:
+                function(*map(np.asarray, arrays))
+            except Exception as error:
+                self._errors[place] = error
+
+        jax.debug.callback(guarded, *values)

@@ -1,0 +1,224 @@
+"""Kernels for XLA's own operations, where they are faster than what the common kernels say: a second table, asked first."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+
+from fluid.ops.conv import conv_geometry, image_axes
+
+from ..kernels.manipulation import write_wanted
+from ..kernels.selected_rows import all_at_once, row_by_row
+from ..kernels.table import Kernel, sparse
+from ..kernels.table import kernel as register
+from ..kernels.training import MOST_IN_ONE_SUM
+
+__all__ = ["KERNELS", "SPARSE_KERNELS"]
+
+KERNELS: dict[str, Kernel] = {}
+SPARSE_KERNELS: dict[str, Kernel] = {}
+kernel = partial(register, table=KERNELS)
+
+
+# -------------------------------------------------------------------------------------------------------- convolutions
+def _convolution(attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> Any:
+    """The convolution of images and filters of these shapes, as a function."""
+    _, pads, dilations = conv_geometry(image, filters[2:], attrs)
+    axes = "DHW"[-(len(image) - 2) :]
+    is_last = image_axes(attrs["data_format"], len(image))[0] != 1
+    images = f"N{axes}C" if is_last else f"NC{axes}"
+    return partial(
+        lax.conv_general_dilated,
+        window_strides=tuple(attrs["strides"]),
+        padding=[tuple(pad) for pad in pads],
+        rhs_dilation=tuple(dilations),
+        dimension_numbers=(images, f"OI{axes}", images),
+        feature_group_count=max(attrs["groups"], 1),
+    )
+
+
+def _of_image(attrs: Any, image: Any, filters: Any) -> Any:
+    """The convolution with these filters, and its transpose, for images like `image`."""
+    convolve = _convolution(attrs, image.shape, filters.shape)
+    weights = filters.read()
+    return jax.linear_transpose(lambda x: convolve(x, weights), jax.ShapeDtypeStruct(image.shape, image.dtype))
+
+
+def _of_filters(attrs: Any, image: Any, filters: Any) -> Any:
+    convolve = _convolution(attrs, image.shape, filters.shape)
+    pixels = image.read()
+    return jax.linear_transpose(lambda w: convolve(pixels, w), jax.ShapeDtypeStruct(filters.shape, filters.dtype))
+
+
+@kernel("conv2d", "depthwise_conv2d", "conv3d")
+def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
+    Output.write(_convolution(attrs, Input.shape, Filter.shape)(Input.read(), Filter.read()))
+
+
+@kernel("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
+def convolve_back(Input: Any, Filter: Any, dOutput: Any, attrs: Any, dInput: Any, dFilter: Any) -> None:
+    if dInput is not None:
+        dInput.write(_of_image(attrs, Input, Filter)(dOutput.read())[0])
+    if dFilter is not None:
+        dFilter.write(_of_filters(attrs, Input, Filter)(dOutput.read())[0])
+
+
+@kernel("conv2d_backprop_input", "conv3d_backprop_input")
+def convolve_back_to_input(Filter: Any, Output: Any, attrs: Any, Input: Any) -> None:
+    Input.write(_of_image(attrs, Input, Filter)(Output.read())[0])
+
+
+@kernel("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+def transposed_convolution(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
+    Output.write(_of_image(attrs, Output, Filter)(Input.read())[0])
+
+
+@kernel("conv2d_backprop_filter", "conv3d_backprop_filter")
+def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) -> None:
+    Filter.write(_of_filters(attrs, Input, Filter)(Output.read())[0])
+
+
+# ------------------------------------------------------------------------------- what numpy's kernels do by asking values
+@kernel("truncated_gaussian_random")
+def truncated_gaussian_random(rng: Any, mean: float, std: float, Out: Any) -> None:
+    drawn = rng().truncated_normal(-2.0, 2.0, Out.shape, Out.dtype)
+    Out[...] = drawn * std + mean
+
+
+@kernel("random_crop")
+def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_seed: int, Out: Any, SeedOut: Any) -> None:
+    seed = Seed.reshape(-1)[0] if Seed is not None else startup_seed
+    generator = xp.random.default_rng(seed) if Seed is not None or startup_seed else rng()
+    rest = X.ndim - len(shape)
+    items, parts = X.reshape(-1, *X.shape[rest:]), Out.reshape(-1, *shape)
+    room = [extent - size + 1 for extent, size in zip(X.shape[rest:], shape, strict=True)]
+    for item, part in zip(items, parts, strict=True):
+        starts = [generator.integers(0, places).read() for places in room]
+        part.write(lax.dynamic_slice(item.read(), starts, shape))
+    if SeedOut is not None:
+        SeedOut[...] = generator.integers(0, 2**62)
+
+
+@kernel("place_at_most")
+def place_at_most(X: Any, Index: Any, Out: Any) -> None:
+    Out.fill(0)
+    if X.size:
+        index = Index.reshape(Index.shape[0], -1).read()
+        columns = np.arange(index.shape[1])
+        rows = jnp.where(index < 0, len(Out), index)  # which are none
+        flat = Out.reshape(len(Out), -1)
+        flat.write(jnp.asarray(flat.read()).at[rows, columns].set(X.reshape(X.shape[0], -1).read(), mode="drop"))
+
+
+@kernel("masked_pick")
+def masked_pick(X: Any, Mask: Any, Out: Any) -> None:
+    places = jnp.nonzero(Mask.reshape(-1).read(), size=Out.size, fill_value=0)[0]
+    Out.write(X.reshape(-1).read()[places].reshape(Out.shape))
+
+
+def _place_by_mask(values: Any, Mask: Any, out: Any) -> None:
+    mask = Mask.read()
+    if not values.size:
+        out.fill(0)
+        return
+    number = lax.cumsum(mask.reshape(-1).astype(np.int64)) - 1
+    placed = values.reshape(-1).read().at[number].get(mode="clip").reshape(mask.shape)
+    out.write(jnp.where(mask, placed, 0))
+
+
+@kernel("masked_place")
+def masked_place(X: Any, Mask: Any, Out: Any) -> None:
+    _place_by_mask(X, Mask, Out)
+
+
+@kernel("masked_select_grad")
+def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
+    _place_by_mask(dY, Mask, dX)
+
+
+@kernel("update_loss_scaling")
+def update_loss_scaling(
+    xp: Any,
+    X: list[Any],
+    FoundInfinite: Any,
+    PrevLossScaling: Any,
+    InGoodSteps: Any,
+    InBadSteps: Any,
+    StopUpdate: Any,
+    incr_every_n_steps: int,
+    decr_every_n_nan_or_inf: int,
+    incr_ratio: float,
+    decr_ratio: float,
+    stop_update: bool,
+    Out: list[Any],
+    LossScaling: Any,
+    OutGoodSteps: Any,
+    OutBadSteps: Any,
+) -> None:
+    infinite, scale, good, bad = (array.reshape(-1)[0] for array in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps))
+    for x, out in zip(X, Out or (), strict=False):
+        if out is not None:
+            xp.copyto(out, xp.where(infinite, 0, x))
+    stops = stop_update if StopUpdate is None else StopUpdate.reshape(-1)[0]
+    is_good, is_bad = xp.where(infinite, 0, good + 1), xp.where(infinite, bad + 1, 0)
+    falls, grows = is_bad == decr_every_n_nan_or_inf, is_good == incr_every_n_steps
+    lower = xp.where(falls, xp.maximum(scale * decr_ratio, 1), scale)
+    higher = lower * incr_ratio
+    new = xp.where(grows, xp.where(xp.isfinite(higher), higher, lower), lower)
+    values = ((scale, new), (good, xp.where(grows, 0, is_good)), (bad, xp.where(falls, 0, is_bad)))
+    wanted = zip((LossScaling, OutGoodSteps, OutBadSteps), values, strict=True)
+    write_wanted(*((out, xp.where(stops, old, new)) for out, (old, new) in wanted))
+
+
+@kernel("average_accumulates")
+def average_accumulates(
+    xp: Any,
+    param: Any,
+    in_sum_1: Any,
+    in_sum_2: Any,
+    in_sum_3: Any,
+    in_num_accumulates: Any,
+    in_old_num_accumulates: Any,
+    in_num_updates: Any,
+    average_window: float,
+    max_average_window: int,
+    min_average_window: int,
+    out_sum_1: Any,
+    out_sum_2: Any,
+    out_sum_3: Any,
+    out_num_accumulates: Any,
+    out_old_num_accumulates: Any,
+    out_num_updates: Any,
+) -> None:
+    count, old_count, updates = (array.reshape(-1)[0] for array in (in_num_accumulates, in_old_num_accumulates, in_num_updates))
+    updates, count, first, second = updates + 1, count + 1, in_sum_1 + param, in_sum_2
+    is_full = updates % MOST_IN_ONE_SUM == 0
+    first, second = xp.where(is_full, 0, first), xp.where(is_full, first + second, second)
+    ends = (count >= min_average_window) & (count >= xp.minimum(max_average_window, updates * average_window))
+    sums = (xp.where(ends, 0, first), xp.where(ends, 0, second), xp.where(ends, first + second, in_sum_3))
+    write_wanted(*zip((out_sum_1, out_sum_2, out_sum_3), sums, strict=True))
+    old_count, count = xp.where(ends, count, old_count), xp.where(ends, 0, count)
+    write_wanted((out_num_accumulates, count), (out_old_num_accumulates, old_count), (out_num_updates, updates))
+
+
+# --------------------------------------------------------------------------------------------------------- sparse rows
+@sparse("sgd", table=SPARSE_KERNELS)
+def sgd_of_rows(Param: Any, Grad: Any, LearningRate: Any, ParamOut: Any) -> None:
+    step = Grad.value.read() * LearningRate.read().reshape(()).astype(Param.dtype)
+    ParamOut.write(jnp.asarray(Param.read()).at[Grad.index.read()].add(-step, mode="drop"))
+
+
+def _define_update(op_type: str) -> None:
+    @sparse(op_type, table=SPARSE_KERNELS)
+    def compute(xp: Any, scratch: Any, rng: Any, inputs: Any, outputs: Any, attrs: Any) -> None:
+        is_lazy = attrs.get("lazy_mode", False)
+        (row_by_row if is_lazy else all_at_once)(op_type, xp, scratch, rng, inputs, outputs, attrs)
+
+
+for _op_type in ("adam", "adamw", "momentum", "adamax", "adadelta", "decayed_adagrad", "rmsprop"):
+    _define_update(_op_type)

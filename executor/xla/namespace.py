@@ -1,0 +1,504 @@
+"""The array namespace of traced arrays: numpy's functions by their names, as kernels call them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+
+from .arrays import FUNCTIONS, SMALL, Array, ValueAsked, cast, elements_of, empty, is_known, value_of, wrap
+from .random import Generator, key_of_seed
+from .recurrent import LOOPS
+from .ufuncs import stored, ufunc
+from .views import spread
+
+__all__ = ["XP", "Namespace"]
+
+
+def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function one of the namespace, under its name without the underscore that keeps it apart from Python's own."""
+    FUNCTIONS[fn.__name__.rstrip("_")] = fn
+    return fn
+
+
+# ------------------------------------------------------------------------------------------------------------ elements
+@_function
+def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    if where is not True:
+        if is_known([dst, src, where]):
+            np.copyto(dst.shadow, elements_of(src), "unsafe", elements_of(where))
+            return
+        value = spread(cast(value_of(src), dst.dtype), dst.shape)
+        dst.write(lax.select(spread(value_of(where), dst.shape), value, jnp.asarray(dst.read())))
+        return
+    if is_known(src):
+        elements = np.asarray(elements_of(src))
+        if not elements.ndim or elements.size == 1:
+            dst.fill(elements.reshape(()))
+            return
+        if dst.buffer.value is not None or dst.size > max(SMALL, elements.size):
+            elements = spread(elements.astype(dst.dtype), dst.shape)
+        dst.write(elements)
+        return
+    value = value_of(src)
+    if value.ndim > dst.ndim:  # as numpy does for leading axes of size 1
+        value = lax.reshape(value, value.shape[value.ndim - dst.ndim :])
+    dst.write(value)
+
+
+@_function
+def take_elements(array: Array, index: Any) -> Array:
+    """``array[index]`` for an index with arrays in it."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if array.is_known and all(map(is_known, parts)):
+        return wrap(np.array(array.shadow[_numpy_index(index)]))  # type: ignore[no-any-return]
+    if any(map(_is_traced_mask, parts)):
+        raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
+    value = jnp.asarray(array.read())
+    return wrap(value.at[_jax_index(index)].get(mode="clip"))  # type: ignore[no-any-return]
+
+
+@_function
+def put_elements(array: Array, index: Any, value: Any) -> None:
+    """``array[index] = value`` for an index with arrays in it."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if array.is_known and all(map(is_known, parts)) and is_known(value):
+        array.shadow[_numpy_index(index)] = elements_of(value)
+        return
+    value = cast(value_of(value), array.dtype)
+    if _is_traced_mask(index):
+        if value.ndim:
+            raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
+        mask = value_of(index)
+        mask = lax.reshape(mask, (*mask.shape, *(1,) * (array.ndim - mask.ndim)))
+        array.write(lax.select(spread(mask, array.shape), spread(value, array.shape), jnp.asarray(array.read())))
+        return
+    array.write(jnp.asarray(array.read()).at[_jax_index(index)].set(value))
+
+
+def _is_traced_mask(index: Any) -> bool:
+    return isinstance(index, Array) and index.dtype.kind == "b" and not index.is_known
+
+
+def _numpy_index(index: Any) -> Any:
+    return tuple(map(elements_of, index)) if isinstance(index, tuple) else elements_of(index)
+
+
+def _jax_index(index: Any) -> Any:
+    if isinstance(index, tuple):
+        return tuple(map(_jax_index, index))
+    return index.read() if isinstance(index, Array) else index
+
+
+@_function
+def take(array: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    if is_known([array, indices]):
+        return stored(np.take(elements_of(array), elements_of(indices), axis), out)
+    value = jnp.asarray(value_of(array))
+    value, axis = (value.reshape(-1), 0) if axis is None else (value, axis % value.ndim)
+    places = (slice(None),) * axis + (jnp.asarray(value_of(indices)),)
+    return stored(value.at[places].get(mode="wrap" if mode == "wrap" else "clip"), out)
+
+
+@_function
+def take_along_axis(array: Any, indices: Any, axis: Any = -1) -> Any:
+    if is_known([array, indices]):
+        return wrap(np.take_along_axis(elements_of(array), elements_of(indices), axis))
+    return wrap(jnp.take_along_axis(value_of(array), jnp.asarray(value_of(indices)), axis, mode="clip"))
+
+
+@_function
+def put_along_axis(array: Array, indices: Any, values: Any, axis: Any) -> None:
+    values = cast(value_of(values), array.dtype)
+    array.write(jnp.put_along_axis(jnp.asarray(array.read()), jnp.asarray(value_of(indices)), values, axis, inplace=False))
+
+
+@_function
+def where(condition: Any, *pair: Any) -> Any:
+    if not pair:
+        return _known_only("where", condition)
+    if is_known([condition, *pair]):
+        return wrap(np.where(elements_of(condition), *map(elements_of, pair)))
+    kind = np.result_type(*(np.dtype(each.dtype) if hasattr(each, "dtype") else each for each in pair))
+    values = [cast(value_of(condition), np.dtype(bool)), *(cast(value_of(each), kind) for each in pair)]
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    return wrap(lax.select(*(spread(value, shape) for value in values)))
+
+
+def _known_only(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A function of numpy whose result has a shape that values decide."""
+    if not is_known(args):
+        raise ValueAsked(f"numpy.{name} gives as many elements as it finds, which is known only when the compiled program runs")
+    return wrap(getattr(np, name)(*map(elements_of, args), **kwargs))
+
+
+for _name in ("argwhere", "nonzero", "flatnonzero", "unique"):
+    FUNCTIONS[_name] = partial(_known_only, _name)
+
+
+# -------------------------------------------------------------------------------------------------------------- making
+FUNCTIONS["empty"] = empty
+
+
+@_function
+def full(shape: Any, value: Any, dtype: Any = None, order: str = "C") -> Array:
+    kind = dtype if dtype is not None else np.asarray(value).dtype if not isinstance(value, Array) else value.dtype
+    array = empty(shape, kind)
+    array.fill(value)
+    return array
+
+
+@_function
+def zeros(shape: Any, dtype: Any = float, order: str = "C") -> Array:
+    return full(shape, 0, dtype)
+
+
+@_function
+def ones(shape: Any, dtype: Any = float, order: str = "C") -> Array:
+    return full(shape, 1, dtype)
+
+
+@_function
+def empty_like(array: Any, dtype: Any = None, order: str = "K") -> Array:
+    return empty(array.shape, array.dtype if dtype is None else dtype)
+
+
+@_function
+def zeros_like(array: Any, dtype: Any = None, order: str = "K") -> Array:
+    return full(array.shape, 0, array.dtype if dtype is None else dtype)
+
+
+@_function
+def ones_like(array: Any, dtype: Any = None, order: str = "K") -> Array:
+    return full(array.shape, 1, array.dtype if dtype is None else dtype)
+
+
+@_function
+def full_like(array: Any, value: Any, dtype: Any = None, order: str = "K") -> Array:
+    return full(array.shape, value, array.dtype if dtype is None else dtype)
+
+
+@_function
+def asarray(value: Any, dtype: Any = None, order: Any = None) -> Array:
+    if isinstance(value, (list, tuple)) and not is_known(value):
+        value = stack([asarray(each) for each in value])
+    if not is_known(value) or isinstance(value, Array):
+        array = wrap(value)
+        return array if dtype is None else array.astype(dtype, copy=False)
+    return wrap(np.array(elements_of(value), dtype, order="C"))  # type: ignore[no-any-return]
+
+
+@_function
+def array(value: Any, dtype: Any = None, copy: bool = True, order: Any = None) -> Array:
+    made = asarray(value, dtype)
+    return made.copy() if made is value and copy else made
+
+
+FUNCTIONS["ascontiguousarray"] = asarray
+
+
+@_function
+def arange(*bounds: Any, dtype: Any = None) -> Array:
+    if len(bounds) == 4:
+        *bounds, dtype = bounds  # type: ignore[assignment]
+    if len(bounds) == 1 and is_known(bounds) and operator.index(bounds[0]) > SMALL:
+        kind = np.dtype(np.int64 if dtype is None else dtype)
+        return wrap(lax.iota(kind, operator.index(bounds[0])))  # type: ignore[no-any-return]
+    if not is_known(bounds):
+        raise ValueAsked("numpy.arange is given a bound that is known only when the compiled program runs")
+    return wrap(np.arange(*map(elements_of, bounds), dtype=dtype))  # type: ignore[no-any-return]
+
+
+# --------------------------------------------------------------------------------------------------------------- views
+@_function
+def reshape(array: Any, shape: Any, order: str = "C") -> Array:
+    return asarray(array).reshape(shape)
+
+
+@_function
+def transpose(array: Any, axes: Any = None) -> Array:
+    return asarray(array).transpose(axes)
+
+
+@_function
+def swapaxes(array: Any, one: int, other: int) -> Array:
+    return asarray(array).swapaxes(one, other)
+
+
+@_function
+def moveaxis(array: Any, source: Any, destination: Any) -> Array:
+    ndim = array.ndim
+    numbers = np.moveaxis(np.empty(range(ndim)), source, destination).shape  # sizes tell the axes
+    return asarray(array).transpose([int(axis) for axis in numbers])
+
+
+@_function
+def expand_dims(array: Any, axis: Any) -> Array:
+    array = asarray(array)
+    return array.reshape(np.expand_dims(array.shadow, axis).shape)  # type: ignore[no-any-return]
+
+
+@_function
+def squeeze(array: Any, axis: Any = None) -> Array:
+    return asarray(array).squeeze(axis)
+
+
+@_function
+def ravel(array: Any, order: str = "C") -> Array:
+    return asarray(array).reshape(-1)
+
+
+@_function
+def broadcast_to(array: Any, shape: Any) -> Array:
+    return asarray(array).spread(tuple(map(operator.index, shape)) if isinstance(shape, (tuple, list)) else (shape,))
+
+
+@_function
+def broadcast_arrays(*arrays: Any) -> list[Array]:
+    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    return [broadcast_to(array, shape) for array in arrays]
+
+
+@_function
+def flip(array: Any, axis: Any = None) -> Array:
+    axes = {each % array.ndim for each in (range(array.ndim) if axis is None else np.atleast_1d(axis).tolist())}
+    return array[tuple(slice(None, None, -1 if each in axes else None) for each in range(array.ndim))]  # type: ignore[no-any-return]
+
+
+@_function
+def diagonal(array: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    return array.picked(np.diagonal(array.shadow, offset, axis1, axis2))
+
+
+@_function
+def as_strided(array: Array, shape: Any = None, strides: Any = None, **kwargs: Any) -> Array:
+    return array.picked(np.lib.stride_tricks.as_strided(array.shadow, shape, strides))
+
+
+@_function
+def may_share_memory(one: Any, other: Any, max_work: Any = None) -> bool:
+    both = isinstance(one, Array) and isinstance(other, Array)
+    return both and one.buffer is other.buffer and bool(np.may_share_memory(one.shadow, other.shadow))
+
+
+FUNCTIONS["shares_memory"] = may_share_memory
+FUNCTIONS["atleast_1d"] = lambda array: array.reshape(1) if not array.ndim else array
+FUNCTIONS["real"] = lambda array: wrap(array.shadow.real if array.is_known else lax.real(array.read()))
+FUNCTIONS["imag"] = lambda array: wrap(array.shadow.imag if array.is_known else lax.imag(array.read()))
+FUNCTIONS["shape"] = lambda array: array.shape
+FUNCTIONS["ndim"] = lambda array: array.ndim
+FUNCTIONS["size"] = lambda array: array.size
+
+
+# ------------------------------------------------------------------------------------------------------------- joining
+@_function
+def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None) -> Any:
+    arrays = list(arrays)
+    if is_known(arrays):
+        return stored(np.concatenate(elements_of(arrays), axis, dtype=dtype), out)
+    kind = np.result_type(*(each.dtype for each in arrays)) if dtype is None else np.dtype(dtype)
+    values = [cast(value_of(each), kind) for each in arrays]
+    if axis is None:
+        values, axis = [lax.reshape(value, (value.size,)) for value in values], 0
+    return stored(lax.concatenate(values, axis % values[0].ndim), out)
+
+
+@_function
+def stack(arrays: Sequence[Any], axis: int = 0, out: Any = None) -> Any:
+    return concatenate([expand_dims(each, axis) for each in map(asarray, arrays)], axis, out)
+
+
+# ------------------------------------------------------------------------------------------------------------ reducing
+def _reduction(name: str, function: str) -> None:
+    def reduce(array: Any, axis: Any = None, out: Any = None, keepdims: bool = False, **kwargs: Any) -> Any:
+        return ufunc(function).reduce(asarray(array), axis, None, out, keepdims)
+
+    FUNCTIONS[name] = reduce
+
+
+for _name, _of in {"max": "maximum", "min": "minimum", "all": "logical_and", "any": "logical_or"}.items():
+    _reduction(_name, _of)
+    _reduction({"max": "amax", "min": "amin"}.get(_name, _name), _of)
+
+
+@_function
+def sum_(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return ufunc("add").reduce(asarray(array), axis, dtype, out, keepdims)
+
+
+@_function
+def prod(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return ufunc("multiply").reduce(asarray(array), axis, dtype, out, keepdims)
+
+
+@_function
+def mean(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    array = asarray(array)
+    kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind in "fc" else np.dtype(np.float64)
+    total = ufunc("add").reduce(array, axis, kind, None, keepdims)
+    return stored(total / kind.type(max(array.size // max(total.size, 1), 1)), out)
+
+
+@_function
+def var(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    array = asarray(array)
+    apart = array - mean(array, axis, dtype, None, True)
+    total = sum_(apart * apart, axis, None, None, keepdims)
+    return stored(total / total.dtype.type(array.size // max(total.size, 1) - ddof), out)
+
+
+@_function
+def std(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    return stored(ufunc("sqrt")(var(array, axis, dtype, None, ddof, keepdims)), out)
+
+
+@_function
+def cumsum(array: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    array, axis = (ravel(array), 0) if axis is None else (array, axis)
+    return ufunc("add").accumulate(array, axis, dtype, out)
+
+
+@_function
+def cumprod(array: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    array, axis = (ravel(array), 0) if axis is None else (array, axis)
+    return ufunc("multiply").accumulate(array, axis, dtype, out)
+
+
+@_function
+def clip(array: Any, low: Any = None, high: Any = None, out: Any = None) -> Any:
+    if low is not None:
+        array = ufunc("maximum")(array, low)
+    return stored(array if high is None else ufunc("minimum")(array, high), out)
+
+
+@_function
+def abs_(array: Any, out: Any = None) -> Any:
+    return ufunc("absolute")(array, out=out)
+
+
+def round_(array: Any, decimals: int = 0, out: Any = None) -> Any:
+    if decimals or array.dtype.kind not in "f":
+        return _by_jax("round", array, decimals, out=out)
+    return ufunc("rint")(array, out=out)
+
+
+FUNCTIONS["round"] = FUNCTIONS["around"] = round_
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+@_function
+def dot(one: Any, other: Any, out: Any = None) -> Any:
+    if is_known([one, other]):
+        return stored(np.dot(elements_of(one), elements_of(other)), out)
+    one, other = asarray(one), asarray(other)
+    if not one.ndim or not other.ndim:
+        return stored(one * other, out)
+    kind = np.result_type(one.dtype, other.dtype)
+    contracted = ((one.ndim - 1,), (max(other.ndim - 2, 0),))
+    return stored(lax.dot_general(cast(one.read(), kind), cast(other.read(), kind), (contracted, ((), ()))), out)
+
+
+@_function
+def matmul(one: Any, other: Any, out: Any = None) -> Any:
+    if is_known([one, other]):
+        return stored(np.matmul(elements_of(one), elements_of(other)), out)
+    one, other = asarray(one), asarray(other)
+    if other.ndim <= 2 and one.ndim:
+        return dot(one, other, out)
+    kind = np.result_type(one.dtype, other.dtype)
+    return stored(jnp.matmul(cast(one.read(), kind), cast(other.read(), kind)), out)
+
+
+FUNCTIONS["vecdot"] = lambda one, other, out=None: sum_(one * other, -1, None, out)
+
+
+# -------------------------------------------------------------------------------------------------------------- by jax
+_OUT_AT = {"argmax": 2, "argmin": 2}
+_INT64 = ("argmax", "argmin", "argsort", "searchsorted", "argpartition")
+
+
+def _by_jax(name: str, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    """A function of numpy where all is known, and else that of jax of the same name."""
+    at = _OUT_AT.get(name)
+    if at is not None and len(args) > at:
+        out, args = args[at], (*args[:at], *args[at + 1 :])
+    if is_known(args) and is_known([*kwargs.values()]):
+        return stored(getattr(np, name)(*map(elements_of, args), **{key: elements_of(each) for key, each in kwargs.items()}), out)
+    if kwargs.pop("kind", None) == "stable":
+        kwargs["stable"] = True
+    operands = [_operand(each) for each in args]
+    value = getattr(jnp, name)(*operands, **{key: _operand(each) for key, each in kwargs.items()})
+    return stored(cast(value, np.dtype(np.int64)) if name in _INT64 else value, out)
+
+
+def _operand(value: Any) -> Any:
+    """A value for a function of jax: arrays as jax's, the rest as it is."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_operand, value))
+    return jnp.asarray(value.read()) if isinstance(value, Array) else value
+
+
+class _Ogrid:
+    def __getitem__(self, key: Any) -> Any:
+        return wrap(np.ogrid[key])
+
+
+for _name in ("argmax", "argmin", "argsort", "choose", "repeat", "sort", "trace"):
+    FUNCTIONS[_name] = partial(_by_jax, _name)
+
+
+# --------------------------------------------------------------------------------------------------------- sparse rows
+@_function
+def choose_rows(index: Any, value: Any, is_chosen: Any, height: int) -> tuple[Any, Any]:
+    """See `SelectedRows.chosen`."""
+    return where(is_chosen, index, height), where(is_chosen.reshape(-1, *[1] * (value.ndim - 1)), value, value.dtype.type(0))
+
+
+@_function
+def merge_rows(index: Any, value: Any, height: int) -> tuple[Any, Any]:
+    """As many rows, sorted by index, each index but `height` once."""
+    index, rows = jnp.asarray(index.read()), jnp.asarray(value.read())
+    merged, place = jnp.unique(index, return_inverse=True, size=index.size, fill_value=height)
+    total = jnp.zeros(rows.shape, rows.dtype).at[place.reshape(-1)].add(rows)
+    is_row = lax.reshape(merged < height, (merged.size, *[1] * (rows.ndim - 1)))
+    return wrap(merged), wrap(jnp.where(is_row, total, 0))
+
+
+_PLAIN = {
+    "add_docstring": lambda *args: None,
+    "setbufsize": lambda *args: None,
+    "broadcast_shapes": np.broadcast_shapes,
+    "errstate": np.errstate,
+    "result_type": np.result_type,
+    "finfo": np.finfo,
+    "iinfo": np.iinfo,
+    "ogrid": _Ogrid(),
+}
+
+
+class Namespace:
+    """What kernels are given as `xp`. What is not written here is numpy's where all is known, and else jax's of that name."""
+
+    __name__ = "fluid.executor.xla"
+    ndarray = Array
+    recurrent_loops = LOOPS
+    lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
+    random = SimpleNamespace(Generator=Generator, default_rng=lambda seed: Generator(key_of_seed(value_of(seed))))
+
+    def __getattr__(self, name: str) -> Any:
+        member = FUNCTIONS.get(name) or _PLAIN.get(name)
+        if member is None:
+            own = getattr(np, name)
+            is_function = callable(own) and not isinstance(own, type)
+            member = FUNCTIONS.setdefault(name, partial(_by_jax, name)) if is_function else own
+        setattr(self, name, member)
+        return member
+
+
+XP = Namespace()

@@ -1,0 +1,154 @@
+"""Random numbers of traced programs: numpy's generators over jax's keys."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..binding.calls import Source
+from ..random import RANDOM, draw_of_stream, is_entropy, seed_of
+from .arrays import wrap
+from .ufuncs import stored
+
+__all__ = ["Generator", "KeyStreams", "key_of_seed", "words_of_run"]
+
+
+def key_of_seed(seed: Any) -> Any:
+    """A jax key of a number of up to 64 bits, known or traced."""
+    if isinstance(seed, (int, np.integer)):
+        return jax.random.wrap_key_data(np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32))
+    return jax.random.key(seed.reshape(()))
+
+
+class Generator:
+    """Draws from a jax key: the methods of numpy's generators that kernels use."""
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+        self._draws = 0
+
+    def _next(self) -> Any:
+        self._draws += 1
+        return self._key if self._draws == 1 else jax.random.fold_in(self._key, self._draws)
+
+    def words(self) -> Any:
+        """Its key as ``uint32[2]``, for a generator of numpy."""
+        return jax.random.key_data(self._next())
+
+    def random(self, size: Any = None, dtype: Any = "float64", out: Any = None) -> Any:
+        return stored(jax.random.uniform(self._next(), _shape(size, out), np.dtype(dtype)), out)
+
+    def standard_normal(self, size: Any = None, dtype: Any = "float64", out: Any = None) -> Any:
+        return stored(jax.random.normal(self._next(), _shape(size, out), np.dtype(dtype)), out)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        return wrap(jax.random.uniform(self._next(), _shape(size, None), np.float64, low, high))
+
+    def integers(self, low: Any, high: Any = None, size: Any = None, dtype: Any = "int64", endpoint: bool = False) -> Any:
+        low, high = (0, low) if high is None else (low, high)
+        return wrap(jax.random.randint(self._next(), _shape(size, None), low, high + endpoint, np.dtype(dtype)))
+
+    def truncated_normal(self, low: float, high: float, size: Any, dtype: Any) -> Any:
+        """Numbers of the standard normal distribution between two bounds."""
+        return wrap(jax.random.truncated_normal(self._next(), low, high, tuple(size), np.dtype(dtype)))
+
+    def permutation(self, count: Any) -> Any:
+        return wrap(jax.random.permutation(self._next(), count))
+
+
+def _shape(size: Any, out: Any) -> tuple[int, ...]:
+    if out is not None:
+        return tuple(out.shape)
+    return () if size is None else tuple(size) if isinstance(size, (tuple, list)) else (int(size),)
+
+
+class KeyStreams:
+    """The random streams of a traced program, as `RandomStreams` are those of others: keys derive from the name of an op's output
+    and the number of its draws in a run. The seed and the number of the run are what the compiled function is given.
+
+    Attributes:
+        is_used: whether an op draws by the seed of the program, or the number of the run.
+    """
+
+    def __init__(self) -> None:
+        self._words: Any = None
+        self._draws: dict[Hashable, int] = {}
+        self.is_used = False
+
+    def begin(self, words: Any) -> None:
+        """Start tracing; `words` are those of `words_of_run`, or a traced value of them."""
+        self._words, self.is_used = words, False
+        self._draws.clear()
+
+    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
+        """A source of generators for the draws of the op that writes `name`; see `RandomStreams.source`."""
+        if draw := draw_of_stream(name):
+            return _Fixed(_words_of(*draw))
+        return _Fixed(_words_of(op_seed)) if op_seed else _ByName(self, name, drawer, slice(0, 2))
+
+    def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
+        """A source of generators for the first values of a parameter; see `RandomStreams.first_values`."""
+        return _Fixed(_words_of(op_seed)) if op_seed else _ByName(self, name_from_zero, None, slice(2, 4))
+
+    def key_of_draw(self, name: str, drawer: Hashable, part: slice) -> Any:
+        """The key of the next draw of a stream."""
+        number = self._draws.get((name, drawer), 0)
+        self._draws[name, drawer] = number + 1
+        self.is_used = True
+        key = jax.random.fold_in(jax.random.wrap_key_data(self._words[part]), np.uint32(zlib.crc32(name.encode())))
+        return jax.random.fold_in(key, np.uint32(number)) if number else key
+
+
+def _words_of(*numbers: int) -> Any:
+    return np.random.SeedSequence([number & 2**64 - 1 for number in numbers]).generate_state(2, np.uint32)
+
+
+def words_of_run(program_seed: int, run: int) -> Any:
+    """What decides the draws of a run, as ``uint32[4]``: two words for all draws, and two for first values of parameters, which,
+    where there is a seed, do not depend on the run."""
+    if RANDOM.is_shared:
+        words = _words_of(*RANDOM.next_draw())
+        return np.concatenate([words, words])
+    seed = seed_of(program_seed)
+    words = _words_of(seed, run)
+    return np.concatenate([words, words if is_entropy(seed) else _words_of(seed)])
+
+
+class _Drawn(Source):
+    """Gives a generator by a key."""
+
+    __slots__ = ()
+
+    def key(self) -> Any:
+        raise NotImplementedError
+
+    def __call__(self) -> Generator:
+        return Generator(self.key())
+
+
+class _Fixed(_Drawn):
+    """Draws the same numbers each time."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, words: Any) -> None:
+        self._words = words
+
+    def key(self) -> Any:
+        return jax.random.wrap_key_data(self._words)
+
+
+class _ByName(_Drawn):
+    """Draws from the stream of a name."""
+
+    __slots__ = ("_drawer", "_name", "_part", "_streams")
+
+    def __init__(self, streams: KeyStreams, name: str, drawer: Hashable, part: slice) -> None:
+        self._streams, self._name, self._drawer, self._part = streams, name, drawer, part
+
+    def key(self) -> Any:
+        return self._streams.key_of_draw(self._name, self._drawer, self._part)

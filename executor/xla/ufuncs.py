@@ -1,0 +1,233 @@
+"""numpy's universal functions on traced arrays: types are resolved by numpy, what is known is computed by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+
+from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, is_known, value_of, wrap
+from .views import spread
+
+__all__ = ["Ufunc", "stored", "sum_type", "ufunc"]
+
+_NUMBERS: dict[str, Callable[..., Any]] = {
+    "absolute": lax.abs,
+    "add": lax.add,
+    "equal": lax.eq,
+    "greater": lax.gt,
+    "greater_equal": lax.ge,
+    "less": lax.lt,
+    "less_equal": lax.le,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "multiply": lax.mul,
+    "negative": lax.neg,
+    "not_equal": lax.ne,
+    "sign": lax.sign,
+    "square": lax.square,
+    "subtract": lax.sub,
+}
+"""XLA's own operations on floats and integers; jax's functions of numpy's names cost several times as much to trace."""
+_FLOATS: dict[str, Callable[..., Any]] = {
+    "arctan2": lax.atan2,
+    "cbrt": lax.cbrt,
+    "ceil": lax.ceil,
+    "cos": lax.cos,
+    "divide": lax.div,
+    "exp": lax.exp,
+    "expm1": lax.expm1,
+    "floor": lax.floor,
+    "isfinite": lax.is_finite,
+    "log": lax.log,
+    "log1p": lax.log1p,
+    "power": lax.pow,
+    "rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    "sin": lax.sin,
+    "sqrt": lax.sqrt,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+}
+_BOOLS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("logical_and", "bitwise_and", "multiply", "minimum"), lax.bitwise_and),
+    **dict.fromkeys(("logical_or", "bitwise_or", "add", "maximum"), lax.bitwise_or),
+    **dict.fromkeys(("logical_not", "invert"), lax.bitwise_not),
+    **dict.fromkeys(("logical_xor", "bitwise_xor", "not_equal"), lax.bitwise_xor),
+}
+_BY_KIND = {"f": {**_NUMBERS, **_FLOATS}, "i": _NUMBERS, "u": _NUMBERS, "b": _BOOLS}
+
+
+@lru_cache(maxsize=4096)
+def _resolved(function: Any, *types: Any) -> tuple[Any, ...]:
+    """The types that a ufunc of numpy computes in, and gives, for operands of these types."""
+    return function.resolve_dtypes((*types, *(None,) * function.nout))  # type: ignore[no-any-return]
+
+
+def _type(value: Any) -> Any:
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None:
+        return np.dtype(dtype)
+    if isinstance(value, bool):
+        return np.dtype(bool)
+    kind = next((kind for kind in (int, float, complex) if isinstance(value, kind)), None)
+    return kind if kind is not None else np.asarray(value).dtype
+
+
+def stored(value: Any, out: Array | None) -> Any:
+    """A result, in `out` if there is one."""
+    if out is None:
+        return wrap(value)
+    FUNCTIONS["copyto"](out, value, "unsafe")
+    return out
+
+
+def sum_type(own: Any, dtype: Any) -> Any:
+    """The type in which numpy adds up elements."""
+    if dtype is not None:
+        return np.dtype(dtype)
+    return np.dtype({"b": np.int64, "i": np.int64, "u": np.uint64}.get(own.kind, own))
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(int(each) % max(ndim, 1) for each in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+
+
+class Ufunc:
+    """One of numpy's universal functions."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self._numpy = getattr(np, name)
+        self._jax = getattr(jnp, self._numpy.__name__, None)
+        self.nin, self.nout = self._numpy.nin, self._numpy.nout
+
+    def __call__(self, *args: Any, out: Any = None, where: Any = True, casting: str = "same_kind", dtype: Any = None) -> Any:
+        if len(args) > self.nin:
+            out, args = args[self.nin], args[: self.nin]
+        if isinstance(out, tuple) and len(out) == 1:
+            out = out[0]
+        if where is True and is_known(args) and self.nout == 1:
+            shape = np.broadcast_shapes(*(getattr(arg, "shape", ()) for arg in args))
+            if np.prod(shape, dtype=int) <= SMALL:
+                return stored(self._numpy(*map(elements_of, args), dtype=dtype), out)
+        types = _resolved(self._numpy, *map(_type, args))
+        if dtype is not None:
+            types = (np.dtype(dtype),) * len(types)
+        values = [cast(value_of(arg), kind) for arg, kind in zip(args, types, strict=False)]
+        shape = np.broadcast_shapes(*(value.shape for value in values))
+        result = self._function(types[0].kind)(*(spread(value, shape) for value in values))
+        if self.nout > 1:
+            return tuple(stored(cast(value, kind), None) for value, kind in zip(result, types[self.nin :], strict=True))
+        result = cast(result, types[-1])
+        if where is not True:
+            taken = spread(value_of(where), out.shape)
+            result = lax.select(taken, spread(cast(result, out.dtype), out.shape), out.read())
+        return stored(result, out)
+
+    def _function(self, kind: str) -> Callable[..., Any]:
+        name = self._numpy.__name__  # true_divide is divide
+        function = _BY_KIND.get(kind, {}).get(name) or self._jax
+        if function is None:
+            raise TypeError(f"numpy.{name} has no counterpart in jax")
+        return function  # type: ignore[no-any-return]
+
+    # -- methods
+    def reduce(
+        self,
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Any:
+        if is_known(array) and (out is None or out.buffer.value is None) and array.size <= SMALL:
+            return stored(self._numpy.reduce(elements_of(array), axis, dtype, None, keepdims), out)
+        value = value_of(array)
+        axes = _axes(axis, value.ndim)
+        own, name = value.dtype, self._numpy.__name__
+        if name in ("add", "multiply"):
+            kind = out.dtype if dtype is None and out is not None and own.kind != "b" else sum_type(own, dtype)
+            value = cast(value, np.dtype(np.float32) if kind == np.float16 else kind)
+        else:
+            kind = np.dtype(bool) if name.startswith("logical") else own
+            value = cast(value, kind)
+        result = cast(_REDUCTIONS[name](value, axes), kind)
+        if keepdims:
+            result = lax.reshape(result, [1 if axis in axes else size for axis, size in enumerate(value.shape)])
+        return stored(result, out)
+
+    def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        if is_known(array):
+            return stored(self._numpy.accumulate(elements_of(array), axis, dtype), out)
+        value = value_of(array)
+        if self._numpy.__name__ in ("add", "multiply"):
+            value = cast(value, sum_type(value.dtype, dtype))
+        return stored(_ACCUMULATIONS[self._numpy.__name__](value, axis % value.ndim), out)
+
+    def at(self, array: Array, indices: Any, values: Any = None) -> None:
+        """As numpy's: each index counts as often as it is there."""
+        if is_known([array, values]) and _all_known(indices):
+            self._numpy.at(array.numpy(), _index(indices, elements_of), elements_of(values))
+            return
+        places = jnp.asarray(array.read()).at[_index(indices, value_of)]
+        values = cast(value_of(values), array.dtype)
+        name = {"subtract": "add", "maximum": "max", "minimum": "min"}.get(self.__name__, self.__name__)
+        array.write(getattr(places, name)(-values if self.__name__ == "subtract" else values))
+
+    def outer(self, one: Any, other: Any, out: Any = None) -> Any:
+        one, other = wrap(one), wrap(other)
+        return self(one.reshape(*one.shape, *(1,) * other.ndim), other, out=out)
+
+    def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """Sums between bounds that are known, as offsets of sequences are."""
+        bounds = [*map(int, elements_of(indices)), array.shape[axis]]
+        parts = []
+        for start, end in pairwise(bounds):
+            part = array[(slice(None),) * axis + (slice(start, max(end, start + 1)),)]
+            parts.append(self.reduce(part, axis, dtype, None, True))
+        return stored(FUNCTIONS["concatenate"](parts, axis), out)
+
+
+def _index(index: Any, convert: Callable[[Any], Any]) -> Any:
+    """An index with its arrays converted; slices and numbers stay."""
+    if isinstance(index, tuple):
+        return tuple(_index(each, convert) for each in index)
+    return convert(index) if isinstance(index, (Array, list)) else index
+
+
+def _all_known(index: Any) -> bool:
+    return all(map(is_known, index)) if isinstance(index, tuple) else is_known(index)
+
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lax.reduce_sum,
+    "multiply": lax.reduce_prod,
+    "maximum": lax.reduce_max,
+    "minimum": lax.reduce_min,
+    "logical_and": lax.reduce_and,
+    "logical_or": lax.reduce_or,
+}
+_ACCUMULATIONS: dict[str, Callable[..., Any]] = {
+    "add": lax.cumsum,
+    "multiply": lax.cumprod,
+    "maximum": lax.cummax,
+    "minimum": lax.cummin,
+}
+
+
+@cache
+def ufunc(name: str) -> Ufunc:
+    """numpy's universal function of this name."""
+    return Ufunc(name)
+
+
+FUNCTIONS.update((name, ufunc(name)) for name in dir(np) if isinstance(getattr(np, name), np.ufunc))

@@ -1,0 +1,210 @@
+"""Parts of arrays: how each is read from what it is a part of, and how it is put back.
+
+A view is described by two functions of jax values: `get` gives the part, `put` gives the whole with another part in it. They are
+what numpy's strides say, told in XLA's operations.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import lax
+
+__all__ = ["Bits", "Picked", "Region", "Reshaped", "Sliced", "Spread", "Transposed", "View", "basic_region", "spread"]
+
+Shape = tuple[int, ...]
+
+
+class View:
+    """A part of an array. Where it `is_whole`, it has all of the elements, and `put` asks nothing of what was there."""
+
+    is_whole = True
+
+    def get(self, whole: Any) -> Any:
+        raise NotImplementedError
+
+    def put(self, whole: Any, part: Any) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Reshaped(View):
+    old: Shape
+    new: Shape
+
+    def get(self, whole: Any) -> Any:
+        return lax.reshape(whole, self.new)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        return lax.reshape(part, self.old)
+
+
+@dataclass(frozen=True)
+class Transposed(View):
+    axes: Shape
+
+    def get(self, whole: Any) -> Any:
+        return lax.transpose(whole, self.axes)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        return lax.transpose(part, [int(axis) for axis in np.argsort(self.axes)])
+
+
+@dataclass(frozen=True)
+class Bits(View):
+    """The same bytes as elements of another type; where that has another width, there are more or fewer along the last axis."""
+
+    old: Any
+    new: Any
+
+    def get(self, whole: Any) -> Any:
+        return _as_bits(whole, self.new)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        return _as_bits(part, self.old)
+
+
+def _as_bits(value: Any, dtype: Any) -> Any:
+    width, wanted = value.dtype.itemsize, np.dtype(dtype).itemsize
+    *outer, last = value.shape or (1,)
+    if wanted > width:
+        value = lax.reshape(value, (*outer, last * width // wanted, wanted // width))
+    value = lax.bitcast_convert_type(value, dtype)
+    return value if wanted >= width else lax.reshape(value, (*outer, last * width // wanted))
+
+
+@dataclass(frozen=True)
+class Spread(View):
+    """Repeated along axes, for reading only."""
+
+    shape: Shape
+
+    def get(self, whole: Any) -> Any:
+        return spread(whole, self.shape)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        raise ValueError("an array that was broadcast is only for reading")
+
+
+class Region(NamedTuple):
+    """What basic indexing takes: the first index, the number of elements and the step along each axis of the array; the shape of
+    the result, in which axes are missing or new; and the index with all of its parts written out."""
+
+    starts: Shape
+    extents: Shape
+    steps: Shape
+    shape: Shape
+    index: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Sliced(View):
+    """What basic indexing takes of an array of shape `old`."""
+
+    old: Shape
+    region: Region
+    is_whole = False
+
+    def _bounds(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Lowest index, end and step along each axis, and the axes that go backwards."""
+        lows, ends, steps = [], [], []
+        for start, extent, step in zip(self.region.starts, self.region.extents, self.region.steps, strict=True):
+            last = start + (extent - 1) * step
+            lows.append(min(start, last) if extent else 0)
+            ends.append(max(start, last) + 1 if extent else 0)
+            steps.append(abs(step) if extent else 1)
+        return lows, ends, steps, [axis for axis, step in enumerate(self.region.steps) if step < 0]
+
+    def get(self, whole: Any) -> Any:
+        lows, ends, steps, backwards = self._bounds()
+        part = lax.slice(whole, lows, ends, steps)
+        if backwards:
+            part = lax.rev(part, backwards)
+        return part if part.shape == self.region.shape else lax.reshape(part, self.region.shape)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        if 0 in self.region.extents:
+            return whole
+        lows, ends, steps, backwards = self._bounds()
+        part = part if part.shape == self.region.extents else lax.reshape(part, self.region.extents)
+        if backwards:
+            part = lax.rev(part, backwards)
+        if all(step == 1 for step in steps):
+            return part if part.shape == self.old else lax.dynamic_update_slice(whole, part, [np.int32(low) for low in lows])
+        edges = [(low, size - end, step - 1) for low, end, step, size in zip(lows, ends, steps, self.old, strict=True)]
+        padded = lax.pad(part, np.zeros((), part.dtype), edges)
+        taken = None
+        for axis, (low, end, step, size) in enumerate(zip(lows, ends, steps, self.old, strict=True)):
+            line = np.zeros(size, bool)
+            line[low:end:step] = True
+            if not line.all():
+                along = lax.broadcast_in_dim(line, self.old, (axis,))
+                taken = along if taken is None else lax.bitwise_and(taken, along)
+        return padded if taken is None else lax.select(taken, padded, whole)
+
+
+@dataclass(frozen=True)
+class Picked(View):
+    """Any elements, by their numbers in the whole; one may be picked several times."""
+
+    old: Shape
+    numbers: Any
+    is_whole = False
+
+    def get(self, whole: Any) -> Any:
+        return lax.reshape(whole, (whole.size,)).at[self.numbers].get(mode="promise_in_bounds")
+
+    def put(self, whole: Any, part: Any) -> Any:
+        flat = lax.reshape(whole, (whole.size,))
+        return lax.reshape(flat.at[self.numbers].set(part, mode="promise_in_bounds"), self.old)
+
+
+def spread(value: Any, shape: Sequence[int]) -> Any:
+    """A value broadcast to a shape, as numpy does."""
+    if value.shape == tuple(shape):
+        return value
+    first = len(shape) - len(value.shape)
+    kept = [axis for axis, size in enumerate(value.shape) if size == shape[first + axis]]
+    if len(kept) < len(value.shape):
+        value = lax.reshape(value, [value.shape[axis] for axis in kept])
+    return lax.broadcast_in_dim(value, tuple(shape), [first + axis for axis in kept])
+
+
+def basic_region(index: Any, shape: Shape) -> Region | None:
+    """What an index of ints, slices, None and Ellipsis takes of an array of this shape; None if it is another kind of index."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    for item in items:
+        plain = item is None or item is Ellipsis or isinstance(item, (int, np.integer, slice))
+        if not plain or isinstance(item, (bool, np.bool_)):
+            return None
+    if not any(item is Ellipsis for item in items):
+        items.append(Ellipsis)
+    missing = len(shape) - sum(item is not None and item is not Ellipsis for item in items)
+    if missing < 0:
+        raise IndexError(f"an index of {len(shape) - missing} parts for an array of shape {shape}")
+    full: list[Any] = []
+    for item in items:
+        full += [slice(None)] * missing if item is Ellipsis else [item]
+    starts, extents, steps, sizes, axis = [], [], [], [], 0
+    for item in full:
+        if item is None:
+            sizes.append(1)
+            continue
+        size, axis = shape[axis], axis + 1
+        if isinstance(item, slice):
+            bounds = (None if bound is None else operator.index(bound) for bound in (item.start, item.stop, item.step))
+            start, stop, step = slice(*bounds).indices(size)
+            extent = len(range(start, stop, step))
+            sizes.append(extent)
+        else:
+            start, extent, step = operator.index(item) + (size if item < 0 else 0), 1, 1
+            if not 0 <= start < size:
+                raise IndexError(f"index {item} is out of bounds for axis {axis - 1} with size {size}")
+        starts.append(start)
+        extents.append(extent)
+        steps.append(step)
+    return Region(tuple(starts), tuple(extents), tuple(steps), tuple(sizes), tuple(full))

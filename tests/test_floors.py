@@ -29,6 +29,7 @@ UPWARD = {
     ("fluid.ir.program", "fluid.transform.edit"),
     ("fluid.ir.program", "fluid.transform.folding"),
     ("fluid.ir.program", "fluid.transform.pruning"),
+    ("fluid.ir.program", "fluid.viewer.notebook"),
 }
 """(importer, imported) that point up, all of them inside functions."""
 

@@ -8,6 +8,7 @@ turns a plan into a straight line of calls.
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,10 @@ class Plan:
 
     def __str__(self) -> str:
         return self.to_string()
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_string(self, calls: bool = False) -> str:
         """The plan as text.

@@ -1151,6 +1151,23 @@ class Program:
 
         return explain_gradient(self, loss, var)
 
+    def view(self, height: int = 600, title: str | None = None) -> Any:
+        """The page that shows this program, for a notebook to show in a cell; `fluid.viewer.write_html` writes it to a file.
+
+        Args:
+            height: of the cell, in pixels.
+            title: the page's heading.
+        """
+        from ..viewer.notebook import framed
+
+        return framed(self, height, title)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the readable text, with blocks to fold."""
+        from ..viewer.notebook import program_as_html
+
+        return program_as_html(self)
+
     # -- edits: each verifies its result, changes nothing if it fails, and reports what it changed
     def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
         """A copy with only what `targets` need, as in Fluid 1.x; `prune` does it in place and reports."""

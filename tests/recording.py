@@ -97,6 +97,8 @@ class Recording:
         )
         self.notes.append(Note(function, *noted, results))
         seen = [value.view(Array) if isinstance(value, np.ndarray) else value for value in values]
+        if hasattr(found, "_fields"):  # a tuple whose parts have names
+            return type(found)(*seen)
         return type(found)(seen) if isinstance(found, (tuple, list)) else seen[0]
 
     def play(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:

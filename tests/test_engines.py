@@ -102,6 +102,7 @@ NUMBERS = [
 _COUNTS = "how many there are decides a shape"
 _LENGTHS = "lengths decide what is computed"
 _SEARCH = "what is found at one step decides the next"
+_SINGULAR = "matrices that cannot be inverted are refused"
 BY_VALUE = {
     **dict.fromkeys(("masked_pick", "masked_place", "masked_select"), _COUNTS),
     **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
@@ -122,6 +123,12 @@ BY_VALUE = {
     "bipartite_match": _SEARCH,
     **dict.fromkeys(("range", "linspace"), "the numbers decide a shape"),
     **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
+    **dict.fromkeys(("bincount", "histogram", "unique_consecutive"), _COUNTS),
+    **dict.fromkeys(("cholesky", "cholesky_solve", "determinant", "inverse", "lu", "solve"), _SINGULAR),
+    **dict.fromkeys(("matrix_power", "qr", "slogdeterminant"), _SINGULAR),
+    **dict.fromkeys(("eig", "eigvals"), "numpy's eigenvalues are real where all are, and complex otherwise"),
+    "lstsq": "residuals are there where all matrices have full rank",
+    "polygamma": "sums for numbers below 0 are computed where there are any",
     "random_crop": "numbers are drawn",
     "dist": "numpy's power of a single number has other bits than its power of an array",
 }

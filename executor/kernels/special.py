@@ -25,7 +25,7 @@ def _elementwise(op_type: str, source: str = "X", target: str = "Out") -> Callab
 
         def compute(xp: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
             x, out = inputs[source].reshape(-1), outputs[target].reshape(-1)
-            for start, end in ranges(out.size, 1):
+            for start, end in ranges(xp, out.size, 1):
                 out[start:end] = function(xp, x[start:end].astype("float64"), *(attrs[name] for name in names))
 
         kernel(op_type)(compute)

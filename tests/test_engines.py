@@ -128,7 +128,7 @@ BY_VALUE = {
     **dict.fromkeys(("matrix_power", "qr", "slogdeterminant"), _SINGULAR),
     **dict.fromkeys(("eig", "eigvals"), "numpy's eigenvalues are real where all are, and complex otherwise"),
     "lstsq": "residuals are there where all matrices have full rank",
-    "polygamma": "sums for numbers below 0 are computed where there are any",
+    **dict.fromkeys(("digamma", "polygamma"), "what numbers below 0 need is computed where there are any"),
     "random_crop": "numbers are drawn",
     "dist": "numpy's power of a single number has other bits than its power of an array",
 }

@@ -141,8 +141,8 @@ class Importer:
 
     def _weight(self, name: str, array: Any, onnx_type: int) -> Tensor:
         is_weight = array.dtype.kind in "fc" and array.ndim > 0
-        if self._scopes[1:]:  # of a graph inside
-            return self.builder.constant(array, onnx_type)
+        if self._scopes[1:] or array.ndim == 0:  # of a graph inside; or a number, such as what scores are divided by
+            return self.builder.constant(array, onnx_type if onnx_type in _NOT_SO_WIDE else None)
         ours = self._variable_name(name)
         return Tensor(
             array=array,

@@ -15,7 +15,7 @@ from ..opdef.registry import OpDef
 from ..values.types import VarType, as_dtype, is_floating
 from .values import Size, Tensor
 
-__all__ = ["Builder", "LARGEST_IN_OPS"]
+__all__ = ["LARGEST_IN_OPS", "Builder"]
 
 LARGEST_IN_OPS = 4096
 """The most numbers of a constant that an op holds; larger ones are persistable variables."""

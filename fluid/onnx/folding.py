@@ -36,7 +36,7 @@ def _folds(*op_types: str) -> Callable[[Any], Any]:
 def folded(node: Node) -> Any:
     """What a node computes, where that is known: a `Tensor`; an array of what is known of its elements; or None."""
     fold = _FOLDS.get(node.proto.op_type)
-    if fold is None or not node.inputs and node.proto.op_type != "Constant":
+    if fold is None or (not node.inputs and node.proto.op_type != "Constant"):
         return None
     if node.proto.op_type == "Shape":
         return _shape(node)

@@ -114,6 +114,10 @@ OURS = {
     "tree_path": "part of the gradient of hierarchical_sigmoid",
     "select_rows_like": "rows of a parameter that a sparse gradient has: decay",
     "slice_like": "transpose of unslice",
+    "picked_sum": "transpose of index_put",
+    "interleaved_sum": "transpose of repeat_interleave",
+    "repeat_like": "transpose of interleaved_sum",
+    "strided_sum": "transpose of as_strided",
     "double_inner": "part of the gradient of fft_c2r",
     "overlap_like": "transpose of frame",
     "frame_like": "transpose of overlap_add",
@@ -156,8 +160,9 @@ OUR_GRADIENTS = [
     *("fake_quantize_abs_max", "fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max"),
     *("fake_channel_wise_quantize_abs_max", "fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"),
     *("quantize_linear", "dequantize_linear"),
+    "diag_embed",
 ]
-"""Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part."""
+"""Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part, or none is written."""
 
 MORE_GRADIENTS = {
     "sequence_conv": {"PaddingData@GRAD"},  # in Paddle, too, where paddingTrainable is set
@@ -172,6 +177,7 @@ MORE_GRADIENTS = {
     "cudnn_lstm": {"W@GRAD"},
     "lerp": {"Weight@GRAD"},
     "stft": {"Window@GRAD"},
+    "fill_diagonal_tensor": {"Y@GRAD"},
     "log_loss": {"Labels@GRAD"},
     "sigmoid_cross_entropy_with_logits": {"Label@GRAD", "pos_weight@GRAD"},
     "softmax_with_cross_entropy": {"Label@GRAD"},

@@ -91,6 +91,7 @@ FAMILIES = (
     "einsum",
     "elementwise",
     "fourier",
+    "indexing",
     "linalg",
     "loss",
     "manipulation",

@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     elementwise,
     files,
     fourier,
+    indexing,
     linalg,
     loss,
     manipulation,

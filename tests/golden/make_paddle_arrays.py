@@ -108,6 +108,48 @@ CASES = [
         {"Out": F, "Index": I, "Counts": I},
         [],
     ),
+    ("index_add", {"X": f(3, 4), "Index": np.int64([2, 0, 2]), "AddValue": f(3, 4)}, {"axis": 0}, {"Out": F}, ["X", "AddValue"]),
+    *(
+        (
+            "index_put",
+            {"x": f(3, 4), "indices": [np.int64([2, 0]), np.int64([1, -1])], "value": f(*shape)},
+            {"accumulate": accumulate},
+            {"out": F},
+            ["x", "value"],
+        )
+        for accumulate in (True, False)
+        for shape in ((2,), (1,))
+    ),
+    ("repeat_interleave", {"X": f(2, 3)}, {"Repeats": 2, "dim": 1}, {"Out": F}, ["X"]),
+    ("repeat_interleave", {"X": f(3, 2), "RepeatsTensor": np.int32([2, 0, 1])}, {"dim": 0}, {"Out": F}, ["X"]),
+    ("broadcast_tensors", {"X": [f(2, 1), f(3)]}, {}, {"Out": [F, F]}, []),
+    *(
+        ("fill_diagonal", {"X": f(*shape)}, {"value": 3.0, "offset": offset, "wrap": wrap}, {"Out": F}, ["X"])
+        for shape, offset, wrap in (
+            ((3, 3), 0, False),
+            ((3, 3), 1, False),
+            ((4, 3), -1, False),
+            ((7, 3), 0, True),
+            ((7, 3), 0, False),
+            ((2, 2, 2), 0, False),
+        )
+    ),
+    ("fill_diagonal_tensor", {"X": f(3, 4), "Y": f(3)}, {"offset": 1, "dim1": 0, "dim2": 1}, {"Out": F}, ["X"]),
+    ("fill_diagonal_tensor", {"X": f(2, 3, 4), "Y": f(3, 2)}, {"offset": 0, "dim1": 0, "dim2": 2}, {"Out": F}, ["X"]),
+    ("diag_embed", {"Input": f(2, 3)}, {"offset": -1, "dim1": 0, "dim2": 2}, {"Out": F}, []),
+    ("tril_indices", {}, {"rows": 3, "cols": 4, "offset": 1, "dtype": 3}, {"out": L}, []),
+    ("triu_indices", {}, {"row": 3, "col": 4, "offset": -1, "dtype": 2}, {"out": I}, []),
+    ("renorm", {"X": f(3, 4, low=0.5, high=2)}, {"p": 2.0, "axis": 0, "max_norm": 2.0}, {"Out": F}, ["X"]),
+    ("renorm", {"X": f(2, 3, 2)}, {"p": 1.0, "axis": 2, "max_norm": 1.0}, {"Out": F}, ["X"]),
+    ("trunc", {"X": f(2, 3, low=-3, high=3)}, {}, {"Out": F}, ["X"]),
+    ("fill_any", {"X": f(2, 3)}, {"value": 2.5}, {"Out": F}, ["X"]),
+    (
+        "logspace",
+        {"Start": np.float32([0]), "Stop": np.float32([3]), "Num": np.int32([4]), "Base": np.float32([2])},
+        {"dtype": 5},
+        {"Out": F},
+        [],
+    ),
 ]
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ OURS = {
     "select_rows_like": "rows of a parameter that a sparse gradient has: decay",
     "slice_like": "transpose of unslice",
     "picked_sum": "transpose of index_put",
+    "segment_like": "part of the gradient of segment_pool",
     "interleaved_sum": "transpose of repeat_interleave",
     "repeat_like": "transpose of interleaved_sum",
     "strided_sum": "transpose of as_strided",

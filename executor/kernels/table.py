@@ -91,6 +91,7 @@ FAMILIES = (
     "einsum",
     "elementwise",
     "fourier",
+    "graph",
     "indexing",
     "linalg",
     "loss",

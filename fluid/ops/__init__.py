@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     elementwise,
     files,
     fourier,
+    graph,
     indexing,
     linalg,
     loss,

@@ -259,7 +259,7 @@ _STRIDES: dict[str, Any] = {"dims": longs(), "stride": longs(), "offset": least(
 
 @define("as_strided(input) -> out", infer=_as_strided, complex_rule=LINEAR, **_STRIDES)
 def as_strided(f: Any, input: ShapeOnly, dout: Any, attrs: dict[str, Any]) -> Any:
-    """A copy of elements of `input`, flattened, from `offset` on, shaped as `dims`: those along a dimension are `stride` apart."""
+    """A copy of elements of `input`, flattened, from `offset` on, shaped as `dims`, along each dimension `stride` apart."""
     return {"input": f.strided_sum(dout, input, **attrs)}
 
 

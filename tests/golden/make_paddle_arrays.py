@@ -20,6 +20,8 @@ F, D, I, L, B = "float32", "float64", "int32", "int64", "bool"
 NAN = np.float32([[1, np.nan, 3, 2], [np.nan, np.nan, np.nan, np.nan], [5, 4, 7, 6]])
 TIES = np.float32([[1, 2, 2, 1, 3], [3, 3, 1, 1, 2]])
 CLOSE = {"Input": np.float32([1, 2, np.nan, 0]), "Other": np.float32([1.00001, 2.1, np.nan, 1e-9])}
+EDGES = {"Src_index": np.int64([0, 1, 2, 0]), "Dst_index": np.int64([1, 2, 1, 0])}
+HOW = ("SUM", "MEAN", "MAX", "MIN")
 TOLERANCES = {"rtol": "1e-5", "atol": "1e-8", "equal_nan": True}
 CASES = [
     *(
@@ -149,6 +151,60 @@ CASES = [
         {"dtype": 5},
         {"Out": F},
         [],
+    ),
+    *(
+        (
+            "segment_pool",
+            {"X": f(5, 2), "SegmentIds": np.int64([0, 0, 1, 3, 3])},
+            {"pooltype": how},
+            {"Out": F, "SummedIds": F},
+            ["X"],
+        )
+        for how in HOW
+    ),
+    *(
+        ("graph_send_recv", {"X": f(3, 2), **EDGES}, {"reduce_op": how, "out_size": [0]}, {"Out": F, "Dst_count": I}, ["X"])
+        for how in HOW
+    ),
+    *(
+        (
+            "graph_send_ue_recv",
+            {"X": f(3, 2), "Y": f(4, width), **EDGES},
+            {"message_op": message, "reduce_op": how, "out_size": [0]},
+            {"Out": F, "Dst_count": I},
+            ["X", "Y"],
+        )
+        for how in HOW
+        for message in ("ADD", "MUL")
+        for width in (1, 2)
+    ),
+    *(
+        (
+            "graph_send_uv",
+            {"x": f(3, 2), "y": f(3, 2), "src_index": EDGES["Src_index"], "dst_index": EDGES["Dst_index"]},
+            {"message_op": message},
+            {"out": F},
+            ["x", "y"],
+        )
+        for message in ("ADD", "MUL")
+    ),
+    (
+        "graph_reindex",
+        {"X": np.int64([0, 5, 2]), "Neighbors": np.int64([8, 9, 0, 4, 7, 6, 7]), "Count": np.int32([2, 3, 2])},
+        {},
+        {"Reindex_Src": L, "Reindex_Dst": L, "Out_Nodes": L},
+        [],
+    ),
+    *(
+        (
+            "viterbi_decode",
+            {"Input": f(3, 5, 4), "Transition": f(4, 4), "Length": np.int64(lengths)},
+            {"include_bos_eos_tag": tags},
+            {"Scores": F, "Path": L},
+            [],
+        )
+        for tags in (True, False)
+        for lengths in ([5, 3, 1], [2, 4, 4])
     ),
 ]
 

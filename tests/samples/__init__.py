@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     elementwise,
     files,
     fourier,
+    graph,
     indexing,
     linalg,
     loss,

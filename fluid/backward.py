@@ -171,6 +171,10 @@ def _total(walker: Differentiator, parts: Sequence[str | None]) -> str | None:
 
 def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
     """A new variable of ones with the shape of a target: its gradient with respect to itself."""
+    if is_complex(target.dtype):
+        raise BackwardError(
+            f"{target.name} is {target.describe()}, and only a real number has a gradient that is 1; give its own"
+        )
     name = walker.out.fresh_name(target.name + "@GRAD")
     writer = walker.versions.writer.get(value)
     source = walker.versions.ops[writer] if writer is not None else None
@@ -232,6 +236,10 @@ def append_backward(
     block = _global_block(loss, "the loss")
     if not is_floating(loss.dtype):
         raise BackwardError(f"the loss {loss.name} is {loss.describe()}, and only floating-point values have gradients")
+    if is_complex(loss.dtype):
+        raise BackwardError(
+            f"the loss {loss.name} is {loss.describe()}, but a loss is a real number, such as the real part of this"
+        )
     if loss.spec.size != 1 and tuple(loss.shape) not in ((), (-1,)):
         raise BackwardError(
             f"the loss {loss.name} is {loss.describe()}, but a loss has one element; reduce it with layers.mean or "
@@ -241,7 +249,7 @@ def append_backward(
     if parameter_list is None:
         wanted = [p.name for p in program.all_parameters() if p.trainable]
         data = [var for var in block.vars.values() if var.is_data and not var.stop_gradient]
-        wanted += [var.name for var in data if is_floating(var.dtype) and not is_complex(var.dtype)]
+        wanted += [var.name for var in data if is_floating(var.dtype)]
     else:
         wanted = _names(parameter_list, "parameter_list", program)
         for name in wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,17 +53,18 @@ def flat(value: Any) -> list[Any]:
 
 
 def dot(left: Any, right: Any) -> float:
-    """Sum of products over all elements of arrays or of lists of arrays; None counts as zeros."""
-    return float(
-        sum((np.asarray(a) * b).sum() for a, b in zip(flat(left), flat(right), strict=True) if a is not None and b is not None)
-    )
+    """Sum of products over all elements of arrays or of lists of arrays; None counts as zeros. Of complex numbers, the sum of
+    products of their parts."""
+    pairs = [(a, b) for a, b in zip(flat(left), flat(right), strict=True) if a is not None and b is not None]
+    return float(sum((np.conj(a) * b).sum().real for a, b in pairs))
 
 
 def direction_like(rng: np.random.Generator, value: Any) -> Any:
     """Random arrays of the same shapes and dtypes."""
     if isinstance(value, list):
         return [direction_like(rng, item) for item in value]
-    return np.asarray(rng.standard_normal(np.shape(value)), np.asarray(value).dtype)
+    dtype, drawn = np.asarray(value).dtype, rng.standard_normal(np.shape(value))
+    return np.asarray(drawn + 1j * rng.standard_normal(np.shape(value)) if dtype.kind == "c" else drawn, dtype)
 
 
 def moved(value: Any, direction: Any, by: float) -> Any:
@@ -87,8 +89,10 @@ def assert_gradients(
     tolerance: float = 1.0,
     directions: int = 2,
     step: float = STEP,
+    within: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
 ) -> None:
-    """Hold gradients by name against central differences of `function` along random directions."""
+    """Hold gradients by name against central differences of `function` along random directions, of which `within` says for some
+    arguments where they may lead."""
     for name, gradient in gradients.items():
         for found, value in zip(flat(gradient), flat(at[name]), strict=True):
             assert found is None or np.shape(found) == np.shape(value), (
@@ -96,6 +100,7 @@ def assert_gradients(
             )
         for _ in range(directions):
             direction = direction_like(rng, at[name])
+            direction = within[name](direction) if name in within else direction
             expected, found = slope(function, at, name, direction, step), dot(gradient, direction)
             allowed = (
                 2e-6

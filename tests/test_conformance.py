@@ -167,7 +167,7 @@ class Case:
 
 
 def is_float(array: Any) -> bool:
-    return bool(np.asarray(array).dtype.kind == "f")
+    return np.asarray(array).dtype.kind in "fc"
 
 
 def kind_of_gradient(definition: OpDef) -> str:
@@ -350,7 +350,7 @@ def forward(case: Case) -> None:
                 value = np.asarray(value)
                 assert out.shape == value.shape, f"{slot} is {out.shape}, should be {value.shape}"
                 assert out.dtype.kind == value.dtype.kind, f"{slot} is {out.dtype}, should be {value.dtype}"
-                assert out.dtype.kind != "f" or out.dtype == value.dtype, f"{slot} is {out.dtype}, should be {value.dtype}"
+                assert out.dtype.kind not in "fc" or out.dtype == value.dtype, f"{slot} is {out.dtype}, should be {value.dtype}"
                 np.testing.assert_allclose(out, value, rtol, atol, err_msg=slot)
         for slot, value in before.items():
             for old, new in zip(flat(value), flat(case.inputs[slot]), strict=True):
@@ -454,6 +454,7 @@ def gradient_rule(case: Case) -> None:
         case.rng,
         case.sample.tolerance,
         directions=1,
+        within=case.sample.within,
     )
     for slot in case.wrt:
         alone = case.by_rule(cotangents, {slot})[slot]
@@ -720,7 +721,7 @@ def second_order(case: Case) -> None:
     values = one.interpret(one.program, one.feed, second)
     found = [np.zeros(one.feed[var.name].shape) if value is None else value for var, value in zip(wrt, values, strict=True)]
     expected = {var.name: value for var, value in zip(wrt, found, strict=True)}
-    assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance, directions=1)
+    assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance, directions=1, within=case.sample.within)
     case.note(orders=2)
 
 

@@ -114,6 +114,14 @@ OURS = {
     "tree_path": "part of the gradient of hierarchical_sigmoid",
     "select_rows_like": "rows of a parameter that a sparse gradient has: decay",
     "slice_like": "transpose of unslice",
+    "picked_sum": "transpose of index_put",
+    "segment_like": "part of the gradient of segment_pool",
+    "interleaved_sum": "transpose of repeat_interleave",
+    "repeat_like": "transpose of interleaved_sum",
+    "strided_sum": "transpose of as_strided",
+    "double_inner": "part of the gradient of fft_c2r",
+    "overlap_like": "transpose of frame",
+    "frame_like": "transpose of overlap_add",
     "strided_slice_like": "transpose of strided_unslice",
 }
 """Ops that Paddle does not have -> what for. They are in programs only where gradients of gradients are."""
@@ -153,8 +161,9 @@ OUR_GRADIENTS = [
     *("fake_quantize_abs_max", "fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max"),
     *("fake_channel_wise_quantize_abs_max", "fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"),
     *("quantize_linear", "dequantize_linear"),
+    "diag_embed",
 ]
-"""Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part."""
+"""Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part, or none is written."""
 
 MORE_GRADIENTS = {
     "sequence_conv": {"PaddingData@GRAD"},  # in Paddle, too, where paddingTrainable is set
@@ -168,6 +177,8 @@ MORE_GRADIENTS = {
     "cross_entropy": {"Label@GRAD"},
     "cudnn_lstm": {"W@GRAD"},
     "lerp": {"Weight@GRAD"},
+    "stft": {"Window@GRAD"},
+    "fill_diagonal_tensor": {"Y@GRAD"},
     "log_loss": {"Labels@GRAD"},
     "sigmoid_cross_entropy_with_logits": {"Label@GRAD", "pos_weight@GRAD"},
     "softmax_with_cross_entropy": {"Label@GRAD"},

@@ -9,7 +9,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.opdef.inference import OpNamespace, infer_specs
-from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.opdef.registry import LINEAR, OpDef, Rule, grad_slot
 from fluid.values.lod_array import lod_of
 from fluid.values.operators import ValueOperators
 from fluid.values.selected_rows import SelectedRows
@@ -130,7 +130,7 @@ def bind_op(
 ) -> list[Call]:
     """The calls that compute an op from `inputs` into `outputs`.
 
-    A gradient op without a kernel of its own (or with `use_kernel` off) is computed by its rule.
+    A gradient op without a kernel of its own, of complex numbers, or with `use_kernel` off, is computed by its rule.
 
     Args:
         inputs, outputs: arrays by slot, lists of arrays in slots of many; None where absent or not wanted.
@@ -152,7 +152,7 @@ def bind_op(
             )
         check = SPARSE_CHECKS.get(definition.type, check) if engine.checks_values else None
         return bind(sparse, check, inputs, outputs, attrs, context, lods)
-    if kernel is not None and (use_kernel or definition.forward is None):
+    if kernel is not None and (definition.forward is None or (use_kernel and not _is_by_rule(definition.forward, inputs))):
         return bind(kernel, check, inputs, outputs, attrs, context, lods)
     if definition.forward is None or not isinstance(definition.forward.rule, Rule):
         raise ExecutionError(f"the op {definition.type} has no kernel")
@@ -166,6 +166,14 @@ def bind_op(
             if out is not None:
                 calls.append(_store(context["xp"], out, cell))
     return calls
+
+
+def _is_by_rule(forward: OpDef, inputs: Mapping[str, Any]) -> bool:
+    """Whether the gradient of an op is of complex numbers, for which its kernel is not written."""
+    if forward.complex_rule in ("", LINEAR):
+        return False
+    arrays = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
+    return any(array is not None and array.dtype.kind == "c" for array in arrays)
 
 
 def _store(xp: Any, out: Any, cell: Cell | None) -> Call:

@@ -66,7 +66,7 @@ def _spread(X: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
 
 
 def _mean(xp: Any, X: Any, axes: tuple[int, ...], Out: Any, scratch: Callable[..., Any]) -> list[Call]:
-    if X.dtype.kind != "f" or X.dtype.itemsize < 4:
+    if X.dtype.kind not in "fc" or X.dtype.itemsize < 4:
         return [partial(_mean_by_floats, xp, X, axes, Out)]
     count = xp.asarray(prod(X.shape[axis] for axis in axes), Out.dtype)
     return [*sum_over(xp, X, axes, Out, scratch), partial(xp.true_divide, Out, count, Out)]

@@ -11,7 +11,7 @@ from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Rule
-from ..values.types import VarType, is_complex, is_floating
+from ..values.types import VarType, is_floating
 
 __all__ = ["explain_gradient"]
 
@@ -144,7 +144,7 @@ def _flag(block: Block, name: str) -> str | None:
     var = block.find_var(name)
     if var is None:
         return f"{name} is not declared"
-    if var.has_dtype and (not is_floating(var.dtype) or is_complex(var.dtype)):
+    if var.has_dtype and not is_floating(var.dtype):
         return f"{name} is {var.describe()}, and only floating-point values have gradients"
     if var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS):
         return f"{name} is not a tensor"

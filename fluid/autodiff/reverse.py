@@ -203,7 +203,7 @@ class Differentiator:
         for slot in grads:
             if slot not in rule.cotangents:
                 raise BackwardError(f"a gradient reaches the output {slot} of {op.type}, which has none\n{locate(op)}")
-        if self._has_complex:
+        if self._has_complex and not definition.complex_rule:
             self._refuse_complex(op, (*wanted, *grads))
         if definition.inline_grad:
             self._emit_inline(index, op, definition, rule, grads, wanted)
@@ -233,12 +233,12 @@ class Differentiator:
         return False
 
     def _refuse_complex(self, op: Operator, slots: Iterable[str]) -> None:
-        """A `BackwardError` if variables in these slots are complex: gradient rules are those of real functions."""
+        """A `BackwardError` if variables in these slots are complex: the op's rule is that of a real function."""
         for name in [name for slot in slots for name in (*op.input(slot), *op.output(slot))]:
             var = self.block.find_var(name)
             if var is not None and var.has_dtype and is_complex(var.dtype):
                 raise BackwardError(
-                    f"no gradient flows through complex numbers, and {op.type} computes with {name}: {var.describe()}; set its "
+                    f"{op.type} has no gradient for complex numbers, and computes with {name}: {var.describe()}; set its "
                     f"stop_gradient to cut the gradient there\n{locate(op)}"
                 )
 

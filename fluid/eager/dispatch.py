@@ -404,9 +404,9 @@ class CompiledOp:
                 f"the op {definition.type} {what}, and a gradient would flow through it; detach() its output to cut it there"
             )
         for kind in (*self.kinds, *self.out_kinds):
-            if kind is not None and is_complex(kind.dtype):
+            if kind is not None and is_complex(kind.dtype) and not definition.complex_rule:
                 raise BackwardError(
-                    f"no gradient flows through complex numbers, and {definition.type} computes with {kind}; detach() what they "
+                    f"{definition.type} has no gradient for complex numbers, and computes with {kind}; detach() what they "
                     "are computed from, or give the real and the imaginary parts as floats"
                 )
         for slot, there in zip(self._slots, present, strict=True):

@@ -26,6 +26,7 @@ from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
 from ..executor import timing
 from ..executor.binding.array_types import CPU, DEVICES, array_of
 from ..ir.collector import collector_paused
+from ..values.types import is_complex
 from . import anomaly
 from .graph import Hooks, Node, accumulate, leaf_edge
 from .mode import state
@@ -646,6 +647,8 @@ def _seeds(tensors: Sequence[Tensor], weights: Any, name: str, create_graph: boo
     for tensor, grad in zip(tensors, grads, strict=True):
         kind = tensor._kind
         if grad is None:
+            if is_complex(kind.dtype):
+                raise BackwardError(f"{tensor.name} is {kind}, and only a real number has a gradient that is 1; give its own")
             value = make(kind.xp.ones(kind.shape, kind.numpy_dtype), kind)
             if state.tracer is not None:
                 state.tracer.constant(value, 1.0)

@@ -25,7 +25,7 @@ from ..values.operators import ValueOperators
 from ..values.place import Place
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
-from ..values.types import DTypeLike, VarType, is_complex
+from ..values.types import DTypeLike, VarType
 from .graph import Hooks, Node, NodeHooks, RemovableHandle, keep_gradient, leaf_edge, user_line
 from .mode import state
 from .parts import parts
@@ -223,7 +223,7 @@ class Tensor(ValueOperators):
 
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
-        if not stop and (not self._kind.differentiable or is_complex(self.dtype)):
+        if not stop and not self._kind.differentiable:
             raise FluidTypeError(f"{self._kind} cannot have a gradient; only tensors of floats can")
         if state.tracer is not None and bool(stop) is not self._stop:
             (state.tracer.stopped if stop else state.tracer.asked)(self)

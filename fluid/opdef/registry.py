@@ -10,10 +10,10 @@ An op is defined by a signature and a function, its gradient rule::
 In the signature, ``X*`` is a slot of many variables, ``X?`` may be empty, ``Out~`` is an output that only the op's own
 gradient reads, and ``Out&`` is an output that the op updates: it also reads its value. Attributes follow as keywords.
 
-After a colon stands what an input must be: first the element types ``int``, ``float`` or ``bool``, or several as
-``int|float``, then the shape, as in ``batch_norm(X: float[N, C, ...], Scale: float[C], Bias: float[C])``. A dimension is a
-number, a name, which has the same value in all inputs, or ``...`` for any number of dimensions; ``[one]`` is a single element
-of any rank. Inputs are checked against this before inference.
+After a colon stands what an input must be: first the element types ``int``, ``float`` or ``bool``, or of the floats only
+the ``real`` or ``complex`` ones, or several as ``int|float``, then the shape, as in ``batch_norm(X: float[N, C, ...],
+Scale: float[C], Bias: float[C])``. A dimension is a number, a name, which has the same value in all inputs, or ``...`` for any
+number of dimensions; ``[one]`` is a single element of any rank. Inputs are checked against this before inference.
 
 The parameters of a rule say what it reads: first ``f``, the namespace of ops; then input and output slots by name, the
 cotangent of the output ``Out`` as ``dOut``, attributes by name or all of them as the dict ``attrs``, and ``wanted``, the set
@@ -41,16 +41,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
 from ..values.cache import Cache
-from ..values.types import VarType, is_floating
+from ..values.types import VarType, is_complex, is_floating
 
 if TYPE_CHECKING:
     from ..values.spec import Spec
     from .inference import OpNamespace
 
 __all__ = [
+    "ANALYTIC",
     "EMPTY",
+    "LINEAR",
     "NOT_DIFFERENTIABLE",
     "OUR_SLOTS",
+    "OWN",
     "PADDLE_SLOTS",
     "REGION",
     "ZERO_GRADIENT",
@@ -108,6 +111,9 @@ ZERO_GRADIENT = _NoGradient("ZERO_GRADIENT")
 
 REGION = _NoGradient("REGION")
 """The op owns a block, into which `fluid.backward` recurses."""
+
+LINEAR, ANALYTIC, OWN = "linear", "analytic", "own"
+"""How a gradient rule serves complex numbers (see `OpDef.complex_rule`)."""
 
 EMPTY = "@EMPTY@"
 """Stands for 'no variable' in a list of names."""
@@ -358,10 +364,10 @@ def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
 class Rule:
     """A gradient rule, and what it reads by its signature."""
 
-    __slots__ = ("all_attrs", "attrs", "cotangents", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
+    __slots__ = ("all_attrs", "attrs", "cotangents", "definition", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
 
     def __init__(self, fn: Callable[..., Mapping[str, Any]], definition: OpDef, wrt: tuple[str, ...] | None) -> None:
-        self.fn = fn
+        self.fn, self.definition = fn, definition
         self.inputs: dict[str, bool] = {}
         self.outputs: dict[str, bool] = {}
         self.cotangents: list[str] = []
@@ -405,10 +411,27 @@ class Rule:
             kwargs["attrs"] = {name: attrs[name] for name in self.all_attrs}
         if self.takes_wanted:
             kwargs["wanted"] = wanted
+        conjugates = self.definition.complex_rule == ANALYTIC and any(_complex(kwargs["d" + name]) for name in self.cotangents)
+        if conjugates:
+            kwargs.update((name, _conjugate(f, kwargs[name])) for name in ("d" + slot for slot in self.cotangents))
         gradients = self.fn(f, **kwargs)
         if gradients is None:
             raise ProgramError(f"{self.fn.__name__} is decomposed and has no gradient rule, so its gradient needs a kernel")
-        return {slot: value() if callable(value) else value for slot, value in gradients.items() if slot in wanted}
+        results = {slot: value() if callable(value) else value for slot, value in gradients.items() if slot in wanted}
+        return {slot: _conjugate(f, value) for slot, value in results.items()} if conjugates else results
+
+
+def _complex(value: Any) -> bool:
+    """Whether a value, or one of a list, is of complex numbers."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return any(item is not None and is_complex(item.dtype) for item in items)
+
+
+def _conjugate(f: Any, value: Any) -> Any:
+    """The conjugates of a value, or of those in a list; of real numbers, the value."""
+    if isinstance(value, (list, tuple)):
+        return [_conjugate(f, item) for item in value]
+    return f.conj(value) if _complex(value) else value
 
 
 # ------------------------------------------------------------------------------------------------------ definitions
@@ -436,6 +459,13 @@ class OpDef:
     """How values pass through the block that the op owns: a function from an op to `fluid.ir.regions.Region`."""
     gradient_of: str = ""
     """For a gradient op that owns a block: the type of the forward op."""
+    complex_rule: str = ""
+    """How the rule serves complex numbers, of which the gradient of a real L by ``x + iy`` is ``dL/dx + i dL/dy``.
+
+    `LINEAR`: the op is linear with real coefficients, so rule and kernel are right as they are. `ANALYTIC`: the op is an
+    analytic function of its inputs, whose formula the rule transposes, so cotangents go into the rule, and gradients come out
+    of it, conjugated; the gradient's kernel is for real numbers. `OWN`: the rule itself sees to complex numbers, the kernel does
+    not. By default, gradients of complex numbers are refused."""
     lod_aware: bool = False
     """Whether inference gives the outputs' LoD. For other ops, an output has the LoD of the first input that has one and as
     many rows."""
@@ -567,7 +597,9 @@ class _Elements(dict[tuple[str, ...], frozenset[VarType]]):
 
     def __missing__(self, elements: tuple[str, ...]) -> frozenset[VarType]:
         integers = (VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T)
-        types = {"int": integers, "bool": (VarType.BOOL,), "float": tuple(filter(is_floating, VarType))}
+        floating, complexes = tuple(filter(is_floating, VarType)), tuple(filter(is_complex, VarType))
+        reals = tuple(dtype for dtype in floating if dtype not in complexes)
+        types = {"int": integers, "bool": (VarType.BOOL,), "float": floating, "real": reals, "complex": complexes}
         self[elements] = frozenset(dtype for element in elements for dtype in types[element])
         return self[elements]
 
@@ -646,6 +678,7 @@ def define(
     gradient_of: str = "",
     lod_aware: bool = False,
     sparse_grad: str = "",
+    complex_rule: str = "",
     **attrs: Any,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Define an op; decorates its gradient rule, whose docstring documents the op.
@@ -663,6 +696,7 @@ def define(
         region, gradient_of: for an op that owns a block (see `OpDef`).
         lod_aware: whether `infer` gives the outputs' LoD (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
+        complex_rule: `LINEAR`, `ANALYTIC` or `OWN`, if the rule is right for complex numbers too (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
     """
     match = _SIGNATURE.match(signature)
@@ -686,6 +720,7 @@ def define(
         gradient_of=gradient_of,
         lod_aware=lod_aware,
         sparse_grad=sparse_grad,
+        complex_rule=complex_rule,
     )
 
     def register(fn: Callable[..., Any]) -> OpDef:

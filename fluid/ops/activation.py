@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, least, like
+from ..opdef.registry import NOT_DIFFERENTIABLE, OWN, ZERO_GRADIENT, define, least, like
 from ..values.spec import Spec
+from ..values.types import is_complex, real_of
 from .shapes import in_order
 
 
@@ -111,10 +112,14 @@ def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
 
 
 # -------------------------------------------------------------------------------------------- gradients by the input
-@_unary("abs", of="int|float")
+@define("abs(X: int|float) -> Out", infer=lambda X: X.with_dtype(real_of(X.dtype)), complex_rule=OWN)
 def abs_(f: Any, X: Any, dOut: Any) -> Any:
-    """Absolute value."""
-    return {"X": dOut * f.sign(X)}
+    """Absolute value; that of a complex number is real."""
+    if not is_complex(X.dtype):
+        return {"X": dOut * f.sign(X)}
+    length = f.abs(X)
+    at_zero = f.equal(length, f.fill_zeros_like(length)).astype(length.dtype)
+    return {"X": (dOut / (length + at_zero)).astype(X.dtype) * X}
 
 
 @_unary("square", of="int|float")
@@ -368,12 +373,18 @@ def ceil(f: Any, dOut: Any) -> Any:
     return {"X": f.fill_zeros_like(dOut)}
 
 
+@_unary("trunc", of="int|real")
+def trunc(f: Any, dOut: Any) -> Any:
+    """X without its fraction."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
 @_unary("round", of="int|float")
 def round_(f: Any, dOut: Any) -> Any:
     """The integer nearest to X; halves are rounded away from 0."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("sign", of="int|float", grad=ZERO_GRADIENT)
+@_unary("sign", of="int|real", grad=ZERO_GRADIENT)
 def sign() -> None:
     """-1 where X is negative, 1 where it is positive, 0 where it is 0."""

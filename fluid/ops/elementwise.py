@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, OWN, ZERO_GRADIENT, ShapeOnly, define, like, required
 from ..values.spec import Spec
-from ..values.types import VarType, as_dtype, is_floating
+from ..values.types import VarType, as_dtype, is_complex, is_floating
 from .shapes import aligned, broadcast, in_order, may_equal, one_number
 
 
@@ -227,10 +227,12 @@ def scale(f: Any, ScaleTensor: Any, dOut: Any, scale: float) -> Any:
     return {"X": f.scale(dOut, ScaleTensor, scale=scale)}
 
 
-@define("cast(X) -> Out", infer=_cast, inline_grad=True, in_dtype=required("int"), out_dtype=required("int"))
+@define("cast(X) -> Out", infer=_cast, inline_grad=True, complex_rule=OWN, in_dtype=required("int"), out_dtype=required("int"))
 def cast(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X cast to the element type with the number `out_dtype`; `in_dtype` is that of X."""
-    return {"X": dOut.astype(X.dtype)}  # type: ignore[attr-defined]
+    dtype = X.dtype  # type: ignore[attr-defined]
+    real = is_complex(dOut.dtype) and not is_complex(dtype)
+    return {"X": (f.real(dOut) if real else dOut).astype(dtype)}
 
 
 @define("increment(X) -> Out", infer=_increment, inline_grad=True, step=1.0)

@@ -127,6 +127,11 @@ def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     return {"X": by_x, "Y": by_y}
 
 
+def gradients_of_product(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """The gradients of the matrix product of X and Y, by "X" and "Y", as functions that compute them."""
+    return _products(f, X, Y, dOut, False, False)
+
+
 @define("matmul_v2(X, Y) -> Out", infer=_matmul_v2, trans_x=False, trans_y=False)
 def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -> Any:
     """The product of the matrices in the last two dimensions of X and Y, transposed with `trans_x` and `trans_y`.

@@ -29,6 +29,7 @@ __all__ = [
     "reduced",
     "scalar_shape",
     "scaled",
+    "since_2",
     "taken",
     "unknown_shape",
     "within",
@@ -41,6 +42,13 @@ def scalar_shape(declared: Mapping[str, Spec], slot: str = "Out") -> Shape:
     """The shape of an output of one element: ``[]`` if it is declared so, as in Paddle 2.6, otherwise ``[1]`` as in Fluid."""
     out = declared.get(slot)
     return () if out is not None and out.shape == () else (1,)
+
+
+def since_2(declared: Mapping[str, Spec], slot: str = "Out") -> Shape:
+    """The shape of an output of one element of an op that Fluid 1.x lacks: ``[]``, or ``[1]`` if it is declared so, as up to
+    Paddle 2.4."""
+    out = declared.get(slot)
+    return (1,) if out is not None and out.shape == (1,) else ()
 
 
 def within(name: str, number: float, low: float, high: float) -> None:

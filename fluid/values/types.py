@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FluidTypeError
 
-__all__ = ["BFLOAT16", "AttrType", "DTypeLike", "VarType", "as_dtype", "is_complex", "is_floating"]
+__all__ = ["BFLOAT16", "AttrType", "DTypeLike", "VarType", "as_dtype", "complex_of", "is_complex", "is_floating", "real_of"]
 
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
 """The bits of bfloat16 as integers: numpy cannot compute with it. See `fluid.bfloat16`."""
@@ -107,6 +107,8 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
 _FROM_NUMPY = {dtype: element for element, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
 _FROM_NAME = {dtype.name: element for element, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
 _COMPLEX = frozenset({VarType.COMPLEX64, VarType.COMPLEX128})
+_WITH_PARTS = {VarType.FP32: VarType.COMPLEX64, VarType.FP64: VarType.COMPLEX128}
+_PARTS = {whole: part for part, whole in _WITH_PARTS.items()}
 _FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16}) | _COMPLEX
 
 
@@ -131,5 +133,15 @@ def is_floating(dtype: VarType | None) -> bool:
 
 
 def is_complex(dtype: VarType | None) -> bool:
-    """Whether this is a type of complex numbers. Gradient rules are those of real functions, so ops on them have no gradient."""
+    """Whether this is a type of complex numbers."""
     return dtype in _COMPLEX
+
+
+def real_of(dtype: VarType) -> VarType:
+    """The type of the parts of complex numbers of a type; of other types, the type."""
+    return _PARTS.get(dtype, dtype)
+
+
+def complex_of(dtype: VarType) -> VarType:
+    """The type of complex numbers with parts of a type; of complex types, the type."""
+    return _WITH_PARTS.get(dtype, dtype)

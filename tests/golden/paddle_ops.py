@@ -58,9 +58,12 @@ def run(number, op_type, inputs, attrs, outputs, wrt, arrays):
         if wrt:
             (target,) = made[next(iter(outputs))]
             shape = arrays[target.name].shape
-            seed = block.create_var(name=f"{number}.seed", shape=shape, dtype="float32")
+            kind = str(arrays[target.name].dtype)
+            seed = block.create_var(name=f"{number}.seed", shape=target.shape, dtype=kind)
             seed.is_data = True
-            feed[seed.name] = arrays[seed.name] = np.cos(np.arange(np.prod(shape))).astype("float32").reshape(shape)
+            steps = np.arange(np.prod(shape))
+            waves = np.exp(1j * steps) if kind.startswith("complex") else np.cos(steps)
+            feed[seed.name] = arrays[seed.name] = waves.astype(kind).reshape(shape)
             grads = paddle.static.gradients([target], [slots[slot][0] for slot in wrt], [seed])
             for slot, value in zip(wrt, exe.run(main, feed=feed, fetch_list=grads, return_numpy=False), strict=True):
                 arrays[f"{number}.grad.{slot}"] = np.asarray(value)

@@ -34,6 +34,8 @@ class Sample:
     """How many orders of derivatives to compare with central differences."""
     dtypes: Sequence[str] = ("float32", "float64")
     """What floating inputs are cast to; nothing is cast where no input floats."""
+    within: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """Input slot -> what makes of a direction one in which the input may move, such as its symmetric part."""
     tolerance: float = 1.0
     """Multiplies the tolerances of the type."""
     known: Sequence[str] = ()
@@ -75,6 +77,10 @@ class Data:
         """Uniform floats."""
         return self._rng.uniform(low, high, shape)
 
+    def complex(self, *shape: int) -> Any:
+        """Complex numbers with uniform parts, none of them near 0."""
+        return self.away(*shape) + 1j * self.away(*shape)
+
     def away(self, *shape: int, kinks: Sequence[float] = (0.0,), low: float = -2.0, high: float = 2.0, gap: float = 0.05) -> Any:
         """Uniform floats that keep a distance from `kinks`, so that differences do not straddle one."""
         found = self._rng.uniform(low, high, shape)
@@ -97,12 +103,14 @@ class Data:
 
 
 def cast(value: Any, dtype: str) -> Any:
-    """`value` with its floating arrays as `dtype`, copied."""
+    """`value` with its floating arrays as `dtype`, and complex ones with parts of it, copied."""
     if isinstance(value, Mapping):
         return {slot: cast(item, dtype) for slot, item in value.items()}
     if isinstance(value, list):
         return [cast(item, dtype) for item in value]
     array = np.asarray(value)
+    if array.dtype.kind == "c":
+        return array.astype(np.result_type(dtype, "complex64"))
     return array.astype(dtype) if array.dtype.kind == "f" else array.copy()
 
 

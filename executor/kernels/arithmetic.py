@@ -1,0 +1,78 @@
+"""Kernels of `fluid.ops.arithmetic`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from .elementwise import align
+from .table import Call, kernel, prepared
+
+
+def _binary(op_type: str, ufunc: str) -> None:
+    @prepared(op_type)
+    def bind(xp: Any, X: Any, Y: Any, Out: Any) -> Call:
+        return partial(getattr(xp, ufunc), X, Y, out=Out)
+
+
+for _name in ("and", "or", "xor"):
+    _binary(f"bitwise_{_name}", f"bitwise_{_name}")
+for _name in ("fmax", "fmin", "heaviside"):
+    _binary(f"elementwise_{_name}", _name)
+
+
+@prepared("bitwise_not")
+def bitwise_not(xp: Any, X: Any, Out: Any) -> Call:
+    return partial(xp.invert, X, Out)
+
+
+@prepared("atan2")
+def atan2(xp: Any, X1: Any, X2: Any, Out: Any) -> Call:
+    return partial(xp.arctan2, X1, X2, Out)
+
+
+@prepared("nextafter")
+def nextafter(xp: Any, x: Any, y: Any, out: Any) -> Call:
+    return partial(xp.nextafter, x, y, out)
+
+
+@kernel("grad_add")
+def grad_add(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> None:
+    xp.add(align(X, Out.ndim, axis), align(Y, Out.ndim, axis), Out)
+
+
+def _close(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool) -> Any:
+    relative = float(rtol) if Rtol is None else Rtol.reshape(())
+    absolute = float(atol) if Atol is None else Atol.reshape(())
+    wide = [array.astype("float64") if array.dtype.kind in "iub" else array for array in (Input, Other)]
+    return xp.isclose(*wide, relative, absolute, equal_nan)
+
+
+@kernel("isclose")
+def isclose(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any) -> None:
+    xp.copyto(Out, _close(xp, Input, Other, Rtol, Atol, rtol, atol, equal_nan))
+
+
+@kernel("allclose")
+def allclose(xp: Any, Input: Any, Other: Any, Rtol: Any, Atol: Any, rtol: str, atol: str, equal_nan: bool, Out: Any) -> None:
+    Out[...] = _close(xp, Input, Other, Rtol, Atol, rtol, atol, equal_nan).all()
+
+
+@kernel("equal_all")
+def equal_all(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+    Out[...] = X.shape == Y.shape and (X == Y).all()
+
+
+def _columns(X: list[Any], start_index: int, length: int) -> list[Any]:
+    start = start_index % X[0].shape[1] if X[0].shape[1] else 0
+    return [each[:, start : start + length if length >= 0 else None] for each in X]
+
+
+@kernel("partial_sum")
+def partial_sum(xp: Any, X: list[Any], start_index: int, length: int, Out: Any) -> None:
+    xp.copyto(Out, sum(_columns(X, start_index, length)))
+
+
+@kernel("partial_concat")
+def partial_concat(xp: Any, X: list[Any], start_index: int, length: int, Out: Any) -> None:
+    xp.copyto(Out, xp.concatenate(_columns(X, start_index, length), 1))

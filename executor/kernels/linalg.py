@@ -1,0 +1,222 @@
+"""Kernels of `fluid.ops.linalg`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.ops.linalg import is_vector
+
+from .manipulation import write_wanted
+from .table import kernel
+
+
+@contextmanager
+def _told(op_type: str, expected: str) -> Iterator[None]:
+    """Tells what a matrix should have been where numpy says that it is singular and the like."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ExecutionError(f"{op_type}: {expected} ({error})") from None
+
+
+def _adjoint(array: Any) -> Any:
+    return array.swapaxes(-1, -2).conj()
+
+
+def _symmetric(xp: Any, X: Any, upper: bool) -> Any:
+    """Matrices of which one triangle is given, with the other one mirrored (and conjugated)."""
+    half = _adjoint(xp.triu(X, 1)) if upper else xp.tril(X, -1)
+    diagonal = xp.eye(X.shape[-1], dtype=bool) * X.real
+    return half + _adjoint(half) + diagonal
+
+
+# ------------------------------------------------------------------------------------------ inverses, determinants, powers
+@kernel("inverse")
+def inverse(xp: Any, Input: Any, Output: Any) -> None:
+    with _told("inverse", "the matrices in Input should be invertible"):
+        xp.copyto(Output, xp.linalg.inv(Input))
+
+
+@kernel("determinant")
+def determinant(xp: Any, Input: Any, Out: Any) -> None:
+    xp.copyto(Out, xp.asarray(xp.linalg.det(Input)).reshape(Out.shape))
+
+
+@kernel("slogdeterminant")
+def slogdeterminant(xp: Any, Input: Any, Out: Any) -> None:
+    Out[0], Out[1] = xp.linalg.slogdet(Input)
+
+
+@kernel("matrix_power")
+def matrix_power(xp: Any, X: Any, n: int, Out: Any) -> None:
+    with _told("matrix_power", f"the matrices in X should be invertible for n {n}"):
+        xp.copyto(Out, xp.linalg.matrix_power(X, n))
+
+
+@kernel("multi_dot")
+def multi_dot(xp: Any, X: list[Any], Out: Any) -> None:
+    sizes = [
+        1 if X[0].ndim == 1 else X[0].shape[0],
+        *(array.shape[0] for array in X[1:]),
+        1 if X[-1].ndim == 1 else X[-1].shape[1],
+    ]
+    cost: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(X))}
+    for width in range(1, len(X)):
+        for first in range(len(X) - width):
+            last = first + width
+            cost[first, last] = min(
+                (cost[first, cut][0] + cost[cut + 1, last][0] + sizes[first] * sizes[cut + 1] * sizes[last + 1], cut)
+                for cut in range(first, last)
+            )
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return X[first]
+        cut = cost[first, last][1]
+        return product(first, cut) @ product(cut + 1, last)
+
+    xp.copyto(Out, product(0, len(X) - 1))
+
+
+# --------------------------------------------------------------------------------------------------------------- solving
+def _solved(xp: Any, op_type: str, X: Any, Y: Any) -> Any:
+    """The solutions for columns Y."""
+    batch = np.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
+    with _told(op_type, "the matrices should be invertible"):
+        return xp.linalg.solve(xp.broadcast_to(X, (*batch, *X.shape[-2:])), xp.broadcast_to(Y, (*batch, *Y.shape[-2:])))
+
+
+@kernel("solve")
+def solve(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+    columns = Y[..., None] if is_vector(X.shape, Y.shape) else Y
+    xp.copyto(Out, _solved(xp, "solve", X, columns).reshape(Out.shape))
+
+
+@kernel("triangular_solve")
+def triangular_solve(xp: Any, X: Any, Y: Any, upper: bool, transpose: bool, unitriangular: bool, Out: Any) -> None:
+    matrix = xp.triu(X, int(unitriangular)) if upper else xp.tril(X, -int(unitriangular))
+    if unitriangular:
+        matrix = matrix + xp.eye(X.shape[-1], dtype=X.dtype)
+    xp.copyto(Out, _solved(xp, "triangular_solve", matrix.swapaxes(-1, -2) if transpose else matrix, Y))
+
+
+@kernel("cholesky_solve")
+def cholesky_solve(xp: Any, X: Any, Y: Any, upper: bool, Out: Any) -> None:
+    lower = _adjoint(xp.triu(Y)) if upper else xp.tril(Y)
+    xp.copyto(Out, _solved(xp, "cholesky_solve", _adjoint(lower), _solved(xp, "cholesky_solve", lower, X)))
+
+
+@kernel("lstsq")
+def lstsq(xp: Any, X: Any, Y: Any, rcond: float, Solution: Any, Rank: Any, SingularValues: Any) -> Any:
+    rows, columns = X.shape[-2:]
+    with _told("lstsq", "the numbers should be finite"):
+        u, s, vh = xp.linalg.svd(X, full_matrices=False)
+    kept = s > rcond * s.max(-1, keepdims=True, initial=0)
+    parts = _adjoint(u) @ Y / xp.where(kept, s, 1)[..., None]
+    solution = _adjoint(vh) @ xp.where(kept[..., None], parts, 0)
+    ranks = kept.sum(-1)
+    write_wanted((Solution, solution), (Rank, ranks.reshape(Rank.shape)))
+    if SingularValues is not None and SingularValues.shape == s.shape:
+        xp.copyto(SingularValues, s)
+    if rows > columns and bool((ranks == columns).all()):
+        return ((Y - X @ solution) ** 2).sum(-2)
+    return xp.zeros((0,) * max(X.ndim - 1, 1), X.dtype)
+
+
+@kernel("matrix_rank")
+def matrix_rank(xp: Any, X: Any, TolTensor: Any, tol: float, hermitian: bool, use_default_tol: bool, Out: Any) -> None:
+    with _told("matrix_rank", "the numbers should be finite"):
+        values = xp.abs(xp.linalg.eigvalsh(X)) if hermitian else xp.linalg.svd(X, compute_uv=False)
+    least: Any = tol
+    if TolTensor is not None:
+        least = TolTensor[..., None]
+    elif use_default_tol:
+        least = values.max(-1, keepdims=True, initial=0) * max(X.shape[-2:]) * xp.finfo(X.dtype).eps
+    xp.copyto(Out, (values > least).sum(-1).reshape(Out.shape))
+
+
+# --------------------------------------------------------------------------------------------------------- decompositions
+@kernel("cholesky")
+def cholesky(xp: Any, X: Any, upper: bool, Out: Any) -> None:
+    with _told("cholesky", "the matrices in X should be positive definite"):
+        lower = xp.linalg.cholesky(_symmetric(xp, X, upper))
+    xp.copyto(Out, _adjoint(lower) if upper else lower)
+
+
+@kernel("eigh", "eigvalsh")
+def eigh(xp: Any, X: Any, UPLO: str, Eigenvalues: Any, Eigenvectors: Any) -> None:
+    with _told("eigh", "the numbers in X should be finite"):
+        write_wanted(*zip((Eigenvalues, Eigenvectors), xp.linalg.eigh(X, UPLO), strict=True))
+
+
+@kernel("eig")
+def eig(xp: Any, X: Any, Eigenvalues: Any, Eigenvectors: Any) -> None:
+    with _told("eig", "the numbers in X should be finite"):
+        write_wanted(*zip((Eigenvalues, Eigenvectors), xp.linalg.eig(X), strict=True))
+
+
+@kernel("eigvals")
+def eigvals(xp: Any, X: Any, Out: Any) -> None:
+    with _told("eigvals", "the numbers in X should be finite"):
+        xp.copyto(Out, xp.linalg.eigvals(X))
+
+
+@kernel("svd")
+def svd(xp: Any, X: Any, full_matrices: bool, U: Any, S: Any, VH: Any) -> None:
+    with _told("svd", "the numbers in X should be finite"):
+        write_wanted(*zip((U, S, VH), xp.linalg.svd(X, full_matrices), strict=True))
+
+
+@kernel("qr")
+def qr(xp: Any, X: Any, mode: str, Q: Any, R: Any) -> None:
+    if mode == "r":
+        write_wanted((R, xp.linalg.qr(X, "r")))
+    else:
+        write_wanted(*zip((Q, R), xp.linalg.qr(X, mode), strict=True))
+
+
+@kernel("lu")
+def lu(xp: Any, X: Any, pivots: bool, Out: Any, Pivots: Any, Infos: Any) -> None:
+    rows, columns = X.shape[-2:]
+    work = X.reshape(prod(X.shape[:-2]), rows, columns).copy()
+    every = xp.arange(len(work))
+    chosen = xp.empty((len(work), min(rows, columns)), "int32")
+    infos = xp.zeros(len(work), "int32")
+    for step in range(min(rows, columns)):
+        best = step + xp.abs(work[:, step:, step]).argmax(1) if pivots else xp.full(len(work), step)
+        chosen[:, step] = best + 1
+        work[every, step], work[every, best] = work[every, best], work[every, step].copy()
+        pivot = work[:, step, step]
+        infos = xp.where((infos == 0) & (pivot == 0), step + 1, infos)
+        work[:, step + 1 :, step] /= xp.where(pivot == 0, 1, pivot)[:, None]
+        work[:, step + 1 :, step + 1 :] -= work[:, step + 1 :, step, None] * work[:, step, None, step + 1 :]
+    pairs = ((Out, work), (Pivots, chosen), (Infos, infos))
+    write_wanted(*((out, value.reshape(out.shape)) for out, value in pairs if out is not None))
+
+
+def _permutation(xp: Any, Pivots: Any, rows: int) -> Any:
+    """The matrices P that exchange rows as Pivots say, the last exchange first."""
+    pivots = Pivots.reshape(prod(Pivots.shape[:-1]), Pivots.shape[-1]) - 1
+    order = xp.broadcast_to(xp.arange(rows), (len(pivots), rows)).copy()
+    every = xp.arange(len(pivots))
+    for step in range(pivots.shape[1]):
+        other = pivots[:, step]
+        order[:, step], order[every, other] = order[every, other], order[:, step].copy()
+    return (xp.arange(rows)[:, None] == order[:, None, :]).reshape(*Pivots.shape[:-1], rows, rows)
+
+
+@kernel("lu_unpack")
+def lu_unpack(xp: Any, X: Any, Pivots: Any, unpack_ludata: bool, unpack_pivots: bool, Pmat: Any, L: Any, U: Any) -> None:
+    rows, columns = X.shape[-2:]
+    least = min(rows, columns)
+    if unpack_pivots:
+        write_wanted((Pmat, _permutation(xp, Pivots, rows)))
+    if unpack_ludata:
+        lower = xp.tril(X[..., :least], -1) + xp.eye(rows, least, dtype=X.dtype)
+        write_wanted((L, lower), (U, xp.triu(X[..., :least, :])))

@@ -1,0 +1,191 @@
+"""Fourier transforms, and signals as overlapping frames.
+
+A transform is linear, so the rules are its adjoint: the transform in the other direction, with the factor of this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ElementTypeError, InferenceError
+from ..opdef.registry import LINEAR, OWN, Attr, ShapeOnly, choice, define, least, required
+from ..values.spec import Spec
+from ..values.types import complex_of, real_of
+from .manipulation import LIKE
+from .shapes import different_axes, may_equal
+
+ADJOINT_FACTOR = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+"""Normalization -> that under which a transform in the other direction has the same factor."""
+_TRANSFORM: dict[str, Any] = {
+    "axes": required("longs"),
+    "normalization": choice("backward", "ortho", "forward")._replace(required=True),
+    "forward": required("bool"),
+}
+
+
+def _axes(X: Spec, axes: list[int]) -> list[int]:
+    normalized = different_axes("axes", axes, X.ndim)
+    if not normalized:
+        raise InferenceError(f"axes {axes} should name an axis of X {X} at least")
+    if any(X.shape[axis] == 0 for axis in normalized):
+        raise InferenceError(f"X is {X}; along axes {axes} there should be elements to transform")
+    return normalized
+
+
+def _c2c(X: Spec, axes: list[int]) -> Spec:
+    _axes(X, axes)
+    return X
+
+
+def _back(attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of the adjoint."""
+    factor = ADJOINT_FACTOR[attrs["normalization"]]
+    return {"axes": attrs["axes"], "normalization": factor, "forward": not attrs["forward"]}
+
+
+@define("fft_c2c(X: complex) -> Out", infer=_c2c, complex_rule=OWN, **_TRANSFORM)
+def fft_c2c(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """The discrete Fourier transform of X along `axes`, or with `forward` off its inverse.
+
+    The factor, one over the number n of elements, belongs to the inverse under the `normalization` "backward", to the transform
+    under "forward", and half (one over the root of n) to each under "ortho".
+    """
+    return {"X": f.fft_c2c(dOut, **_back(attrs))}
+
+
+def _half(size: int) -> int:
+    return size // 2 + 1 if size >= 0 else -1
+
+
+def _r2c(X: Spec, axes: list[int], onesided: bool) -> Spec:
+    last = _axes(X, axes)[-1]
+    if complex_of(X.dtype) is X.dtype:
+        raise ElementTypeError(f"fft_r2c: X is {X}; it should be of float32 or float64")
+    shape = tuple(_half(size) if onesided and axis == last else size for axis, size in enumerate(X.shape))
+    return Spec(shape, complex_of(X.dtype))
+
+
+@define("fft_r2c(X: real) -> Out", infer=_r2c, complex_rule=OWN, **_TRANSFORM, onesided=required("bool"))
+def fft_r2c(f: Any, X: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """The Fourier transform of real numbers, as `fft_c2c`; if `onesided`, only the first n / 2 + 1 elements along the last of
+    `axes`: the others are their conjugates."""
+    whole = f.uncrop(dOut, X, offsets=[0] * X.ndim) if attrs["onesided"] else dOut  # type: ignore[attr-defined]
+    return {"X": f.real(f.fft_c2c(whole, **_back(attrs)))}
+
+
+def _c2r(X: Spec, axes: list[int], last_dim_size: int) -> Spec:
+    last = _axes(X, axes)[-1]
+    size = X.shape[last]
+    signal = last_dim_size or (2 * (size - 1) if size >= 0 else -1)
+    if signal == 0 or size not in (-1, _half(signal)):
+        raise InferenceError(
+            f"fft_c2r: X is {X}; along axis {last} it should have last_dim_size {last_dim_size} / 2 + 1 elements"
+        )
+    return Spec(tuple(signal if axis == last else n for axis, n in enumerate(X.shape)), real_of(X.dtype))
+
+
+@define(
+    "fft_c2r(X: complex) -> Out",
+    infer=_c2r,
+    complex_rule=OWN,
+    **_TRANSFORM,
+    last_dim_size=least(0, Attr("long", 0)),
+)
+def fft_c2r(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """The real numbers of which X is the one-sided transform, of `last_dim_size` along the last of `axes`; 0 stands for the even
+    number that X has room for."""
+    half = f.fft_r2c(dOut, **_back(attrs), onesided=True)
+    return {"X": f.double_inner(half, dOut, axis=attrs["axes"][-1])}
+
+
+@define("double_inner(X, Like) -> Out", infer=lambda X: X, wrt=("X",), shape_only=("Like",), complex_rule=LINEAR, axis=-1)
+def double_inner(f: Any, X: ShapeOnly, Like: ShapeOnly, dOut: Any, axis: int) -> Any:
+    """A one-sided transform, of a signal as long as Like, with those elements doubled that stand for two of the whole one."""
+    return {"X": f.double_inner(dOut, Like, axis=axis)}
+
+
+# ---------------------------------------------------------------------------------------------------------------- frames
+def frame_axis(axis: int, ndim: int) -> int:
+    """Where the frames and their elements stand: 0, or -1 for the last dimension; `InferenceError` for any other."""
+    if axis not in (0, -1) or not ndim:
+        raise InferenceError(f"axis {axis} should be 0, the first dimension, or -1, the last one, of 1 at least")
+    return axis
+
+
+def _framed(X: Spec, frame_length: int, hop_length: int, axis: int) -> Spec:
+    frame_axis(axis, X.ndim)
+    size = X.shape[axis]
+    if 0 <= size < frame_length:
+        raise InferenceError(f"X is {X}; its axis {axis} should have a frame at least, of frame_length {frame_length}")
+    count = -1 if size < 0 else 1 + (size - frame_length) // hop_length
+    return X.with_shape((*X.shape[:-1], frame_length, count) if axis else (count, frame_length, *X.shape[1:]))
+
+
+_HOP: dict[str, Any] = {"hop_length": least(1, required("int")), "axis": required("int")}
+
+
+@define("frame(X) -> Out", infer=_framed, complex_rule=LINEAR, frame_length=least(1, required("int")), **_HOP)
+def frame(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
+    """Parts of X of `frame_length` elements along its last dimension, each `hop_length` after the one before: [...,
+    frame_length, frames]; with axis 0 along its first dimension, as [frames, frame_length, ...]."""
+    return {"X": f.overlap_like(dOut, X, hop_length=hop_length, axis=axis)}
+
+
+def _overlapped(X: Spec, hop_length: int, axis: int) -> Spec:
+    if X.ndim < 2:
+        raise InferenceError(f"overlap_add: X is {X}; it should have two dimensions at least, of frames and of their elements")
+    frame_axis(axis, X.ndim)
+    length, count = X.shape[-2:] if axis else X.shape[1::-1]
+    size = -1 if -1 in (length, count) else (count - 1) * hop_length + length
+    if count == 0:
+        raise InferenceError(f"overlap_add: X is {X}; it should have a frame at least")
+    return X.with_shape((*X.shape[:-2], size) if axis else (size, *X.shape[2:]))
+
+
+@define("overlap_add(X) -> Out", infer=_overlapped, complex_rule=LINEAR, **_HOP)
+def overlap_add(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
+    """The sum of frames, each `hop_length` after the one before; they lie as `frame` leaves them."""
+    return {"X": f.frame_like(dOut, X, hop_length=hop_length, axis=axis)}
+
+
+@define("overlap_like(X, Like) -> Out", **LIKE, complex_rule=LINEAR, **_HOP)
+def overlap_like(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
+    """As `overlap_add`, with zeros behind the last frame, to the shape of Like: the transpose of `frame`."""
+    return {"X": f.frame_like(dOut, X, hop_length=hop_length, axis=axis)}
+
+
+@define("frame_like(X, Like) -> Out", **LIKE, complex_rule=LINEAR, **_HOP)
+def frame_like(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
+    """As `frame`, with as many frames as in Like, of the same length: the transpose of `overlap_add`."""
+    return {"X": f.overlap_like(dOut, X, hop_length=hop_length, axis=axis)}
+
+
+def _stft(X: Spec, Window: Spec, n_fft: int, hop_length: int, onesided: bool) -> Spec:
+    if X.ndim != 2 or not may_equal(Window.shape, (n_fft,)) or X.dtype is not Window.dtype:
+        raise InferenceError(f"stft: X is {X} and Window is {Window}; they should be of one type, [batch, length] and [{n_fft}]")
+    frames = _framed(X, n_fft, hop_length, -1)
+    return _r2c(frames, [1], onesided)
+
+
+@define(
+    "stft(X: real, Window: real) -> Out",
+    infer=_stft,
+    complex_rule=OWN,
+    n_fft=least(1, required("int")),
+    hop_length=least(1, required("int")),
+    normalized=required("bool"),
+    onesided=required("bool"),
+)
+def stft(f: Any, X: Any, Window: Any, dOut: Any, n_fft: int, hop_length: int, normalized: bool, onesided: bool) -> Any:
+    """The Fourier transforms [batch, frequencies, frames] of the frames of X, of `n_fft` elements, each times Window.
+
+    If `normalized`, they are divided by the root of `n_fft`; if `onesided`, there are ``n_fft / 2 + 1`` frequencies.
+    """
+    frames = f.frame(X, frame_length=n_fft, hop_length=hop_length, axis=-1)
+    whole = f.uncrop(dOut, frames, offsets=[0, 0, 0]) if onesided else dOut
+    factor = "ortho" if normalized else "forward"
+    windowed = f.real(f.fft_c2c(whole, axes=[1], normalization=factor, forward=False))
+    return {
+        "X": lambda: f.overlap_like(f.elementwise_mul(windowed, Window, axis=1), X, hop_length=hop_length, axis=-1),
+        "Window": lambda: f.sum_to(windowed * frames, Window, axis=1),
+    }

@@ -1,0 +1,58 @@
+"""What linear algebra refuses, and gradients where eigenvectors may be turned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numeric import slope
+
+from fluid import dygraph
+from fluid.eager.dispatch import namespace as o
+from fluid.errors import BackwardError, ExecutionError
+from fluid.executor.binding.compiled import apply_op
+
+
+def test_singular_matrices_are_told() -> None:
+    zeros, ones = np.zeros((2, 2)), np.ones((2, 1))
+    with pytest.raises(ExecutionError, match="inverse: the matrices in Input should be invertible"):
+        apply_op("inverse", {"Input": zeros})
+    with pytest.raises(ExecutionError, match="solve: the matrices should be invertible"):
+        apply_op("solve", {"X": zeros, "Y": ones})
+    with pytest.raises(ExecutionError, match="cholesky: the matrices in X should be positive definite"):
+        apply_op("cholesky", {"X": zeros})
+    with pytest.raises(ExecutionError, match="for n -1"):
+        apply_op("matrix_power", {"X": zeros}, {"n": -1})
+    assert apply_op("lu", {"X": zeros})["Infos"].tolist() == [1]
+
+
+def test_what_has_no_gradient_says_so() -> None:
+    x = dygraph.Tensor(np.arange(6.0).reshape(3, 2), requires_grad=True)
+    with pytest.raises(BackwardError, match="full_matrices=False"):
+        o.svd(x, full_matrices=True)[0].sum().backward()
+    with pytest.raises(BackwardError, match="mode 'complete'"):
+        o.qr(x, mode="complete")[0].sum().backward()
+
+
+@pytest.mark.parametrize("op_type", ["eigh", "eig"])
+def test_gradients_that_do_not_depend_on_how_eigenvectors_are_turned(op_type: str) -> None:
+    rng = np.random.default_rng(1)
+    half = rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3))
+    matrix = half + half.conj().T if op_type == "eigh" else half
+
+    def symmetric(direction: Any) -> Any:
+        return direction + direction.conj().T if op_type == "eigh" else direction
+
+    weights, sizes = rng.normal(size=(3, 3)), rng.normal(size=3)
+
+    def loss(x: Any) -> Any:
+        values, vectors = getattr(o, op_type)(x)
+        parts = o.square(o.abs(vectors)) * dygraph.Tensor(weights)
+        return parts.sum() + (o.square(o.abs(values)) * dygraph.Tensor(sizes)).sum()
+
+    point = dygraph.Tensor(matrix, requires_grad=True)
+    (gradient,) = dygraph.grad(loss(point), [point])
+    direction = symmetric(rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3)))
+    expected = slope(lambda at: float(loss(dygraph.Tensor(at["x"]))), {"x": matrix}, "x", direction)
+    assert np.vdot(gradient.numpy(), direction).real == pytest.approx(expected, rel=1e-6)

@@ -305,7 +305,8 @@ def save_model(
         The files written, or the folder.
 
     Raises:
-        ProgramError: the program has ops that `target` lacks, all of them listed; or a fetch needs a variable that is not fed.
+        ProgramError: the program has ops that `target` lacks, all of them listed; or a fetch needs a variable that is not fed;
+            or the path has the ending of an unknown format, and is no folder that exists.
         ExecutionError: a variable has no value in the scope.
     """
     where = os.fspath(path)
@@ -328,6 +329,8 @@ def save_model(
         if ending == "txt":
             TEXT.write(where, program)
             return [where]
+        if ending != "pdmodel":
+            _check_is_folder(where, ending)
         data = serialize_program(program)  # before anything is written: it may fail
         if ending == "pdmodel":
             params = where.removesuffix("pdmodel") + "pdiparams"
@@ -340,6 +343,15 @@ def save_model(
             io.save_persistables(None, where, program)
             write_file(os.path.join(where, "__model__"), [data])
         return [where]
+
+
+def _check_is_folder(path: str, ending: str) -> None:
+    """`ProgramError` if a path looks like that of a file of another format, and not of a folder."""
+    if ending[:1].isalpha() and not os.path.isdir(path):
+        raise ProgramError(
+            f"save_model: {path}: .{ending} is none of the formats that are written, which are .pdmodel, .txt, .npz, .safetensors "
+            "and .pdparams; a path without such an ending is a folder. To save into a folder of this name, make it first"
+        )
 
 
 def _names(items: str | Variable | Iterable[str | Variable] | None) -> list[str]:

@@ -19,7 +19,7 @@ from fluid.errors import FluidError
 
 EXCLUDED = {
     "test_bernoulli*": "random numbers are Fluid's own",
-    "test_bitcast_*": "no op here reads the bits of one type as another",
+    "test_bitcast_uint*": "uint16 and uint32 are held as int32 and int64",
     "test_cast*FLOAT4E2M1": "NaN becomes the greatest number, which this format has no NaN for",
     "test_castlike_*FLOAT4E2M1_expanded": "as above",
     "test_cast_e8m0_*_to_FLOAT8E8M0": "rounding to powers of two is not here",
@@ -36,6 +36,10 @@ EXCLUDED = {
     "test_roialign_mode_max": "roi_align averages",
     "test_scan_sum": "Scan of opset 8, with a batch of sequences",
     "test_sequence_insert_at_front": "into a sequence of unknown length only the end is known",
+    "test_training_dropout": "random numbers are Fluid's own",
+    "test_training_dropout_default": "as above",
+    "test_training_dropout_default_mask": "as above",
+    "test_training_dropout_mask": "as above",
     "test_tfidfvectorizer_*": "no op here counts n-grams",
 }
 """Patterns of names of cases that are not run, and why."""
@@ -80,7 +84,7 @@ def test_all_but_the_excluded(tmp_path: Path) -> None:
 def test_the_excluded_fail(tmp_path: Path) -> None:
     """An exclusion that is needed no more is taken off the list."""
     names = [name for name in cases.all_cases() if excluded(name) is not None]
-    drawn = [name for name in names if name.startswith("test_bernoulli")]  # might come out right
+    drawn = [name for name in names if name.startswith(("test_bernoulli", "test_training_dropout"))]  # might come out right
     assert sorted(set(names) - failures(names, tmp_path).keys() - set(drawn)) == []
 
 

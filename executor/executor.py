@@ -21,7 +21,7 @@ from fluid.values.one_element import convertible
 from fluid.values.place import CPUPlace, Place, XLAPlace, to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
-from fluid.values.types import as_dtype, is_floating
+from fluid.values.types import VarType, as_dtype, is_floating
 
 from . import timing
 from .binding.arrays import spec_of
@@ -114,7 +114,7 @@ class Executor:
         Args:
             program: by default, the default main program.
             feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for those of `fluid.data`, a
-                matching shape; if rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level
+                matching shape; a list of arrays for an array of tensors; if rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level
                 by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
@@ -143,7 +143,7 @@ class Executor:
             _check_fetches(program, fetches)
         with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
             try:
-                if bound is None and (self._is_traced or not any(type(value) is LoDArray for value in feeds.values())):
+                if bound is None and (self._is_traced or not any(type(value) in (LoDArray, list) for value in feeds.values())):
                     bound = self._bound(program, feeds, fetches, scope, native)
                     self._note(bound, fed, fetches, scope, native)
                 if bound is None or bound.plan.step_by_step:
@@ -428,7 +428,9 @@ def _check_fetches(program: Program, names: list[str]) -> list[str]:
 
 
 def _fed(var: Variable, value: Any) -> Any:
-    """A fed value as an array of the declared type and shape, with its LoD if it has one."""
+    """A fed value as an array of the declared type and shape, with its LoD if it has one; a list of them for an array of tensors."""
+    if var.type is VarType.LOD_TENSOR_ARRAY and isinstance(value, (list, tuple)):
+        return [_as_item(var, item) for item in value]
     levels: Any = ()
     if isinstance(value, LoDTensor):
         if value.array is None:
@@ -452,6 +454,16 @@ def _fed(var: Variable, value: Any) -> Any:
         return LoDArray(array, lod) if lod else array
     except ExecutionError as error:
         raise FeedError(f"what is fed to {var.name} ({var.describe()}, lod_level={var.lod_level}): {error}") from None
+
+
+def _as_item(var: Variable, item: Any) -> Any:
+    """An entry of a list that is fed to an array of tensors."""
+    array = numeric_array(item, f"what is fed to {var.name} ({var.describe()}) holds what is no array")
+    if array.dtype != var.dtype.numpy:
+        raise FeedError(
+            f"{var.name} is an array of tensors of {var.dtype.text}, but one of {array.dtype} is fed{_converting(var)}"
+        )
+    return array
 
 
 def _is_pair(value: Any) -> bool:

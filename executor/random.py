@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fluid.ir.program import default_main_program
 from .binding.calls import Source
 
 __all__ = [
-    "RANDOM", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero", "seed", "seed_of",
+    "RANDOM", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero", "own_seed", "seed", "seed_of",
     "stream_of_draw",
 ]  # fmt: skip
 
@@ -144,6 +144,12 @@ class _Same(Source):
 
 
 _DRAW = re.compile(r"@DRAW@(-?\d{1,20})@(\d{1,20})")
+
+
+def own_seed(attrs: Mapping[str, Any]) -> int:
+    """The seed that an op says by its attributes; 0 where it has none, which -1 says too."""
+    seed = int(attrs.get("seed") or 0)
+    return 0 if seed == -1 else seed
 
 
 def stream_of_draw(draw: Draw) -> str:

@@ -296,6 +296,17 @@ def test_convert_to_every_form(tmp_path, output):
         np.testing.assert_array_equal(model.value("fc_0.w_0"), load(LENET).value("fc_0.w_0"))
 
 
+def test_convert_refuses_unknown_endings(tmp_path):
+    """Not a folder of that name, which nobody asked for; one that exists is a folder, whatever its name."""
+    error = call("convert", LENET, tmp_path / "net.onx", status=2)
+    assert "net.onx: .onx is none of the formats that are written" in error and not (tmp_path / "net.onx").exists()
+    (tmp_path / "net.v").mkdir()
+    call("convert", LENET, tmp_path / "net.v")
+    assert (tmp_path / "net.v" / "__model__").exists()
+    call("convert", LENET, tmp_path / "net-1.2")
+    assert (tmp_path / "net-1.2" / "__model__").exists()
+
+
 def test_convert_folds_and_rewrites(tmp_path):
     out = call("convert", LENET, tmp_path / "old", "--target", "paddle-1.6", "--fold")
     assert "fold_constants: nothing changed" in out and "fold_batch_norm: nothing changed" in out

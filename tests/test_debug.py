@@ -210,3 +210,14 @@ def test_second_derivatives_of_python_functions_are_refused(program: Any, x: Any
     (dx,) = fluid.gradients(layers.reduce_sum(out), x)
     with pytest.raises(fluid.FluidError, match="py_func_backward is not differentiable"):
         fluid.gradients(layers.reduce_sum(dx), x)
+
+
+# ----------------------------------------------------------------------------------------------------------- assertions
+@pytest.mark.parametrize("interpret", [False, True])
+def test_assert_stops_a_run_that_fetches_other_things(x: Any, program: Any, interpret: bool) -> None:
+    holds = layers.reduce_all(layers.less_than(x, layers.fill_constant([1], "float32", 6.5)))
+    program.global_block().append_op("assert", {"Cond": holds, "Data": [x]}, {}, {"summarize": 2})
+    out = x * 2.0
+    assert run(program, out, interpret=interpret)[0].tolist() == (X * 2).tolist()
+    with pytest.raises(ExecutionError, match=r"(?s)should be true, as an assert op says, and is not.*x: \[2\.0, 4\.0\]"):
+        run(program, out, feed={"x": X * 2}, interpret=interpret)

@@ -116,6 +116,11 @@ OURS = {
     "join_flat": "a bucket of gradients, which Paddle's coalesce_tensor makes by sharing memory",
     "split_flat": "transpose of join_flat",
     "slice_like": "transpose of unslice",
+    "picked_sum": "transpose of index_put",
+    "segment_like": "part of the gradient of segment_pool",
+    "interleaved_sum": "transpose of repeat_interleave",
+    "repeat_like": "transpose of interleaved_sum",
+    "strided_sum": "transpose of as_strided",
     "double_inner": "part of the gradient of fft_c2r",
     "overlap_like": "transpose of frame",
     "frame_like": "transpose of overlap_add",
@@ -162,8 +167,9 @@ OUR_GRADIENTS = [
     *("quantize_linear", "dequantize_linear"),
     *(f"c_allreduce_{kind}" for kind in ("sum", "max", "min", "prod")),
     *("c_allgather", "c_broadcast", "c_reduce_sum", "c_reducescatter", "c_sync_calc_stream", "c_sync_comm_stream", "barrier"),
+    "diag_embed",
 ]
-"""Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part."""
+"""Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part, or none is written."""
 
 MORE_GRADIENTS = {
     "sequence_conv": {"PaddingData@GRAD"},  # in Paddle, too, where paddingTrainable is set
@@ -178,6 +184,7 @@ MORE_GRADIENTS = {
     "cudnn_lstm": {"W@GRAD"},
     "lerp": {"Weight@GRAD"},
     "stft": {"Window@GRAD"},
+    "fill_diagonal_tensor": {"Y@GRAD"},
     "log_loss": {"Labels@GRAD"},
     "sigmoid_cross_entropy_with_logits": {"Label@GRAD", "pos_weight@GRAD"},
     "softmax_with_cross_entropy": {"Label@GRAD"},

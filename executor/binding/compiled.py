@@ -25,7 +25,7 @@ from fluid.values.types import VarType
 
 from ..kernels.table import CHECKS, check_call, kernel_of
 from ..native.fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
-from ..random import RANDOM, RandomStreams
+from ..random import RANDOM, RandomStreams, own_seed
 from . import spare
 from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
@@ -100,7 +100,7 @@ def compiled(
     inputs = inputs_of(definition, arguments)
     if specs is None:
         specs = infer_specs(definition, inputs, attrs, declared)
-    rng = rng or RANDOM.source(xp, int(attrs.get("seed") or 0))
+    rng = rng or RANDOM.source(xp, own_seed(attrs))
     wants = dict.fromkeys(specs, True) if wants is None else wants
     runs = WRITE_AFTER if write_after is None else write_after
     return Compiled(definition, attrs, arguments, inputs, xp, specs, wants, into or {}, on_copies, rng, use_kernel, runs)
@@ -410,7 +410,7 @@ def apply_op(
     """
     definition = registry.get(op_type)
     full = definition.defaults(definition.check_attrs(attrs or {}))
-    source = RandomStreams(xp, 0).source(op_type, int(full.get("seed") or 0))
+    source = RandomStreams(xp, 0).source(op_type, own_seed(full))
     wants = None if wanted is None else {slot: slot in wanted for slot in definition.outputs}
     listed = {slot: value if definition.inputs[slot].many else [value] for slot, value in inputs.items()}
     values = [(slot, _as_value(xp, item)) for slot, items in listed.items() for item in items]

@@ -60,7 +60,7 @@ def fill_zeros_like(xp: Any, Out: Any) -> Call:
     return fill(xp, Out, 0)
 
 
-@prepared("fill_any_like")
+@prepared("fill_any_like", "fill_any")
 def fill_any_like(xp: Any, value: float, Out: Any) -> Call:
     return fill(xp, Out, value)
 
@@ -104,6 +104,26 @@ def linspace(xp: Any, Start: Any, Stop: Any, Num: Any, dtype: int) -> Any:
     if num < 1:
         raise ExecutionError(f"linspace: Num is {num}; there should be at least one number")
     return xp.linspace(start, stop, num).astype(as_dtype(dtype).numpy)
+
+
+@kernel("logspace")
+def logspace(xp: Any, Start: Any, Stop: Any, Num: Any, Base: Any, dtype: int) -> Any:
+    start, stop, num, base = (value.reshape(-1)[0].item() for value in (Start, Stop, Num, Base))
+    if num < 1:
+        raise ExecutionError(f"logspace: Num is {num}; there should be at least one number")
+    return (float(base) ** xp.linspace(start, stop, num)).astype(as_dtype(dtype).numpy)
+
+
+@kernel("empty")
+def empty(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
+    out = made(xp, inputs, attrs, Out)
+    out.fill(0)
+    return out
+
+
+@prepared("full_int_array")
+def full_int_array(xp: Any, value: list[int], out: Any) -> Call:
+    return partial(xp.copyto, out, xp.asarray(value, out.dtype))
 
 
 @prepared("eye")

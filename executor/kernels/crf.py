@@ -227,6 +227,40 @@ def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Lab
         path[rows] = path[rows] == Label.reshape(-1)[rows]
 
 
+@checked("viterbi_decode")
+def check_viterbi_decode(xp: Any, Input: Any, Length: Any) -> None:
+    if Length.size and not 0 <= int(Length.min()) <= int(Length.max()) <= Input.shape[1]:
+        reach = f"from {int(Length.min())} to {int(Length.max())}"
+        raise ExecutionError(f"viterbi_decode: Length is {reach}; the sequences in Input should have 0 to {Input.shape[1]} steps")
+
+
+@kernel("viterbi_decode")
+def viterbi_decode(xp: Any, Input: Any, Transition: Any, Length: Any, include_bos_eos_tag: bool, Scores: Any) -> Any:
+    longest = int(Length.max()) if Length.size else 0
+    lengths = Length.astype("int64")
+    scores = Input[:, 0].copy()
+    if include_bos_eos_tag:
+        scores += Transition[-1] + xp.where((lengths == 1)[:, None], Transition[-2], 0)
+    came_from = []
+    for step in range(1, longest):
+        ways = scores[:, :, None] + Transition
+        came_from.append(ways.argmax(1))
+        onward = ways.max(1) + Input[:, step]
+        if include_bos_eos_tag:
+            onward += xp.where((lengths == step + 1)[:, None], Transition[-2], 0)
+        scores = xp.where((step < lengths)[:, None], onward, scores)
+    tags = scores.argmax(1)
+    if Scores is not None:
+        xp.copyto(Scores, scores.max(1))
+    path = xp.zeros((len(Input), longest), "int64")
+    for step in range(longest - 1, -1, -1):
+        path[:, step] = xp.where(step < lengths, tags, 0)
+        if step:
+            before = xp.take_along_axis(came_from[step - 1], tags[:, None], 1)[:, 0]
+            tags = xp.where(step < lengths, before, tags)
+    return path
+
+
 # ------------------------------------------------------------------------------------------------------------- chunks
 _NONE = -1
 # The tag types that begin a chunk, are inside of one, end one, and are one alone.

@@ -69,7 +69,7 @@ def overlap_add(xp: Any, X: Any, hop_length: int, axis: int, Out: Any) -> None:
     for part in range(parts):
         piece = frames[:, part * hop_length : (part + 1) * hop_length]
         whole[part : part + count, : piece.shape[1]] += piece
-    total = whole.reshape(-1, *frames.shape[2:])[: (count - 1) * hop_length + length]
+    total = whole.reshape((count + parts) * hop_length, *frames.shape[2:])[: (count - 1) * hop_length + length]
     target = xp.moveaxis(Out, -1, 0) if axis else Out
     target[: len(total)] = total
     target[len(total) :] = 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from fluid.errors import ExecutionError
 
 from .creation import made
+from .manipulation import write_wanted
 from .table import Slots, checked, kernel
 
 
@@ -121,3 +123,96 @@ def sampling_id(xp: Any, rng: Any, X: Any, min: float, max: float, Out: Any) -> 
 @kernel("seed")
 def seed(rng: Any, seed: int, Out: Any) -> None:
     Out[...] = seed or rng().integers(1, 2**31 - 1, 1, dtype="int64")
+
+
+# ------------------------------------------------------------------------------------------------ distributions of tensors
+def _draws(rng: Any, shape: tuple[int, ...]) -> Any:
+    """Uniform numbers in (0, 1)."""
+    return 1.0 - rng().random(shape, dtype="float64") * (1.0 - 2.0**-53)
+
+
+@checked("poisson")
+def check_poisson(xp: Any, X: Any) -> None:
+    if not bool(((X >= 0) & (X < 2.0**62)).all()):
+        raise ExecutionError("poisson: X should be means, not below 0 and not of 63 bits")
+
+
+@kernel("poisson")
+def poisson(rng: Any, X: Any, Out: Any) -> None:
+    Out[...] = rng().poisson(X.astype("float64"), X.shape)
+
+
+@kernel("exponential")
+def exponential(xp: Any, rng: Any, X: Any, lambda_: float, Out: Any) -> None:
+    xp.copyto(Out, -xp.log(_draws(rng, Out.shape)) / lambda_, "same_kind")
+
+
+@checked("dirichlet")
+def check_dirichlet(Alpha: Any) -> None:
+    if not bool((Alpha > 0).all()):
+        raise ExecutionError("dirichlet: the concentrations in Alpha should be above 0")
+
+
+@kernel("dirichlet")
+def dirichlet(xp: Any, rng: Any, Alpha: Any, Out: Any) -> None:
+    drawn = rng().standard_gamma(Alpha.astype("float64"))
+    xp.copyto(Out, drawn / drawn.sum(-1, keepdims=True), "same_kind")
+
+
+@kernel("uniform_random_inplace")
+def uniform_random_inplace(rng: Any, attrs: Slots, Out: Any) -> None:
+    _uniform(rng, attrs, Out)
+
+
+@kernel("gaussian_inplace")
+def gaussian_inplace(rng: Any, mean: float, std: float, out: Any) -> None:
+    _normal(rng, mean, std, out)
+
+
+@kernel("gumbel_softmax")
+def gumbel_softmax(xp: Any, rng: Any, X: Any, temperature: float, hard: bool, axis: int, Out: Any) -> None:
+    if not X.ndim:
+        Out.fill(1)
+        return
+    noisy = (X - xp.log(-xp.log(_draws(rng, X.shape)))) / temperature
+    if hard:
+        places = noisy.argmax(axis)
+        Out.fill(0)
+        xp.put_along_axis(Out, xp.expand_dims(places, axis), Out.dtype.type(1), axis)
+        return
+    powers = xp.exp(noisy - noisy.max(axis, keepdims=True))
+    xp.copyto(Out, powers / powers.sum(axis, keepdims=True), "same_kind")
+
+
+@kernel("rrelu")
+def rrelu(xp: Any, rng: Any, X: Any, is_test: bool, lower: float, upper: float, Out: Any, Noise: Any) -> None:
+    slopes = (lower + upper) / 2 if is_test else lower + rng().random(X.shape, dtype="float64") * (upper - lower)
+    noise = xp.where(X < 0, slopes, 1).astype(X.dtype)
+    write_wanted((Noise, noise), (Out, X * noise))
+
+
+@kernel("shuffle_batch")
+def shuffle_batch(xp: Any, X: Any, Seed: Any, startup_seed: int, Out: Any, ShuffleIdx: Any, SeedOut: Any) -> None:
+    generator = xp.random.default_rng((int(Seed.reshape(-1)[0]) or startup_seed) & (2**63 - 1))
+    rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])
+    order = xp.argsort(generator.random(len(rows), dtype="float64"))
+    following = int(generator.integers(1, 2**31 - 1))
+    write_wanted((ShuffleIdx, order), (SeedOut, following))
+    if Out is not None:
+        xp.copyto(Out, rows[order].reshape(Out.shape))
+
+
+@kernel("top_p_sampling")
+def top_p_sampling(xp: Any, rng: Any, x: Any, ps: Any, threshold: Any, out: Any, ids: Any) -> None:
+    rows = xp.arange(len(x))
+    order = (-x).argsort(1, kind="stable")
+    sorted_ = xp.take_along_axis(x, order, 1).astype("float64")
+    sums = xp.cumsum(sorted_, 1)
+    kept = sums - sorted_ < ps.reshape(-1, 1)
+    if threshold is not None:
+        kept &= sorted_ >= threshold.reshape(-1, 1)
+    kept[:, 0] = True
+    sums = xp.cumsum(xp.where(kept, sorted_, 0), 1)
+    targets = rng().random((len(x), 1), dtype="float64") * sums[:, -1:]
+    places = order[rows, xp.minimum((sums <= targets).sum(1), kept.sum(1) - 1)]
+    write_wanted((ids, places[:, None]), (out, x[rows, places][:, None]))

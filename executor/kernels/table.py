@@ -92,6 +92,8 @@ FAMILIES = (
     "einsum",
     "elementwise",
     "fourier",
+    "graph",
+    "indexing",
     "linalg",
     "loss",
     "manipulation",

@@ -145,7 +145,9 @@ def concat(X: list[Tensor], AxisTensor: Any, axis: int) -> Tensor:
 def stack(X: list[Tensor], axis: int) -> Tensor:
     place = axis % (X[0].ndim + 1)
     parts = [reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X]
-    return Tensor(_joined([broadcast_to(part, (1,)) if not part.shape else part for part in parts], place))  # numbers without shape
+    return Tensor(
+        _joined([broadcast_to(part, (1,)) if not part.shape else part for part in parts], place)
+    )  # numbers without shape
 
 
 # ---------------------------------------------------------------------------------------------------------------- padded

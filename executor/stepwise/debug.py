@@ -125,3 +125,15 @@ def run_py_func_backward(machine: Machine, op: Operator, env: Environment) -> No
     likes = [array_of(env.get(name)) for name in sources]
     for name, gradient in zip(op.output("Out"), gradients_of(results, likes, sources), strict=True):
         env.set(name, machine.xp.asarray(gradient))
+
+
+@runs("assert")
+def run_assert(machine: Machine, op: Operator, env: Environment) -> None:
+    if bool(to_numpy(array_of(env.need(op.input("Cond")[0]))).all()):
+        return
+    most = op.all_attrs()["summarize"]
+    shown = []
+    for name in op.input("Data"):
+        flat = to_numpy(array_of(env.need(name))).reshape(-1)
+        shown.append(f"  {name}: {(flat if most < 0 else flat[:most]).tolist()}")
+    raise ExecutionError("\n".join([f"{op.input('Cond')[0]} should be true, as an assert op says, and is not", *shown]))

@@ -19,7 +19,7 @@ from fluid.values.selected_rows import SelectedRows
 
 from ..binding.arrays import spec_of
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
-from ..random import names_from_zero
+from ..random import names_from_zero, own_seed
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["BlockOp", "Environment", "Machine", "describe", "signature_of", "step_captures"]
@@ -314,7 +314,7 @@ class Machine:
 
     def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
         """A function that returns the random generator for the op's next run; `attrs` include defaults."""
-        seed = int(attrs.get("seed") or 0)
+        seed = own_seed(attrs)
         if RANDOM_STREAM in op.attrs:  # a copy of the op that writes this name
             return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op)
         name = next(iter(op.output_arg_names), op.type)

@@ -63,6 +63,8 @@ class StepwiseProgram:
 
 def _on(place: Place, value: Any) -> Any:
     """A fed value as a C-contiguous array at a place, as in a plan's memory: the order of additions depends on the layout."""
+    if isinstance(value, list):
+        return [_on(place, item) for item in value]
     if hasattr(value, "lod"):
         return type(value)(_on(place, value.array), value.lod)
     return place.xp.asarray(place.asarray(value), order="C")

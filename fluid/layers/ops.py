@@ -123,6 +123,7 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "tanh_shrink",
     "teacher_student_sigmoid_loss",
     "thresholded_relu",
+    "trunc",
     "uniform_random_batch_size_like",
     "unique",
     "unique_with_counts",
@@ -1369,6 +1370,11 @@ def thresholded_relu(x: Variable, threshold: float | None = None, name: str | No
     Tensor([0., 0., 2.], shape=[3], dtype=float32)
     """
     return apply("thresholded_relu", {"X": x}, _without_none({"threshold": threshold}), name=name)
+
+
+def trunc(x: Variable, name: str | None = None) -> Variable:
+    """X without its fraction."""
+    return apply("trunc", {"X": x}, name=name)
 
 
 def uniform_random_batch_size_like(

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from ..ir.inference import BuildNamespace, infer_shape
+from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Program, Variable
 from ..opdef.inference import infer_specs
 from ..opdef.registry import OpDef
 from ..values.types import VarType, as_dtype, is_floating
-from .values import Element, Size, Tensor
+from .values import Size, Tensor
 
-__all__ = ["Builder", "LARGEST_IN_OPS"]
+__all__ = ["LARGEST_IN_OPS", "Builder"]
 
-LARGEST_IN_OPS = 64
+LARGEST_IN_OPS = 4096
 """The most numbers of a constant that an op holds; larger ones are persistable variables."""
 
 _FILLED = {"bool": "bool_values", "float32": "fp32_values", "float64": "fp64_values", "int32": "int32_values", "int64": "int64_values"}
-_OP_SIZE = 2000
-"""Bytes that an op and its variable take in memory, with room to spare."""
+_OP_SIZE, _NUMBER = 2000, 40
+"""Bytes that an op and its variable take in memory, with room to spare, and a number in an attribute."""
 
 
 class _Ops(BuildNamespace):
@@ -82,7 +82,10 @@ class Builder:
 
     def count(self) -> None:
         """Counts an op; `FormatError` if there are more than the file's size allows for."""
-        self._room -= _OP_SIZE
+        self._take(_OP_SIZE)
+
+    def _take(self, size: int) -> None:
+        self._room -= size
         if self._room < 0:
             raise FormatError(
                 "the nodes of the model, with those of the functions that they call, are so many that they would take more than "
@@ -124,15 +127,19 @@ class Builder:
         return variable
 
     def _make_constant(self, array: Any) -> Variable:
+        """An op that makes the array; or a persistable variable, which `make_trainable` would train, where it is large."""
         dtype = as_dtype(array.dtype)
-        if array.size == 1 and dtype.text not in ("complex64", "complex128"):
-            value = array.reshape(()).item()
-            filled: Variable = self.f.fill_constant(
-                shape=list(array.shape), dtype=int(dtype), value=_as_float(value), str_value=str(float(value) if is_floating(dtype) else int(value))
-            )
+        is_complex = array.dtype.kind == "c"
+        if array.size and not is_complex and (array == array.reshape(-1)[0]).all():
+            value = array.reshape(-1)[0].item()
+            text = repr(float(value)) if is_floating(dtype) else str(int(value))
+            filled: Variable = self.f.fill_constant(shape=list(array.shape), dtype=int(dtype), value=float(value), str_value=text)
             return filled
         slot = _FILLED.get(dtype.text)
+        if dtype is VarType.FP16 and array.size <= LARGEST_IN_OPS:
+            return self.cast(self._make_constant(array.astype(np.float32)), dtype)  # type: ignore[no-any-return]
         if slot is not None and 0 < array.size <= LARGEST_IN_OPS:
+            self._take(_NUMBER * array.size)
             made: Variable = self.f.assign_value(shape=list(array.shape), dtype=int(dtype), **{slot: array.reshape(-1).tolist()})
             return made
         return self.persistable(self.fresh_name(f"{self.base}.constant"), array)
@@ -239,10 +246,3 @@ class Builder:
         """`x`, whose shape is known beyond what inference can say, with that shape."""
         x._shape = tuple(shape)
         return x
-
-
-def _as_float(value: Any) -> float:
-    return float(value)
-
-
-_ = (Element, infer_shape)

@@ -15,7 +15,7 @@ from ..errors import FormatError
 from ..values.types import is_floating
 from .node import Node
 from .types import element_type
-from .values import Element, Size, Tensor
+from .values import Size, Tensor
 
 __all__ = ["folded"]
 
@@ -36,7 +36,7 @@ def _folds(*op_types: str) -> Callable[[Any], Any]:
 def folded(node: Node) -> Any:
     """What a node computes, where that is known: a `Tensor`; an array of what is known of its elements; or None."""
     fold = _FOLDS.get(node.proto.op_type)
-    if fold is None or not node.inputs and node.proto.op_type != "Constant":
+    if fold is None or (not node.inputs and node.proto.op_type != "Constant"):
         return None
     if node.proto.op_type == "Shape":
         return _shape(node)
@@ -150,20 +150,7 @@ def _arithmetic(op_type: str, function: Callable[[Any, Any], Any], neutral: Any)
     @_folds(op_type)
     def fold(node: Node, arrays: list[Any]) -> Any:
         if _unknown_among(arrays):
-            def safe(a: Any, b: Any) -> Any:
-                try:
-                    return one(a, b)
-                except _Unknown:
-                    return None
-
-            out = _map(safe, *arrays)
-            if all(item is None for item in out.reshape(-1)) or out.ndim > 1:
-                return None
-            base = Element  # what cannot be computed is an element of what the node makes, which has no name yet
-            if any(item is None for item in out.reshape(-1)):
-                return None
-            del base
-            return out
+            return _map(one, *arrays)
         if arrays[0].dtype != arrays[1].dtype:
             return None
         return function(arrays[0], arrays[1])
@@ -211,6 +198,20 @@ for _name, _function in {
     "Reciprocal": np.reciprocal,
 }.items():
     _elementwise(_name, _function)
+
+
+@_folds("Mod")
+def _mod(node: Node, arrays: list[Any]) -> Any:
+    if len({array.dtype for array in arrays}) > 1 or (arrays[1] == 0).any():
+        return None
+    return (np.fmod if node.int("fmod", 0) else np.mod)(*arrays)
+
+
+@_folds("Tile")
+def _tile(node: Node, arrays: list[Any]) -> Any:
+    if len(arrays) > 2 or np.prod(arrays[1].astype(float)) * arrays[0].size > _MOST:
+        return None
+    return np.tile(arrays[0], arrays[1])
 
 
 @_folds("Min", "Max")

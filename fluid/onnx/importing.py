@@ -22,7 +22,7 @@ from .ops_in.sequence import as_array
 from .reading import read_model_proto
 from .table import import_of
 from .tensors import TensorReader, check_shape
-from .types import STRING, element_type
+from .types import STRING, element_type, is_held_wider
 from .values import Absent, Tensor, Value
 from .values import Sequence as SequenceValue
 
@@ -31,9 +31,6 @@ __all__ = ["Imported", "Importer", "import_model"]
 _DEEPEST_CALL = 24
 _SPARE, _PER_BYTE = 64 << 20, 10
 _DOMAINS = ("", "ai.onnx")
-_NOT_SO_WIDE = {4, 12, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26}
-"""Types that Fluid holds in others."""
-
 Scope = dict[str, Value]
 
 
@@ -141,14 +138,14 @@ class Importer:
 
     def _weight(self, name: str, array: Any, onnx_type: int) -> Tensor:
         is_weight = array.dtype.kind in "fc" and array.ndim > 0
-        if self._scopes[1:]:  # of a graph inside
-            return self.builder.constant(array, onnx_type)
+        if self._scopes[1:] or array.ndim == 0:  # of a graph inside; or a number, such as what scores are divided by
+            return self.builder.constant(array, onnx_type if is_held_wider(onnx_type) else None)
         ours = self._variable_name(name)
         return Tensor(
             array=array,
             make=lambda value: self.builder.persistable(ours, value),
             is_weight=is_weight,
-            onnx_type=onnx_type if onnx_type in _NOT_SO_WIDE else None,
+            onnx_type=onnx_type if is_held_wider(onnx_type) else None,
         )
 
     def array_of(self, tensor: Any, where: str) -> Any:
@@ -204,7 +201,7 @@ class Importer:
         var = root.create_var(
             name=name, shape=self._shape(tensor, name), dtype=dtype, is_data=True, need_check_feed=True, stop_gradient=True
         )
-        return Tensor(var, onnx_type=tensor.elem_type if tensor.elem_type in _NOT_SO_WIDE else None)
+        return Tensor(var, onnx_type=tensor.elem_type if is_held_wider(tensor.elem_type) else None)
 
     def _shape(self, tensor: Any, name: str) -> list[int]:
         shape = []

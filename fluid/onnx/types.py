@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import FormatError
 from ..values.types import VarType
 
-__all__ = ["NAMES", "STRING", "element_type", "float_format", "integer_bits", "name_of"]
+__all__ = ["NAMES", "STRING", "element_type", "float_format", "integer_bits", "is_held_wider", "name_of", "numpy_type"]
 
 STRING = 8
 
@@ -53,7 +53,14 @@ _WIDER = {
 """Types that Paddle's programs lack, and those that hold all their values."""
 
 _BITS = {2: 8, 4: 16, 12: 32, 13: 64, 21: 4, 25: 2, 3: -8, 5: -16, 6: -32, 7: -64, 22: -4, 26: -2}
-_FLOATS = {16: (8, -126, 3.3895314e38), 17: (4, -6, 448.0), 18: (4, -7, 240.0), 19: (3, -14, 57344.0), 20: (3, -15, 57344.0), 23: (2, 0, 6.0)}
+_FLOATS = {
+    16: (8, -126, 3.3895314e38),
+    17: (4, -6, 448.0),
+    18: (4, -7, 240.0),
+    19: (3, -14, 57344.0),
+    20: (3, -15, 57344.0),
+    23: (2, 0, 6.0),
+}
 
 
 def name_of(number: int) -> str:
@@ -63,11 +70,11 @@ def name_of(number: int) -> str:
 
 def element_type(number: int, where: str) -> VarType:
     """Fluid's element type for one of ONNX; `FormatError` if there is none."""
-    found = _SAME.get(number) or _WIDER.get(number)
-    if found is None and number != 9:
-        advice = "programs hold no strings" if number == STRING else "it should be one of floats, integers, bools or complex numbers"
+    dtype = _SAME.get(number, _WIDER.get(number))
+    if dtype is None:
+        advice = "programs hold no strings" if number == STRING else "it should be one of floats, integers, bools, complex numbers"
         raise FormatError(f"{where}: the element type is {name_of(number)}; {advice}")
-    return VarType.BOOL if found is None else found
+    return dtype
 
 
 def integer_bits(number: int) -> int | None:
@@ -78,6 +85,11 @@ def integer_bits(number: int) -> int | None:
 def float_format(number: int) -> tuple[int, int, float] | None:
     """Of floats held in a wider type: bits of the mantissa (with the hidden one), least exponent, greatest number."""
     return _FLOATS.get(number)
+
+
+def is_held_wider(number: int) -> bool:
+    """Whether Fluid holds values of this type in another one, which has more of them."""
+    return number in _WIDER
 
 
 def numpy_type(number: int, where: str) -> np.dtype[Any]:

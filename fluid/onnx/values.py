@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Union
+from dataclasses import dataclass
+from typing import Any, Union
 
 import numpy as np
 
@@ -13,14 +14,16 @@ from ..values.types import VarType, as_dtype, is_floating
 __all__ = ["Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
 
 
-class Element(NamedTuple):
+@dataclass(frozen=True)
+class Element:
     """A number that only a run tells: the element `index` of the vector, or single number, that a variable holds."""
 
     name: str
     index: int
 
 
-class Size(NamedTuple):
+@dataclass(frozen=True)
+class Size:
     """The size of a dimension of a variable that only a run tells."""
 
     name: str

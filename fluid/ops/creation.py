@@ -261,6 +261,53 @@ def eye() -> None:
     """Ones on the diagonal, zeros elsewhere; square if `num_columns` is -1."""
 
 
+def _logspace(Start: Spec, Stop: Spec, Base: Spec, dtype: int) -> Spec:
+    if not Start.dtype is Stop.dtype is Base.dtype:
+        raise ElementTypeError(f"Start is {Start}, Stop is {Stop}, Base is {Base}: their element types should be equal")
+    return Spec((-1,), as_dtype(dtype))
+
+
+@define(
+    "logspace(Start: [one], Stop: [one], Num: int[one], Base: [one]) -> Out",
+    infer=_logspace,
+    grad=ZERO_GRADIENT,
+    dtype=required("int"),
+)
+def logspace() -> None:
+    """`Num` powers of Base, whose exponents are equally spaced from Start to Stop, inclusive."""
+
+
+@define(
+    "empty(ShapeTensor?: int, ShapeTensorList*?: int[one]) -> Out", infer=filled, grad=ZERO_GRADIENT, shape=longs(), dtype=FP32
+)
+def empty() -> None:
+    """A tensor of `shape` and `dtype` whose elements are of no meaning; here they are zeros."""
+
+
+def _full_int_array(value: list[int], dtype: int) -> Spec:
+    if as_dtype(dtype) not in (VarType.INT32, VarType.INT64):
+        raise InferenceError(f"dtype {dtype} should be that of int32 or int64")
+    return Spec((len(value),), as_dtype(dtype))
+
+
+@define(
+    "full_int_array() -> out",
+    infer=_full_int_array,
+    grad=ZERO_GRADIENT,
+    value=required("longs"),
+    dtype=required("int"),
+    place=required("int"),
+)
+def full_int_array() -> None:
+    """The integers `value` as a vector."""
+
+
+@define("fill_any(X) -> Out", infer=like("X"), value=0.0)
+def fill_any(f: Any, dOut: Any) -> Any:
+    """A tensor of the shape and dtype of X filled with `value`."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
 @define("where_index(Condition) -> Out", infer=lambda Condition: Spec((-1, Condition.ndim), VarType.INT64), grad=ZERO_GRADIENT)
 def where_index() -> None:
     """The indices, one row each, of the elements of `Condition` that are not zero."""

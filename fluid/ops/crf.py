@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..ir.scan import scan
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, required
 from ..values.spec import Spec
@@ -140,6 +140,32 @@ def _decoding(Emission: Spec, Transition: Spec, Label: Spec | None, Length: Spec
 def crf_decoding() -> None:
     """The most probable tags of each sequence, as `linear_chain_crf` scores them; with Label, 1 where the tag is the label and 0
     where it is not. Padding is 0."""
+
+
+def _viterbi(Input: Spec, Transition: Spec, Length: Spec, include_bos_eos_tag: bool) -> tuple[Spec, Spec]:
+    tags = Input.shape[2]
+    if Input.dtype is not Transition.dtype:
+        raise ElementTypeError(f"Input is {Input} and Transition is {Transition}: cast one to the element type of the other")
+    if not fits(Transition.shape[1], tags) or (include_bos_eos_tag and -1 < tags < 2):
+        raise InferenceError(f"Transition is {Transition}; it should be between the tags of Input {Input}, with two for the ends")
+    if tags == 0 or Input.shape[1] == 0:
+        raise InferenceError(f"Input is {Input}; it should have a step and a tag at least")
+    return Input.with_shape(Input.shape[:1]), Spec((Input.shape[0], -1), VarType.INT64)
+
+
+@define(
+    "viterbi_decode(Input: real[B, L, T], Transition: real[T, T], Length: int[B]) -> Scores, Path",
+    infer=_viterbi,
+    grad=NOT_DIFFERENTIABLE,
+    include_bos_eos_tag=True,
+)
+def viterbi_decode() -> None:
+    """The best sequence of tags of each row of Input [batch, steps, tags], and its score: the sum of its elements of Input and of
+    ``Transition[i, j]`` from each tag i to the next, j.
+
+    Only the first Length steps count; Path has as many columns as the longest has steps, and is 0 behind the others. With
+    `include_bos_eos_tag`, a transition from the last tag comes first, and one from the last but one, by its row, comes last.
+    """
 
 
 # ------------------------------------------------------------------------------------------------------------- chunks

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ExecutionError
-from ..opdef.registry import NOT_DIFFERENTIABLE, define, like, required, strings
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like, long, required, strings
 
 _functions: dict[int, Callable[..., Any]] = {}
 
@@ -81,3 +81,9 @@ def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, back
 )
 def py_func_backward() -> None:
     """The results of the Python function for the gradient of a `py_func`, shaped as the Likes; zeros for None."""
+
+
+@define("assert(Cond: bool[one], Data*) -> ", grad=ZERO_GRADIENT, summarize=long(-1))
+def assert_() -> None:
+    """Stops the run with an error unless Cond holds. The error shows the first `summarize` elements (all, if that is below 0) of
+    each of Data."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, define, least, like, longs, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .creation import FP32, filled, filled_like_batch, filled_plainly
-from .shapes import in_order
+from .manipulation import product
+from .shapes import fits, in_order, normalize_axis
 
 
 def _of_floats(dtype: int) -> int:
@@ -53,7 +54,13 @@ def _randint(
     return filled(shape, dtype, ShapeTensor, ShapeTensorList)
 
 
+def _between(X: Spec, min: float, max: float) -> Spec:
+    in_order("min", min, "max", max)
+    return X
+
+
 _UNIFORM: dict[str, Any] = {"min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0, "dtype": FP32}
+_UNIFORM_INPLACE = {name: attr for name, attr in _UNIFORM.items() if name != "dtype"}
 _NORMAL: dict[str, Any] = {"mean": 0.0, "std": least(0, 1.0), "seed": 0, "dtype": FP32}
 _BATCH: dict[str, Any] = {"shape": required("ints"), "input_dim_idx": 0, "output_dim_idx": 0}
 
@@ -164,3 +171,95 @@ def sampling_id() -> None:
 @define("seed() -> Out", infer=lambda: Spec((1,), VarType.INT32), grad=ZERO_GRADIENT, seed=0)
 def seed() -> None:
     """A seed for ops that take one as a tensor: the attribute, or a random number where that is 0."""
+
+
+# ------------------------------------------------------------------------------------------------ distributions of tensors
+@define("poisson(X: real) -> Out", infer=like("X"), seed=0)
+def poisson(f: Any, dOut: Any) -> Any:
+    """For each element of X, a number drawn from the Poisson distribution with that mean."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
+@define("exponential(X: real) -> Out", infer=like("X"), inline_grad=True, seed=0, **{"lambda": 1.0})
+def exponential(f: Any, dOut: Any) -> Any:
+    """Numbers drawn from the exponential distribution with the rate `lambda`, in the shape of X."""
+    return {"X": f.fill_any_like(dOut, value=0.0)}
+
+
+def _dirichlet(Alpha: Spec) -> Spec:
+    if not Alpha.ndim:
+        raise InferenceError(f"dirichlet: Alpha is {Alpha}; it should have a dimension at least")
+    return Alpha
+
+
+@define("dirichlet(Alpha: real) -> Out", infer=_dirichlet, grad=NOT_DIFFERENTIABLE, seed=0)
+def dirichlet() -> None:
+    """For each row of Alpha (its last dimension), probabilities drawn from the Dirichlet distribution with that concentration."""
+
+
+@define("uniform_random_inplace(X: real) -> Out", infer=lambda X, min, max: _between(X, min, max), **_UNIFORM_INPLACE)
+def uniform_random_inplace(f: Any, dOut: Any) -> Any:
+    """As `uniform_random`, in the shape and of the element type of X."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
+@define("gaussian_inplace(x: real) -> out", infer=like("x"), mean=0.0, std=least(0, 1.0), seed=0)
+def gaussian_inplace(f: Any, dout: Any) -> Any:
+    """As `gaussian_random`, in the shape and of the element type of x."""
+    return {"x": f.fill_zeros_like(dout)}
+
+
+def _gumbel(X: Spec, temperature: float, axis: int) -> Spec:
+    if X.ndim:
+        normalize_axis(axis, X.ndim)
+    if temperature <= 0:
+        raise InferenceError(f"temperature {temperature} should be above 0")
+    return X
+
+
+@define("gumbel_softmax(X: real) -> Out", infer=_gumbel, temperature=1.0, hard=False, axis=-1, seed=0)
+def gumbel_softmax(f: Any, Out: Any, dOut: Any, temperature: float, axis: int) -> Any:
+    """The softmax along `axis` of X, with numbers from the Gumbel distribution added, divided by `temperature`: nearly a class,
+    drawn with the probabilities of which X are the logarithms. With `hard`, 1 for the largest and 0 elsewhere."""
+    if not Out.ndim:
+        return {"X": f.fill_zeros_like(dOut)}
+    inner = f.reduce_sum(dOut * Out, dim=[axis], keep_dim=True)
+    return {"X": Out * (dOut - inner) * (1.0 / temperature)}
+
+
+def _rrelu(X: Spec, lower: float, upper: float) -> tuple[Spec, Spec]:
+    in_order("lower", lower, "upper", upper)
+    return X, X
+
+
+@define("rrelu(X: real) -> Out, Noise~", infer=_rrelu, is_test=False, lower=0.125, upper=0.3333333432674408, seed=0)
+def rrelu(f: Any, X: ShapeOnly, Noise: Any, dOut: Any, dNoise: Any = None) -> Any:
+    """X where it is not negative; elsewhere X times a slope that is drawn from ``[lower, upper]``, or with `is_test` the middle.
+    Noise has the slopes, and 1 where X is not negative."""
+    return {"X": dOut * Noise}
+
+
+def _shuffled(X: Spec, Seed: Spec) -> tuple[Spec, Spec, Spec]:
+    if not X.ndim:
+        raise InferenceError(f"shuffle_batch: X is {X}; it should have a dimension at least")
+    return X, Spec((product(X.shape[:-1]),), VarType.INT64), Seed
+
+
+@define("shuffle_batch(X, Seed: int[one]) -> Out, ShuffleIdx, SeedOut", infer=_shuffled, wrt=("X",), startup_seed=0)
+def shuffle_batch(f: Any, ShuffleIdx: Any, dOut: Any) -> Any:
+    """The rows of X (its last dimension) in an order that Seed draws, and that order; SeedOut is the seed of the next call. Where
+    Seed is 0, `startup_seed` takes its place."""
+    rows = f.flatten(dOut, axis=dOut.ndim - 1)
+    return {"X": f.reshape_like(f.scatter_add_like(rows, ShuffleIdx, rows), dOut)}
+
+
+def _top_p(x: Spec, ps: Spec) -> tuple[Spec, Spec]:
+    if x.ndim != 2 or x.shape[1] == 0 or not fits(ps.size, x.shape[0]):
+        raise InferenceError(f"top_p_sampling: x is {x} and ps {ps}; they should be rows of probabilities, and a number for each")
+    return x.with_shape((x.shape[0], 1)), Spec((x.shape[0], 1), VarType.INT64)
+
+
+@define("top_p_sampling(x: real, ps: real, threshold?: real) -> out, ids", infer=_top_p, grad=NOT_DIFFERENTIABLE, seed=-1)
+def top_p_sampling() -> None:
+    """For each row of probabilities, an index drawn among the fewest largest ones whose sum reaches the number in `ps`, and its
+    probability; those below the number in `threshold` are left out."""

@@ -316,7 +316,7 @@ def save_model(
 
     Raises:
         ProgramError: the program has ops that `target`, or ONNX, lacks, all of them listed; or a fetch needs a variable that is
-            not fed.
+            not fed; or the path has the ending of an unknown format, and is no folder that exists.
         ExecutionError: a variable has no value in the scope.
     """
     where = os.fspath(path)
@@ -349,6 +349,8 @@ def save_model(
         if ending == "txt":
             TEXT.write(where, program)
             return [where]
+        if ending not in ("pdmodel", "json"):
+            _check_is_folder(where, ending)
         data = pir_bytes(program) if ending == "json" else serialize_program(program)  # before anything is written: it may fail
         if ending in ("pdmodel", "json"):
             params = where.removesuffix(ending) + "pdiparams"
@@ -361,6 +363,15 @@ def save_model(
             io.save_persistables(None, where, program)
             write_file(os.path.join(where, "__model__"), [data])
         return [where]
+
+
+def _check_is_folder(path: str, ending: str) -> None:
+    """`ProgramError` if a path looks like that of a file of another format, and not of a folder."""
+    if ending[:1].isalpha() and not os.path.isdir(path):
+        raise ProgramError(
+            f"save_model: {path}: .{ending} is none of the formats that are written, which are .pdmodel, .txt, .npz, .safetensors "
+            "and .pdparams; a path without such an ending is a folder. To save into a folder of this name, make it first"
+        )
 
 
 def _names(items: str | Variable | Iterable[str | Variable] | None) -> list[str]:

@@ -20,6 +20,8 @@ F, D, I, L, B = "float32", "float64", "int32", "int64", "bool"
 NAN = np.float32([[1, np.nan, 3, 2], [np.nan, np.nan, np.nan, np.nan], [5, 4, 7, 6]])
 TIES = np.float32([[1, 2, 2, 1, 3], [3, 3, 1, 1, 2]])
 CLOSE = {"Input": np.float32([1, 2, np.nan, 0]), "Other": np.float32([1.00001, 2.1, np.nan, 1e-9])}
+EDGES = {"Src_index": np.int64([0, 1, 2, 0]), "Dst_index": np.int64([1, 2, 1, 0])}
+HOW = ("SUM", "MEAN", "MAX", "MIN")
 TOLERANCES = {"rtol": "1e-5", "atol": "1e-8", "equal_nan": True}
 CASES = [
     *(
@@ -107,6 +109,102 @@ CASES = [
         {"return_inverse": True, "return_counts": True, "axis": [0], "dtype": 2},
         {"Out": F, "Index": I, "Counts": I},
         [],
+    ),
+    ("index_add", {"X": f(3, 4), "Index": np.int64([2, 0, 2]), "AddValue": f(3, 4)}, {"axis": 0}, {"Out": F}, ["X", "AddValue"]),
+    *(
+        (
+            "index_put",
+            {"x": f(3, 4), "indices": [np.int64([2, 0]), np.int64([1, -1])], "value": f(*shape)},
+            {"accumulate": accumulate},
+            {"out": F},
+            ["x", "value"],
+        )
+        for accumulate in (True, False)
+        for shape in ((2,), (1,))
+    ),
+    ("repeat_interleave", {"X": f(2, 3)}, {"Repeats": 2, "dim": 1}, {"Out": F}, ["X"]),
+    ("repeat_interleave", {"X": f(3, 2), "RepeatsTensor": np.int32([2, 0, 1])}, {"dim": 0}, {"Out": F}, ["X"]),
+    ("broadcast_tensors", {"X": [f(2, 1), f(3)]}, {}, {"Out": [F, F]}, []),
+    *(
+        ("fill_diagonal", {"X": f(*shape)}, {"value": 3.0, "offset": offset, "wrap": wrap}, {"Out": F}, ["X"])
+        for shape, offset, wrap in (
+            ((3, 3), 0, False),
+            ((3, 3), 1, False),
+            ((4, 3), -1, False),
+            ((7, 3), 0, True),
+            ((7, 3), 0, False),
+            ((2, 2, 2), 0, False),
+        )
+    ),
+    ("fill_diagonal_tensor", {"X": f(3, 4), "Y": f(3)}, {"offset": 1, "dim1": 0, "dim2": 1}, {"Out": F}, ["X"]),
+    ("fill_diagonal_tensor", {"X": f(2, 3, 4), "Y": f(3, 2)}, {"offset": 0, "dim1": 0, "dim2": 2}, {"Out": F}, ["X"]),
+    ("diag_embed", {"Input": f(2, 3)}, {"offset": -1, "dim1": 0, "dim2": 2}, {"Out": F}, []),
+    ("tril_indices", {}, {"rows": 3, "cols": 4, "offset": 1, "dtype": 3}, {"out": L}, []),
+    ("triu_indices", {}, {"row": 3, "col": 4, "offset": -1, "dtype": 2}, {"out": I}, []),
+    ("renorm", {"X": f(3, 4, low=0.5, high=2)}, {"p": 2.0, "axis": 0, "max_norm": 2.0}, {"Out": F}, ["X"]),
+    ("renorm", {"X": f(2, 3, 2)}, {"p": 1.0, "axis": 2, "max_norm": 1.0}, {"Out": F}, ["X"]),
+    ("trunc", {"X": f(2, 3, low=-3, high=3)}, {}, {"Out": F}, ["X"]),
+    ("fill_any", {"X": f(2, 3)}, {"value": 2.5}, {"Out": F}, ["X"]),
+    (
+        "logspace",
+        {"Start": np.float32([0]), "Stop": np.float32([3]), "Num": np.int32([4]), "Base": np.float32([2])},
+        {"dtype": 5},
+        {"Out": F},
+        [],
+    ),
+    *(
+        (
+            "segment_pool",
+            {"X": f(5, 2), "SegmentIds": np.int64([0, 0, 1, 3, 3])},
+            {"pooltype": how},
+            {"Out": F, "SummedIds": F},
+            ["X"],
+        )
+        for how in HOW
+    ),
+    *(
+        ("graph_send_recv", {"X": f(3, 2), **EDGES}, {"reduce_op": how, "out_size": [0]}, {"Out": F, "Dst_count": I}, ["X"])
+        for how in HOW
+    ),
+    *(
+        (
+            "graph_send_ue_recv",
+            {"X": f(3, 2), "Y": f(4, width), **EDGES},
+            {"message_op": message, "reduce_op": how, "out_size": [0]},
+            {"Out": F, "Dst_count": I},
+            ["X", "Y"],
+        )
+        for how in HOW
+        for message in ("ADD", "MUL")
+        for width in (1, 2)
+    ),
+    *(
+        (
+            "graph_send_uv",
+            {"x": f(3, 2), "y": f(3, 2), "src_index": EDGES["Src_index"], "dst_index": EDGES["Dst_index"]},
+            {"message_op": message},
+            {"out": F},
+            ["x", "y"],
+        )
+        for message in ("ADD", "MUL")
+    ),
+    (
+        "graph_reindex",
+        {"X": np.int64([0, 5, 2]), "Neighbors": np.int64([8, 9, 0, 4, 7, 6, 7]), "Count": np.int32([2, 3, 2])},
+        {},
+        {"Reindex_Src": L, "Reindex_Dst": L, "Out_Nodes": L},
+        [],
+    ),
+    *(
+        (
+            "viterbi_decode",
+            {"Input": f(3, 5, 4), "Transition": f(4, 4), "Length": np.int64(lengths)},
+            {"include_bos_eos_tag": tags},
+            {"Scores": F, "Path": L},
+            [],
+        )
+        for tags in (True, False)
+        for lengths in ([5, 3, 1], [2, 4, 4])
     ),
 ]
 

@@ -188,3 +188,27 @@ add(
         {}, {"num_rows": 2, "num_columns": 3, "dtype": INT64}, lambda num_rows, num_columns, dtype: np.eye(2, 3, dtype=np.int64)
     ),
 )
+
+for start, stop, num, base in ((0.0, 3.0, 4, 2.0), (-1.0, 1.0, 5, 10.0), (2.0, 2.0, 1, 3.0)):
+    inputs = {"Start": np.array([start]), "Stop": np.array([stop]), "Num": np.array([num]), "Base": np.array([base])}
+    for dtype, kind in ((5, "float32"), (6, "float64"), (3, "int64")):
+        values = (base ** np.linspace(start, stop, num)).astype(kind)
+        sample = Sample(inputs, {"dtype": dtype}, lambda Start, values=values: values, shapes_by_value=True, tolerance=5)
+        add("logspace", sample)
+for shape in ((2, 3), (), (0, 2)):
+    add("empty", Sample({}, {"shape": list(shape)}, lambda shape: np.zeros(shape, "float32")))
+    add("fill_any", Sample({"X": np.ones(shape)}, {"value": 2.5}, lambda X, value: np.full_like(X, value), orders=0))
+add("fill_any", Sample({"X": np.ones((2, 2))}, {}, lambda X: np.zeros_like(X)))
+add(
+    "empty",
+    Sample(
+        {"ShapeTensor": np.array([2, 3])},
+        {"dtype": 3},
+        lambda ShapeTensor: np.zeros((2, 3), "int64"),
+        shapes_by_value=True,
+        known=("ShapeTensor",),
+    ),
+)
+for dtype, kind in ((2, "int32"), (3, "int64")):
+    attrs = {"value": [3, -1, 7], "dtype": dtype, "place": 0}
+    add("full_int_array", Sample({}, attrs, lambda value, kind=kind: np.array(value, kind)))

@@ -173,3 +173,25 @@ for scheme, kinds in KINDS.items():
         )
     wide = {"Inference": guess.reshape(3, 10), "Label": tags.reshape(3, 10), "SeqLength": np.array([10, 0, 4])}
     add("chunk_eval", Sample(wide, {"num_chunk_types": 2, "chunk_scheme": scheme}, evaluated(None)))
+
+
+def best_tags(Input: Any, Transition: Any, Length: Any, include_bos_eos_tag: bool = True) -> dict[str, Any]:
+    """All sequences of tags, scored one by one."""
+    scores, paths = [], np.zeros((len(Input), Length.max()), "int64")
+    for row, (emitted, length) in enumerate(zip(Input, Length, strict=True)):
+        best = (-np.inf, ())
+        for tags in product(range(Input.shape[2]), repeat=int(length)):
+            score = sum(emitted[step, tag] for step, tag in enumerate(tags))
+            score += sum(Transition[pair] for pair in pairwise(tags))
+            if include_bos_eos_tag:
+                score += Transition[-1, tags[0]] + Transition[-2, tags[-1]]
+            best = max(best, (score, tags))
+        scores.append(best[0])
+        paths[row, :length] = best[1]
+    return {"Scores": np.array(scores, Input.dtype), "Path": paths}
+
+
+for ends in (True, False):
+    for lengths in ([4, 2, 1], [2, 3, 3]):
+        inputs = {"Input": data(3, 4, 3), "Transition": data(3, 3), "Length": np.array(lengths)}
+        add("viterbi_decode", Sample(inputs, {"include_bos_eos_tag": ends}, best_tags, shapes_by_value=True))

@@ -2,4 +2,4 @@
 
 from .base import structural
 
-structural("test_debug.py", "print", "py_func", "py_func_backward")
+structural("test_debug.py", "print", "py_func", "py_func_backward", "assert")

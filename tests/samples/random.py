@@ -191,3 +191,99 @@ for implementation in ("downgrade_in_infer", "upscale_in_train"):
                 orders=0,
             ),
         )
+
+
+# ------------------------------------------------------------------------------------------------ distributions of tensors
+def moments(mean: float, std: float, low: float = -np.inf, slot: str = "Out") -> Callable[..., None]:
+    """Checks range and the first two moments to six standard errors."""
+
+    def check(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        out = outputs[slot]
+        assert out.shape == next(iter(inputs.values())).shape and out.min() >= low
+        assert abs(out.mean() - mean) < 6 * std / np.sqrt(out.size) and abs(out.std() - std) < 12 * std / np.sqrt(out.size)
+
+    return check
+
+
+LARGE = np.full((100, 50), 3.5)
+add("poisson", Sample({"X": LARGE}, {"seed": 3}, check=moments(3.5, np.sqrt(3.5), 0), random=True, orders=0))
+add("poisson", Sample({"X": data(2, 3, low=1, high=9)}, {"seed": 3}, check=lambda i, o: None, random=True))
+for rate in (1.0, 4.0):
+    check = moments(1 / rate, 1 / rate, 0)
+    add("exponential", Sample({"X": LARGE}, {"lambda": rate, "seed": 3}, check=check, random=True))
+for op_type, source, target in (("uniform_random_inplace", "X", "Out"), ("gaussian_inplace", "x", "out")):
+    uniform = op_type.startswith("uniform")
+    attrs = {"min": 1.0, "max": 3.0} if uniform else {"mean": 2.0, "std": 0.5}
+    check = moments(2, uniform_std(1, 3) if uniform else 0.5, slot=target)
+    add(op_type, Sample({source: LARGE}, {**attrs, "seed": 3}, check=check, random=True))
+
+
+def check_dirichlet(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    alpha, out = inputs["Alpha"], outputs["Out"]
+    np.testing.assert_allclose(out.sum(-1), np.ones(out.shape[:-1]), 1e-5)
+    if len(out) > 100:
+        assert np.abs(out.mean(0) - alpha[0] / alpha[0].sum()).max() < 0.03 and (out >= 0).all()
+
+
+add("dirichlet", Sample({"Alpha": np.tile([1.0, 2.0, 3.0], (2000, 1))}, {"seed": 3}, check=check_dirichlet, random=True))
+add("dirichlet", Sample({"Alpha": data(2, 3, 4, low=0.5, high=2)}, {"seed": 3}, check=check_dirichlet, random=True))
+
+
+def check_gumbel(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    np.testing.assert_allclose(outputs["Out"].sum(-1), 1, 1e-5)
+    if len(outputs["Out"]) > 100:
+        chosen = np.bincount(outputs["Out"].argmax(-1), minlength=3) / len(outputs["Out"])
+        assert np.abs(chosen - np.exp(inputs["X"][0])).max() < 0.05
+
+
+LOGITS = np.tile(np.log([0.2, 0.3, 0.5]), (2000, 1))
+for attrs in ({"seed": 3}, {"temperature": 0.5, "seed": 3}, {"hard": True, "seed": 3}):
+    add("gumbel_softmax", Sample({"X": LOGITS}, attrs, check=check_gumbel, random=True, orders=0))
+    add("gumbel_softmax", Sample({"X": data(4, 3)}, attrs, check=check_gumbel, random=True, orders=0 if attrs.get("hard") else 2))
+
+
+def check_rrelu(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    X, noise = inputs["X"], outputs["Noise"]
+    np.testing.assert_allclose(outputs["Out"], X * noise, 1e-6)
+    assert (noise[X >= 0] == 1).all() and (0.2 <= noise[X < 0]).all() and (noise[X < 0] <= 0.4).all()
+
+
+add("rrelu", Sample({"X": data.away(5, 6)}, {"lower": 0.2, "upper": 0.4, "seed": 3}, check=check_rrelu, random=True))
+middle = {"is_test": True, "lower": 0.2, "upper": 0.4}
+
+
+def tested(X: Any, **attrs: Any) -> dict[str, Any]:
+    noise = np.where(X < 0, 0.3, 1).astype(X.dtype)
+    return {"Out": X * noise, "Noise": noise}
+
+
+for shape in ((3, 4), (), (0, 2)):
+    add("rrelu", Sample({"X": data.away(*shape)}, middle, tested))
+
+
+def check_shuffled(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    rows, order = inputs["X"].reshape(-1, inputs["X"].shape[-1]), outputs["ShuffleIdx"]
+    assert sorted(order) == list(range(len(rows))) and outputs["SeedOut"].shape == inputs["Seed"].shape
+    assert np.array_equal(outputs["Out"].reshape(rows.shape), rows[order])
+
+
+for shape in ((5, 2), (2, 3, 2), (1, 1)):
+    for seed in (0, 7):
+        sample = Sample({"X": data(*shape), "Seed": np.array([seed])}, {"startup_seed": 3}, check=check_shuffled)
+        add("shuffle_batch", sample)
+
+
+def check_top_p(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    x, ids = inputs["x"], outputs["ids"]
+    np.testing.assert_array_equal(outputs["out"], np.take_along_axis(x, ids, 1))
+    if "threshold" in inputs:
+        assert (outputs["out"] >= inputs["threshold"]).all()
+    for row, p, chosen in zip(x, inputs["ps"].reshape(-1), ids[:, 0], strict=True):
+        assert row[row > row[chosen]].sum() < p
+
+
+CHANCES = np.tile([0.1, 0.5, 0.15, 0.25], (300, 1))
+for p in (0.1, 0.6, 1.0):
+    add("top_p_sampling", Sample({"x": CHANCES, "ps": np.full((300, 1), p)}, {"seed": 3}, check=check_top_p, random=p > 0.5))
+limited = {"x": CHANCES, "ps": np.full((300, 1), 1.0), "threshold": np.full((300, 1), 0.2)}
+add("top_p_sampling", Sample(limited, {"seed": 5}, check=check_top_p, random=True))

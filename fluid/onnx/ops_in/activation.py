@@ -54,6 +54,8 @@ def gelu(b: Builder, node: Node) -> Any:
 @imports("PRelu")
 def prelu(b: Builder, node: Node) -> Any:
     x, slope = node[0], node[1]
+    if node.opset < 9 and slope.ndim == 1 and x.ndim > 2 and slope.shape != (1,):  # one for each channel
+        slope = b.ones_like_axes(slope, 0, x.ndim - 2)
     positive = b.f.relu(x)
     negative = b.f.elementwise_min(x, b.number(0, x.dtype))
     return positive + b.f.elementwise_mul(negative, slope)

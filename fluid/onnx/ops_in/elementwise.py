@@ -10,7 +10,7 @@ from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import Node
 from ..table import imports
-from ..types import element_type, float_format, integer_bits
+from ..types import element_type, float_format, integer_bits, is_held_wider
 from ..values import Tensor
 
 _UNARY = {
@@ -252,6 +252,18 @@ def cast(b: Builder, node: Node) -> Any:
     return as_type(b, node[0], node.tensor(0).onnx_type, number, bool(node.int("saturate", 1)))
 
 
+@imports("BitCast", trains=False)
+def bit_cast(b: Builder, node: Node) -> Any:
+    x = node[0]
+    number = node.int("to", 1)
+    dtype = element_type(number, "what it casts to")
+    if node.tensor(0).onnx_type is not None or is_held_wider(number) or dtype.numpy.itemsize != x.dtype.numpy.itemsize:
+        raise FormatError("it reads the bits of one type as another, of which Fluid holds one in a wider type")
+    if not x.ndim:
+        return b.squeeze(b.f.view_dtype(b.unsqueeze(x, [0]), dtype=int(dtype)), [0])
+    return b.f.view_dtype(x, dtype=int(dtype))
+
+
 def _number_of(dtype: VarType) -> int:
     return next(number for number in (1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15) if element_type(number, "") is dtype)
 
@@ -262,7 +274,7 @@ def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool 
     bits, floats = integer_bits(number), float_format(number)
     if dtype is VarType.BOOL and x.dtype is not VarType.BOOL:
         return b.f.not_equal(x, b.number(0, x.dtype))
-    if bits is not None and number in (4, 12, 21, 22, 25, 26):
+    if bits is not None and is_held_wider(number):
         x = b.cast(x, VarType.INT64) if x.dtype is not VarType.SIZE_T else x
         wide = 1 << abs(bits)
         x = b.f.elementwise_mod(x, b.number(wide, x.dtype))

@@ -11,9 +11,8 @@ from ...values.types import VarType
 from ..builder import Builder
 from ..node import Node
 from ..table import imports
-from ..values import Element
 from .elementwise import choose
-from .shapes import LAST, filled
+from .shapes import LAST
 
 
 @imports("Gather")
@@ -21,7 +20,7 @@ def gather(b: Builder, node: Node) -> Any:
     x = node[0]
     axis = node.int("axis", 0) % x.ndim
     known = node.array(1)
-    if known is not None and known.ndim == 0 and (x.shape[axis] >= 0 or int(known) >= 0):
+    if known is not None and known.ndim == 0:
         place = int(known)
         end = place + 1 or LAST
         return b.squeeze(b.slice(x, axis, place, end), [axis])
@@ -52,7 +51,10 @@ def _not_negative(b: Builder, node: Node, place: int, x: Any, axis: int) -> Any:
 def wrapped(b: Builder, index: Any, x: Any, axis: int) -> Any:
     """Indices that may be negative as ones that are not."""
     size = x.shape[axis]
-    whole = b.number(size, index.dtype) if size >= 0 else b.cast(b.slice(b.f.shape(x), 0, axis, axis + 1), index.dtype)
+    if size >= 0:
+        whole = b.number(size, index.dtype)
+    else:
+        whole = b.cast(b.squeeze(b.slice(b.f.shape(x), 0, axis, axis + 1), [0]), index.dtype)
     is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
     return index + b.f.elementwise_mul(is_negative, whole)
 
@@ -127,20 +129,12 @@ def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, h
     """Indices that do not reach as far as the data in other dimensions: what lies beyond stays."""
     if -1 in (*x.shape, *index.shape):
         raise FormatError("indices of another shape than the data, where only a run tells which, are not read")
-    out = x
     axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
     inner = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[index.shape[n] for n in axes])
     if how in _REDUCTIONS:
         inner = b.f.put_along_axis(inner, index, updates, Axis=axis, Reduce=_REDUCTIONS[how])
     else:
         inner = _scattered_extreme(b, inner, index, updates, axis, how)
-    for n in axes:
-        beyond = b.slice(out, n, index.shape[n], LAST)
-        for other in axes:
-            if other > n:
-                beyond = beyond
-        out = b.slice(out, n, 0, index.shape[n])
-        del beyond
     return _reassembled(b, x, inner, index.shape, axes)
 
 
@@ -227,15 +221,8 @@ def slice_(b: Builder, node: Node) -> Any:
     if any(step != 1 for step in steps):
         raise FormatError("steps with bounds that only a run tells are not read")
     bounds = [[_bounded(number) for number in side] for side in (starts, ends)]
-    first, last = (b.vector(side, VarType.INT32) if _plain(side) else [b.number_variable(n) for n in side] for side in bounds)
     lists = {"StartsTensorList": [b.number_variable(n) for n in bounds[0]], "EndsTensorList": [b.number_variable(n) for n in bounds[1]]}
-    del first, last
-    out = b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[LAST] * len(axes), **lists)
-    return out
-
-
-def _plain(side: list[Any]) -> bool:
-    return all(isinstance(number, int) for number in side)
+    return b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[LAST] * len(axes), **lists)
 
 
 def _bounded(number: Any) -> Any:
@@ -381,5 +368,3 @@ def tensor_scatter(b: Builder, node: Node) -> Any:
     places = b.f.expand_v2(places, shape=list(update.shape))
     return b.f.put_along_axis(past, places, update, Axis=axis, Reduce="assign")
 
-
-_ = (Element, filled)

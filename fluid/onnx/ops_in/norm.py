@@ -20,11 +20,9 @@ def batch_norm(b: Builder, node: Node) -> Any:
     scale, bias, mean, variance = (b.cast(node[n], x.dtype) for n in range(1, 5))
     names = ("Y", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance")
     outputs: dict[str, Any] = {name: b.temporary() for name in names}
-    if not training:
-        outputs["MeanOut"], outputs["VarianceOut"] = mean, variance
-    else:
+    if training and not (mean.persistable and variance.persistable):
         mean, variance = b.f.assign(mean), b.f.assign(variance)
-        outputs["MeanOut"], outputs["VarianceOut"] = mean, variance
+    outputs["MeanOut"], outputs["VarianceOut"] = mean, variance  # updated in place
     b.append(
         "batch_norm",
         {"X": x, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance},

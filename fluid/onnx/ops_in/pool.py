@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError
-from ...values.types import VarType, is_floating
+from ...values.types import is_floating
 from ..builder import Builder
 from ..node import Node
 from ..table import imports
@@ -130,7 +130,7 @@ def average_pool(b: Builder, node: Node) -> Any:
     count, kernel, strides, dilations, pads = _window(node, x)
     ceil = bool(node.int("ceil_mode", 0))
     include = bool(node.int("count_include_pad", 0))
-    if all(by == 1 for by in dilations) and not ceil and (include or not any(map(any, pads)) or True):
+    if all(by == 1 for by in dilations) and not ceil:
         image = as_image(b, x, count)
         op = b.f.pool3d if count == 3 else b.f.pool2d
         out = op(
@@ -213,5 +213,3 @@ def max_unpool(b: Builder, node: Node) -> Any:
     paddings = [n for have, want in zip(shape, asked.tolist(), strict=True) for n in (0, want - have)]
     return b.f.pad(out, paddings=paddings, pad_value=0.0)
 
-
-_ = VarType

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError
 from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import Node
@@ -14,7 +13,7 @@ from ..table import imports
 from ..types import element_type, integer_bits
 from ..values import Tensor
 from .convolution import convolved
-from .elementwise import _number_of, rounded, round_half_even
+from .elementwise import _number_of, round_half_even, rounded
 
 
 def _limits(number: int) -> tuple[int, int]:
@@ -26,9 +25,9 @@ def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
     """A scale or zero point, in a shape that broadcasts to `x`: one for each element of an axis, or of each block along it."""
     axis = node.int("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
-    if part.ndim == 0 or part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1:
+    if part.ndim == 0 or (part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1):
         return part
-    if part.ndim == 1 and x.ndim > 1 or part.ndim != x.ndim:
+    if (part.ndim == 1 and x.ndim > 1) or part.ndim != x.ndim:
         return b.ones_like_axes(part, axis, x.ndim - axis - 1)
     size = node.int("block_size", 0)
     if not size or part.shape[axis] == x.shape[axis]:
@@ -136,5 +135,3 @@ def qlinear_conv(b: Builder, node: Node) -> Any:
         factor = b.ones_like_axes(factor, 0, x.ndim - 2)
     return _requantized(b, product, factor, zero, node.tensor(7))
 
-
-_ = FormatError

@@ -9,7 +9,6 @@ from ..builder import Builder
 from ..node import Node
 from ..table import imports
 from ..types import element_type
-from .shapes import filled
 
 
 def _like(b: Builder, node: Node) -> Any:
@@ -70,5 +69,3 @@ def multinomial(b: Builder, node: Node) -> Any:
     drawn = b.f.multinomial(chances, num_samples=node.int("sample_size", 1), replacement=True)
     return b.cast(drawn, element_type(node.int("dtype", 6), "its dtype"))
 
-
-_ = filled

@@ -137,15 +137,11 @@ def cumsum(b: Builder, node: Node) -> Any:
 def cumprod(b: Builder, node: Node) -> Any:
     x = node[0]
     axis = int(node.known(1, "its axis").reshape(())) % x.ndim
-    if x.shape[axis] < 0 or x.shape[axis] > 256:
-        raise FormatError("the products are along a dimension that only a run tells, or of more than 256 elements")
-    parts = b.f.unstack(x, axis=axis, num=x.shape[axis])
-    parts = parts[::-1] if node.int("reverse", 0) else parts
-    out, running = [], None
-    for part in parts:
-        if node.int("exclusive", 0):
-            out.append(b.f.fill_any_like(part, value=1.0) if running is None else running)
-        running = part if running is None else b.f.elementwise_mul(running, part)
-        if not node.int("exclusive", 0):
-            out.append(running)
-    return b.f.stack(out[::-1] if node.int("reverse", 0) else out, axis=axis)
+    reverse = bool(node.int("reverse", 0))
+    if reverse:
+        x = b.f.flip(x, axis=[axis])
+    if node.int("exclusive", 0):
+        first = b.f.fill_any_like(b.slice(x, axis, 0, 1), value=1.0)
+        x = b.f.concat([first, b.slice(x, axis, 0, -1)], axis=axis)
+    out = b.f.cumprod(x, dim=axis)
+    return b.f.flip(out, axis=[axis]) if reverse else out

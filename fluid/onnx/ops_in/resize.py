@@ -79,7 +79,8 @@ def _resized(
             continue
         at = _coordinates(transformation, have, want, scales[place], region)
         if mode == "nearest":
-            x = b.f.gather(x, b.constant(_nearest(at, have, node.string("nearest_mode", "round_prefer_floor"))), axis=axis)
+            how = node.string("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+            x = b.f.gather(x, b.constant(_nearest(at, have, how)), axis=axis)
         else:
             weights = _weights(at, have, scales[place], mode, node)
             x = _times(b, x if is_floating(x.dtype) else b.cast(x, VarType.FP32), weights, axis)
@@ -113,7 +114,7 @@ def _coordinates(how: str, have: int, want: int, scale: float, region: tuple[flo
         adjustment = want / (have * scale)
         return have / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
     if how == "align_corners":
-        return at * (have - 1) / (want - 1) if want > 1 else at * 0.0
+        return at * (have - 1) / (have * scale - 1) if want > 1 else at * 0.0
     if how == "asymmetric":
         return at / scale
     if how == "tf_crop_and_resize":

@@ -96,7 +96,7 @@ def _recurrent(kind: str) -> Any:
         else:
             y, lasts = _by_steps(b, node, kind, x, states, direction, directions, size, functions)
         if batch_first:
-            return (b.transpose(y, [2, 0, 1, 3]), *(b.transpose(last, [1, 0, 2]) for last in lasts))
+            return (b.transpose(y, [1, 0, 2, 3]), *(b.transpose(last, [1, 0, 2]) for last in lasts))
         return (b.transpose(y, [0, 2, 1, 3]), *lasts)
 
     return build

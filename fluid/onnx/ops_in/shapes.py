@@ -13,7 +13,6 @@ from ..builder import Builder
 from ..node import Node
 from ..table import imports
 from ..types import element_type
-from ..values import Sequence as SequenceValue
 from ..values import Tensor
 from .elementwise import broadcast_like, choose
 
@@ -60,17 +59,8 @@ def reshape(b: Builder, node: Node) -> Any:
     if node.int("allowzero", 0) and any(number == 0 for number in numbers):
         if not all(isinstance(number, int) for number in numbers):
             raise FormatError("allowzero=1 with a shape that only a run tells is not read")
-        return b.f.fill_constant(shape=[_known_size(number, numbers, x) for number in numbers], dtype=int(x.dtype), value=0.0)
-    return reshaped(b, x, numbers)
-
-
-def reshaped(b: Builder, x: Any, numbers: Sequence[Any]) -> Any:
-    """As `Builder.reshape`; a tensor without elements is made anew, since 0 asks Fluid for a size of `x`."""
+        return b.f.fill_constant(shape=[max(number, 0) for number in numbers], dtype=int(x.dtype), value=0.0)
     return b.reshape(x, numbers)
-
-
-def _known_size(number: int, numbers: Sequence[int], x: Any) -> int:
-    return 0 if number == -1 else number
 
 
 @imports("Flatten")
@@ -269,10 +259,10 @@ def dropout(b: Builder, node: Node) -> Any:
     elif node.opset < 7:
         training = not node.int("is_test", 0)
     if training and ratio > 0:
-        out, mask = b.f.dropout(x, dropout_prob=ratio, dropout_implementation="upscale_in_train", is_test=False)
-        return out, b.cast(mask, VarType.BOOL)
+        outputs = {"Out": b.temporary(), "Mask": b.temporary()}
+        b.append("dropout", {"X": x}, outputs, {"dropout_prob": ratio, "dropout_implementation": "upscale_in_train", "is_test": False})
+        return outputs["Out"], b.cast(outputs["Mask"], VarType.BOOL)
     out = b.f.dropout(x, dropout_prob=ratio, dropout_implementation="upscale_in_train", is_test=True)
-    out = out[0] if isinstance(out, tuple) else out
     if len(node.proto.output) < 2 or not node.proto.output[1]:
         return out
     return out, b.f.fill_any_like(x, value=1.0, dtype=int(VarType.BOOL))
@@ -321,5 +311,3 @@ def _cropped(b: Builder, x: Any, before: list[int], after: list[int]) -> Any:
     ends = [min(after[axis], 0) or LAST for axis in axes]
     return b.f.slice(x, axes=axes, starts=starts, ends=ends)
 
-
-_ = SequenceValue

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError
-from ...values.types import VarType
 from ..builder import Builder
 from ..node import Node
 from ..table import imports
@@ -50,8 +49,11 @@ def _dft(b: Builder, node: Node, axis: int) -> Any:
     x = node[0]
     axis = axis + x.ndim if axis < 0 else axis
     length = node.known(1, "its length")
-    length = x.shape[axis] if length is None else int(np.reshape(length, ()))
     onesided, inverse = bool(node.int("onesided", 0)), bool(node.int("inverse", 0))
+    if length is not None:
+        length = int(np.reshape(length, ()))
+    else:
+        length = 2 * (x.shape[axis] - 1) if onesided and inverse else x.shape[axis]
     if length < 1:
         raise FormatError("the length is known only in a run")
     if onesided and inverse:
@@ -119,5 +121,3 @@ def mel_weight_matrix(b: Builder, node: Node) -> Any:
             out[place, band] = (right - place) / (right - centre)
     return out
 
-
-_ = VarType

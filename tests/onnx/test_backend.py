@@ -1,0 +1,96 @@
+"""onnx's own test cases, which come with the package: those of domain ai.onnx that hold no strings.
+
+Each is loaded and run; what fails does so for a reason that `EXCLUDED` names, and nothing else fails.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+
+import cases
+
+from fluid.errors import FluidError
+
+EXCLUDED = {
+    "test_bernoulli*": "random numbers are Fluid's own",
+    "test_bitcast_uint*": "uint16 and uint32 are held as int32 and int64",
+    "test_cast*FLOAT4E2M1": "NaN becomes the greatest number, which this format has no NaN for",
+    "test_castlike_*FLOAT4E2M1_expanded": "as above",
+    "test_cast_e8m0_*_to_FLOAT8E8M0": "rounding to powers of two is not here",
+    "test_col2im_5d": "fold takes images of two dimensions",
+    "test_deform_conv_with_mask_bias": "its filter reads more channels than its image has: offset groups of other meaning",
+    "test_dft_inverse*": "its expected values are float32 noise around 0, beyond the case's own tolerance",
+    "test_gridsample_bicubic*": "grid_sampler is linear or nearest",
+    "test_gridsample_volumetric_*": "grid_sampler takes images of two dimensions",
+    "test_affine_grid_3d_align_corners*": "its branches give [] and [1]",
+    "test_if_opt": "an optional that only a run tells",
+    "test_image_decoder_*": "programs decode no images",
+    "test_nonmaxsuppression_*": "multiclass_nms is not ONNX's search, and nothing else here is",
+    "test_reshape_allowzero_reordered": "without elements, and of a shape that only a run tells",
+    "test_roialign_mode_max": "roi_align averages",
+    "test_scan_sum": "Scan of opset 8, with a batch of sequences",
+    "test_sequence_insert_at_front": "into a sequence of unknown length only the end is known",
+    "test_training_dropout": "random numbers are Fluid's own",
+    "test_training_dropout_default": "as above",
+    "test_training_dropout_default_mask": "as above",
+    "test_training_dropout_mask": "as above",
+    "test_tfidfvectorizer_*": "no op here counts n-grams",
+}
+"""Patterns of names of cases that are not run, and why."""
+
+SAMPLE = 40
+"""Of how many cases the default run takes one."""
+
+
+def excluded(name: str) -> str | None:
+    return next((why for pattern, why in EXCLUDED.items() if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+def failures(names: list[str], folder: Path) -> dict[str, str]:
+    """The cases that fail, and how."""
+    found = {}
+    for name in names:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                cases.run(cases.all_cases()[name], folder / "model.onnx")
+        except (FluidError, AssertionError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+@pytest.mark.numpy_alone
+def test_a_sample(tmp_path: Path) -> None:
+    names = [name for name in sorted(cases.all_cases()) if excluded(name) is None]
+    assert failures(names[::SAMPLE], tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.numpy_alone
+def test_all_but_the_excluded(tmp_path: Path) -> None:
+    names = [name for name in cases.all_cases() if excluded(name) is None]
+    assert failures(names, tmp_path) == {}
+    assert len(names) >= 0.95 * len(cases.all_cases())
+
+
+@pytest.mark.slow
+@pytest.mark.numpy_alone
+def test_the_excluded_fail(tmp_path: Path) -> None:
+    """An exclusion that is needed no more is taken off the list."""
+    names = [name for name in cases.all_cases() if excluded(name) is not None]
+    drawn = [name for name in names if name.startswith(("test_bernoulli", "test_training_dropout"))]  # might come out right
+    assert sorted(set(names) - failures(names, tmp_path).keys() - set(drawn)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [pytest.param(True, id="native")])
+def test_a_sample_by_native_code(native: bool, tmp_path: Path) -> None:
+    pytest.importorskip("llvmlite")
+    names = [name for name in sorted(cases.all_cases()) if excluded(name) is None]
+    assert failures(names[7::10], tmp_path) == {}

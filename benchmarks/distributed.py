@@ -20,7 +20,7 @@ from typing import Any
 
 MODELS = ("mlp", "resnet20", "table")
 SIZES = (8, 1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 21, 1 << 23)
-BUCKETS = {"one bucket": 1e6, "4 MiB": 4.0, "256 KiB": 0.25, "each by itself": 0.0}
+BUCKETS = {"one bucket": 1e6, "1 MiB": 1.0, "256 KiB": 0.25, "each by itself": 0.0}
 NETWORKS = {"10 Gbit/s Ethernet": (15e-6, 1.1e9), "100 Gbit/s with RDMA": (2e-6, 11e9)}
 """Seconds until a message is there, and bytes a second, as such networks are usually said to have."""
 SECONDS = 4.0

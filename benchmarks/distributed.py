@@ -20,7 +20,7 @@ from typing import Any
 
 MODELS = ("mlp", "resnet20", "table")
 SIZES = (8, 1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 21, 1 << 23)
-BUCKETS = {"one bucket": 1e6, "4 MiB": 4.0, "256 KiB": 0.25, "each by itself": 0.0}
+BUCKETS = {"one bucket": 1e6, "1 MiB": 1.0, "256 KiB": 0.25, "each by itself": 0.0}
 NETWORKS = {"10 Gbit/s Ethernet": (15e-6, 1.1e9), "100 Gbit/s with RDMA": (2e-6, 11e9)}
 """Seconds until a message is there, and bytes a second, as such networks are usually said to have."""
 SECONDS = 4.0
@@ -40,7 +40,7 @@ def measured(names: Sequence[str]) -> dict[str, Any]:
     fluid.set_num_threads(1)
     fleet.init()
     group = communicator()
-    result: dict[str, Any] = {"reductions": {}, "steps": {}}
+    result: dict[str, Any] = {"reductions": {}, "steps": {}, "copied": copied(np)}
     for size in SIZES if group.size > 1 else ():
         array = np.zeros(size // 4, np.float32)
         times = []
@@ -57,6 +57,17 @@ def measured(names: Sequence[str]) -> dict[str, Any]:
             step = fluid_step(WORKLOADS[name], lambda optimizer, s=strategy: fleet.distributed_optimizer(optimizer, s))
             result["steps"].setdefault(name, {})[label] = timed(step, group)
     return result
+
+
+def copied(xp: Any, size: int = 1 << 21) -> float:
+    """Bytes a second that are copied from one array to another."""
+    source, target = xp.ones(size, "uint8"), xp.ones(size, "uint8")
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        xp.copyto(target, source)
+        times.append(time.perf_counter() - start)
+    return size / statistics.quantiles(times, n=10)[0]
 
 
 def timed(step: Any, group: Any) -> dict[str, float]:
@@ -118,7 +129,7 @@ def show(alone: dict[str, Any], two: dict[str, Any]) -> None:
     for size, seconds in two["reductions"].items():
         model = reduction(2, int(size), latency, bandwidth)
         print(f"  {int(size):>9,} bytes  {seconds * 1e6:8.1f} us   model {model * 1e6:8.1f} us")
-    print(f"latency {latency * 1e6:.1f} us, bandwidth {bandwidth / 1e9:.2f} GB/s\n")
+    print(f"latency {latency * 1e6:.1f} us, bandwidth {bandwidth / 1e9:.2f} GB/s; copies {two['copied'] / 1e9:.2f} GB/s\n")
     print(
         "| model | buckets | one worker, ms | two, ms | two / one | processor, ms | waits, ms | waits | MB a step | model, ms |"
     )
@@ -132,6 +143,8 @@ def show(alone: dict[str, Any], two: dict[str, Any]) -> None:
             cost = gathering if is_sparse else reduction
             pieces = 1 if is_sparse else max(calls, 1)
             model = one + pieces * cost(2, way["bytes"] / pieces, latency, bandwidth)
+            if not is_sparse and label != "each by itself":
+                model += 2 * way["bytes"] / two["copied"]  # into the bucket, and out of it
             print(
                 f"| {name} | {label} ({calls}) | {one * 1e3:.2f} | {way['wall'] * 1e3:.2f} | {way['wall'] / one:.2f} | "
                 f"{alone['steps'][name]['alone']['processor'] * 1e3:.2f}, {way['processor'] * 1e3:.2f} | "

@@ -49,8 +49,8 @@ def placed(where, loss):
     if not hasattr(fluid, "XLAPlace"):
         raise SystemExit("this version of Fluid has no XLAPlace")
     if where == "xla":
-        return fluid.XLAPlace(0), program
-    places = [fluid.XLAPlace(0), fluid.XLAPlace(1)]
+        return fluid.XLAPlace(), program
+    places = [fluid.XLAPlace(index=0), fluid.XLAPlace(index=1)]
     return places[0], fluid.CompiledProgram(program).with_data_parallel(loss_name=loss.name, places=places)
 
 
@@ -69,7 +69,7 @@ def main():
     fleet.distributed_optimizer(fluid.optimizer.Adam(0.005)).minimize(loss)
     place, program = placed(args.on, loss)
     executor = fluid.Executor(place)
-    executor.run(fluid.default_startup_program())
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())  # the same first values, whatever computes then
     first = 0
     if args.checkpoint and os.path.exists(args.checkpoint):
         first = fleet.load_checkpoint(args.checkpoint, executor)

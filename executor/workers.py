@@ -36,9 +36,10 @@ class Meeting:
         """The meeting before runs of these ops of a program; None if they speak to nobody."""
         return Meeting(program) if any(_speaks(op) for op in ops) else None
 
-    def statement(self, feeds: Mapping[str, Any]) -> Statement:
-        """What this worker says; `feeds` are arrays or specs."""
+    def statement(self, feeds: Mapping[str, Any], way: str) -> Statement:
+        """What this worker says; `feeds` are arrays or specs, `way` is how the program runs, on which it depends what is sent."""
         fed = [(f"what is fed to {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
+        fed.append(("how the program runs", way))
         return Statement(self._digest ^ digest_of(fed), lambda: [*self._lines, *fed])
 
 

@@ -135,6 +135,9 @@ class PlanGraph:
             results = None
         if results is None:
             self.kept.update(values_read(instruction))
+            if instruction.op.type == "c_allgather":  # each worker has checked its own before it sends them
+                (source,), (gathered,) = instruction.read, instruction.written
+                self._checked |= {(op_type, (gathered,)) for op_type, read in self._checked if read == (source,)}
             for value in instruction.written:
                 self.nodes.pop(value, None)
                 self.kept.add(value)

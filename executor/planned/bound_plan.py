@@ -135,7 +135,7 @@ class BoundPlan:
         self._starts: list[int] = []
         self._meeting = Meeting.of(plan.program, plan.ops)
         """Where the workers tell each other what they run; None if the plan speaks to nobody."""
-        self._statement = self._meeting.statement(plan.feeds) if self._meeting is not None else None
+        self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
         self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.numpy) for value, spec in images.items()}

@@ -34,6 +34,7 @@ from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..unsupported import refuse_unsupported
+from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ def compile_plan(
         return Plan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
+    planner.instructions = gather_lookups(planner.instructions, planner.specs)
     if native:
         planner.use_native_code()
     planner.place(reuse)

@@ -43,7 +43,7 @@ class StepwiseProgram:
         machine, place = self._machine, self.place
         with scope.lock:
             if self._meeting is not None:
-                group_of(place.xp).state(self._meeting.statement(feeds))
+                group_of(place.xp).state(self._meeting.statement(feeds, "op by op"))
             self._streams.begin(scope.runs)
             scope.runs += 1
             machine.check = check

@@ -4,6 +4,8 @@ The workers run the script; what they print goes to one log each, and that of wo
 error, all are ended, and its error is shown. Inside of an allocation of Slurm, or of a job of Open MPI or Kubernetes, the number
 of workers is that of the job; where such a job has started this process as one of many, it becomes a worker itself.
 
+Workers on one machine share its cores (``OMP_NUM_THREADS``, if that is not set already).
+
     --backend mpi   (default) by the mpiexec that belongs to mpi4py: pip install "fluid-graph[mpi]"
     --backend jax   the workers join ``jax.distributed``, whose collectives on CPUs are gloo's
 """
@@ -56,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for old in options.log_dir.glob("worker.*"):
         old.unlink()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is started is ended on the way out
-    count = options.workers or _workers_of_job(os.environ) or 2
+    of_job = _workers_of_job(os.environ)
+    count = options.workers or of_job or 2
+    if not of_job and "OMP_NUM_THREADS" not in os.environ:  # all on this machine, whose cores they share
+        environment["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
     if options.backend == "mpi":
         code = _by_mpi(command, count, environment, options.mpiexec)
     else:

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
+from ..errors import CommunicationError
 from .environment import Worker, worker_of
 from .process import communicator
 
@@ -52,7 +54,16 @@ def _join_jax(worker: Worker) -> None:
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(os.environ["FLUID_COORDINATOR"], worker.size, worker.rank)
+    jax.distributed.initialize(_coordinator(os.environ), worker.size, worker.rank)
+
+
+def _coordinator(environ: Mapping[str, str]) -> str:
+    """Where the workers meet: as the launcher says, or as jobs of Kubernetes do."""
+    if "FLUID_COORDINATOR" in environ:
+        return environ["FLUID_COORDINATOR"]
+    if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
+        return f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+    raise CommunicationError("the workers do not know where to meet: set MASTER_ADDR and MASTER_PORT to those of worker 0")
 
 
 def _tee(log: Path, is_shown: bool) -> None:

@@ -18,7 +18,7 @@ from .layers import Layer
 
 __all__ = ["DataParallel", "Env", "ParallelStrategy", "prepare_context"]
 
-_BUCKET = 4 << 20
+_BUCKET = 1 << 20
 """Bytes of gradients that are reduced together."""
 
 

@@ -45,6 +45,7 @@ def test_training_of_each_kind(network: str, optimizer: str) -> None:
 def test_training_in_one_bucket_of_four_workers_and_on_numpy() -> None:
     check_training("layers", "adam", 4, workers=4)
     check_training("images", "adam", 0, FLUID_NATIVE="0")
+    check_training("table", "sgd", 0, FLUID_NATIVE="0")
 
 
 def check_fault(fault: str, *expected: str, **variables: str) -> None:

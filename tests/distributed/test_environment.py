@@ -11,6 +11,7 @@ import fluid
 from fluid.distributed import Worker, worker_of
 from fluid.distributed.launch import _workers_of_job
 from fluid.distributed.process import communicator, use_communicator
+from fluid.distributed.worker import _coordinator
 from fluid.errors import CommunicationError
 
 STARTED = {
@@ -51,6 +52,13 @@ def test_an_environment_that_cannot_be(variables: dict[str, str], message: str) 
 
 def test_a_job_says_how_many_workers_it_has() -> None:
     assert _workers_of_job({"SLURM_NTASKS": "12"}) == 12 and _workers_of_job({"WORLD_SIZE": "x"}) == 0
+
+
+def test_where_workers_meet_that_join_jax() -> None:
+    assert _coordinator({"FLUID_COORDINATOR": "a:1", "MASTER_ADDR": "b", "MASTER_PORT": "2"}) == "a:1"
+    assert _coordinator({"MASTER_ADDR": "b", "MASTER_PORT": "2"}) == "b:2"
+    with pytest.raises(CommunicationError, match="set MASTER_ADDR and MASTER_PORT"):
+        _coordinator({})
 
 
 def test_mpi_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

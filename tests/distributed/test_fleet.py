@@ -167,6 +167,22 @@ class Recording(Alone):
         return [item, item]
 
 
+def test_what_sparse_gradients_are_made_of_is_gathered_where_shapes_are_known() -> None:
+    """So the table's update has planned shapes; step by step, the rows themselves are gathered."""
+    _, loss = trained(2, sparse=True)
+    executor = fluid.Executor()
+    former = use_communicator(Recording())
+    try:
+        executor.run(fluid.default_startup_program())
+        feed = {"x": np.ones((2, 4), "float32"), "ids": np.ones((2, 1), "int64")}
+        instructions = executor.plan(feed=feed, fetch_list=[loss]).instructions
+    finally:
+        use_communicator(former)
+    gathered = [each for each in instructions if each.op.type == "c_allgather"]
+    assert [each.read[0][0] for each in gathered] == ["ids", "embedding_0.tmp_0@GRAD"]
+    assert [each.op.input("X") for each in instructions if each.op.type == "c_allreduce_sum"] == [["bucket_0"]]
+
+
 def test_what_overwrites_a_parameter_is_waited_for_at_once() -> None:
     weight = fluid.layers.create_parameter([3], "float32")
     fluid.default_main_program().global_block().append_op("c_allreduce_sum", {"X": weight}, {"Out": weight})

@@ -43,13 +43,15 @@ class DistributedStrategy(BuildStrategy):
         forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
         use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`:
             accepted as in Fluid, without effect.
-        use_local_sgd: not supported; a `ProgramError` if set.
+        use_local_sgd, use_dist_fc, dist_fc_config: not supported; a `ProgramError` if set.
     """
 
     _DEFAULTS = BuildStrategy._DEFAULTS | {
         "fuse_all_reduce_ops": True,
-        "fuse_grad_size_in_MB": 4,
+        "fuse_grad_size_in_MB": 1,
         "use_local_sgd": False,
+        "use_dist_fc": False,
+        "dist_fc_config": None,
         "mode": "nccl2",
         "collective_mode": None,
         "forward_recompute": False,
@@ -152,10 +154,12 @@ class CollectiveOptimizer(DistributedOptimizer):
             raise FluidTypeError(f"strategy should be a DistributedStrategy, not {strategy!r}")
         if strategy.use_local_sgd:  # type: ignore[attr-defined]
             raise ProgramError("use_local_sgd: workers that average parameters now and then are not here; leave it unset")
+        if strategy.use_dist_fc:  # type: ignore[attr-defined]
+            raise ProgramError("use_dist_fc: layers of which each worker has a part are not here; leave it unset")
         if isinstance(optimizer, LookaheadOptimizer) or not hasattr(optimizer, "apply_gradients"):
             raise FluidTypeError(
-                f"distributed_optimizer takes an optimizer that has backward and apply_gradients, not a "
-                f"{type(optimizer).__name__}; put that around what distributed_optimizer returns, or leave it out"
+                "distributed_optimizer takes an optimizer that has backward and apply_gradients, such as "
+                f"fluid.optimizer.SGD(0.1), not a {type(optimizer).__name__}"
             )
         if strategy.forward_recompute:  # type: ignore[attr-defined]
             optimizer = RecomputeOptimizer(optimizer)

@@ -1,0 +1,91 @@
+"""Sparse gradients of an embedding that all workers gather: where shapes are known, what they are made of is gathered instead.
+
+``grad = lookup_table_grad(W, Ids, dOut); grad = c_allreduce_sum(grad)`` becomes the gradient of all workers' Ids and dOut, which
+are tensors of planned shapes. So it stays with native code, and no worker has to tell the others how many rows it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fluid.ir.program import Operator
+from fluid.ir.versions import Value
+from fluid.opdef import registry
+from fluid.opdef.registry import grad_slot
+from fluid.values.spec import Spec
+
+__all__ = ["gather_lookups"]
+
+_LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
+
+
+def gather_lookups(instructions: Sequence[Any], specs: dict[Value, Spec]) -> list[Any]:
+    """The instructions of a plan, with this exchange; adds the specs of what is gathered."""
+    makers = {each.written[0]: each for each in instructions if each.op.type in _LOOKUPS and len(each.written) == 1}
+    exchanged = [each for each in instructions if _can_exchange(each, makers, instructions, specs)]
+    if not exchanged:
+        return list(instructions)
+    left_out = {id(makers[each.read[0]]) for each in exchanged}
+    results: list[Any] = []
+    gathered: dict[Value, Value] = {}
+    for instruction in instructions:
+        if instruction in exchanged:
+            results += _gathered(instruction, makers[instruction.read[0]], gathered, specs)
+        elif id(instruction) not in left_out:
+            results.append(instruction)
+    return results
+
+
+def _can_exchange(instruction: Any, makers: dict[Value, Any], instructions: Sequence[Any], specs: dict[Value, Spec]) -> bool:
+    if instruction.op.type != "c_allreduce_sum" or not instruction.op.attrs.get("nranks") or len(instruction.read) != 1:
+        return False
+    (rows,) = instruction.read
+    maker = makers.get(rows)
+    if maker is None or not maker.op.attrs.get("is_sparse"):
+        return False
+    sources = [specs.get(maker.reads[slot][0]) for slot in ("Ids", grad_slot("Out"))]
+    readers = [each for each in instructions if rows in each.read or rows in each.outer.values()]
+    return all(spec is not None and spec.known and spec.ndim and not spec.lod for spec in sources) and readers == [instruction]
+
+
+def _gathered(instruction: Any, maker: Any, gathered: dict[Value, Value], specs: dict[Value, Spec]) -> list[Any]:
+    """The instructions that gather what the op of `maker` reads, and that op on what was gathered."""
+    results = []
+    reads, outer = dict(maker.reads), {}
+    for slot in ("Ids", grad_slot("Out")):
+        (value,) = maker.reads[slot]
+        if value not in gathered:
+            results.append(_gathering(instruction, value, gathered, specs))
+        reads[slot] = [gathered[value]]
+    for values in reads.values():
+        outer.update((value[0], value) for value in values if value is not None)
+    slots = {slot: [value[0] for value in values if value is not None] for slot, values in reads.items()}
+    op = Operator(maker.op.block, maker.op.type, slots, dict(maker.op.outputs), dict(maker.op.attrs), maker.op.frames)
+    writes = {slot: list(instruction.written) for slot, values in maker.writes.items() if any(values)}
+    op.outputs = {slot: [value[0] for value in values] for slot, values in writes.items()}
+    return [*results, replace(maker, op=op, reads=reads, writes=writes, outer=outer)]
+
+
+def _gathering(instruction: Any, value: Value, gathered: dict[Value, Value], specs: dict[Value, Spec]) -> Any:
+    spec, workers = specs[value], int(instruction.op.attrs["nranks"])
+    out = gathered[value] = (f"{value[0]}@{value[1]}@ALL", 1)
+    specs[out] = spec.with_shape((spec.shape[0] * workers, *spec.shape[1:]))
+    op = Operator(
+        instruction.op.block,
+        "c_allgather",
+        {"X": [value[0]]},
+        {"Out": [out[0]]},
+        {"nranks": workers, "use_calc_stream": True},
+        instruction.op.frames,
+    )
+    return replace(
+        instruction,
+        op=op,
+        definition=registry.get("c_allgather"),
+        reads={"X": [value]},
+        writes={"Out": [out]},
+        outer={value[0]: value},
+        dynamic=False,
+    )

@@ -79,9 +79,11 @@ NUMBERS = [
     "Offsets",
     "OffsetsTensor",
     "OutSize",
+    "Out_size",
     "OutputShape",
     "Paddings",
     "RepeatTimes",
+    "RepeatsTensor",
     "SectionsTensorList",
     "Shape",
     "ShapeTensor",
@@ -102,6 +104,7 @@ NUMBERS = [
 _COUNTS = "how many there are decides a shape"
 _LENGTHS = "lengths decide what is computed"
 _SEARCH = "what is found at one step decides the next"
+_LAPACK = "LAPACK refuses the zeros that are recorded on, and gives tuples of a type of its own"
 BY_VALUE = {
     **dict.fromkeys(("masked_pick", "masked_place", "masked_select", "mean_iou", "multiplex"), _COUNTS),
     **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
@@ -121,7 +124,13 @@ BY_VALUE = {
     **dict.fromkeys(("multiclass_nms", "multiclass_nms2", "multiclass_nms3", "matrix_nms", "locality_aware_nms"), _COUNTS),
     **dict.fromkeys(("mine_hard_examples", "detection_map"), _COUNTS),
     "bipartite_match": _SEARCH,
-    **dict.fromkeys(("range", "linspace"), "the numbers decide a shape"),
+    **dict.fromkeys(("range", "linspace", "logspace"), "the numbers decide a shape"),
+    **dict.fromkeys(("bincount", "unique_consecutive", "segment_pool", "graph_reindex"), _COUNTS),
+    **dict.fromkeys(("graph_sample_neighbors", "weighted_sample_neighbors", "graph_khop_sampler"), _COUNTS),
+    **dict.fromkeys(("viterbi_decode", "histogram", "polygamma", "digamma"), _SEARCH),
+    **dict.fromkeys(("inverse", "determinant", "slogdeterminant", "matrix_power", "solve", "cholesky_solve"), _LAPACK),
+    **dict.fromkeys(("lstsq", "cholesky", "eigh", "eigvalsh", "eig", "eigvals", "svd", "qr", "lu"), _LAPACK),
+    **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),
     **dict.fromkeys(("average_accumulates", "check_finite_and_unscale", "update_loss_scaling"), "branches by a value"),
     "auc": "the area is computed by Python's numbers",
     "random_crop": "numbers are drawn",

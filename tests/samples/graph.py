@@ -79,7 +79,7 @@ for how in HOW:
     for message in ("ADD", "MUL"):
         pairs = (((3, 2), (5, 2)), ((3, 2), (5, 1)), ((3,), (5,)), ((3, 2, 2), (5, 2)), ((3, 2), (5, 3, 1)))
         for x, y in pairs if how == "SUM" else pairs[1:2]:
-            inputs = {"X": data.distinct(*x), "Y": data.distinct(*y, step=0.07), **EDGES}
+            inputs = {"X": data.distinct(*x), "Y": data(*y), **EDGES}
             attrs = {"message_op": message, "reduce_op": how}
             add("graph_send_ue_recv", Sample(inputs, attrs, sent_with_edges, tolerance=5))
 for message in ("ADD", "MUL"):

@@ -23,7 +23,7 @@ from fluid.opdef.registry import Rule
 
 MARKED = sorted(name for name, definition in registry.all_ops().items() if definition.complex_rule)
 FACETS_OF_NUMBERS = [facet for facet in FACETS if facet.name in ("gradient rule", "gradient kernel", "second order")]
-SAMPLES = 5
+SAMPLES = 3
 """How many samples of an op are tried."""
 
 

@@ -79,9 +79,11 @@ NUMBERS = [
     "Offsets",
     "OffsetsTensor",
     "OutSize",
+    "Out_size",
     "OutputShape",
     "Paddings",
     "RepeatTimes",
+    "RepeatsTensor",
     "SectionsTensorList",
     "Shape",
     "ShapeTensor",
@@ -102,7 +104,7 @@ NUMBERS = [
 _COUNTS = "how many there are decides a shape"
 _LENGTHS = "lengths decide what is computed"
 _SEARCH = "what is found at one step decides the next"
-_SINGULAR = "matrices that cannot be inverted are refused"
+_SINGULAR = "matrices that cannot be inverted are refused, such as the zeros that are recorded on"
 BY_VALUE = {
     **dict.fromkeys(("masked_pick", "masked_place", "masked_select"), _COUNTS),
     **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
@@ -121,14 +123,17 @@ BY_VALUE = {
     **dict.fromkeys(("multiclass_nms", "multiclass_nms2", "multiclass_nms3", "matrix_nms", "locality_aware_nms"), _COUNTS),
     **dict.fromkeys(("mine_hard_examples", "detection_map"), _COUNTS),
     "bipartite_match": _SEARCH,
-    **dict.fromkeys(("range", "linspace"), "the numbers decide a shape"),
-    **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
-    **dict.fromkeys(("bincount", "histogram", "unique_consecutive"), _COUNTS),
-    **dict.fromkeys(("cholesky", "cholesky_solve", "determinant", "inverse", "lu", "solve"), _SINGULAR),
-    **dict.fromkeys(("matrix_power", "qr", "slogdeterminant"), _SINGULAR),
+    **dict.fromkeys(("range", "linspace", "logspace"), "the numbers decide a shape"),
+    **dict.fromkeys(("bincount", "unique_consecutive", "segment_pool", "graph_reindex"), _COUNTS),
+    **dict.fromkeys(("graph_sample_neighbors", "weighted_sample_neighbors", "graph_khop_sampler"), _COUNTS),
+    **dict.fromkeys(("viterbi_decode", "histogram", "polygamma", "digamma"), _SEARCH),
+    **dict.fromkeys(("inverse", "determinant", "slogdeterminant", "matrix_power", "solve", "cholesky_solve"), _SINGULAR),
+    **dict.fromkeys(("cholesky", "qr", "lu"), _SINGULAR),
     **dict.fromkeys(("eig", "eigvals"), "numpy's eigenvalues are real where all are, and complex otherwise"),
     "lstsq": "residuals are there where all matrices have full rank",
-    **dict.fromkeys(("digamma", "polygamma"), "what numbers below 0 need is computed where there are any"),
+    **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),
+    **dict.fromkeys(("average_accumulates", "check_finite_and_unscale", "update_loss_scaling"), "branches by a value"),
+    "auc": "the area is computed by Python's numbers",
     "random_crop": "numbers are drawn",
     "dist": "numpy's power of a single number has other bits than its power of an array",
 }

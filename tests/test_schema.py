@@ -109,6 +109,7 @@ OURS = {
     "padded_positions": "rows as lengths tell them",
     "crf_counts": "part of what linear_chain_crf means",
     "ctc_states": "part of what warpctc means",
+    "rnnt_places": "part of what warprnnt means",
     "held": "where the gradient of warpctc is no derivative",
     "is_label": "part of the gradient of nce",
     "tree_path": "part of the gradient of hierarchical_sigmoid",

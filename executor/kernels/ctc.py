@@ -12,8 +12,9 @@ from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .crf import Spans, spans
+from .cumulative import running
 from .manipulation import check_ids, write_wanted
-from .table import kernel
+from .table import checked, kernel
 
 
 # ----------------------------------------------------------------------------------------------------------------- CTC
@@ -183,6 +184,84 @@ def warpctc_grad(
         return
     ids, steps = xp.asarray(sequences.ids), xp.asarray(sequences.steps)
     xp.multiply(WarpCTCGrad[steps, ids], d_loss[ids][:, None], out=dLogits)
+
+
+# ---------------------------------------------------------------------------------------------------------- transducers
+@checked("warprnnt", "rnnt_places")
+def check_warprnnt(input: Any, label: Any, input_lengths: Any, label_lengths: Any) -> None:
+    steps, places, classes = input.shape[1:]
+    for name, lengths, least, most in (("input", input_lengths, 1, steps), ("label", label_lengths, 0, places - 1)):
+        if lengths.size and not least <= int(lengths.min()) <= int(lengths.max()) <= most:
+            reach = f"from {int(lengths.min())} to {int(lengths.max())}"
+            raise ExecutionError(f"warprnnt: {name}_lengths are {reach}; they should be from {least} to {most}")
+    check_ids(label[np.arange(label.shape[1]) < to_numpy(label_lengths)[:, None]], classes, "warprnnt: label")
+
+
+def _labels(xp: Any, label: Any, label_lengths: Any) -> Any:
+    """The labels of each sequence, 0 behind its last, and one more."""
+    inside = xp.arange(label.shape[1]) < label_lengths[:, None]
+    return xp.concatenate([xp.where(inside, label, 0), xp.zeros((len(label), 1), label.dtype)], 1).astype("int64")
+
+
+@kernel("rnnt_places")
+def rnnt_places(
+    xp: Any, input: Any, label: Any, input_lengths: Any, label_lengths: Any, Labels: Any, Last: Any, Start: Any
+) -> None:
+    places = input.shape[2]
+    last = (input_lengths.astype("int64") - 1) * places + label_lengths
+    write_wanted(
+        (Labels, _labels(xp, label, label_lengths)[:, None, :, None]),
+        (Last, last[:, None]),
+        (Start, xp.where(xp.arange(places) == 0, 0, _FAR)),
+    )
+
+
+@kernel("warprnnt")
+def warprnnt(
+    xp: Any,
+    input: Any,
+    label: Any,
+    input_lengths: Any,
+    label_lengths: Any,
+    blank: int,
+    fastemit_lambda: float,
+    loss: Any,
+    warprnntgrad: Any,
+) -> None:
+    scores = xp.ascontiguousarray(input.transpose(1, 2, 0, 3))  # [steps, places, batch, classes]
+    steps, places, batch, _ = scores.shape
+    labels = _labels(xp, label, label_lengths).T
+    blanks = scores[..., blank]
+    emitted = xp.take_along_axis(scores, xp.broadcast_to(labels[None, :, :, None], (steps, places, batch, 1)), 3)[..., 0]
+    along = xp.cumsum(emitted, 1) - emitted
+    number, place = xp.arange(steps)[:, None, None], xp.arange(places)[:, None]
+    ends, many = number == input_lengths - 1, place == label_lengths
+    forward, leaving, ahead = (xp.full(blanks.shape, -xp.inf, scores.dtype) for _ in range(3))
+    arrived = xp.where(place == 0, 0, xp.full((places, batch), -xp.inf, scores.dtype))
+    for t in range(steps):
+        forward[t] = along[t] + running(xp, xp.logaddexp, arrived - along[t])
+        arrived = forward[t] + blanks[t]
+    after = xp.full((places, batch), -xp.inf, scores.dtype)
+    for t in range(steps - 1, -1, -1):
+        after = xp.where(ends[t] & many, 0, xp.where(ends[t] | (place > label_lengths), -xp.inf, after))
+        leaving[t] = after + blanks[t]
+        after = ahead[t] = running(xp, xp.logaddexp, (leaving[t] + along[t])[::-1])[::-1] - along[t]
+    whole = ahead[0, 0]
+    if loss is not None:
+        xp.copyto(loss, -whole)
+    if warprnntgrad is not None:
+        gradient = xp.zeros_like(scores)
+        following = xp.concatenate([ahead[:, 1:], xp.full((steps, 1, batch), -xp.inf, scores.dtype)], 1)
+        shares = xp.where(place < label_lengths, -xp.exp(forward + emitted + following - whole), 0) * (1 + fastemit_lambda)
+        index = xp.broadcast_to(labels[None, :, :, None], (steps, places, batch, 1))
+        xp.put_along_axis(gradient, index, shares[..., None].astype(scores.dtype), 3)
+        gradient[..., blank] -= xp.exp(forward + leaving - whole)
+        xp.copyto(warprnntgrad, gradient.transpose(2, 0, 1, 3))
+
+
+@kernel("warprnnt_grad")
+def warprnnt_grad(xp: Any, warprnntgrad: Any, dloss: Any, dinput: Any) -> None:
+    xp.multiply(warprnntgrad, dloss.reshape(-1, 1, 1, 1), dinput)
 
 
 @kernel("ctc_align")

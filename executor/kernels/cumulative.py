@@ -13,7 +13,7 @@ def _first(xp: Any, array: Any, axis: int) -> Any:
     return xp.moveaxis(array, axis, 0) if array.ndim else array.reshape(1)
 
 
-def _running(xp: Any, combine: Any, array: Any) -> Any:
+def running(xp: Any, combine: Any, array: Any) -> Any:
     """What `combine`, of two arrays, makes of all elements up to each one of the first axis; in a number of steps that grows as
     the logarithm of their number."""
     total, step = array.copy(), 1
@@ -44,11 +44,11 @@ def cumprod_grad(xp: Any, X: Any, dOut: Any, dim: int, dX: Any) -> None:
 
 def _extreme(xp: Any, x: Any, axis: int, out: Any, indices: Any, largest: bool) -> None:
     values = _first(xp, x, axis)
-    running = _running(xp, xp.maximum if largest else xp.minimum, values)
+    best = running(xp, xp.maximum if largest else xp.minimum, values)
     places = xp.arange(len(values)).reshape(-1, *(1,) * (values.ndim - 1))
-    reached = (values == running) | (values != values)
-    last = _running(xp, xp.maximum, xp.where(reached, places, 0))
-    pairs = ((out, running), (indices, last))
+    reached = (values == best) | (values != values)
+    last = running(xp, xp.maximum, xp.where(reached, places, 0))
+    pairs = ((out, best), (indices, last))
     write_wanted(*((_first(xp, target, axis), value) for target, value in pairs if target is not None))
 
 
@@ -71,7 +71,7 @@ def logcumsumexp(xp: Any, X: Any, axis: int, flatten: bool, exclusive: bool, rev
     if exclusive:
         target[:1] = -xp.inf
         source, target = source[:-1], target[1:]
-    target[...] = _running(xp, xp.logaddexp, source)
+    target[...] = running(xp, xp.logaddexp, source)
 
 
 @kernel("logcumsumexp_grad")
@@ -87,6 +87,6 @@ def logcumsumexp_grad(
 
     def share(weights: Any) -> Any:
         logs = xp.where(weights > 0, xp.log(xp.where(weights > 0, weights, 1)) - out, -xp.inf)
-        return xp.exp(_running(xp, xp.logaddexp, logs[::-1])[::-1] + x)
+        return xp.exp(running(xp, xp.logaddexp, logs[::-1])[::-1] + x)
 
     target[...] = share(grad) - share(-grad)

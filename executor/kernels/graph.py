@@ -15,7 +15,8 @@ from .table import checked, kernel
 
 def _reduced(xp: Any, messages: Any, ids: Any, rows: int, how: str) -> tuple[Any, Any]:
     """Messages reduced to the rows `ids`, 0 where there are none, and how many arrive at each row."""
-    counts = xp.bincount(ids, minlength=rows)[:rows] if len(ids) else xp.zeros(rows, "int64")
+    counts = xp.zeros(rows, "int64")
+    xp.add.at(counts, ids, 1)
     shape = (rows, *messages.shape[1:])
     if how in ("SUM", "MEAN"):
         out = xp.zeros(shape, messages.dtype)
@@ -27,8 +28,8 @@ def _reduced(xp: Any, messages: Any, ids: Any, rows: int, how: str) -> tuple[Any
     limits = xp.finfo(messages.dtype) if messages.dtype.kind == "f" else xp.iinfo(messages.dtype)
     out = xp.full(shape, limits.min if how == "MAX" else limits.max, messages.dtype)
     (xp.maximum if how == "MAX" else xp.minimum).at(out, ids, messages)
-    out[counts == 0] = 0
-    return out, counts
+    empty = (counts == 0).reshape(-1, *(1,) * (messages.ndim - 1))
+    return xp.where(empty, out.dtype.type(0), out), counts
 
 
 # -------------------------------------------------------------------------------------------------------------- segments
@@ -62,9 +63,10 @@ def _rows(Out_size: Any, out_size: list[int], X: Any) -> int:
     return size if size > 0 else len(X)
 
 
-def _check_edges(X: Any, Src_index: Any, Dst_index: Any, rows: int, op_type: str) -> None:
-    check_ids(Src_index, len(X), f"{op_type}: Src_index")
-    check_ids(Dst_index, rows, f"{op_type}: Dst_index")
+@checked("graph_send_recv", "graph_send_ue_recv")
+def check_edges(X: Any, Src_index: Any, Dst_index: Any, Out_size: Any, out_size: list[int]) -> None:
+    check_ids(Src_index, len(X), "Src_index")
+    check_ids(Dst_index, _rows(Out_size, out_size, X), "Dst_index")
 
 
 def _send(xp: Any, messages: Any, Dst_index: Any, rows: int, how: str, Out: Any, Dst_count: Any) -> Any:
@@ -91,7 +93,6 @@ def graph_send_recv(
     Dst_count: Any,
 ) -> Any:
     rows = _rows(Out_size, out_size, X)
-    _check_edges(X, Src_index, Dst_index, rows, "graph_send_recv")
     return _send(xp, X[Src_index], Dst_index, rows, reduce_op, Out, Dst_count)
 
 
@@ -118,7 +119,6 @@ def graph_send_ue_recv(
     Dst_count: Any,
 ) -> Any:
     rows = _rows(Out_size, out_size, X)
-    _check_edges(X, Src_index, Dst_index, rows, "graph_send_ue_recv")
     messages = _combined(X[Src_index], Y, message_op)
     return _send(xp, messages, Dst_index, rows, reduce_op, Out, Dst_count)
 

@@ -193,6 +193,7 @@ def partial_concat(f: Any, X: ShapeOnly, dOut: Any, start_index: int, length: in
 
     def parts() -> list[Any]:
         pieces = f.split(dOut, num=len(X), axis=1)  # type: ignore[arg-type]
-        return [_placed(f, *pair, start_index, length) for pair in zip(pieces, X, strict=True)]  # type: ignore[call-overload]
+        pairs = zip(pieces, X, strict=True)  # type: ignore[call-overload]
+        return [_placed(f, piece, each, start_index, length) for piece, each in pairs]
 
     return {"X": parts}

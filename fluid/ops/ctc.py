@@ -140,6 +140,89 @@ def warpctc(  # type: ignore[no-untyped-def]
     """
 
 
+# ---------------------------------------------------------------------------------------------------------- transducers
+def _transducer(input: Spec, label: Spec, input_lengths: Spec, label_lengths: Spec, blank: int) -> tuple[int, int, int]:
+    """Batch, steps and labels with one more."""
+    batch, steps, wide, classes = input.shape
+    for name, spec in (("label", label), ("input_lengths", input_lengths), ("label_lengths", label_lengths)):
+        if not fits(spec.shape[0], batch):
+            raise InferenceError(f"{name} is {spec}; it should be of as many sequences as input {input}")
+    if -1 not in (wide, label.shape[1]) and label.shape[1] != wide - 1:
+        raise InferenceError(
+            f"label is {label}; it should have one label fewer than input {input} has places, [B, T, labels + 1, C]"
+        )
+    if not 0 <= blank < (classes if classes >= 0 else blank + 1):
+        raise InferenceError(f"blank is {blank}; it should be a class of input {input}")
+    if steps == 0:
+        raise InferenceError(f"input is {input}; it should have a step at least")
+    return max(batch, label.shape[0]), steps, wide if wide >= 0 else -1 if label.shape[1] < 0 else label.shape[1] + 1
+
+
+def _places(input: Spec, label: Spec, input_lengths: Spec, label_lengths: Spec) -> tuple[Spec, Spec, Spec]:
+    batch, steps, wide = _transducer(input, label, input_lengths, label_lengths, 0)
+    classes, last = Spec((batch, steps, wide, 1), VarType.INT64), Spec((batch, 1), VarType.INT64)
+    return classes, last, input.with_shape((batch, wide))
+
+
+_SEQUENCES = "input: real[B, T, U, C], label: int[B, L], input_lengths: int[B], label_lengths: int[B]"
+
+
+@define(f"rnnt_places({_SEQUENCES}) -> Labels, Last, Start", infer=_places, grad=ZERO_GRADIENT, shape_only=("input",))
+def rnnt_places() -> None:
+    """What `warprnnt` sums over. Labels: the class of the label that comes at each place, 0 behind the last. Last: where each
+    sequence ends, among its steps and places. Start: 0 at the first place, -1e30 elsewhere."""
+
+
+def _rnnt_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    scores, label = values["input"], values.get("label")
+    if label is None or values.get("label_lengths") is None:
+        raise BackwardError(
+            "warprnnt_grad has no label input (as in files of Paddle), so that it cannot be differentiated; build the gradient "
+            "again with append_backward"
+        )
+    labels, last, start = f.rnnt_places(scores, label, values["input_lengths"], values["label_lengths"])
+    blank, more = attrs["blank"], attrs["fastemit_lambda"]
+    blanks = f.slice(scores, axes=[3], starts=[blank], ends=[blank + 1], decrease_axis=[3])
+    emitted = f.squeeze2(f.pick(scores, labels, axis=3, ignore_index=-1), axes=[3])
+    if more:  # scales the gradient alone
+        emitted = emitted * (1.0 + more) - f.held(emitted * more)
+    along = f.cumsum(emitted, axis=2, exclusive=True)
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        (arrived,), (along, blanks) = before, slices
+        left = along + f.logcumsumexp(arrived - along, axis=1) + blanks
+        return [left], [left]
+
+    (left,) = scan(step, [start], [f.transpose2(each, axis=[1, 0, 2]) for each in (along, blanks)])
+    ends = f.index_sample(f.flatten(f.transpose2(left, axis=[1, 0, 2]), axis=1), last)
+    return {"loss": f.reshape2(ends, shape=[-1]) * -1.0}
+
+
+def _warprnnt(input: Spec, label: Spec, input_lengths: Spec, label_lengths: Spec, blank: int) -> tuple[Spec, Spec]:
+    batch, steps, wide = _transducer(input, label, input_lengths, label_lengths, blank)
+    return input.with_shape((batch,)), input.with_shape((batch, steps, wide, input.shape[3]))
+
+
+@define(
+    f"warprnnt({_SEQUENCES}) -> loss, warprnntgrad~",
+    infer=_warprnnt,
+    wrt=("input",),
+    decomposition=_rnnt_decomposed,
+    blank=0,
+    fastemit_lambda=0.0,
+)
+def warprnnt(  # type: ignore[no-untyped-def]
+    f, input, input_lengths, warprnntgrad, dloss, label=None, label_lengths=None
+):
+    """The loss of a transducer: minus the log of the probability of each sequence's labels, of the logarithms of probabilities
+    `input` [batch, steps, labels + 1, classes].
+
+    At each step, after so many labels, either the next label is emitted or, by the class `blank`, the next step is taken; the
+    last step ends with one. Gradients of emitting are larger by `fastemit_lambda`. As in Paddle on the CPU, there is no softmax
+    inside.
+    """
+
+
 def _align(Input: Spec, InputLength: Spec | None) -> tuple[Spec, Spec | None]:
     count = _count_of_labels("Input", Input, InputLength)
     if InputLength is None:

@@ -180,7 +180,10 @@ def poisson(f: Any, dOut: Any) -> Any:
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@define("exponential(X: real) -> Out", infer=like("X"), inline_grad=True, seed=0, **{"lambda": 1.0})
+_RATE: dict[str, Any] = {"lambda": 1.0}
+
+
+@define("exponential(X: real) -> Out", infer=like("X"), inline_grad=True, seed=0, **_RATE)
 def exponential(f: Any, dOut: Any) -> Any:
     """Numbers drawn from the exponential distribution with the rate `lambda`, in the shape of X."""
     return {"X": f.fill_any_like(dOut, value=0.0)}

@@ -206,6 +206,21 @@ CASES = [
         for tags in (True, False)
         for lengths in ([5, 3, 1], [2, 4, 4])
     ),
+    *(
+        (
+            "warprnnt",
+            {
+                "input": f(2, 4, 3, 5),
+                "label": np.int32([[1, 2], [3, 0]]),
+                "input_lengths": np.int32([4, 3]),
+                "label_lengths": np.int32([2, 1]),
+            },
+            {"blank": 0, "fastemit_lambda": more},
+            {"loss": F, "warprnntgrad": F},
+            ["input"],
+        )
+        for more in (0.0, 0.3)
+    ),
 ]
 
 if __name__ == "__main__":

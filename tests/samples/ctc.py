@@ -176,3 +176,48 @@ add(
         distances(None, None),
     ),
 )
+
+
+# ---------------------------------------------------------------------------------------------------------- transducers
+def transduced(
+    input: Any, label: Any, input_lengths: Any, label_lengths: Any, blank: int = 0, fastemit_lambda: float = 0.0
+) -> Any:
+    """By the probability of having emitted so many labels at each step."""
+    losses = []
+    for scores, words, steps, count in zip(input, label, input_lengths, label_lengths, strict=True):
+        sums = np.full((steps, count + 1), -np.inf)
+        sums[0, 0] = 0
+        for t in range(steps):
+            for u in range(count + 1):
+                if t:
+                    sums[t, u] = np.logaddexp(sums[t, u], sums[t - 1, u] + scores[t - 1, u, blank])
+                if u:
+                    sums[t, u] = np.logaddexp(sums[t, u], sums[t, u - 1] + scores[t, u - 1, words[u - 1]])
+        losses.append(-(sums[-1, -1] + scores[steps - 1, count, blank]))
+    return np.array(losses, input.dtype)
+
+
+def transducer(labels: list[list[int]], steps: list[int], counts: list[int]) -> dict[str, Any]:
+    shape = (len(labels), max(steps), len(labels[0]) + 1, 4)
+    lengths = {"input_lengths": np.array(steps, "int32"), "label_lengths": np.array(counts, "int32")}
+    return {"input": np.log(data(*shape, low=0.1, high=0.9)), "label": np.array(labels, "int32"), **lengths}
+
+
+for blank, labels in ((0, [[1, 2], [3, 3]]), (3, [[0, 2], [1, 0]])):
+    for steps, counts in (([3, 2], [2, 1]), ([1, 4], [0, 2])):
+        add("warprnnt", Sample(transducer(labels, steps, counts), {"blank": blank}, transduced))
+inputs = transducer([[1, 2, 1]], [2], [3])
+add("warprnnt", Sample(inputs, {"fastemit_lambda": 0.5}, transduced, orders=0))
+
+
+def places(input: Any, label: Any, input_lengths: Any, label_lengths: Any) -> dict[str, Any]:
+    width = input.shape[2]
+    classes = np.zeros((*input.shape[:3], 1), "int64")
+    for row, count in enumerate(label_lengths):
+        classes[row, :, :count, 0] = label[row, :count]
+    start = np.where(np.arange(width) == 0, 0, -1e30).astype(input.dtype)
+    last = (input_lengths - 1) * width + label_lengths
+    return {"Labels": classes, "Last": last[:, None].astype("int64"), "Start": np.tile(start, (len(input), 1))}
+
+
+add("rnnt_places", Sample(transducer([[1, 2], [3, 3]], [3, 2], [2, 1]), {}, places))

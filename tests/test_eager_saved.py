@@ -99,7 +99,7 @@ def one_by_one(op_type: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) ->
         given = tensors(sample, inputs, slots)
         found = run_eagerly(op_type, sample, given)
         outs = [out for slot in rule.cotangents for out in flat(found.get(slot)) if out is not None and not out.stop_gradient]
-        weights = [part[: out.size].reshape(out.shape) for out, part in zip(outs, noise, strict=False)]
+        weights = [part[: out.size].reshape(out.shape).astype(out.numpy().dtype) for out, part in zip(outs, noise, strict=False)]
         leaves = [(slot, item) for slot in slots for item in flat(given[slot])]
         with monkeypatch.context() as patch:
             patch.setattr(

@@ -26,6 +26,11 @@ def bitwise_not(xp: Any, X: Any, Out: Any) -> Call:
     return partial(xp.invert, X, Out)
 
 
+@prepared("trunc")
+def trunc(xp: Any, X: Any, Out: Any) -> Call:
+    return partial(xp.trunc, X, Out)
+
+
 @prepared("atan2")
 def atan2(xp: Any, X1: Any, X2: Any, Out: Any) -> Call:
     return partial(xp.arctan2, X1, X2, Out)

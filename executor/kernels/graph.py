@@ -45,7 +45,7 @@ def check_segment_pool(xp: Any, SegmentIds: Any) -> None:
 def segment_pool(xp: Any, X: Any, SegmentIds: Any, pooltype: str) -> Any:
     rows = int(SegmentIds[-1]) + 1 if SegmentIds.size else 0
     out, counts = _reduced(xp, X, SegmentIds, rows, pooltype)
-    return (out, xp.maximum(counts, 1).astype(X.dtype).reshape(-1, 1)) if pooltype == "MEAN" else out
+    return out, xp.maximum(counts, 1).astype(X.dtype).reshape(-1, 1)
 
 
 @kernel("segment_like")

@@ -125,7 +125,7 @@ def _diagonal_of(xp: Any, array: Any, offset: int, first: int, second: int) -> t
 def fill_diagonal_tensor(xp: Any, X: Any, Y: Any, offset: int, dim1: int, dim2: int, Out: Any) -> None:
     xp.copyto(Out, X)
     view, rows, columns = _diagonal_of(xp, Out, offset, dim1, dim2)
-    view[rows, columns] = xp.moveaxis(Y, -1, 0)
+    view[rows, columns] = xp.moveaxis(Y, -1, 0).reshape(view[rows, columns].shape)
 
 
 @kernel("diag_embed")

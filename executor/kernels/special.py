@@ -9,7 +9,7 @@ from typing import Any
 from fluid.opdef.registry import parameters_of
 
 from .manipulation import ranges
-from .table import Slots, kernel
+from .table import kernel
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 """The Bernoulli numbers B2, B4, ..., of which asymptotic series are made."""
@@ -21,13 +21,17 @@ def _elementwise(op_type: str, source: str = "X", target: str = "Out") -> Callab
     """Register a function of float64s, which is called for parts that stay in a near cache, as the kernel of an op."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        names = list(parameters_of(function))[2:]
+        from inspect import Parameter, Signature
 
-        def compute(xp: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
-            x, out = inputs[source].reshape(-1), outputs[target].reshape(-1)
+        attrs = list(parameters_of(function))[2:]
+
+        def compute(xp: Any, **operands: Any) -> None:
+            x, out = operands[source].reshape(-1), operands[target].reshape(-1)
             for start, end in ranges(xp, out.size, 1):
-                out[start:end] = function(xp, x[start:end].astype("float64"), *(attrs[name] for name in names))
+                out[start:end] = function(xp, x[start:end].astype("float64"), *(operands[name] for name in attrs))
 
+        parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("xp", source, *attrs, target)]
+        compute.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         kernel(op_type)(compute)
         return function
 

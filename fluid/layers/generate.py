@@ -436,7 +436,7 @@ def _functions() -> Iterator[tuple[str, str]]:
         outputs = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
         if name in unary and inputs == ["X"] and outputs == ["Out"]:
             yield name, _unary(definition)
-        elif name.startswith("elementwise_") and inputs == ["X", "Y"]:
+        elif name.startswith("elementwise_") and inputs == ["X", "Y"] and "axis" in definition.attrs:
             yield name, _elementwise(definition)
         elif name in _COMPARISONS:
             yield name, _comparison(definition)

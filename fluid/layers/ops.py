@@ -33,9 +33,6 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "elementwise_add",
     "elementwise_div",
     "elementwise_floordiv",
-    "elementwise_fmax",
-    "elementwise_fmin",
-    "elementwise_heaviside",
     "elementwise_max",
     "elementwise_min",
     "elementwise_mod",
@@ -123,7 +120,6 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "tanh_shrink",
     "teacher_student_sigmoid_loss",
     "thresholded_relu",
-    "trunc",
     "uniform_random_batch_size_like",
     "unique",
     "unique_with_counts",
@@ -370,21 +366,6 @@ def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | No
     Tensor([ 3, -4], shape=[2], dtype=int64)
     """
     return apply("elementwise_floordiv", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
-
-
-def elementwise_fmax(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The larger of X and Y, or the one that is a number if the other is NaN. Where they are equal, the gradient goes to X."""
-    return apply("elementwise_fmax", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
-
-
-def elementwise_fmin(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The smaller of X and Y, or the one that is a number if the other is NaN. Where they are equal, the gradient goes to X."""
-    return apply("elementwise_fmin", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
-
-
-def elementwise_heaviside(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """0 where X is negative, 1 where it is positive, and Y where it is 0."""
-    return apply("elementwise_heaviside", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_max(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -1370,11 +1351,6 @@ def thresholded_relu(x: Variable, threshold: float | None = None, name: str | No
     Tensor([0., 0., 2.], shape=[3], dtype=float32)
     """
     return apply("thresholded_relu", {"X": x}, _without_none({"threshold": threshold}), name=name)
-
-
-def trunc(x: Variable, name: str | None = None) -> Variable:
-    """X without its fraction."""
-    return apply("trunc", {"X": x}, name=name)
 
 
 def uniform_random_batch_size_like(

@@ -363,12 +363,6 @@ def ceil(f: Any, dOut: Any) -> Any:
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("trunc", of="int|real")
-def trunc(f: Any, dOut: Any) -> Any:
-    """X without its fraction."""
-    return {"X": f.fill_zeros_like(dOut)}
-
-
 @_unary("round", of="int|float")
 def round_(f: Any, dOut: Any) -> Any:
     """The integer nearest to X; halves are rounded away from 0."""

@@ -82,6 +82,12 @@ def nextafter() -> None:
     """The float next to x in the direction of y."""
 
 
+@define("trunc(X: int|real) -> Out", infer=like("X"))
+def trunc(f: Any, dOut: Any) -> Any:
+    """X without its fraction."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
 @define("grad_add(X, Y) -> Out", infer=lambda X, Y, axis: _pair(X, Y, axis=axis), grad=NOT_DIFFERENTIABLE, axis=-1)
 def grad_add() -> None:
     """``X + Y``, as programs of Paddle sum gradients; operands are aligned as in `elementwise_add`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, choice, define, ints, longs, required
+from ..opdef.registry import ZERO_GRADIENT, choice, define, ints, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .shapes import broadcast, fits
@@ -34,25 +34,17 @@ def _shares(f: Any, Out: Any, dOut: Any, count: Any, ids: Any, messages: Any, ho
 
 
 # -------------------------------------------------------------------------------------------------------------- segments
-def _segment_pool(X: Spec, SegmentIds: Spec, pooltype: str) -> dict[str, Spec | None]:
+def _segment_pool(X: Spec, SegmentIds: Spec) -> dict[str, Spec]:
     if not X.ndim or SegmentIds.ndim != 1 or not fits(X.shape[0], SegmentIds.shape[0]):
         raise InferenceError(f"segment_pool: SegmentIds {SegmentIds} should be a vector, with a number for each row of X {X}")
     out = X.with_shape((-1, *X.shape[1:]))
-    return {"Out": out, "SummedIds": X.with_shape((-1, 1)) if pooltype == "MEAN" else None}
+    return {"Out": out, "SummedIds": X.with_shape((-1, 1))}
 
 
 @define("segment_pool(X: real, SegmentIds: int) -> Out, SummedIds~", infer=_segment_pool, wrt=("X",), pooltype=_REDUCTIONS)
-def segment_pool(
-    f: Any,
-    X: Any,
-    SegmentIds: Any,
-    Out: Any,
-    dOut: Any,
-    pooltype: str,
-    SummedIds: ShapeOnly = None,  # type: ignore[assignment]
-) -> Any:
+def segment_pool(f: Any, X: Any, SegmentIds: Any, Out: Any, SummedIds: Any, dOut: Any, pooltype: str) -> Any:
     """The rows of X reduced by segments: row s of Out is the sum, "MEAN", "MAX" or "MIN" of the rows whose number in SegmentIds,
-    which are sorted, is s. A segment without rows is 0. For means, SummedIds are the numbers of rows."""
+    which are sorted, is s. A segment without rows is 0. SummedIds are the numbers of rows, 1 in place of 0."""
     count = f.segment_like(f.fill_any_like(SegmentIds, value=1.0), SegmentIds, Out) if pooltype == "MEAN" else None
     return {"X": _shares(f, Out, dOut, count, SegmentIds, X, pooltype)}
 
@@ -241,6 +233,7 @@ def _sampled(Row: Spec, Col_Ptr: Spec, X: Spec, Eids: Spec | None, return_eids: 
     sample_size=-1,
     return_eids=False,
     flag_perm_buffer=False,
+    seed=0,
 )
 def graph_sample_neighbors() -> None:
     """The neighbours of the nodes X, one node after another, and how many each has: `sample_size` drawn without replacement where
@@ -268,6 +261,7 @@ def _weighted(
     grad=ZERO_GRADIENT,
     sample_size=required("int"),
     return_eids=required("bool"),
+    seed=0,
 )
 def weighted_sample_neighbors() -> None:
     """As `graph_sample_neighbors`, where edges are drawn, without replacement, with chances in proportion to `edge_weight`."""
@@ -296,6 +290,7 @@ def _khop(
     grad=ZERO_GRADIENT,
     sample_sizes=ints(),
     return_eids=False,
+    seed=0,
 )
 def graph_khop_sampler() -> None:
     """The neighbours of the nodes X, of those again, and so on, `sample_sizes` a node in each hop, and the edges on the way by

@@ -165,7 +165,8 @@ def fill_diagonal(f: Any, dOut: Any, offset: int, wrap: bool) -> Any:
 
 def _fill_diagonal_tensor(X: Spec, Y: Spec, offset: int, dim1: int, dim2: int) -> Spec:
     diagonal = _diagonal(X, offset, dim1, dim2)
-    if X.dtype is not Y.dtype or not may_equal(Y.shape, diagonal.shape):
+    shape = Y.shape[1:] if Y.ndim == 2 and X.ndim == 2 and Y.shape[0] == 1 else Y.shape  # Paddle writes one diagonal as a row
+    if X.dtype is not Y.dtype or not may_equal(shape, diagonal.shape):
         raise InferenceError(f"fill_diagonal_tensor: Y is {Y}; it should be {diagonal}, as the diagonals of X {X}")
     return X
 
@@ -178,11 +179,21 @@ def _fill_diagonal_tensor(X: Spec, Y: Spec, offset: int, dim1: int, dim2: int) -
     dim1=0,
     dim2=1,
 )
-def fill_diagonal_tensor(f: Any, dOut: Any, offset: int, dim1: int, dim2: int) -> Any:
+def fill_diagonal_tensor(
+    f: Any,
+    dOut: Any,
+    offset: int,
+    dim1: int,
+    dim2: int,
+    Y: ShapeOnly = None,  # type: ignore[assignment]
+) -> Any:
     """X with Y, as `diagonal` gives it, on the diagonals of the matrices along `dim1` and `dim2`, moved by `offset`."""
     where = {"offset": offset, "dim1": dim1, "dim2": dim2}
     diagonals = f.diagonal(dOut, offset=offset, axis1=dim1, axis2=dim2)
-    return {"X": lambda: f.fill_diagonal_tensor(dOut, f.fill_zeros_like(diagonals), **where), "Y": diagonals}
+    return {
+        "X": lambda: f.fill_diagonal_tensor(dOut, f.fill_zeros_like(diagonals), **where),
+        "Y": lambda: f.reshape_like(diagonals, Y),
+    }
 
 
 def _diag_embed(Input: Spec, offset: int, dim1: int, dim2: int) -> Spec:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Data, Sample, add
+from .base import Data, Sample, add, unary
 
 data = Data("arithmetic")
 SHAPES = (((2, 3), (2, 3)), ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1), (3,)), ((), ()), ((2, 3), ()), ((0, 3), (3,)))
@@ -48,6 +48,7 @@ add(
 )
 broadcast("atan2", np.arctan2, data.away, ("X1", "X2"))
 add("atan2", Sample({"X1": data.ints(4, low=-3), "X2": data.ints(4, low=1)}, {}, lambda X1, X2: np.arctan2(X1, X2)))
+unary("trunc", np.trunc, kinks=(-2, -1, 0, 1, 2))
 broadcast("nextafter", np.nextafter, data, ("x", "y"))
 for axis, y_shape in ((-1, (3,)), (0, (2,)), (1, (3, 1))):
     full = y_shape if axis else (2, 1, 1)

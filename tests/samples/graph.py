@@ -26,10 +26,8 @@ def arrivals(ids: Any, rows: int) -> Any:
 
 def pooled(X: Any, SegmentIds: Any, pooltype: str = "SUM") -> dict[str, Any]:
     rows = int(SegmentIds[-1]) + 1 if len(SegmentIds) else 0
-    out = {"Out": reduced(X, SegmentIds, rows, pooltype)}
-    if pooltype == "MEAN":
-        out["SummedIds"] = arrivals(SegmentIds, rows).astype(X.dtype).reshape(-1, 1)
-    return out
+    counts = arrivals(SegmentIds, rows).astype(X.dtype).reshape(-1, 1)
+    return {"Out": reduced(X, SegmentIds, rows, pooltype), "SummedIds": counts}
 
 
 HOW = ("SUM", "MEAN", "MAX", "MIN")

@@ -142,6 +142,8 @@ for shape, offset, dims in (
     x, attrs = data(*shape), {"offset": offset, "dim1": dims[0], "dim2": dims[1]}
     y = data(*np.diagonal(x, offset, *dims).shape)
     add("fill_diagonal_tensor", Sample({"X": x, "Y": y}, attrs, with_diagonals))
+row = {"X": data(3, 4), "Y": data(1, 3)}
+add("fill_diagonal_tensor", Sample(row, {}, lambda X, Y: with_diagonals(X, Y[0]), known=("X", "Y")))
 for shape in ((3,), (2, 3), (0, 2)):
     for attrs in ({}, {"offset": 1}, {"offset": -2, "dim1": 0, "dim2": -1}, {"dim1": -1, "dim2": 0}):
         add("diag_embed", Sample({"Input": data(*shape)}, attrs, embedded))

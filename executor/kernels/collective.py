@@ -93,7 +93,8 @@ def add_rows(xp: Any, X: SelectedRows, attrs: Any) -> SelectedRows:
     group = group_of(xp)
     check_workers(group, attrs.get("nranks", 0))
     index, value = xp.ascontiguousarray(X.index), xp.ascontiguousarray(X.value)
-    return SelectedRows(*group.gather_rows(index, value), X.height())
+    index, value = group.gather_rows(index, value)
+    return SelectedRows(index, value, X.height())
 
 
 def average(xp: Any, nranks: int, array: Written) -> None:

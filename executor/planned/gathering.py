@@ -53,7 +53,8 @@ def _can_exchange(instruction: Any, makers: dict[Value, Any], instructions: Sequ
 def _gathered(instruction: Any, maker: Any, gathered: dict[Value, Value], specs: dict[Value, Spec]) -> list[Any]:
     """The instructions that gather what the op of `maker` reads, and that op on what was gathered."""
     results = []
-    reads, outer = dict(maker.reads), {}
+    reads = dict(maker.reads)
+    outer: dict[str, Value] = {}
     for slot in ("Ids", grad_slot("Out")):
         (value,) = maker.reads[slot]
         if value not in gathered:

@@ -10,7 +10,7 @@ from .base import Data, Sample, add, structural
 
 data = Data("collective")
 
-structural("distributed/test_ops.py", "c_comm_init", "c_comm_init_all", "c_gen_nccl_id")
+structural("distributed/test_fleet.py", "c_comm_init", "c_comm_init_all", "c_gen_nccl_id")
 
 
 def same(X: Any) -> Any:

@@ -132,8 +132,7 @@ BY_VALUE = {
     **dict.fromkeys(("eig", "eigvals"), "numpy's eigenvalues are real where all are, and complex otherwise"),
     "lstsq": "residuals are there where all matrices have full rank",
     **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),
-    **dict.fromkeys(("average_accumulates", "check_finite_and_unscale", "update_loss_scaling"), "branches by a value"),
-    "auc": "the area is computed by Python's numbers",
+    **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
     "random_crop": "numbers are drawn",
     "dist": "numpy's power of a single number has other bits than its power of an array",
 }

@@ -124,7 +124,7 @@ BY_VALUE = {
     **dict.fromkeys(("mine_hard_examples", "detection_map"), _COUNTS),
     "bipartite_match": _SEARCH,
     **dict.fromkeys(("range", "linspace", "logspace"), "the numbers decide a shape"),
-    **dict.fromkeys(("bincount", "unique_consecutive", "segment_pool", "graph_reindex"), _COUNTS),
+    **dict.fromkeys(("bincount", "unique_consecutive", "segment_pool", "graph_reindex", "index_put", "picked_sum"), _COUNTS),
     **dict.fromkeys(("graph_sample_neighbors", "weighted_sample_neighbors", "graph_khop_sampler"), _COUNTS),
     **dict.fromkeys(("viterbi_decode", "histogram", "polygamma", "digamma"), _SEARCH),
     **dict.fromkeys(("inverse", "determinant", "slogdeterminant", "matrix_power", "solve", "cholesky_solve"), _SINGULAR),

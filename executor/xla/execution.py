@@ -98,6 +98,8 @@ class XlaPlan:
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         before = add_value_check if place.check_values else None
         self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
+        self._is_final = check is None and not place.check_values and not called_back(self.ops)
+        """Whether a run that was begun always comes to an end."""
         self._lock = threading.Lock()
         self._compiled: Any = None
         self._checked: dict[Check, XlaPlan] = {}
@@ -121,10 +123,9 @@ class XlaPlan:
         state, constants = (like({name: self.externals[name] for name in names}) for names in (self.updated, self.constants))
         words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=sharding)
         with jax.enable_x64(True):
-            traced = jax.jit(self.block).trace(state, constants, like(self.feeds), words)
-            if self.block.host.count:  # an error there leaves the state as it was
-                return traced.lower()
-            return jax.jit(self.block, donate_argnums=(0,)).lower(state, constants, like(self.feeds), words)
+            # What an error at the host leaves undone must not have used up the state.
+            donated = (0,) if self._is_final else ()
+            return jax.jit(self.block, donate_argnums=donated).lower(state, constants, like(self.feeds), words)
 
     def checked(self, scope: Scope, check: Check) -> XlaPlan:
         """This plan, with a function that is called with each op, output name and value."""

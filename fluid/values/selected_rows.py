@@ -233,7 +233,7 @@ def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:
     width = out[:1].size
     if not rows.size:
         return
-    if not out.flags.c_contiguous or width == 1:
+    if xp.__name__ != "numpy" or not out.flags.c_contiguous or width == 1:
         xp.add.at(out, ids, rows.reshape(ids.shape + out.shape[1:]))
         return
     places = (ids.astype(xp.int64)[:, None] * width + xp.arange(width)).reshape(-1)

@@ -51,7 +51,8 @@ class OnDevice(Remote):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.value.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.value.dtype)
+        return dtype
 
     def fetch(self) -> np.ndarray[Any, Any]:
         return np.array(self.value)

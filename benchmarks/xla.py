@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from common import machine
 
@@ -93,7 +92,7 @@ def row(name: str, seconds: float) -> str:
         f"{ms['plan']:.2f} ms",
     ]
     cells += [f"{apart:.1e}", f"{1e3 * trace / count:.2f} ms", f"{compiling / of_jax:.2f}", f"{second / first:.2f}"]
-    return f"| {' | '.join(map(str, cells))} |"
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def row(name: str, seconds: float) -> str:
                 times[system].append(time.process_time() - began)
     ms = {system: 1e3 * median(values) for system, values in times.items()}
     first, second = compiled_again(name)
-    cells: list[Any] = [
+    cells = [
         name,
         f"{ms['xla']:.2f} ms",
         f"{ms['jax']:.2f} ms",

@@ -15,7 +15,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import outer_names
-from fluid.values.lod_array import array_of
+from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.lod_tensor import LoDTensor, Remote
 from fluid.values.place import XLAPlace
 from fluid.values.selected_rows import SelectedRows
@@ -178,7 +178,7 @@ class XlaStep:
         self._scope = weakref.ref(scope)
         self._device = plan.place.jax_device()
         self._updated: dict[str, OnDevice] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants: dict[str, OnDevice] = {}
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -192,7 +192,7 @@ class XlaStep:
         """Bring what the scope holds to the device."""
         held = {name: _on_device(scope, name, self._device) for name in self.plan.externals}
         self._updated = {name: held[name] for name in self.plan.updated}
-        self._constants = {name: held[name].value for name in self.plan.constants}
+        self._constants = {name: held[name] for name in self.plan.constants}
         self.generation = scope.generation
 
     def run(
@@ -216,7 +216,8 @@ class XlaStep:
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
-            fetched, kept = compiled(state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words)
+            constants = {name: held.value for name, held in self._constants.items()}
+            fetched, kept = compiled(state, constants, {name: array_of(value) for name, value in feeds.items()}, words)
             arrays = iter([np.array(value) for value in fetched])
             block.host.raise_error()
             self._keep(scope, plan, kept)
@@ -233,9 +234,11 @@ class XlaStep:
             value = pattern(arrays)
             held = self._updated.get(name)
             if held is not None:
-                held.value = value
+                held.value = array_of(value)
+            elif isinstance(value, SelectedRows):
+                scope.put(name, value)
             else:
-                scope.put(name, value if isinstance(value, SelectedRows) else OnDevice(value))
+                scope.put(name, with_lod(OnDevice(array_of(value)), lod_of(value)))
 
 
 def _on_device(scope: Scope, name: str, device: Any) -> OnDevice:

@@ -54,7 +54,7 @@ def measured(names: Sequence[str]) -> dict[str, Any]:
         for label, megabytes in BUCKETS.items() if group.size > 1 else [("alone", 4.0)]:
             strategy = DistributedStrategy()
             strategy.fuse_grad_size_in_MB = megabytes
-            step = fluid_step(WORKLOADS[name], lambda optimizer, s=strategy: fleet.distributed_optimizer(optimizer, s))
+            step = fluid_step(WORKLOADS[name], trained_by=lambda optimizer, s=strategy: fleet.distributed_optimizer(optimizer, s))
             result["steps"].setdefault(name, {})[label] = timed(step, group)
     return result
 

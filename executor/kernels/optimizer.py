@@ -161,8 +161,8 @@ def adam(
 ) -> list[Call]:
     target, before, after = _begun(xp, inputs, outputs, attrs)
     with_decay = attrs.get("with_decay", False)
-    numbers = scratch((7,), target.dtype)
-    b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
+    numbers = [scratch((1,), target.dtype) for _ in range(7)]
+    b1, b2, rest1, rest2, rate, eps, kept = numbers
     tensors = [(name, inputs.get(f"{name.capitalize()}Tensor")) for name in ("beta1", "beta2", "epsilon")]
     beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for name, tensor in tensors)
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
@@ -182,11 +182,11 @@ def adam(
 
 
 def _adam_numbers(
-    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: Written
+    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: list[Written]
 ) -> None:
     """The numbers of this step, in the parameter's precision; `rates` are the learning rate and the powers of the betas."""
     learning_rate, power1, power2 = rates
-    b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
+    b1, b2, rest1, rest2, rate, eps, kept = numbers
     b1[...] = beta1
     b2[...] = beta2
     xp.subtract(1, b1, rest1)

@@ -15,7 +15,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import outer_names
-from fluid.values.lod_array import array_of
+from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.lod_tensor import LoDTensor, Remote
 from fluid.values.place import XLAPlace
 from fluid.values.selected_rows import SelectedRows
@@ -51,7 +51,8 @@ class OnDevice(Remote):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.value.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.value.dtype)
+        return dtype
 
     def fetch(self) -> np.ndarray[Any, Any]:
         return np.array(self.value)
@@ -98,6 +99,8 @@ class XlaPlan:
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         before = add_value_check if place.check_values else None
         self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
+        self._is_final = check is None and not place.check_values and not called_back(self.ops)
+        """Whether a run that was begun always comes to an end."""
         self._lock = threading.Lock()
         self._compiled: Any = None
         self._checked: dict[Check, XlaPlan] = {}
@@ -121,10 +124,9 @@ class XlaPlan:
         state, constants = (like({name: self.externals[name] for name in names}) for names in (self.updated, self.constants))
         words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=sharding)
         with jax.enable_x64(True):
-            traced = jax.jit(self.block).trace(state, constants, like(self.feeds), words)
-            if self.block.host.count:  # an error there leaves the state as it was
-                return traced.lower()
-            return jax.jit(self.block, donate_argnums=(0,)).lower(state, constants, like(self.feeds), words)
+            # What an error at the host leaves undone must not have used up the state.
+            donated = (0,) if self._is_final else ()
+            return jax.jit(self.block, donate_argnums=donated).lower(state, constants, like(self.feeds), words)
 
     def checked(self, scope: Scope, check: Check) -> XlaPlan:
         """This plan, with a function that is called with each op, output name and value."""
@@ -176,7 +178,7 @@ class XlaStep:
         self._scope = weakref.ref(scope)
         self._device = plan.place.jax_device()
         self._updated: dict[str, OnDevice] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants: dict[str, OnDevice] = {}
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -190,7 +192,7 @@ class XlaStep:
         """Bring what the scope holds to the device."""
         held = {name: _on_device(scope, name, self._device) for name in self.plan.externals}
         self._updated = {name: held[name] for name in self.plan.updated}
-        self._constants = {name: held[name].value for name in self.plan.constants}
+        self._constants = {name: held[name] for name in self.plan.constants}
         self.generation = scope.generation
 
     def run(
@@ -214,7 +216,8 @@ class XlaStep:
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
-            fetched, kept = compiled(state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words)
+            constants = {name: held.value for name, held in self._constants.items()}
+            fetched, kept = compiled(state, constants, {name: array_of(value) for name, value in feeds.items()}, words)
             arrays = iter([np.array(value) for value in fetched])
             block.host.raise_error()
             self._keep(scope, plan, kept)
@@ -231,9 +234,11 @@ class XlaStep:
             value = pattern(arrays)
             held = self._updated.get(name)
             if held is not None:
-                held.value = value
+                held.value = array_of(value)
+            elif isinstance(value, SelectedRows):
+                scope.put(name, value)
             else:
-                scope.put(name, value if isinstance(value, SelectedRows) else OnDevice(value))
+                scope.put(name, with_lod(OnDevice(array_of(value)), lod_of(value)))
 
 
 def _on_device(scope: Scope, name: str, device: Any) -> OnDevice:

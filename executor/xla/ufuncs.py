@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from jax import Array as JaxArray
 from jax import lax
 from jax import numpy as jnp
 
@@ -99,6 +100,13 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(int(each) % max(ndim, 1) for each in (axis if isinstance(axis, (tuple, list)) else (axis,)))
 
 
+def _operand(value: Any, shape: tuple[int, ...], is_full: bool) -> Any:
+    """A value broadcast to the shape of a result; a single number stays one if another operand has that shape (`is_full`)."""
+    if is_full and value.size == 1 and value.shape != shape:
+        return value if not value.shape else lax.reshape(value, ()) if isinstance(value, JaxArray) else value.reshape(())
+    return spread(value, shape)
+
+
 class Ufunc:
     """One of numpy's universal functions."""
 
@@ -122,7 +130,8 @@ class Ufunc:
             types = (np.dtype(dtype),) * len(types)
         values = [cast(value_of(arg), kind) for arg, kind in zip(args, types, strict=False)]
         shape = np.broadcast_shapes(*(value.shape for value in values))
-        result = self._function(types[0].kind)(*(spread(value, shape) for value in values))
+        is_full = any(value.shape == shape for value in values)
+        result = self._function(types[0].kind)(*(_operand(value, shape, is_full) for value in values))
         if self.nout > 1:
             return tuple(stored(cast(value, kind), None) for value, kind in zip(result, types[self.nin :], strict=True))
         result = cast(result, types[-1])
@@ -136,7 +145,7 @@ class Ufunc:
         function = _BY_KIND.get(kind, {}).get(name) or self._jax
         if function is None:
             raise TypeError(f"numpy.{name} has no counterpart in jax")
-        return function  # type: ignore[no-any-return]
+        return function
 
     # -- methods
     def reduce(

@@ -66,7 +66,7 @@ from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import contrib, dataset, dygraph, dygraph_grad_clip, evaluator, extend, install_check, io, profiler, reader
+    from . import contrib, dataset, dygraph, dygraph_grad_clip, evaluator, extend, install_check, io, parallel, profiler, reader
     from .formats import text
     from .io import load, save
     from .saving.checkpoint import load_checkpoint, save_checkpoint
@@ -146,6 +146,7 @@ __all__ = [
     "nets",
     "one_hot",
     "optimizer",
+    "parallel",
     "param_attr",
     "profiler",
     "program_guard",
@@ -176,6 +177,7 @@ _LAZY = {
     "install_check": "install_check",
     "io": "io",
     "model_io": "model_io",
+    "parallel": "parallel",
     "profiler": "profiler",
     "reader": "reader",
     "transpiler": "transpiler",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
@@ -27,6 +28,7 @@ from ..scope import Scope
 from ..stepwise.interpreter import Check
 from ..timing import Timer
 from ..unsupported import refuse_unsupported
+from . import control, sequences, stacks  # noqa: F401  (they fill the table of handlers)
 from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
@@ -35,6 +37,8 @@ from .tracing import TracedBlock
 __all__ = ["OnDevice", "XlaPlan", "XlaStep", "compile_for_xla"]
 
 _NO_WORDS = np.zeros(4, np.uint32)
+_MOST_CORRECTIONS = 16
+"""How often a run is made again because it met other numbers than were assumed."""
 
 
 class OnDevice(Remote):
@@ -123,9 +127,20 @@ class XlaPlan:
         state, constants = (like({name: self.externals[name] for name in names}) for names in (self.updated, self.constants))
         words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=sharding)
         with jax.enable_x64(True):
-            # What an error at the host leaves undone must not have used up the state.
-            donated = (0,) if self._is_final else ()
-            return jax.jit(self.block, donate_argnums=donated).lower(state, constants, like(self.feeds), words)
+            function = functools.partial(self.block)  # one of its own: jax would not trace the same again
+            given = state, constants, like(self.feeds), words
+            jax.jit(function).trace(*given)
+            # What an error at the host, or a wrong assumption, leaves undone must not have used up the state.
+            donated = (0,) if self._is_final and not self.block.about else ()
+            return jax.jit(function, donate_argnums=donated).lower(*given)
+
+    def corrected(self, met: Any) -> bool:
+        """Whether the program assumed other numbers than a run met; from now on it is one compiled for these."""
+        if not self.block.about or not self.block.corrected(np.array(met)):
+            return False
+        with self._lock:
+            self._compiled = None
+        return True
 
     def checked(self, scope: Scope, check: Check) -> XlaPlan:
         """This plan, with a function that is called with each op, output name and value."""
@@ -215,7 +230,20 @@ class XlaStep:
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
-            fetched, kept = compiled(state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words)
+            given = state, self._constants, {name: array_of(value) for name, value in feeds.items()}, words
+            for _ in range(_MOST_CORRECTIONS):
+                fetched, kept, met = compiled(*given)
+                if not plan.corrected(met):
+                    break
+                block.host.forget_errors()
+                compiled = plan.compiled
+            else:
+                raise ExecutionError(
+                    "the lengths of loops and of arrays of tensors that this program has differ each time that it is compiled "
+                    "for those of the time before: they depend on each other; run it on CPUPlace()"
+                )
+            if block.failure is not None:
+                raise block.failure
             arrays = iter([np.array(value) for value in fetched])
             block.host.raise_error()
             self._keep(scope, plan, kept)

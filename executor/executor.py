@@ -32,6 +32,7 @@ from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
 from .timing import Timer
+from .xla.lod import LodPolicy
 
 if TYPE_CHECKING:
     from .xla.execution import XlaPlan, XlaStep
@@ -84,6 +85,7 @@ class Executor:
         self._runs: Cache[tuple[Any, ...], _Run] = Cache(FEW)
         self._lock = threading.Lock()
         self._is_traced = isinstance(self.place, XLAPlace)
+        self._lods = LodPolicy()
         self._has_native = self.place.xp is np and not self._is_traced
 
     def close(self) -> None:
@@ -139,7 +141,7 @@ class Executor:
             _check_fetches(program, fetches)
         with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
             try:
-                if bound is None and (self._is_traced or not any(type(value) is LoDArray for value in feeds.values())):
+                if bound is None and self._is_compiled_for(program, feeds, fetches):
                     bound = self._bound(program, feeds, fetches, scope, native)
                     self._note(bound, fed, fetches, scope, native)
                 if bound is None or bound.plan.step_by_step:
@@ -232,6 +234,14 @@ class Executor:
             return self._bound(bound.plan.program, feeds, fetches, scope, native=False).run(feeds, check, timer)
 
     # -- plans
+    def _is_compiled_for(self, program: Program, feeds: Mapping[str, Any], fetches: list[str]) -> bool:
+        """Whether a plan is made for what is fed; sequences have other lengths in every batch."""
+        lods = {name: value.lod for name, value in feeds.items() if type(value) is LoDArray}
+        if not lods or not self._is_traced:
+            return not lods
+        with self._lock:
+            return self._lods.is_compiled(program, fetches, lods)
+
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
         key = (id(program), program.version, (), tuple(fetches), False)
         with self._lock:

@@ -13,6 +13,7 @@ import numpy as np
 from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeError, did_you_mean, locate
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
+from fluid.parallel.mesh import Mesh
 from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray
@@ -33,6 +34,7 @@ from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
 from .timing import Timer
 from .widening import holds_bfloat16, widened_copy
+from .xla.lod import LodPolicy
 
 if TYPE_CHECKING:
     from .xla.execution import XlaPlan, XlaStep
@@ -42,9 +44,9 @@ __all__ = ["Executor", "as_numpy"]
 AnyPlan: TypeAlias = "Plan | XlaPlan"
 AnyBoundPlan: TypeAlias = "BoundPlan | XlaStep"
 
-_Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...], bool]
-"""Id and version of the program, specs of the feeds, fetches, whether native code is used. Plans keep their program alive, so
-ids stay unique."""
+_Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...], Mesh | None, bool]
+"""Id and version of the program, specs of the feeds, fetches, mesh of devices, whether native code is used. Plans keep their
+program alive, so ids stay unique."""
 _BoundPlans: TypeAlias = "tuple[Memory, OrderedDict[_Key, AnyBoundPlan]]"
 _Check = Callable[[Operator, str, Any], None]
 
@@ -87,6 +89,7 @@ class Executor:
         """Program -> its version, and its copy without bfloat16 if it has any."""
         self._lock = threading.Lock()
         self._is_traced = isinstance(self.place, XLAPlace)
+        self._lods = LodPolicy()
         self._has_native = self.place.xp is np and not self._is_traced
 
     def close(self) -> None:
@@ -131,21 +134,22 @@ class Executor:
             FeedError: a feed is missing, unknown, or of another dtype or shape than declared, or a fetch is unknown.
             ExecutionError: an op failed.
         """
+        mesh = self._mesh(program)
         program, scope = _program(program), _scope(scope)
         feeds, fetches = _with_loaders(program, feed), _names(fetch_list)
         check = _raise_if_not_finite if check_nan else None
         timer = timing.current
         native = check is None and timer is None and self._has_native  # native code computes several ops at once
-        bound = self._bound_before(program, feeds, fetches, scope, native)
+        bound = self._bound_before(program, feeds, fetches, scope, native, mesh)
         if bound is None:
             program = self._without_bfloat16(program, scope)
             feeds, fed = self._feeds(program, feeds), feeds
             _check_fetches(program, fetches)
         with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
             try:
-                if bound is None and (self._is_traced or not any(type(value) in (LoDArray, list) for value in feeds.values())):
-                    bound = self._bound(program, feeds, fetches, scope, native)
-                    self._note(bound, fed, fetches, scope, native)
+                if bound is None and self._is_compiled_for(program, feeds, fetches):
+                    bound = self._bound(program, feeds, fetches, scope, native, mesh)
+                    self._note(bound, fed, fetches, scope, native, mesh)
                 if bound is None or bound.plan.step_by_step:
                     results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timer)
                 else:
@@ -164,11 +168,11 @@ class Executor:
     ) -> AnyPlan:
         """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
         ``to_string(calls=True)`` also shows the calls of each op."""
-        scope = _scope(scope)
+        mesh, scope = self._mesh(program), _scope(scope)
         program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _only_feed(feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active():
-            return self._bound(program, feeds, fetches, scope, self._has_native).plan
+            return self._bound(program, feeds, fetches, scope, self._has_native, mesh).plan
 
     def interpret(
         self,
@@ -246,17 +250,39 @@ class Executor:
         return program if kept is None else kept
 
     # -- plans
+    def _mesh(self, program: Any) -> Mesh | None:
+        """The mesh of devices on which a program, such as a `CompiledProgram`, is to run here."""
+        mesh = getattr(program, "mesh", None)
+        if mesh is not None and not self._is_traced:
+            raise ExecutionError(f"{mesh} is one of devices of XLA, but the program runs on {self.place}; use fluid.XLAPlace()")
+        if not self._is_traced or mesh is not None or not getattr(program, "takes_all_devices", False):
+            return mesh if isinstance(mesh, Mesh) else None
+        assert isinstance(self.place, XLAPlace)
+        return Mesh(data=self.place.device_count) if self.place.device_count > 1 else None
+
+    def _is_compiled_for(self, program: Program, feeds: Mapping[str, Any], fetches: list[str]) -> bool:
+        """Whether a plan is made for what is fed; sequences have other lengths in every batch."""
+        if not self._is_traced:
+            return not any(type(value) in (LoDArray, list) for value in feeds.values())
+        lods = {name: value.lod for name, value in feeds.items() if type(value) is LoDArray}
+        if not lods:
+            return True
+        with self._lock:
+            return self._lods.is_compiled(program, fetches, lods)
+
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
-        key = (id(program), program.version, (), tuple(fetches), False)
+        key = (id(program), program.version, (), tuple(fetches), None, False)
         with self._lock:
             programs = self._stepwise.setdefault(scope, OrderedDict())
             _keep(programs, key, programs.get(key) or StepwiseProgram(program, fetches, self.place))
             return programs[key]
 
-    def _bound_before(self, program: Program, feed: Any, fetches: list[str], scope: Scope, native: bool) -> AnyBoundPlan | None:
+    def _bound_before(
+        self, program: Program, feed: Any, fetches: list[str], scope: Scope, native: bool, mesh: Mesh | None
+    ) -> AnyBoundPlan | None:
         """The bound plan of the last run of a program in a scope with these fetches, if the same is fed as then: plain arrays of
         the same types and shapes, which need no check."""
-        run = self._runs.get((id(program), id(scope), native, *fetches))
+        run = self._runs.get((id(program), id(scope), native, mesh, *fetches))
         if run is None or run.version != program.version or type(feed) is not dict or len(feed) != len(run.feeds):
             return None
         bound = run.bound()
@@ -272,7 +298,7 @@ class Executor:
                 return None
         return bound
 
-    def _note(self, bound: AnyBoundPlan, feed: Any, fetches: list[str], scope: Scope, native: bool) -> None:
+    def _note(self, bound: AnyBoundPlan, feed: Any, fetches: list[str], scope: Scope, native: bool, mesh: Mesh | None) -> None:
         """Remember a run for `_bound_before`, if it is fed plain arrays by name."""
         program, feeds = bound.plan.program, {}
         if bound.plan.step_by_step:
@@ -282,11 +308,19 @@ class Executor:
                 return
             var = program.global_block().vars[name]
             feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape)
-        self._runs.keep((id(program), id(scope), native, *fetches), _Run(weakref.ref(bound), program.version, feeds))
+        self._runs.keep((id(program), id(scope), native, mesh, *fetches), _Run(weakref.ref(bound), program.version, feeds))
 
-    def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope, native: bool) -> AnyBoundPlan:
+    def _bound(
+        self,
+        program: Program,
+        feeds: Mapping[str, Any],
+        fetches: list[str],
+        scope: Scope,
+        native: bool,
+        mesh: Mesh | None = None,
+    ) -> AnyBoundPlan:
         specs = {name: spec_of(value) for name, value in feeds.items()}
-        of_run = id(program), program.version, tuple(specs.items()), tuple(fetches)
+        of_run = id(program), program.version, tuple(specs.items()), tuple(fetches), mesh
         with self._lock:
             cached = self._bound_plans.get(scope)
             if cached is None:
@@ -301,7 +335,7 @@ class Executor:
             plan = self._plans.get(key)
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
-                    plan = self._compiled(program, specs, fetches, scope, native=key[-1])
+                    plan = self._compiled(program, specs, fetches, scope, native=key[-1], mesh=mesh)
                 if memory.size < plan.arena_bytes:
                     bound_plans.clear()  # they refer to the smaller arena, and are bound again when they run
                 bound = self._bind(plan, scope, memory)
@@ -309,11 +343,13 @@ class Executor:
             _keep(bound_plans, key, bound)
             return bound
 
-    def _compiled(self, program: Program, specs: dict[str, Spec], fetches: list[str], scope: Scope, native: bool) -> AnyPlan:
+    def _compiled(
+        self, program: Program, specs: dict[str, Spec], fetches: list[str], scope: Scope, native: bool, mesh: Mesh | None
+    ) -> AnyPlan:
         if isinstance(self.place, XLAPlace):
             from .xla.execution import compile_for_xla
 
-            return compile_for_xla(program, specs, fetches, scope, self.place)
+            return compile_for_xla(program, specs, fetches, scope, self.place, mesh)
         plan = compile_plan(program, specs, fetches, scope, native=native)
         plan.calls_of = calls_of
         return plan

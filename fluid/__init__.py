@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         incubate,
         install_check,
         io,
+        parallel,
         profiler,
         reader,
     )
@@ -162,6 +163,7 @@ __all__ = [
     "nets",
     "one_hot",
     "optimizer",
+    "parallel",
     "param_attr",
     "profiler",
     "program_guard",
@@ -195,6 +197,7 @@ _LAZY = {
     "install_check": "install_check",
     "io": "io",
     "model_io": "model_io",
+    "parallel": "parallel",
     "profiler": "profiler",
     "reader": "reader",
     "transpiler": "transpiler",

@@ -8,7 +8,8 @@ from typing import Any
 from .errors import FluidTypeError, ProgramError
 from .executor import CPUPlace, CUDAPlace, Executor
 from .ir.program import Program, default_main_program
-from .values.place import Place
+from .parallel.mesh import Mesh
+from .values.place import Place, XLAPlace
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
 
@@ -84,13 +85,33 @@ class BuildStrategy(_Settings):
 
 
 class CompiledProgram:
-    """Wraps a program for the executor, which compiles every program that it runs anyway."""
+    """A program and the devices that it runs on.
+
+    Attributes:
+        mesh: a mesh of devices, as `with_mesh` names it; otherwise None.
+        takes_all_devices: whether it runs on all devices of the executor's place, each with a part of the batch.
+    """
 
     def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
         if not isinstance(program_or_graph, Program):
             raise FluidTypeError(f"CompiledProgram takes a Program, not {type(program_or_graph).__name__}")
         self.program = program_or_graph
         self.build_strategy = build_strategy
+        self.mesh: Mesh | None = None
+        self.takes_all_devices = False
+
+    def with_mesh(self, mesh: Mesh) -> CompiledProgram:
+        """Run over the devices of a mesh, at an `XLAPlace`; returns this object.
+
+        What is fed is split over the axis ``data``, variables as `Program.shard` says. The results are those of one device.
+
+        >>> import fluid
+        >>> program = fluid.CompiledProgram(fluid.default_main_program()).with_mesh(fluid.parallel.Mesh(data=4, model=2))
+        """
+        if not isinstance(mesh, Mesh):
+            raise FluidTypeError(f"with_mesh takes a fluid.parallel.Mesh, not {type(mesh).__name__}")
+        self.mesh = mesh
+        return self
 
     def with_data_parallel(
         self,
@@ -100,12 +121,19 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Sequence[Any] | Place | None = None,
     ) -> CompiledProgram:
-        """Returns this object: the program runs on one device with the whole batch, which gives the same gradients.
+        """Run over all devices, at an `XLAPlace`, each with a part of the batch; returns this object.
 
-        `ProgramError` if `places` has several entries.
+        Elsewhere, and where there is one device, it runs on that with the whole batch, which gives the same results.
+
+        Raises:
+            ProgramError: `places` has several entries that are not places of XLA.
         """
-        if places is not None and not isinstance(places, Place) and len(places) > 1:
-            raise ProgramError(f"programs run on one device here, not on {len(places)}; leave places out")
+        listed = [places] if places is None or isinstance(places, Place) else list(places)
+        if len(listed) > 1 and not all(isinstance(place, XLAPlace) for place in listed):
+            raise ProgramError(f"programs run on one such device here, not on {len(listed)}; leave places out, or use XLAPlace")
+        if len(listed) > 1:
+            self.mesh = Mesh(data=len(listed))
+        self.takes_all_devices = True
         return self
 
 

@@ -25,6 +25,8 @@ MODULES = (
     "fluid.io",
     "fluid.reader",
     "fluid.optimizer",
+    "fluid.parallel",
+    "fluid.parallel.mesh",
     "fluid.training.averaging",
     "fluid.dygraph",
     "fluid.contrib.decoder.beam_search_decoder",

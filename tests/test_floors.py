@@ -26,6 +26,7 @@ UPWARD = {
     ("fluid.ir.program", "fluid.executor.unsupported"),
     ("fluid.ir.program", "fluid.formats.program"),
     ("fluid.ir.program", "fluid.formats.text"),
+    ("fluid.ir.program", "fluid.parallel.annotations"),
     ("fluid.ir.program", "fluid.transform.edit"),
     ("fluid.ir.program", "fluid.transform.folding"),
     ("fluid.ir.program", "fluid.transform.pruning"),

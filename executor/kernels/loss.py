@@ -12,7 +12,7 @@ from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, place_
 from .reduction import sum_over
 from .table import Call, Written, checked, fill, kernel, prepared
 
-_ZERO_PROBABILITY_LOSS = 1e20
+ZERO_PROBABILITY_LOSS = 1e20
 """What the negative logarithm of 0 counts as."""
 
 
@@ -139,7 +139,7 @@ def _subtract(xp: Any, labelled: _Labelled, values: Any, array: Written) -> None
 
 def _negative_log(xp: Any, probabilities: Any) -> Any:
     is_zero = probabilities == 0
-    return xp.where(is_zero, probabilities.dtype.type(_ZERO_PROBABILITY_LOSS), -xp.log(xp.where(is_zero, 1, probabilities)))
+    return xp.where(is_zero, probabilities.dtype.type(ZERO_PROBABILITY_LOSS), -xp.log(xp.where(is_zero, 1, probabilities)))
 
 
 def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: Written, out: Written) -> None:

@@ -20,7 +20,7 @@ from fluid.values.types import VarType
 from .handlers import runs, runs_on_arrays
 from .interpreter import Environment, Machine, describe
 
-__all__ = ["Runs", "array_in", "position_of", "run_backwards"]
+__all__ = ["Runs", "add", "array_in", "no_gradient", "position_of", "run_backwards", "zeros_like"]
 
 _MOST_ENTRIES = 1 << 20
 """The most entries of an array of tensors: those that were never written take memory, too."""
@@ -150,7 +150,7 @@ class Runs:
                 value = xp.stack([array_of(items[number]) for number in sorted(items)])
             else:
                 value = sums.get(passed.inner, finals.get(passed.inner))
-            env.set(passed.name, value if value is not None else _no_gradient(xp, self._op, passed.name, env.get(passed.like)))
+            env.set(passed.name, value if value is not None else no_gradient(xp, self._op, passed.name, env.get(passed.like)))
         if region.scopes is not None:
             frames = [self._frames[number] for number in sorted(self._frames)]
             env.set(region.scopes, frames if self._captured is not None else [])
@@ -196,7 +196,7 @@ def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
     block_runs.finish()
 
 
-def _no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
+def no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
     """The gradient `name` of `value` if the block never ran: zeros; a sparse gradient has no rows."""
     var = op.block.find_var(name)
     if var is None or var.type is not VarType.SELECTED_ROWS or value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
@@ -15,6 +16,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import outer_names
+from fluid.parallel.mesh import Mesh
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.lod_tensor import LoDTensor, Remote
 from fluid.values.place import XLAPlace
@@ -27,14 +29,18 @@ from ..scope import Scope
 from ..stepwise.interpreter import Check
 from ..timing import Timer
 from ..unsupported import refuse_unsupported
+from . import control, label_kernels, sequences, stacks  # noqa: F401  (they fill the tables)
 from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
+from .sharding import MeshLayout, OneDevice, whole
 from .tracing import TracedBlock
 
 __all__ = ["OnDevice", "XlaPlan", "XlaStep", "compile_for_xla"]
 
 _NO_WORDS = np.zeros(4, np.uint32)
+_MOST_CORRECTIONS = 16
+"""How often a run is made again because it met other numbers than were assumed."""
 
 
 class OnDevice(Remote):
@@ -55,10 +61,10 @@ class OnDevice(Remote):
         return dtype
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        return np.array(self.value)
+        return whole(self.value)
 
     def __repr__(self) -> str:
-        return f"<{self.dtype}{list(self.shape)} on {self.value.device}>"
+        return f"<{self.dtype}{list(self.shape)} on {', '.join(map(str, self.value.devices()))}>"
 
 
 class XlaPlan:
@@ -82,8 +88,11 @@ class XlaPlan:
         scope: Scope,
         place: XLAPlace,
         check: Check | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         self.program, self.feeds, self.fetches, self.place = program, dict(feeds), list(fetches), place
+        self._mesh = mesh
+        self.layout = OneDevice(place) if mesh is None else MeshLayout(mesh, place, program)
         block = program.global_block()
         self.ops = ops_to_run(block, fetches)
         refuse_unsupported(program, self.ops)
@@ -116,22 +125,41 @@ class XlaPlan:
 
     def lowered(self) -> Any:
         """The program as jax hands it to XLA; ``lowered().as_text()`` shows it."""
-        sharding = jax.sharding.SingleDeviceSharding(self.place.jax_device())
+        layout, block = self.layout, self.block
 
-        def like(specs: Mapping[str, Spec]) -> dict[str, Any]:
-            return {name: jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy, sharding=sharding) for name, spec in specs.items()}
+        def of_state(name: str) -> Any:
+            spec = self.externals[name]
+            return jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy, sharding=layout.of_state(name, spec.shape))
 
-        state, constants = (like({name: self.externals[name] for name in names}) for names in (self.updated, self.constants))
-        words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=sharding)
+        def of_feed(name: str, spec: Spec) -> Any:
+            shape = layout.fed_shape(name, spec.shape)
+            return jax.ShapeDtypeStruct(shape, spec.dtype.numpy, sharding=layout.of_feed(name, shape))
+
+        state, constants = ({name: of_state(name) for name in names} for names in (self.updated, self.constants))
+        feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
+        words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=layout.whole)
+        given = state, constants, feeds, words
+        function = functools.partial(self.block)  # one of its own: jax would not trace the same again
         with jax.enable_x64(True):
-            # What an error at the host leaves undone must not have used up the state.
-            donated = (0,) if self._is_final else ()
-            return jax.jit(self.block, donate_argnums=donated).lower(state, constants, like(self.feeds), words)
+            _, kept, _ = jax.jit(function).trace(*given).out_info
+            outputs = [layout.of_state(name, each.shape) for name, each in zip(block.kept_names, kept, strict=True)]
+            # What an error at the host, or a wrong assumption, leaves undone must not have used up the state.
+            donated = (0,) if self._is_final and not block.about else ()
+            shardings = layout.whole, outputs, layout.whole
+            return jax.jit(function, donate_argnums=donated, out_shardings=shardings).lower(*given)
+
+    def corrected(self, met: Any) -> bool:
+        """Whether the program assumed other numbers than a run met; from now on it is one compiled for these."""
+        if not self.block.about or not self.block.corrected(whole(met)):
+            return False
+        with self._lock:
+            self._compiled = None
+        return True
 
     def checked(self, scope: Scope, check: Check) -> XlaPlan:
         """This plan, with a function that is called with each op, output name and value."""
         if check not in self._checked:
-            self._checked[check] = XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check)
+            self._checked[check] = XlaPlan(self.program, self.feeds, self.fetches, scope, self.place, check, self._mesh)
         return self._checked[check]
 
     def bind(self, scope: Scope) -> XlaStep:
@@ -164,10 +192,10 @@ def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
 
 
 def compile_for_xla(
-    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, place: XLAPlace
+    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, place: XLAPlace, mesh: Mesh | None = None
 ) -> XlaPlan:
-    """The plan of a program at a place of XLA; it is traced and compiled when it first runs."""
-    return XlaPlan(program, feeds, fetches, scope, place)
+    """The plan of a program at a place of XLA, or over a mesh of such; it is traced and compiled when it first runs."""
+    return XlaPlan(program, feeds, fetches, scope, place, mesh=mesh)
 
 
 class XlaStep:
@@ -176,7 +204,6 @@ class XlaStep:
     def __init__(self, plan: XlaPlan, scope: Scope) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
-        self._device = plan.place.jax_device()
         self._updated: dict[str, OnDevice] = {}
         self._constants: dict[str, OnDevice] = {}
         self.generation = -1
@@ -190,7 +217,8 @@ class XlaStep:
 
     def _bind(self, scope: Scope) -> None:
         """Bring what the scope holds to the device."""
-        held = {name: _on_device(scope, name, self._device) for name in self.plan.externals}
+        layout, externals = self.plan.layout, self.plan.externals
+        held = {name: _on_device(scope, name, layout, layout.of_state(name, spec.shape)) for name, spec in externals.items()}
         self._updated = {name: held[name] for name in self.plan.updated}
         self._constants = {name: held[name] for name in self.plan.constants}
         self.generation = scope.generation
@@ -216,9 +244,24 @@ class XlaStep:
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
+            layout = plan.layout
+            fed = {name: layout.feed(name, array_of(value)) for name, value in feeds.items()}
             constants = {name: held.value for name, held in self._constants.items()}
-            fetched, kept = compiled(state, constants, {name: array_of(value) for name, value in feeds.items()}, words)
-            arrays = iter([np.array(value) for value in fetched])
+            given = state, constants, fed, layout.words(words)
+            for _ in range(_MOST_CORRECTIONS):
+                fetched, kept, met = compiled(*given)
+                if not plan.corrected(met):
+                    break
+                block.host.forget_errors()
+                compiled = plan.compiled
+            else:
+                raise ExecutionError(
+                    "the lengths of loops and of arrays of tensors that this program has differ each time that it is compiled "
+                    "for those of the time before: they depend on each other; run it on CPUPlace()"
+                )
+            if block.failure is not None:
+                raise block.failure
+            arrays = iter(list(map(whole, fetched)))
             block.host.raise_error()
             self._keep(scope, plan, kept)
             if not fetched:
@@ -241,17 +284,17 @@ class XlaStep:
                 scope.put(name, with_lod(OnDevice(array_of(value)), lod_of(value)))
 
 
-def _on_device(scope: Scope, name: str, device: Any) -> OnDevice:
-    """What a scope holds by a name, on a device; the scope holds it there from then on."""
+def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnDevice:
+    """What a scope holds by a name, where a program needs it; the scope holds it there from then on."""
     variable = scope.find_var(name)
     assert variable is not None
     tensor: LoDTensor = variable.get_tensor()
     held = tensor.held
-    if isinstance(held, OnDevice) and held.value.devices() == {device}:
+    if isinstance(held, OnDevice) and held.value.sharding == sharding:
         return held
     if not isinstance(held, (np.ndarray, Remote)):
         raise ExecutionError(f"{name} holds {held!r}, which programs at an XLAPlace do not take from a scope")
     value = held.fetch() if isinstance(held, Remote) else np.array(held, order="C")
-    remote = OnDevice(jax.device_put(value, device))
+    remote = OnDevice(layout.put(value, sharding))
     tensor.array = remote
     return remote

@@ -23,6 +23,12 @@ class HostCalls:
         self._errors: dict[int, Exception] = {}
         """Place in the program -> the error there in this run."""
 
+    def forget_errors(self) -> None:
+        """Forget the errors of a run that does not count."""
+        if self.count:
+            jax.effects_barrier()
+            self._errors.clear()
+
     def raise_error(self) -> None:
         """Raise the first error of the run that is over, if there was one."""
         if self.count:

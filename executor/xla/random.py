@@ -71,18 +71,19 @@ class KeyStreams:
     and the number of its draws in a run. The seed and the number of the run are what the compiled function is given.
 
     Attributes:
+        draws: stream -> how many draws were made of it; traced where loops draw.
         is_used: whether an op draws by the seed of the program, or the number of the run.
     """
 
     def __init__(self) -> None:
         self._words: Any = None
-        self._draws: dict[Hashable, int] = {}
+        self.draws: dict[Hashable, Any] = {}
         self.is_used = False
 
     def begin(self, words: Any) -> None:
         """Start tracing; `words` are those of `words_of_run`, or a traced value of them."""
         self._words, self.is_used = words, False
-        self._draws.clear()
+        self.draws.clear()
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
         """A source of generators for the draws of the op that writes `name`; see `RandomStreams.source`."""
@@ -96,11 +97,11 @@ class KeyStreams:
 
     def key_of_draw(self, name: str, drawer: Hashable, part: slice) -> Any:
         """The key of the next draw of a stream."""
-        number = self._draws.get((name, drawer), 0)
-        self._draws[name, drawer] = number + 1
+        number = self.draws.get((name, drawer), 0)
+        self.draws[name, drawer] = number + 1
         self.is_used = True
         key = jax.random.fold_in(jax.random.wrap_key_data(self._words[part]), np.uint32(zlib.crc32(name.encode())))
-        return jax.random.fold_in(key, np.uint32(number)) if number else key
+        return jax.random.fold_in(key, number)
 
 
 def _words_of(*numbers: int) -> Any:

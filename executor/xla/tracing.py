@@ -25,7 +25,8 @@ An op that neither has a handler nor is traced by its kernel is one of `callback
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
+from fluid.errors import ExecutionError
 from fluid.ir.program import Block, Operator, Program
 from fluid.opdef.registry import registers
 from fluid.values.lod_array import LoDArray, array_of, with_lod
@@ -46,6 +48,7 @@ from .arrays import Array, wrap
 from .host import HostCalls
 from .namespace import XP
 from .random import KeyStreams
+from .sizes import Sizes
 
 __all__ = ["HANDLERS", "Handler", "TracedBlock", "Tracer", "traces"]
 
@@ -77,6 +80,25 @@ class Tracer(Machine):
         super().__init__(XP, KeyStreams(), step_captures(program), HANDLERS)
         self.host = host
         self._before = before
+        self.sizes = Sizes()
+        self.lengths: dict[Operator, int] = {}
+        """Op in a loop that writes to an array of tensors -> the greatest position that it writes to, plus one, where known."""
+        self.trips_around = 0
+        """Of the loops around what is traced, the number of trips of the longest one, or for how many there is room."""
+
+    @property
+    def checks_values(self) -> bool:
+        """Whether ops look at values to refuse wrong ones."""
+        return self._before is not None
+
+    @contextlib.contextmanager
+    def loop_of(self, trips: int) -> Iterator[None]:
+        """What is traced inside is the body of a loop."""
+        former, self.trips_around = self.trips_around, max(self.trips_around, trips)
+        try:
+            yield
+        finally:
+            self.trips_around = former
 
     def trace_kernel(self, op: Operator, env: Environment) -> None:
         """Trace an op by its kernel, as one without a handler."""
@@ -117,6 +139,8 @@ class TracedBlock:
         host: what it calls at the host.
         fetched, kept: how the fetches, and the values by name that outlive a run, are built from what the function returns.
         draws: whether it draws random numbers by the run's words.
+        about: what the assumptions are about that it makes (see `Sizes`).
+        failure: an error that tracing met, if that may come from a wrong assumption; the function then ends before it.
     """
 
     def __init__(
@@ -135,12 +159,23 @@ class TracedBlock:
         if check is not None:
             self._tracer.check = partial(self._check_at_host, check)
         self._frees = last_uses(program.global_block(), ops, set(fetches))
+        self.about: list[Hashable] = []
+        self.failure: ExecutionError | None = None
         self.fetched: list[Pattern] = []
         self.kept: dict[str, Pattern] = {}
+        self.kept_names: list[str] = []
+        """Of each array that outlives a run, the variable that it belongs to."""
 
     @property
     def draws(self) -> bool:
         return self._tracer.streams.is_used
+
+    def corrected(self, met: Any) -> bool:
+        """Assume what a run met from now on; whether that is something else than before."""
+        assumed = self._tracer.sizes.corrected(self.about, met)
+        if assumed is not None:
+            self._tracer.sizes = Sizes(assumed)
+        return assumed is not None
 
     def _check_at_host(self, check: Check, op: Operator, name: str, value: Any) -> None:
         """Have the compiled program check what an op makes, at the host."""
@@ -149,8 +184,10 @@ class TracedBlock:
 
     def __call__(
         self, state: Mapping[str, Any], constants: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
-    ) -> tuple[list[Any], list[Any]]:
-        """What the ops compute: the arrays of the fetches, and those of what outlives a run.
+    ) -> tuple[list[Any], list[Any], Any]:
+        """What the ops compute: the arrays of the fetches, those of what outlives a run, and what its assumptions met.
+
+        Where one did not hold, nothing of it counts.
 
         `state` has the values that the ops update, `constants` those that they only read, `words` are those of `words_of_run`.
         """
@@ -159,21 +196,34 @@ class TracedBlock:
         env = StateEnvironment(
             self.program.global_block(), values, {name: wrap(value) for name, value in {**state, **constants}.items()}
         )
-        for op, names in zip(self.ops, self._frees, strict=True):
-            self._tracer.run_op(op, env)
-            for name in names:
-                env.values.pop(name, None)
+        self.failure = None
+        try:
+            for op, names in zip(self.ops, self._frees, strict=True):
+                self._tracer.run_op(op, env)
+                for name in names:
+                    env.values.pop(name, None)
+        except ExecutionError as error:
+            if not self._tracer.sizes.may_be_wrong:
+                raise
+            self.failure = error
         fetches: list[Any] = []
-        self.fetched = []
+        self.fetched, self.kept, self.kept_names = [], {}, []
+        self.about, met = self._tracer.sizes.result()
+        if self.failure is not None:
+            return [], [], met
         for name in self._fetches:
             value = env.get(name)
             if value is None:
                 raise not_made(name)
             self.fetched.append(pattern_of(value, fetches))
         kept: list[Any] = []
-        self.kept = {name: pattern_of(env.state[name], kept) for name in self._written if env.state.get(name) is not None}
+        left = {name: array_of(value) for name in self._written if (value := env.state.get(name)) is not None}
+        self.kept_names = []
+        for name, value in left.items():
+            self.kept[name] = pattern_of(value, kept)
+            self.kept_names += [name] * (len(kept) - len(self.kept_names))
         inputs = {id(value) for values in (state, constants, feeds) for value in values.values()}
-        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in kept]
+        return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in kept], met
 
 
 def _stored_rows(index: Any, value: Any, height: int) -> SelectedRows:

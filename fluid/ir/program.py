@@ -76,11 +76,12 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         persistable: keeps its value in the scope from one run to the next.
         stop_gradient: no gradient flows into or through it.
         is_data: to be fed.
+        sharding: for each dimension, the axis of a mesh of devices over which it is split, or None (see `Program.shard`).
     """
 
     __slots__ = (
         "__dict__", "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level",
-        "name", "need_check_feed", "wire",
+        "name", "need_check_feed", "sharding", "wire",
     )  # fmt: skip
 
     is_parameter = False
@@ -113,6 +114,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         self.error_clip = error_clip
         self.is_data = is_data
         self.need_check_feed = need_check_feed
+        self.sharding: tuple[str | None, ...] | None = None
         self.wire: Any = None
 
     # -- setting any of these changes the program
@@ -1291,6 +1293,39 @@ class Program:
         from ..transform.edit import make_trainable
 
         return make_trainable(self, pattern)
+
+    def shard(self, pattern: str, axes: Sequence[str | None] | str | None) -> list[str]:
+        """Say how variables are split where the program runs on a mesh of devices; clones and pruned programs say the same.
+
+        Results do not depend on it: it decides where memory and work are. Each device holds all of what nothing is said of, but
+        what is fed is split over the axis ``data``. XLA decides about the values between. Files of programs do not keep it.
+
+        Args:
+            pattern: the name of a variable that outlives a run or is fed, or of several: ``*``, ``?`` and ``[...]`` are those of
+                file names, and leave out variables with fewer dimensions than there are axes. Optimizer state is there after
+                `minimize`.
+            axes: for each dimension, the axis of the mesh over which it is split, or None; one name is that of the first
+                dimension. None takes back what was said.
+
+        Returns:
+            The names of the variables.
+
+        Raises:
+            NameNotFoundError: no variable matches.
+            ProgramError: there are more axes than dimensions, or one is named twice.
+
+        >>> import fluid
+        >>> program = fluid.Program()
+        >>> with fluid.program_guard(program), fluid.unique_name.guard():
+        ...     table = fluid.layers.create_parameter([1000, 64], "float32", name="table")
+        >>> program.shard("tab*", ["model", None])
+        ['table']
+        >>> table.sharding
+        ('model', None)
+        """
+        from ..parallel.annotations import shard
+
+        return shard(self, pattern, axes)
 
     def unsupported_ops(self, allow: Iterable[str] = ()) -> list[UnsupportedOp]:
         """The types of op that cannot run here, or may not because they touch files or run code, with count and first position.

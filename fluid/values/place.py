@@ -132,13 +132,19 @@ class XLAPlace(Place):
     def asarray(self, value: Any) -> Any:
         return to_numpy(value)
 
+    @property
+    def device_count(self) -> int:
+        """How many devices of this kind there are, in all processes."""
+        self.jax_device()
+        return len(import_jax().devices(self.device))
+
     def jax_device(self) -> Any:
         """The device, as jax has it."""
         if self.device not in XLA_DEVICES:
             raise ExecutionError(f"XLAPlace: the device is one of {', '.join(map(repr, XLA_DEVICES))}, not {self.device!r}")
         jax = import_jax()
         try:
-            devices = jax.devices(self.device)
+            devices = jax.local_devices(backend=self.device)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise ExecutionError(

@@ -1,0 +1,70 @@
+"""Which batches of sequences are worth a compilation of their own.
+
+Offsets of sequences are constants of what XLA compiles, so a program is compiled once for each way in which a batch is divided.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from fluid.ir.program import Program
+from fluid.values.spec import Lod
+
+__all__ = ["MOST_LODS", "LodPolicy"]
+
+MOST_LODS = 16
+"""For how many LoDs one program with certain fetches is compiled."""
+
+
+class LodPolicy:
+    """Says for each batch of sequences whether its program is compiled for it, or runs on numpy.
+
+    It is compiled for the first `MOST_LODS` LoDs, and these are remembered, the least recently used first. After them, numpy runs
+    what is new, with a warning. A LoD that comes again soon takes the place of the one that has not been used for longest.
+    """
+
+    def __init__(self) -> None:
+        self._programs: WeakKeyDictionary[Program, dict[Hashable, _Recent]] = WeakKeyDictionary()
+
+    def is_compiled(self, program: Program, fetches: Sequence[str], lods: Mapping[str, Lod]) -> bool:
+        """Whether a program with these fetches is compiled for these LoDs of what is fed."""
+        of_program = self._programs.setdefault(program, {})
+        recent = of_program.setdefault((program.version, *fetches), _Recent(OrderedDict(), OrderedDict()))
+        key = tuple(sorted(lods.items()))
+        if key not in recent.compiled and len(recent.compiled) >= MOST_LODS and key not in recent.on_numpy:
+            if not recent.on_numpy:
+                _warn(next(iter(lods)))
+            _note(recent.on_numpy, key)
+            return False
+        recent.on_numpy.pop(key, None)
+        _note(recent.compiled, key)
+        return True
+
+
+class _Recent(NamedTuple):
+    """The LoDs that one program was fed, the most recently used last."""
+
+    compiled: OrderedDict[Hashable, None]
+    on_numpy: OrderedDict[Hashable, None]
+
+
+def _note(recent: OrderedDict[Hashable, None], lods: Hashable) -> None:
+    """Make it the most recently used one; the least recently used one of too many is forgotten."""
+    recent[lods] = None
+    recent.move_to_end(lods)
+    while len(recent) > MOST_LODS:
+        recent.popitem(last=False)
+
+
+def _warn(name: str) -> None:
+    warnings.warn(
+        f"a program was compiled by XLA for {MOST_LODS} different lengths of the sequences in {name}; batches with others run on "
+        "numpy. Bucket the sequences: batch those of like lengths, and fill them up to one of a few lengths, so that the same "
+        "come again",
+        RuntimeWarning,
+        stacklevel=5,
+    )

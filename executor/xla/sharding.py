@@ -1,0 +1,149 @@
+"""Where the arrays of a compiled program lie: on one device, or over the devices of a mesh.
+
+On a mesh, a program says what it says on one device: each value is the whole one. XLA divides the work by where arrays lie, and
+adds what devices have to tell each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from fluid.errors import ExecutionError, FeedError
+from fluid.ir.program import Program
+from fluid.parallel.annotations import check_fits
+from fluid.parallel.mesh import DATA, Mesh
+from fluid.values.place import XLAPlace
+
+__all__ = ["MeshLayout", "OneDevice", "whole"]
+
+
+class OneDevice:
+    """All arrays lie on one device."""
+
+    def __init__(self, place: XLAPlace) -> None:
+        self.whole = SingleDeviceSharding(place.jax_device())
+
+    def of_state(self, name: str, shape: Sequence[int]) -> Any:
+        """How a value that outlives runs is divided."""
+        return self.whole
+
+    def of_feed(self, name: str, shape: Sequence[int]) -> Any:
+        """How what is fed is divided."""
+        return self.whole
+
+    def fed_shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape, over all processes, of what is fed with this shape here."""
+        return tuple(shape)
+
+    def put(self, value: Any, sharding: Any) -> Any:
+        """A value of the scope, on the device."""
+        return jax.device_put(value, sharding)
+
+    def feed(self, name: str, value: Any) -> Any:
+        """What is fed, for the compiled program."""
+        return value
+
+    def words(self, value: Any) -> Any:
+        """What decides the draws of a run, for the compiled program."""
+        return value
+
+
+class MeshLayout(OneDevice):
+    """Arrays lie on a mesh: what is fed is split over the axis `DATA`, what outlives runs as the program's annotations say.
+
+    A feed is split along its first dimension if that is declared as unknown, or is a multiple of the devices. Of several
+    processes, each feeds its part of those that are declared unknown, and all of the others. Rows that form sequences are not
+    split.
+
+    Raises:
+        ExecutionError: there are not so many devices.
+    """
+
+    def __init__(self, mesh: Mesh, place: XLAPlace, program: Program) -> None:
+        devices = jax.devices(place.device)
+        if mesh.size > len(devices) or (mesh.size != len(devices) and jax.process_count() > 1):
+            here = f"there {'is' if len(devices) == 1 else 'are'} {len(devices)}"
+            more = "; for tries on a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=8 makes 8 of it"
+            raise ExecutionError(
+                f"{mesh} takes {mesh.size} devices of the kind {place.device!r}, but {here}"
+                f"{f', in {jax.process_count()} processes' if jax.process_count() > 1 else ''}; give its axes other numbers"
+                f"{more if place.device == 'cpu' and jax.process_count() == 1 else ''}"
+            )
+        names, extents = zip(*mesh.axes, strict=True)
+        self._mesh, self._vars = mesh, program.global_block().vars
+        self._grid = jax.sharding.Mesh(np.array(devices[: mesh.size]).reshape(extents), names)
+        self.whole = NamedSharding(self._grid, PartitionSpec())
+        self._is_alone = jax.process_count() == 1
+
+    def of_state(self, name: str, shape: Sequence[int]) -> Any:
+        var = self._vars.get(name)
+        if var is None or var.sharding is None:
+            return self.whole
+        check_fits(self._mesh, var, shape, var.sharding)
+        return NamedSharding(self._grid, PartitionSpec(*var.sharding))
+
+    def of_feed(self, name: str, shape: Sequence[int]) -> Any:
+        var = self._vars[name]
+        if var.sharding is not None:
+            return self.of_state(name, shape)
+        extent = self._mesh.extent(DATA)
+        if not shape or extent == 1 or var.lod_level or (shape[0] % extent and not self._is_batch(name)):
+            return self.whole
+        if shape[0] % extent:
+            raise FeedError(
+                f"{name} is fed {shape[0]} rows, which cannot be split evenly over the {extent} devices of the axis {DATA!r} of "
+                f'{self._mesh}; feed a multiple of {extent}, or have each device take all of it: program.shard("{name}", [])'
+            )
+        return NamedSharding(self._grid, PartitionSpec(DATA))
+
+    def _is_batch(self, name: str) -> bool:
+        """Whether a variable is declared with an unknown number of rows, and may be split over the data axis."""
+        var = self._vars[name]
+        return var.shape[:1] == (-1,) and not var.lod_level and (var.sharding is None or var.sharding[:1] == (DATA,))
+
+    def fed_shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        if self._is_alone or not self._is_batch(name):
+            return tuple(shape)
+        axis = self._grid.axis_names.index(DATA) if DATA in self._grid.axis_names else None
+        if axis is None:
+            return tuple(shape)
+        here = {
+            place[axis] for place, device in np.ndenumerate(self._grid.devices) if device.process_index == jax.process_index()
+        }
+        return (shape[0] * self._mesh.extent(DATA) // len(here), *shape[1:])
+
+    def put(self, value: Any, sharding: Any) -> Any:
+        if self._is_alone:
+            return jax.device_put(value, sharding)
+        return _divided(multihost_utils.broadcast_one_to_all(value), sharding)
+
+    def feed(self, name: str, value: Any) -> Any:
+        shape = self.fed_shape(name, value.shape)
+        sharding = self.of_feed(name, shape)
+        if self._is_alone:
+            return jax.device_put(value, sharding)
+        if self._is_batch(name):
+            return jax.make_array_from_process_local_data(sharding, value, shape)
+        return _divided(value, sharding)
+
+    def words(self, value: Any) -> Any:
+        return self.put(value, self.whole)
+
+
+def _divided(value: Any, sharding: Any) -> Any:
+    """A value that all processes have, of which each device takes its part."""
+    value = np.asarray(value)
+    return jax.make_array_from_callback(value.shape, sharding, lambda part: value[part])
+
+
+def whole(value: Any) -> np.ndarray[Any, Any]:
+    """All of an array; where processes have parts of it, each of them has to ask for it."""
+    if value.is_fully_addressable or value.is_fully_replicated:
+        return np.array(value)
+    return np.array(multihost_utils.process_allgather(value, tiled=True))

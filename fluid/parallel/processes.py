@@ -1,0 +1,40 @@
+"""Several processes as one: their devices together are those of a mesh."""
+
+from __future__ import annotations
+
+from ..errors import ExecutionError, ProgramError
+
+__all__ = ["connect"]
+
+
+def connect(coordinator: str, processes: int, process: int, timeout: int = 300) -> None:
+    """Join this process with others, before anything has run: a mesh then spans the devices of all of them.
+
+    Each process builds the same program, makes the same runs, feeds its own part of each batch, and is given the same fetches.
+    Where a parameter is split over processes, all of them have to look at it, or save it, together.
+
+    Args:
+        coordinator: ``address:port`` of process 0, the same for all.
+        processes: how many there are.
+        process: the number of this one, from 0.
+        timeout: seconds to wait for the others.
+
+    Raises:
+        ProgramError: `process` is not one of 0 to `processes` - 1.
+        ExecutionError: jax is not installed, or the others did not come.
+    """
+    if not 0 <= process < processes:
+        raise ProgramError(f"connect: of {processes} processes, there is no process {process}; they are numbered from 0")
+    try:
+        import jax
+    except ImportError:
+        raise ExecutionError("connect needs jax, which is not installed: pip install 'fluid-graph[xla]'") from None
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=timeout)
+    except Exception as error:
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ExecutionError(
+            f"connect: process {process} of {processes} did not come together with the others at {coordinator}: {message}; "
+            "start all of them, with the same address, before anything runs"
+        ) from error

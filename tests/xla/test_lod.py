@@ -1,0 +1,147 @@
+"""Sequences at an XLAPlace: offsets are constants of what is compiled, for so many batches as are worth it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+
+import jax
+
+import fluid
+from fluid import layers
+from fluid.executor.xla.lod import MOST_LODS, LodPolicy
+from fluid.ir.program import Program, Variable
+
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+
+
+@pytest.fixture(autouse=True)
+def quick_to_compile() -> Iterator[None]:
+    """What is compiled runs once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+# -------------------------------------------------------------------------------------------------------------- policy
+def test_the_first_lods_are_compiled_and_later_ones_run_on_numpy() -> None:
+    policy, program = LodPolicy(), Program()
+    lods = [{"x": ((0, length),)} for length in range(1, MOST_LODS + 3)]
+    assert all(policy.is_compiled(program, ["y"], lod) for lod in lods[:MOST_LODS])
+    with pytest.warns(RuntimeWarning, match=rf"for {MOST_LODS} different lengths of the sequences in x; .*Bucket the sequences"):
+        assert not policy.is_compiled(program, ["y"], lods[MOST_LODS])
+    assert not policy.is_compiled(program, ["y"], lods[MOST_LODS + 1])  # and no warning again
+    assert all(policy.is_compiled(program, ["y"], lod) for lod in lods[:MOST_LODS])
+    assert policy.is_compiled(program, ["z"], lods[MOST_LODS])  # other fetches are another program
+
+
+def test_a_lod_that_comes_again_takes_the_place_of_the_oldest() -> None:
+    policy, program = LodPolicy(), Program()
+    lods = [{"x": ((0, length),)} for length in range(1, MOST_LODS + 2)]
+    for lod in lods[:MOST_LODS]:
+        policy.is_compiled(program, [], lod)
+    with pytest.warns(RuntimeWarning):
+        assert not policy.is_compiled(program, [], lods[-1])
+    assert policy.is_compiled(program, [], lods[-1])
+    with pytest.warns(RuntimeWarning):
+        assert not policy.is_compiled(program, [], lods[0])
+    assert policy.is_compiled(program, [], lods[1])
+
+
+def test_a_program_that_changed_is_another_one() -> None:
+    policy, program = LodPolicy(), Program()
+    for length in range(MOST_LODS):
+        policy.is_compiled(program, [], {"x": ((0, length),)})
+    program.random_seed = 3
+    assert policy.is_compiled(program, [], {"x": ((0, 100),)})
+
+
+# ------------------------------------------------------------------------------------------------------------ programs
+def pooled(x: Variable) -> Variable:
+    return layers.sequence_pool(layers.fc(x, 4), "max")
+
+
+def attended(x: Variable) -> Variable:
+    return layers.sequence_pool(x * layers.sequence_softmax(layers.fc(x, 1)), "sum")
+
+
+def convolved(x: Variable) -> Variable:
+    return layers.sequence_pool(layers.sequence_conv(x, 4, 3), "sqrt")
+
+
+def lstm(x: Variable) -> Variable:
+    hidden, _ = layers.dynamic_lstm(layers.fc(x, 16), 16, use_peepholes=False)
+    return layers.sequence_last_step(hidden)
+
+
+def gru(x: Variable) -> Variable:
+    return layers.sequence_last_step(layers.dynamic_gru(layers.fc(x, 12), 4))
+
+
+def recurrent(x: Variable) -> Variable:
+    """Steps of batches that shrink: the loop is compiled trip by trip."""
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        word, before = rnn.step_input(x), rnn.memory(shape=[4], value=0.1)
+        after = layers.fc([word, before], 4, act="tanh")
+        rnn.update_memory(before, after)
+        rnn.output(after)
+    return layers.sequence_last_step(rnn())
+
+
+def train(place: Any, lengths: list[list[int]], values: dict[str, Any] | None = None) -> tuple[list[float], fluid.Scope]:
+    """The losses of the default program, a batch for each list of lengths, from first values by name."""
+    executor, scope = fluid.Executor(place), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    for name, value in (values or {}).items():
+        scope.find_var(name).get_tensor().set(value, fluid.CPUPlace())
+    rng, losses = np.random.default_rng(0), []
+    for batch in lengths:
+        rows = rng.standard_normal((sum(batch), 4), np.float32)
+        tensor = fluid.create_lod_tensor(rows, [batch], fluid.CPUPlace())
+        losses += [value.item() for value in executor.run(feed={"x": tensor}, fetch_list=["loss"], scope=scope)]
+    return losses, scope
+
+
+def build(net: Callable[[Variable], Variable]) -> dict[str, Any]:
+    """A net that is trained, in the default program; the first values of its parameters."""
+    x = layers.data("x", [4], lod_level=1)
+    loss = layers.mean(layers.square(net(x)), name="loss")
+    loss.block.append_op("assign", {"X": loss}, {"Out": loss.block.create_var(name="loss", dtype="float32")})
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    return {name: scope.array(name).copy() for name in scope.local_var_names()}
+
+
+@pytest.mark.parametrize(
+    "net", [pooled, recurrent, *(pytest.param(net, marks=pytest.mark.slow) for net in (attended, convolved, lstm, gru))]
+)
+def test_training_is_that_of_numpy(net: Callable[[Variable], Variable]) -> None:
+    values = build(net)
+    batches = [[3, 1, 2], [3, 1, 2], [2, 4]]
+    expected, at_host = train(fluid.CPUPlace(), batches, values)
+    losses, scope = train(fluid.XLAPlace(), batches, values)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-6)
+    for name in values:
+        np.testing.assert_allclose(scope.array(name), at_host.array(name), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_lengths_that_never_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the most, numpy goes on where XLA was, and says so once."""
+    monkeypatch.setattr("fluid.executor.xla.lod.MOST_LODS", 2)
+    values = build(pooled)
+    batches = [[1, 1], [2, 1], [3, 1], [4, 1], [1, 1], [4, 1]]
+    expected, _ = train(fluid.CPUPlace(), batches, values)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        losses, _ = train(fluid.XLAPlace(), batches, values)
+    told = [warning for warning in caught if "Bucket" in str(warning.message)]
+    assert len(told) == 1 and told[0].filename == __file__
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-6)

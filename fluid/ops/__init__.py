@@ -3,6 +3,7 @@
 from ..opdef import registry  # noqa: F401
 from . import (  # noqa: F401
     activation,
+    attention,
     beam_search,
     control_flow,
     conv,
@@ -14,6 +15,8 @@ from . import (  # noqa: F401
     einsum,
     elementwise,
     files,
+    fused,
+    fused_sequence,
     higher_orders,
     loss,
     manipulation,

@@ -163,8 +163,8 @@ def recurrent() -> None:
 
 
 @define(
-    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, step_scopes@GRAD?, Carried*?, "
-    "Saved*?) -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
+    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, step_scopes@GRAD?, "
+    "Carried*?, Saved*?) -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
     grad=REGION,
     region=_recurrence_gradient,
     gradient_of="recurrent",

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401
     activation,
+    attention,
     beam_search,
     control_flow,
     conv,
@@ -13,6 +14,8 @@ from . import (  # noqa: F401
     einsum,
     elementwise,
     files,
+    fused,
+    fused_sequence,
     higher_orders,
     loss,
     manipulation,

@@ -31,10 +31,10 @@ def _heads_first(f: Any, value: Any) -> Any:
 
 
 def _of_three(f: Any, joined: Any, alpha: float, mask: Any = None) -> Any:
-    """Attention of what stands in one [batch, length, 3, heads, width]; of the shape [batch, length, heads * width]."""
+    """Attention of what stands in one [batch, length, 3, heads, width]; of the shape [batch, length, heads, width]."""
     joined = f.transpose2(joined, axis=[2, 0, 3, 1, 4])
     parts = [f.slice(joined, axes=[0], starts=[part], ends=[part + 1], decrease_axis=[0]) for part in range(3)]
-    return f.reshape2(_heads_first(f, _attended(f, *parts, alpha, mask)), shape=[0, 0, -1])
+    return _heads_first(f, _attended(f, *parts, alpha, mask))
 
 
 @composed(
@@ -51,12 +51,13 @@ def multihead_matmul(f: Any, Input: Any, W: Any, Bias: Any, BiasQK: Any, alpha: 
     W is [width, 3, heads, width of a head], also as a matrix, and Bias [3, heads, width of a head].
     """
     product = f.elementwise_add(f.matmul_v2(Input, f.reshape2(W, shape=[0, -1])), f.reshape2(Bias, shape=[-1]))
-    return _of_three(f, f.reshape2(product, shape=[0, 0, 3, head_number, -1]), alpha, BiasQK)
+    heads = _of_three(f, f.reshape2(product, shape=[0, 0, 3, head_number, -1]), alpha, BiasQK)
+    return f.reshape2(heads, shape=[0, 0, -1])
 
 
 @composed("self_dp_attention(X: float) -> Out", alpha=1.0, head_number=1)
 def self_dp_attention(f: Any, X: Any, alpha: float, head_number: int) -> Any:
-    """Attention of queries, keys and values in one X [batch, length, 3, heads, width]."""
+    """Attention of queries, keys and values in one X [batch, length, 3, heads, width]: [batch, length, heads, width]."""
     return _of_three(f, X, alpha)
 
 

@@ -1,4 +1,4 @@
-"""Writes paddle_fused.npz: ops of Paddle's passes for inference that Paddle 2.6.2 runs on a CPU.
+"""Writes paddle_fused.npz: fused ops, and others of Paddle 2.x, that Paddle 2.6.2 runs on a CPU.
 
 Runs in an environment of its own that has paddlepaddle==2.6.2 and numpy<2.
 """
@@ -83,5 +83,26 @@ CASES = [
         for name in ("fused_elemwise_activation", "fused_elemwise_add_activation")
         for functors in (["elementwise_add", "relu"], ["relu", "elementwise_add"], ["scale", "elementwise_add"])
     ],
+]
+CORNERS = rng.uniform(0, 5, (30, 2)).astype(F)
+BOXES = np.concatenate([CORNERS, CORNERS + rng.uniform(1, 3, (30, 2)).astype(F)], 1)
+BYTES = rng.randint(-128, 127, (3, 4)).astype("int8")
+PACKED = np.concatenate([np.sort(data(5, 2), 1), rng.randint(0, 256, (5, 8)).astype("uint8").view(F)], 1)
+SPARSE = {"Param": data(4, 3), "Grad": data(2, 3), "Velocity": data(4, 3), "Index": np.array([3, 1])}
+DECAY = {"mu": 0.9, "axis": 0, "use_nesterov": False, "regularization_method": "l2_decay", "regularization_coeff": 0.2}
+IMAGE = {"Input": data(1, 2, 4, 4), "Filter": data(3, 2, 3, 3), "Bias": data(3)}
+CASES += [
+    *[("nms", {"Boxes": BOXES}, {"iou_threshold": threshold}, {"KeepBoxesIdxs": "int64"}, []) for threshold in (0.1, 0.3, 0.7)],
+    ("quantize", {"Input": data(3, 4)}, {"Scale": 40.0, "Shift": 100.0}, {"Output": "uint8"}, []),
+    ("dequantize", {"Input": BYTES.astype("uint8")}, {"Scale": 40.0, "Shift": 100.0}, {"Output": F}, []),
+    ("dequantize_abs_max", {"X": BYTES, "Scale": data(1)}, {"max_range": 127.0}, {"Out": F}, []),
+    ("dequantize_log", {"X": BYTES, "Dict": data(128)}, {}, {"Out": F}, []),
+    ("lookup_table_dequant", {"W": PACKED, "Ids": np.array([[3], [0], [4]])}, {"padding_idx": -1}, {"Out": F}, []),
+    ("sparse_momentum", {**SPARSE, "LearningRate": data(1)}, DECAY, {"ParamOut": F, "VelocityOut": F}, []),
+    *[("identity_loss", {"X": data(3, 4)}, {"reduction": kind}, {"Out": F}, []) for kind in (0, 1, 2)],
+    ("fused_softmax_mask", {"X": data(2, 2, 3, 8), "Mask": data(2, 1, 3, 8)}, {}, {"Out": F}, []),
+    ("self_dp_attention", {"X": data(2, 3, 3, 2, 2)}, {"alpha": 0.5, "head_number": 2}, {"Out": F}, []),
+    ("fused_conv2d", IMAGE, {"fuse_activation": "relu", "use_mkldnn": True}, {"Output": F}, []),
+    ("memcpy", {"X": data(2, 3)}, {"dst_place_type": 0}, {"Out": F}, []),
 ]
 write(str(Path(__file__).with_name("paddle_fused.npz")), CASES)

@@ -313,7 +313,8 @@ def higher_gradient(row: str, module: str, recovered: Callable[[Any, Values, Val
         if recovered is not None:
             there |= {slot: value for slot, value in recovered(f, there, attrs).items() if slot not in there}
         seeds = {slot: there[grad_slot(slot)] for slot in lower.outputs if there.get(grad_slot(slot)) is not None}
-        own = {slot: there[slot] for slot in lower.inputs if there.get(slot) is not None}
+        slots = [*lower.inputs, *(lower.forward.inputs if lower.forward is not None else ())]
+        own = {slot: there[slot] for slot in slots if there.get(slot) is not None}
         results = pullback(f, function, own, attrs, seeds, [made[slot] for slot in wanted])
         return {
             slot: results[made[slot]] if results.get(made[slot]) is not None else f.fill_zeros_like(own[made[slot]])

@@ -24,6 +24,8 @@ LSTM = {"X": X, "WeightX": data(4, 12), "WeightH": data(3, 12)}
 LSTM_OUT = dict.fromkeys(("Hidden", "Cell", "XX", "BatchedInput", "BatchedHidden", "BatchedCell"), F)
 LSTM_OUT |= dict.fromkeys(("ReorderedH0", "ReorderedC0", "CheckedCell"), F)
 FIRST = {"H0": data(3, 3), "C0": data(3, 3)}
+ROW_LSTM = {"Ids": (rng.randint(0, 7, (6, 1)), LOD), "Embeddings": data(7, 12), "WeightH": data(3, 12)}
+ROW_LSTM_OUT = {name: kind for name, kind in LSTM_OUT.items() if name != "CheckedCell"}
 POOLED = {"X": [(data(6, 4) + 1.5, LOD), (data(6, 4) + 1.5, LOD)]}
 CONV = {"contextLength": 3, "contextStart": -1, "contextStride": 1}
 CASES = [
@@ -55,6 +57,8 @@ CASES = [
     ("fusion_gru", GRU, {"use_seq": False}, GRU_OUT, []),
     ("fusion_lstm", {**LSTM, "Bias": data(1, 12)}, {"use_peepholes": False}, LSTM_OUT, []),
     ("fusion_lstm", {**LSTM, **FIRST, "Bias": data(1, 21)}, {"use_peepholes": True, "is_reverse": True}, LSTM_OUT, []),
+    ("fused_embedding_fc_lstm", {**ROW_LSTM, "Bias": data(1, 12)}, {"use_peepholes": False}, ROW_LSTM_OUT, []),
+    ("fused_embedding_fc_lstm", {**ROW_LSTM, **FIRST, "Bias": data(1, 21)}, {"use_peepholes": True}, ROW_LSTM_OUT, []),
     ("fused_embedding_seq_pool", {"W": data(7, 3), "Ids": (rng.randint(0, 7, (6, 1)), LOD)}, {"combiner": "sum"}, {"Out": F}, []),
     *[("fusion_seqpool_concat", POOLED, {"pooltype": kind, "axis": 1}, {"Out": F}, []) for kind in ("SUM", "AVERAGE", "SQRT")],
     (

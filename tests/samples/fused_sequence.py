@@ -138,3 +138,17 @@ def beside(X: Any, FCWeight: Any, FCBias: Any = 0, fc_activation: str = "identit
 for attrs in ({}, {"fc_activation": "tanh"}):
     inputs = {"X": [data(6, 2), data(4, 3), data(4, 1)], "FCWeight": data(6, 3), "FCBias": data(1, 3)}
     add("fusion_seqexpand_concat_fc", Sample(inputs, attrs, beside, lods={"X": [LOD, (), ()]}))
+
+
+def rows_lstm(Ids: Any, Embeddings: Any, WeightH: Any, Bias: Any, use_peepholes: bool = True, **more: Any) -> Any:
+    bias = np.concatenate([np.zeros((1, 8)), Bias[:, 8:]], 1).astype(Bias.dtype)
+    made = lstmp(Input=Embeddings[Ids[:, 0]], Weight=WeightH, Bias=bias, use_peepholes=use_peepholes, **more)
+    return {"Hidden": made["Hidden"], "Cell": made["Cell"]}
+
+
+ROW_LSTM = {"Ids": data.ints(6, 1, high=5), "Embeddings": data(5, 8), "WeightH": data(2, 8)}
+add(
+    "fused_embedding_fc_lstm",
+    Sample({**ROW_LSTM, "Bias": data(1, 14)}, {}, rows_lstm, lods={"Ids": LOD}),
+    Sample({**ROW_LSTM, **FIRST, "Bias": data(1, 8)}, {"use_peepholes": False}, rows_lstm, lods={"Ids": LOD}),
+)

@@ -73,7 +73,7 @@ class _Trace(OpNamespace):
         for each, part in zip(_listed(value), _listed(gradient), strict=True):
             if each is not None and part is not None and each.varies:
                 before = self._gradients.get(id(each))
-                self._gradients[id(each)] = part if before is None else self._f.sum([before, part])  # type: ignore[attr-defined]
+                self._gradients[id(each)] = part if before is None else self._f.sum([before, part])
 
     def gradient(self, value: Any) -> Any:
         """The gradient of a noted value, None if it is zero; a list for a list."""
@@ -179,7 +179,7 @@ def _or_zeros(f: OpNamespace, gradient: Any, value: Any) -> Any:
     """The gradient of a value, zeros where there is none; a list for a list."""
     if isinstance(value, list):
         return [_or_zeros(f, *pair) for pair in zip(gradient, value, strict=True)]
-    return f.fill_zeros_like(value) if gradient is None and value is not None else gradient  # type: ignore[attr-defined]
+    return f.fill_zeros_like(value) if gradient is None and value is not None else gradient
 
 
 class Composition:
@@ -273,7 +273,7 @@ def _documented(doc: str | None, like: Callable[..., Any] | None = None) -> Call
 def _function_of(definition: OpDef) -> Function:
     """What a gradient op, or a composed one, computes from what."""
     if definition.composition is not None:
-        return definition.composition._function  # type: ignore[no-any-return]
+        return definition.composition._function
     assert definition.forward is not None and isinstance(definition.forward.rule, Rule)
     forward, rule = definition.forward, definition.forward.rule
 
@@ -325,7 +325,7 @@ def higher_gradient(row: str, module: str, recovered: Callable[[Any, Values, Val
     signature = f"{name}({', '.join(slot + mark for slot, mark in marks.items())}) -> {', '.join(slot + '?' for slot in made)}"
     names = ", ".join(f"{slot} by {source}" for slot, source in made.items())
     doc = f"The gradient of `{base}`, as Paddle writes it: {names}."
-    attrs = dict(lower.attrs)
+    attrs: dict[str, Any] = dict(lower.attrs)
     documented = _documented(doc)
     documented.__module__ = module
     return define(signature, composition=Composition(gradients), inline_grad=True, **attrs)(documented)

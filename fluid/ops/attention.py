@@ -13,7 +13,7 @@ _FAR = -1e30
 """What is added to the weights of what must not be attended to."""
 
 
-def _attended(f: Any, q: Any, k: Any, v: Any, scale: float, mask: Any = None, causal: bool = False) -> Any:
+def _attended(f: Any, q: Any, k: Any, v: Any, *, scale: float, mask: Any = None, causal: bool = False) -> Any:
     """``softmax(scale * q @ k.T + mask) @ v`` of heads [batch, heads, length, width]."""
     weights = f.matmul_v2(q, k, trans_y=True) * scale
     weights = weights if mask is None else f.elementwise_add(weights, mask)
@@ -34,7 +34,7 @@ def _of_three(f: Any, joined: Any, alpha: float, mask: Any = None) -> Any:
     """Attention of what stands in one [batch, length, 3, heads, width]; of the shape [batch, length, heads, width]."""
     joined = f.transpose2(joined, axis=[2, 0, 3, 1, 4])
     parts = [f.slice(joined, axes=[0], starts=[part], ends=[part + 1], decrease_axis=[0]) for part in range(3)]
-    return _heads_first(f, _attended(f, *parts, alpha, mask))
+    return _heads_first(f, _attended(f, *parts, scale=alpha, mask=mask))
 
 
 @composed(
@@ -80,7 +80,7 @@ def flash_attn(
     if return_softmax:
         raise InferenceError("flash_attn does not keep the weights of attention here; set return_softmax=False")
     heads = [_heads_first(f, value) for value in (q, k, v)]
-    return _heads_first(f, _attended(f, *heads, _scale(q), attn_mask, causal))
+    return _heads_first(f, _attended(f, *heads, scale=_scale(q), mask=attn_mask, causal=causal))
 
 
 @composed(
@@ -104,7 +104,7 @@ def memory_efficient_attention(f: Any, values: Any, attrs: Any) -> Any:
             raise InferenceError(f"memory_efficient_attention of rows that {slot} tells apart is not here")
     scale = attrs["scale"] if attrs["scale"] > 0 else _scale(values["query"])
     heads = [_heads_first(f, values[slot]) for slot in ("query", "key", "value")]
-    return _heads_first(f, _attended(f, *heads, scale, values.get("bias"), attrs["causal"]))
+    return _heads_first(f, _attended(f, *heads, scale=scale, mask=values.get("bias"), causal=attrs["causal"]))
 
 
 def _scale(q: Any) -> float:

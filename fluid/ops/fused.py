@@ -149,10 +149,10 @@ def fused_matmul(f: Any, X: Any, Y: Any, ResidualData: Any, attrs: Any) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
-_CONV = {
+_CONV: dict[str, Any] = {
     name: get("conv2d").attrs[name] for name in ("strides", "paddings", "padding_algorithm", "dilations", "groups", "data_format")
 }
-_CONV3D = {name: get("conv3d").attrs[name]._replace(default=attr.default) for name, attr in _CONV.items()}
+_CONV3D: dict[str, Any] = {name: get("conv3d").attrs[name]._replace(default=attr.default) for name, attr in _CONV.items()}
 
 
 def _convolved(f: Any, op: str, values: Any, attrs: Any) -> Any:
@@ -164,7 +164,7 @@ def _convolved(f: Any, op: str, values: Any, attrs: Any) -> Any:
 
 
 _FILTERED = "(Input: float, Filter: float, Bias?, ResidualData?) -> Output"
-_AFTER = {"fuse_activation": "", "fuse_alpha": 0.0, "fuse_beta": 0.0, "fuse_residual_connection": False}
+_AFTER: dict[str, Any] = {"fuse_activation": "", "fuse_alpha": 0.0, "fuse_beta": 0.0, "fuse_residual_connection": False}
 
 
 @composed("fused_conv2d" + _FILTERED, **_CONV, **{k: v for k, v in _AFTER.items() if k not in ("fuse_alpha", "fuse_beta")})
@@ -258,7 +258,7 @@ def fused_bias_residual_layernorm(f: Any, values: Any, attrs: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------- elementwise
-_BINARY = {**_AFTER, "axis": -1, "fused_output_scale": 1.0, "fused_unsqueeze2_axes": ints()}
+_BINARY: dict[str, Any] = {**_AFTER, "axis": -1, "fused_output_scale": 1.0, "fused_unsqueeze2_axes": ints()}
 _BINARY |= {"scale_x": 1.0, "scale_y": 1.0, "scale_out": 1.0}
 del _BINARY["fuse_residual_connection"]
 

@@ -55,7 +55,7 @@ def multi_gru(f: Any, X: Any, WeightX: Any, WeightH: Any, Bias: Any, Scale_weigh
     return X
 
 
-_LSTM = {name: get("lstm").attrs[name] for name in ("use_peepholes", "is_reverse")}
+_LSTM: dict[str, Any] = {name: get("lstm").attrs[name] for name in ("use_peepholes", "is_reverse")}
 _LSTM |= {name: get("lstm").attrs[name] for name in ("gate_activation", "cell_activation", "candidate_activation")}
 _LSTM_OUT = " -> Hidden, Cell, XX~, BatchedInput~, BatchedHidden~, BatchedCell~, ReorderedH0~, ReorderedC0~"
 

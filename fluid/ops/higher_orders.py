@@ -122,7 +122,11 @@ for _row in (
 
 
 # ------------------------------------------------------------------------------- linear ops: the second gradient is the op
-@composed("pool2d_double_grad(grad_x@GRAD) -> grad_out@GRAD", **get("pool2d").attrs)
+_POOL: dict[str, Any] = get("pool2d").attrs
+_PAD: dict[str, Any] = get("pad3d").attrs
+
+
+@composed("pool2d_double_grad(grad_x@GRAD) -> grad_out@GRAD", **_POOL)
 def pool2d_double_grad(f: Any, values: Any, attrs: Any) -> Any:
     """The gradient of `pool2d_grad`: `pool2d` of averages. Where maxima lie, Paddle's op is not told."""
     if attrs["pooling_type"] != "avg":
@@ -130,7 +134,7 @@ def pool2d_double_grad(f: Any, values: Any, attrs: Any) -> Any:
     return f.pool2d(values["grad_x@GRAD"], **attrs)
 
 
-@composed("pad3d_double_grad(grad_x@GRAD, Paddings?) -> grad_out@GRAD", **get("pad3d").attrs)
+@composed("pad3d_double_grad(grad_x@GRAD, Paddings?) -> grad_out@GRAD", **_PAD)
 def pad3d_double_grad(f: Any, values: Any, attrs: Any) -> Any:
     """The gradient of `pad3d_grad`: `pad3d` with zeros in place of a value."""
     return f.pad3d(values["grad_x@GRAD"], values.get("Paddings"), **{**attrs, "value": 0.0})

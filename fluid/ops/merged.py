@@ -17,7 +17,7 @@ def _refuse_masters(op: str, masters: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- momentum
-_MOMENTUM = {"mu": required("float"), "use_nesterov": False, "multi_precision": False, "rescale_grad": 1.0}
+_MOMENTUM: dict[str, Any] = {"mu": required("float"), "use_nesterov": False, "multi_precision": False, "rescale_grad": 1.0}
 
 
 def _with_momentum(f: Any, param: Any, grad: Any, velocity: Any, rate: Any, decay: float, attrs: Any) -> tuple[Any, Any]:
@@ -75,7 +75,7 @@ def sparse_momentum(f: Any, values: Any, attrs: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------------- adam
-_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "multi_precision": False, "use_global_beta_pow": False}
+_ADAM: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "multi_precision": False, "use_global_beta_pow": False}
 
 
 def _adam(f: Any, param: Any, grad: Any, rate: Any, state: Any, attrs: Any) -> tuple[Any, ...]:

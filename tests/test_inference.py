@@ -12,6 +12,7 @@ from checks import each
 import fluid
 from fluid import layers
 from fluid.errors import NameNotFoundError, ProgramError
+from fluid.transform.flops import count_flops
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
 MODELS = sorted(path.parent.name for path in ZOO.glob("*/feeds.npz"))
@@ -150,3 +151,14 @@ def test_faults() -> None:
         fluid.optimize_for_inference(main, [scores], fluid.Scope())
     with pytest.raises(NameNotFoundError, match="nothing"):
         fluid.optimize_for_inference(main, ["nothing"])
+
+
+def test_the_arithmetic_stays_that_of_the_ops() -> None:
+    """That of a fused op is that of what it is made of."""
+    scores = classifier()
+    started()
+    main = fluid.default_main_program().clone(for_test=True)
+    program = fluid.optimize_for_inference(main, [scores]).program
+    before, after = count_flops(main), count_flops(program)
+    products = sum(before.by_type[kind] for kind in ("conv2d", "mul"))
+    assert not after.uncounted and products < after.total < before.total < 1.1 * products

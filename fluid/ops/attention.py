@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import Composition, composed
-from ..opdef.registry import PADDLE_SLOTS, define, required
+from ..opdef.registry import define, required
 from . import activation, elementwise, manipulation, matmul, reduction  # noqa: F401  (what the ops are made of)
 
 _FAR = -1e30
@@ -120,9 +120,6 @@ def _refuse_dropout(op: str, probability: float, is_test: bool) -> None:
 # ------------------------------------------------------------------------------------------------- with gradients of Paddle
 def _masked(f: Any, values: Any, attrs: Any, wanted: set[str]) -> dict[str, Any]:
     return {"Out": f.softmax(f.elementwise_add(values["X"], values["Mask"]), axis=-1)}
-
-
-PADDLE_SLOTS["fused_softmax_mask_grad", "Out"] = "Softmax"
 
 
 @define("fused_softmax_mask(X: float, Mask) -> Out", composition=Composition(_masked), wrt=["X"], constants=["Mask"])

@@ -65,6 +65,7 @@ def self_dp_attention(f: Any, X: Any, alpha: float, head_number: int) -> Any:
     "flash_attn(q: float[B, L, N, H], k: float[B, M, K, H], v: float[B, M, K, V], fixed_seed_offset?, attn_mask?)"
     " -> out, softmax?, softmax_lse?, seed_offset?",
     wrt=["q", "k", "v"],
+    constants=["attn_mask"],
     listed=["out", "softmax_lse", "seed_offset"],
     dropout=0.0,
     causal=False,

@@ -27,7 +27,7 @@ _define_copy("npu_identity(x) -> out", "x, which has one layout.", format=-1)
 _define_copy("shadow_output(x) -> out", "x, which is an output of the program, too.", name="")
 
 
-@composed("depend(X, Dep*) -> Out", wrt=["X"])
+@composed("depend(X, Dep*) -> Out", wrt=["X"], constants=["Dep"])
 def depend(f: Any, X: Any, Dep: Any) -> Any:
     """X, once Dep are computed, as they are wherever an op reads them."""
     return f.assign(X)

@@ -80,11 +80,13 @@ def fusion_lstm(f: Any, values: Any, attrs: Any) -> Any:
 @composed("fused_embedding_fc_lstm(Ids: int, Embeddings: float, WeightH, Bias, H0?, C0?)" + _LSTM_OUT, lod_aware=True, **_LSTM)
 def fused_embedding_fc_lstm(f: Any, values: Any, attrs: Any) -> Any:
     """`lstm` of the rows of Embeddings that Ids names, which hold products and biases; of Bias, only the peepholes count."""
-    width, bias = values["WeightH"].shape[1], values["Bias"]
-    none = f.fill_zeros_like(f.slice(bias, axes=[1], starts=[0], ends=[width]))
+    bias = values["Bias"]
     if attrs["use_peepholes"]:
-        none = f.concat([none, f.slice(bias, axes=[1], starts=[width], ends=[2**31 - 1])], axis=1)
-    return _lstm(f, f.lookup_table(values["Embeddings"], values["Ids"]), {**values, "Bias": none}, attrs)
+        parts = f.split(bias, num=7, axis=1)
+        bias = f.concat([*(f.fill_zeros_like(part) for part in parts[:4]), *parts[4:]], axis=1)
+    else:
+        bias = f.fill_zeros_like(bias)
+    return _lstm(f, f.lookup_table(values["Embeddings"], values["Ids"]), {**values, "Bias": bias}, attrs)
 
 
 # ----------------------------------------------------------------------------------------------------- sums of sequences

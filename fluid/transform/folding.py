@@ -22,7 +22,7 @@ from ..ops.norm import channel_axis, uses_global_stats
 from ..values.types import VarType, as_dtype
 from .edit import Edit, EditReport
 
-__all__ = ["Uses", "fold_batch_norm", "fold_constants", "only_name"]
+__all__ = ["fold_batch_norm", "fold_constants"]
 
 _IN_PROGRAM = 1024
 """Constants with more elements go to the scope, not into attributes of the program."""

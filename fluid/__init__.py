@@ -216,6 +216,7 @@ _LAZY_FROM = {
     "load_model": "saving.models",
     "load_program_state": "io",
     "memory_optimize": "transpiler",
+    "optimize_for_inference": "transform.inference",
     "release_memory": "transpiler",
     "save": "io",
     "save_checkpoint": "saving.checkpoint",

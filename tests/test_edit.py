@@ -570,6 +570,21 @@ def tune(executor, program, fetch, steps=12):
     return [float(np.asarray(executor.run(program, feed, [loss])[0]).item()) for _ in range(steps)]
 
 
+def test_a_recurrence_over_what_is_fed_is_pruned(executor):
+    """In its block, a slice has the name of the sequence, and is no data."""
+    x, first = fluid.data("x", [5, 2, 3]), fluid.data("first", [2, 3])
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        row, state = rnn.step_input(x), rnn.memory(init=first)
+        after = layers.tanh(row * state)
+        rnn.update_memory(state, after)
+        rnn.step_output(after)
+    out = layers.relu(rnn())
+    layers.exp(out)
+    main().prune(None, [out])
+    assert kinds(main()) == ["recurrent", "relu"]
+
+
 def test_a_loaded_model_learns(executor):
     program, _, (fetch,) = loaded(executor)
     report = program.make_trainable()

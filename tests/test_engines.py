@@ -120,7 +120,7 @@ BY_VALUE = {
     "roi_pool": "regions decide",
     **dict.fromkeys(("prroi_pool", "precise_parts", "precise_parts_back"), "regions decide"),
     **dict.fromkeys(("filter_by_instag", "rows_of_tagged"), _COUNTS),
-    **dict.fromkeys(("multiclass_nms", "multiclass_nms2", "multiclass_nms3", "matrix_nms", "locality_aware_nms"), _COUNTS),
+    **dict.fromkeys(("nms", "multiclass_nms", "multiclass_nms2", "multiclass_nms3", "matrix_nms", "locality_aware_nms"), _COUNTS),
     **dict.fromkeys(("mine_hard_examples", "detection_map"), _COUNTS),
     "bipartite_match": _SEARCH,
     **dict.fromkeys(("range", "linspace", "logspace"), "the numbers decide a shape"),

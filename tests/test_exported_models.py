@@ -108,3 +108,19 @@ def test_an_unknown_op_says_what_can_be_computed_before_it(executor):
         executor.run(feed={"x": np.ones(2, "float32")}, fetch_list=["b"])
     main().prune(None, [hidden.name])
     assert executor.run(feed={"x": np.ones(2, "float32")}, fetch_list=[hidden])[0].tolist() == [1, 1]
+
+
+@each("sign", [-1, 1])
+def test_branches_of_programs_for_inference(executor, sign):
+    """Paddle's predictor writes conditional_block_infer for conditional_block."""
+    x = fluid.data("x", [2])
+    out = layers.cond(
+        layers.less_than(layers.reduce_sum(x), layers.fill_constant([1], "float32", 0.0)), lambda: x * 2.0, lambda: x
+    )
+    for op in main().global_block().ops:
+        op.type = op.type.replace("conditional_block", "conditional_block_infer")
+    program = fluid.Program.parse_from_string(main().serialize_to_string())
+    assert "conditional_block_infer" in [op.type for op in program.global_block().ops] and not program.unsupported_ops()
+    feed = {"x": np.full(2, sign, "float32")}
+    for run in (executor.run, executor.interpret):
+        assert run(program, feed, [out.name])[0].tolist() == [2.0 * sign if sign < 0 else sign] * 2

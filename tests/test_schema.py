@@ -141,6 +141,7 @@ OLD += [
 OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_focal_loss", "target_assign"]
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
 OLD += ["conv_shift", "proximal_adagrad", "rnn_memory_helper"]
+OLD += ["conv2d_fusion"]  # it became fused_conv2d_add_act
 OLD += [op_type for op_type, definition in ALL.items() if definition.module == higher_orders.__name__]  # as of gradients
 OLD += ["allreduce", "c_gen_nccl_id", "sync_batch_norm"]
 

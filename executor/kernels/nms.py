@@ -247,3 +247,9 @@ def _merged(image: _Image, attrs: Slots) -> _Image:
 def locality_aware_nms(xp: Any, BBoxes: Any, Scores: Any, attrs: Slots) -> LoDArray:
     images = (_merged(image, attrs) for image in _images(BBoxes, (), Scores))
     return _rows_or_none(xp, _detect(images, attrs, BBoxes.shape[2], BBoxes.dtype))
+
+
+@kernel("nms")
+def nms(xp: Any, Boxes: Any, iou_threshold: float) -> Any:
+    boxes = to_numpy(Boxes)
+    return xp.asarray(np.asarray(suppress(boxes, iou_threshold, lambda one, other: jaccard(np, one, other)), np.int64))

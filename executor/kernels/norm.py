@@ -660,3 +660,30 @@ def dropout_grad(
     if is_test:
         return _scaled(xp, dOut, scale, dX)
     return [partial(xp.multiply, dOut, Mask, dX), *([] if scale == 1.0 else [partial(xp.multiply, dX, scale, dX)])]
+
+
+@prepared("dropout_nd")
+def dropout_nd(
+    xp: Any,
+    scratch: Any,
+    rng: Any,
+    X: Any,
+    Seed: Any,
+    dropout_prob: float,
+    dropout_implementation: str,
+    is_test: bool,
+    axis: list[int],
+    Out: Any,
+    Mask: Any,
+) -> list[Call]:
+    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
+    if is_test:
+        return [*([] if Mask is None else [fill(xp, Mask, 1)]), *([] if Out is None else _scaled(xp, X, scale, Out))]
+    alone = {place % X.ndim for place in axis} or set(range(X.ndim))
+    shape = tuple(size if place in alone else 1 for place, size in enumerate(X.shape))
+    mask = Mask if Mask is not None else scratch(shape, xp.dtype("uint8"))
+    draws = scratch(shape, xp.dtype("float32"))
+    steps: list[Call] = [partial(_draw, xp, rng, Seed, draws), partial(xp.greater_equal, draws, dropout_prob, mask)]
+    if Out is None:
+        return steps
+    return [*steps, partial(xp.multiply, X, mask, Out), *([] if scale == 1.0 else [partial(xp.multiply, Out, scale, Out)])]

@@ -186,3 +186,26 @@ def dequantize_linear(
         Y /= greatest(bit_length)
     write_wanted((OutScale, Scale))
     _write_states(InAccum, InState, OutAccum, OutState)
+
+
+# ------------------------------------------------------------------------------------------- integers, as files hold them
+@kernel("quantize")
+def quantize(xp: Any, Input: Any, Scale: float, Shift: float, Output: Any) -> None:
+    bounds = xp.iinfo(Output.dtype)
+    Output[...] = xp.clip(xp.rint(Input * Scale + Shift), bounds.min, bounds.max)
+
+
+@kernel("dequantize_log")
+def dequantize_log(xp: Any, X: Any, Dict: Any, Out: Any) -> None:
+    xp.copyto(Out, xp.where(X < 0, -Dict[X.astype("int64") + 128 * (X < 0)], Dict[xp.maximum(X, 0)]))
+
+
+@kernel("lookup_table_dequant")
+def lookup_table_dequant(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
+    ids = Ids.reshape(Out.shape[:-1])
+    rows = W[ids]
+    numbers = xp.ascontiguousarray(rows[..., 2:].astype("float32")).view("uint8")
+    least, greatest = rows[..., :1], rows[..., 1:2]
+    Out[...] = least + numbers * ((greatest - least) / 256)
+    if padding_idx >= 0:
+        Out[ids == padding_idx] = 0

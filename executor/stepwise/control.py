@@ -166,7 +166,7 @@ def run_while(machine: Machine, op: Operator, env: Environment) -> None:
     block_runs.finish()
 
 
-@runs("conditional_block")
+@runs("conditional_block", "conditional_block_infer")
 def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("Cond")
     if op.attr("is_scalar_condition"):

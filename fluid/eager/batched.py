@@ -223,6 +223,11 @@ class _BatchedOps(OpNamespace):
         ]
         return {slot: _stacked([by_slot[slot] for by_slot in outputs]) for slot in outputs[0]}
 
+    def apply_all(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        if any(isinstance(value, Batched) for value in _flat(inputs)):
+            return self.apply(definition, inputs, attrs)
+        return namespace.apply_all(definition, inputs, attrs)
+
 
 _batched_ops = _BatchedOps()
 

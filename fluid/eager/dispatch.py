@@ -711,7 +711,11 @@ def _apply_gradient(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping
     rule = definition.forward.rule
     assert isinstance(rule, Rule)
     full = definition.defaults(definition.check_attrs(attrs))
-    gradients = rule(namespace, inputs, full, set(rule.wrt))
+    if definition.forward.decomposition is not None:
+        there = {slot for slot in rule.wrt if inputs.get(slot) is not None}
+        gradients = _through_decomposition(definition.forward, inputs, full, there)
+    else:
+        gradients = rule(namespace, inputs, full, set(rule.wrt))
     return {slot: gradients.get(slot[: -len(grad_slot(""))]) for slot in definition.outputs}
 
 

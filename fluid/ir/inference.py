@@ -45,7 +45,8 @@ def _signature(op: Operator, definition: OpDef) -> tuple[Any, ...] | None:
     """All that the inference of an op depends on; None where that is too much to keep."""
     reads, attrs, find_var = definition.infer_reads, op.attrs, op.block.find_var
     parts: list[Any] = []
-    for name in definition.attrs if "attrs" in reads or definition.forward is not None else reads:
+    of_all = "attrs" in reads or definition.forward is not None or definition.composition is not None
+    for name in definition.attrs if of_all else reads:
         value = attrs.get(name)
         if value.__class__ is list:
             if len(value) > _MOST_ITEMS:

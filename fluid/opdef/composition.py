@@ -73,7 +73,7 @@ class _Trace(OpNamespace):
         for each, part in zip(_listed(value), _listed(gradient), strict=True):
             if each is not None and part is not None and each.varies:
                 before = self._gradients.get(id(each))
-                self._gradients[id(each)] = part if before is None else self._f.sum([before, part])  # type: ignore[attr-defined]
+                self._gradients[id(each)] = part if before is None else self._f.sum([before, part])
 
     def gradient(self, value: Any) -> Any:
         """The gradient of a noted value, None if it is zero; a list for a list."""
@@ -90,6 +90,9 @@ class _Trace(OpNamespace):
             rule = definition.rule
             if not isinstance(rule, Rule):
                 raise BackwardError(f"the op {definition.type} is not differentiable, and the gradient would flow through it")
+            for slot, value in gradients.items():
+                if slot not in rule.cotangents and any(part is not None for part in _listed(value)):
+                    raise BackwardError(f"a gradient reaches the output {slot} of {definition.type}, which has none")
             wanted = {slot for slot in rule.wrt if any(item is not None and item.varies for item in _listed(inputs.get(slot)))}
             if wanted:
                 for slot, parts in self._by_rule(definition, rule, inputs, attrs, outputs, gradients, wanted).items():
@@ -147,13 +150,21 @@ def pullback(
 class _ComposedRule(Rule):
     """The gradient of a composed op: that of the ops it is made of, which are applied again."""
 
-    def __init__(self, definition: OpDef, function: Function, wrt: tuple[str, ...] | None, shape_only: Iterable[str]) -> None:
+    def __init__(
+        self,
+        definition: OpDef,
+        function: Function,
+        wrt: tuple[str, ...] | None,
+        shape_only: Iterable[str],
+        listed: Iterable[str],
+    ) -> None:
         def gradient(f: Any) -> Any: ...
 
         super().__init__(gradient, definition, wrt)
         self._function = function
         self.inputs = {slot: slot in shape_only for slot in definition.inputs}
-        self.cotangents = list(definition.outputs)
+        self.outputs = dict.fromkeys(listed, True)
+        self.cotangents = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
         self.optional = {*definition.outputs, *(slot.name for slot in definition.inputs.values() if slot.optional)}
         self.attrs, self.all_attrs, self.takes_wanted = [], tuple(definition.attrs), True
 
@@ -168,7 +179,7 @@ def _or_zeros(f: OpNamespace, gradient: Any, value: Any) -> Any:
     """The gradient of a value, zeros where there is none; a list for a list."""
     if isinstance(value, list):
         return [_or_zeros(f, *pair) for pair in zip(gradient, value, strict=True)]
-    return f.fill_zeros_like(value) if gradient is None and value is not None else gradient  # type: ignore[attr-defined]
+    return f.fill_zeros_like(value) if gradient is None and value is not None else gradient
 
 
 class Composition:
@@ -177,20 +188,32 @@ class Composition:
     Attributes:
         fn: the function that says it, or, for a gradient of a gradient op, None.
         shape_only: the inputs of which only shape and dtype are read.
+        listed: outputs that Paddle's gradient op lists; this one does not read their elements.
     """
 
-    def __init__(self, function: Function, fn: Callable[..., Any] | None = None, shape_only: Iterable[str] = ()) -> None:
-        self._function, self.fn, self.shape_only = function, fn, frozenset(shape_only)
+    def __init__(
+        self,
+        function: Function,
+        fn: Callable[..., Any] | None = None,
+        shape_only: Iterable[str] = (),
+        listed: Iterable[str] = (),
+    ) -> None:
+        self._function, self.fn, self.shape_only, self.listed = function, fn, frozenset(shape_only), tuple(listed)
 
     def __call__(self, f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
-        return {slot: value for slot, value in self._function(f, values, attrs, wanted).items() if slot in wanted}
+        made = {slot: value for slot, value in self._function(f, values, attrs, wanted).items() if slot in wanted}
+        if not made:
+            raise ProgramError(f"nothing computes the outputs {', '.join(sorted(wanted))}")
+        return made
 
     def rule(self, definition: OpDef, wrt: tuple[str, ...] | None) -> Rule:
         """The gradient rule of the op."""
-        return _ComposedRule(definition, self._function, wrt, self.shape_only)
+        return _ComposedRule(definition, self._function, wrt, self.shape_only, self.listed)
 
 
-def composed(signature: str, *, wrt: Iterable[str] | None = None, **how: Any) -> Callable[[Callable[..., Any]], OpDef]:
+def composed(
+    signature: str, *, wrt: Iterable[str] | None = None, listed: Iterable[str] | None = None, **how: Any
+) -> Callable[[Callable[..., Any]], OpDef]:
     """Define an op by other ops; decorates a function of a namespace and of the op's inputs and attributes by name::
 
         @composed("scale_and_add(X, Y, Bias?) -> Out", factor=1.0)
@@ -200,8 +223,8 @@ def composed(signature: str, *, wrt: Iterable[str] | None = None, **how: Any) ->
 
     The function returns the first output, or a dict by slot. As gradient rules, it must not look at the sizes of dimensions,
     which may be -1. A parameter ``wanted`` is the set of outputs to compute; ``values`` and ``attrs`` are all of them by name.
-    See `define` for the arguments. The specs of the outputs are inferred by applying the function to specs, and the gradient is
-    written as ordinary ops.
+    See `define` for the arguments. The specs of the outputs are inferred by applying the function to specs. The gradient is
+    written as ordinary ops; but where Paddle has a gradient op, which `listed` says by the outputs that it lists, as that op.
     """
 
     def register(fn: Callable[..., Any]) -> OpDef:
@@ -222,7 +245,12 @@ def composed(signature: str, *, wrt: Iterable[str] | None = None, **how: Any) ->
         shapes = [name for name, annotation in names.items() if annotation in (ShapeOnly, "ShapeOnly")]
         document = _documented(inspect.getdoc(fn), fn)
         definition = define(
-            signature, wrt=wrt, composition=Composition(function, fn, shapes), inline_grad=True, shape_only=shapes, **how
+            signature,
+            wrt=wrt,
+            composition=Composition(function, fn, shapes, listed or ()),
+            inline_grad=listed is None,
+            shape_only=shapes,
+            **how,
         )(document)
         for name in names:
             if name not in definition.inputs and not is_attr(name) and name not in ("wanted", "values", "attrs"):
@@ -245,7 +273,7 @@ def _documented(doc: str | None, like: Callable[..., Any] | None = None) -> Call
 def _function_of(definition: OpDef) -> Function:
     """What a gradient op, or a composed one, computes from what."""
     if definition.composition is not None:
-        return definition.composition._function  # type: ignore[no-any-return]
+        return definition.composition._function
     assert definition.forward is not None and isinstance(definition.forward.rule, Rule)
     forward, rule = definition.forward, definition.forward.rule
 
@@ -285,7 +313,8 @@ def higher_gradient(row: str, module: str, recovered: Callable[[Any, Values, Val
         if recovered is not None:
             there |= {slot: value for slot, value in recovered(f, there, attrs).items() if slot not in there}
         seeds = {slot: there[grad_slot(slot)] for slot in lower.outputs if there.get(grad_slot(slot)) is not None}
-        own = {slot: there[slot] for slot in lower.inputs if there.get(slot) is not None}
+        slots = [*lower.inputs, *(lower.forward.inputs if lower.forward is not None else ())]
+        own = {slot: there[slot] for slot in slots if there.get(slot) is not None}
         results = pullback(f, function, own, attrs, seeds, [made[slot] for slot in wanted])
         return {
             slot: results[made[slot]] if results.get(made[slot]) is not None else f.fill_zeros_like(own[made[slot]])
@@ -296,7 +325,7 @@ def higher_gradient(row: str, module: str, recovered: Callable[[Any, Values, Val
     signature = f"{name}({', '.join(slot + mark for slot, mark in marks.items())}) -> {', '.join(slot + '?' for slot in made)}"
     names = ", ".join(f"{slot} by {source}" for slot, source in made.items())
     doc = f"The gradient of `{base}`, as Paddle writes it: {names}."
-    attrs = dict(lower.attrs)
+    attrs: dict[str, Any] = dict(lower.attrs)
     documented = _documented(doc)
     documented.__module__ = module
     return define(signature, composition=Composition(gradients), inline_grad=True, **attrs)(documented)

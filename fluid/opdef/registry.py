@@ -124,6 +124,7 @@ PADDLE_SLOTS = {
     ("einsum_grad", "XShape"): "x_shape",
     ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
     ("chunk_eval", "F1_Score"): "F1-Score",
+    ("fused_softmax_mask_grad", "Out"): "Softmax",
 }
 """(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
 OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}

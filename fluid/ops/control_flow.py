@@ -127,6 +127,18 @@ def conditional_block() -> None:
 
 
 @define(
+    "conditional_block_infer(Cond*, Input*?) -> Out*?, Scope?",
+    infer=_scopes("Scope"),
+    grad=NOT_DIFFERENTIABLE,
+    region=_branch,
+    sub_block=block(),
+    is_scalar_condition=False,
+)
+def conditional_block_infer() -> None:
+    """`conditional_block` in programs for inference, which keeps nothing for a gradient."""
+
+
+@define(
     "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*?, Scope, Carried*?, Saved*?) -> Input@GRAD*?, CarriedOut*?",
     grad=REGION,
     shape_only=("Input",),
@@ -163,8 +175,8 @@ def recurrent() -> None:
 
 
 @define(
-    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, step_scopes@GRAD?, Carried*?, "
-    "Saved*?) -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
+    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, step_scopes@GRAD?, "
+    "Carried*?, Saved*?) -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
     grad=REGION,
     region=_recurrence_gradient,
     gradient_of="recurrent",

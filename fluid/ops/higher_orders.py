@@ -38,11 +38,18 @@ def _divided(f: Any, read: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[
     return {"X": read["Out"], "Out@GRAD": f.elementwise_mul(read["X@GRAD"], read["Y"], axis=attrs["axis"])}
 
 
+def _by_batch(f: Any, read: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Running statistics, which do not count here; those of the batch are computed again, since they depend on X."""
+    one = f.fill_any_like(read["mean of the batch"], value=1.0, dtype=int(read["mean of the batch"].dtype))
+    return {"Mean": one, "Variance": one, "Bias": read.get("Scale", one)}
+
+
 _RECOVERED: dict[str, _Recovered] = {
     "elementwise_add": _operand,
     "elementwise_add_grad": _summed,
     "elementwise_sub": _operand,
     "elementwise_div": _divided,
+    "batch_norm": _by_batch,
     "sqrt": lambda f, read, attrs: {"Out@GRAD": read["X@GRAD"] * read["Out"] * 2.0},
     "rsqrt": lambda f, read, attrs: {"Out@GRAD": read["X@GRAD"] / (read["Out"] * read["Out"] * read["Out"]) * -2.0},
     **dict.fromkeys(("relu", "leaky_relu", "abs", "clip"), _no_cotangent),
@@ -91,6 +98,9 @@ for _row in (
     "instance_norm_double_grad of instance_norm_grad: x=X, fwd_scale?=Scale, saved_mean=SavedMean, saved_variance=SavedVariance, "
     "grad_y=Y@GRAD, grad_x@GRAD?=X@GRAD@GRAD, grad_scale@GRAD?=Scale@GRAD@GRAD, grad_bias@GRAD?=Bias@GRAD@GRAD -> "
     "x@GRAD=X@GRAD, fwd_scale@GRAD=Scale@GRAD, grad_y@GRAD=Y@GRAD@GRAD",
+    "batch_norm_grad_grad of batch_norm_grad: X, Scale?, Mean?, Variance?, SavedMean=mean of the batch, "
+    "SavedVariance=variance of the batch, DY=Y@GRAD, DDX?=X@GRAD@GRAD, DDScale?=Scale@GRAD@GRAD, DDBias?=Bias@GRAD@GRAD -> "
+    "DX=X@GRAD, DScale=Scale@GRAD, DDY=Y@GRAD@GRAD",
     f"cos_triple_grad of cos_double_grad: {_WAVE}",
     f"sin_triple_grad of sin_double_grad: {_WAVE}",
     "tanh_triple_grad of tanh_grad_grad: Out, grad_out_forward=grad_out, grad_x_grad_forward=grad_x@GRAD, "
@@ -112,7 +122,11 @@ for _row in (
 
 
 # ------------------------------------------------------------------------------- linear ops: the second gradient is the op
-@composed("pool2d_double_grad(grad_x@GRAD) -> grad_out@GRAD", **get("pool2d").attrs)
+_POOL: dict[str, Any] = get("pool2d").attrs
+_PAD: dict[str, Any] = get("pad3d").attrs
+
+
+@composed("pool2d_double_grad(grad_x@GRAD) -> grad_out@GRAD", **_POOL)
 def pool2d_double_grad(f: Any, values: Any, attrs: Any) -> Any:
     """The gradient of `pool2d_grad`: `pool2d` of averages. Where maxima lie, Paddle's op is not told."""
     if attrs["pooling_type"] != "avg":
@@ -120,7 +134,7 @@ def pool2d_double_grad(f: Any, values: Any, attrs: Any) -> Any:
     return f.pool2d(values["grad_x@GRAD"], **attrs)
 
 
-@composed("pad3d_double_grad(grad_x@GRAD, Paddings?) -> grad_out@GRAD", **get("pad3d").attrs)
+@composed("pad3d_double_grad(grad_x@GRAD, Paddings?) -> grad_out@GRAD", **_PAD)
 def pad3d_double_grad(f: Any, values: Any, attrs: Any) -> Any:
     """The gradient of `pad3d_grad`: `pad3d` with zeros in place of a value."""
     return f.pad3d(values["grad_x@GRAD"], values.get("Paddings"), **{**attrs, "value": 0.0})

@@ -168,3 +168,14 @@ def locality_aware_nms() -> None:
     """As `multiclass_nms` after neighbours have been merged: going over the boxes in their order, one that overlaps the box
     before by more than `nms_threshold` is merged into it, weighted by their scores, which add up. For places of text, say,
     which are found at each pixel; classes merge the boxes one after another."""
+
+
+@define(
+    "nms(Boxes: float[N, 4]) -> KeepBoxesIdxs",
+    infer=lambda Boxes: Spec((-1,), VarType.INT64),
+    grad=NOT_DIFFERENTIABLE,
+    iou_threshold=1.0,
+)
+def nms() -> None:
+    """The numbers of the boxes, the best of which comes first, that overlap none before, which is kept, by more than
+    `iou_threshold`, as intersection over union."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, define, least
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least
 from ..values.spec import Spec
 from ..values.types import VarType
 from .manipulation import product
 from .pool import by_channel
-from .shapes import may_equal, within
+from .shapes import may_equal, normalize_axis, within
 
 
 # --------------------------------------------------------------------------------------------------------- batch_norm
@@ -493,6 +493,12 @@ def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple
     return X, X.with_dtype(VarType.UINT8)
 
 
+def _dropout_nd(X: Spec, dropout_prob: float, dropout_implementation: str, axis: list[int]) -> tuple[Spec, Spec]:
+    out, mask = _dropout(X, dropout_prob, dropout_implementation)
+    alone = {normalize_axis(each, X.ndim) for each in axis} or set(range(X.ndim))
+    return out, mask.with_shape(tuple(size if place in alone else 1 for place, size in enumerate(X.shape)))
+
+
 @define(
     "dropout(X: float, Seed?) -> Out, Mask~",
     infer=_dropout,
@@ -510,4 +516,24 @@ def dropout(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementat
     "downgrade_in_infer" instead returns ``X * (1 - dropout_prob)`` if `is_test`.
     """
     kept = dOut if is_test else dOut * Mask.astype(dOut.dtype)
+    return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}
+
+
+@define(
+    "dropout_nd(X: float, Seed?) -> Out, Mask~",
+    infer=_dropout_nd,
+    wrt=("X",),
+    dropout_prob=0.5,
+    dropout_implementation="downgrade_in_infer",
+    is_test=False,
+    fix_seed=False,
+    seed=0,
+    axis=ints(),
+)
+def dropout_nd(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementation: Any, is_test: Any) -> Any:
+    """As `dropout`, where all elements that differ only along other axes than `axis` stay or go together.
+
+    Mask, which broadcasts with X, is 1 where elements stay.
+    """
+    kept = dOut if is_test else f.elementwise_mul(dOut, Mask.astype(dOut.dtype))
     return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}

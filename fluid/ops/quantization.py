@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import Attr, define, ints, least
+from ..opdef.composition import composed
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, define, ints, least, long, required
 from ..values.spec import Spec
+from ..values.types import VarType
 from .shapes import fits, normalize_axis, one_number
 
 STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
@@ -300,3 +302,55 @@ def dequantize_linear(f: Any, X: Any, Scale: Any, dY: Any, quant_axis: int, bit_
     if only_observer:
         return {"X": f.assign(dY)}
     return {"X": f.elementwise_mul(dY, Scale, axis=max(quant_axis, -1)) * (1.0 / greatest(bit_length))}
+
+
+# ------------------------------------------------------------------------------------------- integers, as files hold them
+def _to_bytes(Input: Spec, is_negative_input: bool, bfloat16: bool) -> Spec:
+    if bfloat16:
+        raise InferenceError("quantize to bfloat16, with which numpy cannot compute, is not here")
+    return Input.with_dtype(VarType.INT8 if is_negative_input else VarType.UINT8)
+
+
+@define(
+    "quantize(Input: float) -> Output",
+    infer=_to_bytes,
+    grad=ZERO_GRADIENT,
+    is_negative_input=False,
+    Scale=1.0,
+    Shift=0.0,
+    output_format="NHWC",
+    bfloat16=False,
+)
+def quantize() -> None:
+    """``Input * Scale + Shift``, rounded to 8-bit integers, with a sign if `is_negative_input`; what is too large is cut off."""
+
+
+@composed("dequantize(Input: int) -> Output", grad=ZERO_GRADIENT, Scale=1.0, Shift=0.0)
+def dequantize(f: Any, Input: Any, Scale: float, Shift: float) -> Any:
+    """``(Input - Shift) / Scale``, as float32."""
+    return (Input.astype(VarType.FP32) - Shift) / Scale
+
+
+@composed("dequantize_abs_max(X: int, Scale: float[one]) -> Out", max_range=required("float"))
+def dequantize_abs_max(f: Any, X: Any, Scale: Any, max_range: float) -> Any:
+    """``X * Scale / max_range``."""
+    return f.elementwise_mul(X.astype(Scale.dtype), f.reshape2(Scale, shape=[1])) / max_range
+
+
+@define(
+    "dequantize_log(X: int, Dict: float[128]) -> Out", infer=lambda X, Dict: X.with_dtype(Dict.dtype), grad=NOT_DIFFERENTIABLE
+)
+def dequantize_log() -> None:
+    """``Dict[X]`` for X from 0, ``-Dict[X + 128]`` below."""
+
+
+def _unpacked(W: Spec, Ids: Spec) -> Spec:
+    if Ids.shape[-1:] not in ((1,), (-1,)):
+        raise InferenceError(f"lookup_table_dequant: the last dimension of Ids {Ids} should be 1")
+    return W.with_shape((*Ids.shape[:-1], (W.shape[1] - 2) * 4 if W.shape[1] >= 2 else -1))
+
+
+@define("lookup_table_dequant(W: float[N, D], Ids: int) -> Out", infer=_unpacked, grad=NOT_DIFFERENTIABLE, padding_idx=long(-1))
+def lookup_table_dequant() -> None:
+    """Rows of a table by number, `padding_idx` as zeros. A row holds its least and its greatest number, and then bytes, four in
+    each float: ``least + byte * (greatest - least) / 256``."""

@@ -20,7 +20,7 @@ from ..formats.text import op_to_string
 from ..ir.checked import checked
 from ..ir.inference import declared_specs, gather_specs
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable, program_guard
-from ..ir.regions import is_gradient_op
+from ..ir.regions import is_gradient_op, region_of
 from ..ir.renaming import redirect, redirect_reads, rename_variables
 from ..ir.verify import describe_faults, find_faults, refuse_deep
 from ..opdef.inference import infer_specs
@@ -406,10 +406,12 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
     """Raise `ProgramError` if a value that is read is missing; with `feeds` None, all data may be fed."""
     written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
     written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
+    regions = [region for block in program.blocks for op in block.ops if (region := region_of(op)) is not None]
+    slices = {(region.body, inner) for region in regions for inner, _ in region.slices}
 
     def is_there(block: Block, name: str) -> bool:
         var = block.find_var(name)
-        if var is None or name in written or var.persistable or var.type is not VarType.LOD_TENSOR:
+        if var is None or name in written or (var.block, name) in slices or var.persistable or var.type is not VarType.LOD_TENSOR:
             return True
         return var.is_data if feeds is None else name in feeds
 

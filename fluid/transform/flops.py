@@ -12,11 +12,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import FluidError
 from ..ir.checked import checked
-from ..ir.program import Operator, Program
-from ..opdef.registry import EMPTY
+from ..ir.copying import declare_like
+from ..ir.inference import BuildNamespace
+from ..ir.program import Operator, Program, Variable
+from ..opdef.registry import EMPTY, OpDef
 from .edit import infer_downstream
 
 __all__ = ["FlopCount", "count_flops", "flops_of", "human", "with_shapes"]
@@ -132,6 +135,8 @@ def flops_of(op: Operator) -> int | None:
         return None if count is None else count * (_wanted(op) if is_grad else 1)
     if op.definition is None:
         return None
+    if op.definition.composition is not None:
+        return _composed(op, op.definition)
     elements = _elements(op)
     return None if elements is None else elements * PER_ELEMENT.get(base, 1)
 
@@ -159,6 +164,28 @@ def _elements(op: Operator) -> int | None:
                 return None
             total += math.prod(var.shape)
     return total
+
+
+def _composed(op: Operator, definition: OpDef) -> int | None:
+    """The operations of the ops that an op is made of."""
+    block = Program().global_block()
+
+    def declared(name: str) -> Variable | None:
+        var = op.block.find_var(name) if name != EMPTY else None
+        return None if var is None else block.vars.get(name) or declare_like(block, name, var)
+
+    values: dict[str, Any] = {}
+    for slot, names in op.inputs.items():
+        items = [declared(name) for name in names]
+        if slot in definition.inputs and items:
+            values[slot] = items if definition.inputs[slot].many else items[0]
+    made = {slot for slot, names in op.outputs.items() if names}
+    try:
+        definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), made)  # type: ignore[misc]
+    except FluidError:
+        return None
+    counts = [_count(each) for each in block.ops]
+    return None if any(count is None for count in counts) else sum(count for count in counts if count is not None)
 
 
 def _conv(op: Operator) -> int | None:

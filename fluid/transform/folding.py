@@ -32,7 +32,7 @@ _SOURCES = frozenset({"fill_constant", "assign_value"})
 _VALUES = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
 
 
-class _Uses:
+class Uses:
     """How often each name of a program is written and read."""
 
     def __init__(self, program: Program) -> None:
@@ -62,7 +62,7 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
         if scope is not None:
             _refuse_training(program, edit.what)
         block = program.global_block()
-        uses = _Uses(program)
+        uses = Uses(program)
         constants: dict[str, Any] = {}
         computed: dict[str, bool] = {}
         """Name of a folded result -> whether it depends on a value of the scope."""
@@ -94,7 +94,7 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
     return edit.report
 
 
-def _computed(op: Operator, constants: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
+def _computed(op: Operator, constants: Mapping[str, Any], uses: Uses, room: int) -> dict[str, Any] | None:
     """The outputs of an op of constants; None if it has to run each time, or has outputs with more than `room` elements."""
     definition = op.definition
     kernel = kernel_of(op.type)
@@ -241,7 +241,7 @@ def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
     return edit.report
 
 
-def _only_name(op: Operator, slot: str, side: str = "inputs") -> str:
+def only_name(op: Operator, slot: str, side: str = "inputs") -> str:
     """The name in a slot that holds one, otherwise ""."""
     names: list[str] = getattr(op, side).get(slot, [])
     return names[0] if len(names) == 1 else ""
@@ -250,17 +250,17 @@ def _only_name(op: Operator, slot: str, side: str = "inputs") -> str:
 def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
     if not uses_global_stats(norm.attr("is_test"), norm.attr("use_global_stats"), norm.attr("trainable_statistics")):
         raise _Stays("it normalizes by the statistics of each batch; clone(for_test=True) puts it into test mode")
-    uses = _Uses(edit.program)
+    uses = Uses(edit.program)
     block = norm.block
     unwanted = [name for slot in ("SavedMean", "SavedVariance", "ReserveSpace") for name in norm.output(slot) if name != EMPTY]
     if any(uses.reads[name] for name in unwanted):
         raise _Stays("its statistics are read")
-    source = _only_name(norm, "X")
+    source = only_name(norm, "X")
     before = _producer(uses, block, norm, source)
     add = None
     if before.type == "elementwise_add":
         add = before
-        source = _only_name(add, "X")
+        source = only_name(add, "X")
         before = _producer(uses, block, add, source)
     if before.type not in _OUT_CHANNELS:
         raise _Stays(f"{before.type} comes before it, not one of {', '.join(_OUT_CHANNELS)}")
@@ -271,12 +271,12 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
         raise _Stays(f"its channels are on axis {channel}, those of {before.type} on another")
     if before.attrs.get("trans_y") or before.attrs.get("transpose_Y"):
         axis = 0
-    weight_name = _only_name(before, slot)
-    value = {name: _value(edit, scope, name) for name in (weight_name, _only_name(norm, "Mean"), _only_name(norm, "Variance"))}
+    weight_name = only_name(before, slot)
+    value = {name: _value(edit, scope, name) for name in (weight_name, only_name(norm, "Mean"), only_name(norm, "Variance"))}
     weight, mean, variance = value.values()
     channels = mean.size
-    scale = _value(edit, scope, _only_name(norm, "Scale")) if _only_name(norm, "Scale") else np.ones(channels)
-    shift = _value(edit, scope, _only_name(norm, "Bias")) if _only_name(norm, "Bias") else np.zeros(channels)
+    scale = _value(edit, scope, only_name(norm, "Scale")) if only_name(norm, "Scale") else np.ones(channels)
+    shift = _value(edit, scope, only_name(norm, "Bias")) if only_name(norm, "Bias") else np.zeros(channels)
     bias = np.zeros(channels) if add is None else _bias(edit, scope, add, channel, ndim, channels)
     if weight.ndim <= axis or weight.shape[axis] != channels or (before.type in _PRODUCTS and weight.ndim != 2):
         raise _Stays(f"the weights {weight_name} {list(weight.shape)} do not make {channels} channels on axis {axis}")
@@ -286,7 +286,7 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
     new_weight = (weight * factor.reshape(around)).astype(weight.dtype)
     new_bias = ((bias - mean) * factor + shift).astype(weight.dtype)
 
-    y = _only_name(norm, "Y", "outputs")
+    y = only_name(norm, "Y", "outputs")
     weight_var = _persistable_like(edit, f"{weight_name}.folded", new_weight)
     bias_var = _persistable_like(edit, f"{y}.bias", new_bias)
     before.inputs[slot] = [weight_var.name]
@@ -305,7 +305,7 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
                 home.vars.pop(name, None)
 
 
-def _producer(uses: _Uses, block: Block, reader: Operator, name: str) -> Operator:
+def _producer(uses: Uses, block: Block, reader: Operator, name: str) -> Operator:
     """The op that writes a name which only `reader` reads."""
     writers = [op for op in block.ops if name and name in op.output_arg_names]
     if len(writers) != 1 or uses.writes[name] != 1:
@@ -346,13 +346,13 @@ def _value(edit: Edit, scope: Scope, name: str) -> Any:
 
 
 def _bias(edit: Edit, scope: Scope, add: Operator, channel: int, ndim: int, channels: int) -> Any:
-    value = _value(edit, scope, _only_name(add, "Y"))
+    value = _value(edit, scope, only_name(add, "Y"))
     axis = add.attr("axis")
     start = ndim - value.ndim if axis == -1 else axis
     shape = (*[1] * start, *value.shape)
     shape = (*shape, *[1] * (ndim - len(shape)))
     if value.size not in (1, channels) or len(shape) != ndim or (value.size > 1 and shape[channel] != channels):
-        raise _Stays(f"{_only_name(add, 'Y')} {list(value.shape)} is added along other axes than that of the channels")
+        raise _Stays(f"{only_name(add, 'Y')} {list(value.shape)} is added along other axes than that of the channels")
     return np.broadcast_to(value.reshape(-1), (channels,))
 
 

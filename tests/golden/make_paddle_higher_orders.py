@@ -87,6 +87,16 @@ case("conv2d", lambda x, y: F.conv2d(x, y, stride=2, padding=1), [2, 2, 5, 5], [
 case("conv2d_of_groups", lambda x, y: F.conv2d(x, y, padding=1, groups=2), [2, 4, 4, 4], [4, 2, 3, 3])
 case("conv3d", lambda x, y: F.conv3d(x, y, padding=1), [1, 2, 3, 3, 3], [2, 2, 2, 2, 2])
 case("instance_norm", lambda x, y: F.instance_norm(x, weight=y, bias=y * 0.5) * x, [2, 2, 3, 4], [2])
+
+
+def batch_normal(x: Any, y: Any) -> Any:
+    """With running statistics that are computed, as parameters would have to be initialized."""
+    mean, variance = paddle.zeros([2]), paddle.ones([2])
+    mean.stop_gradient = variance.stop_gradient = True
+    return F.batch_norm(x, mean, variance, weight=y, bias=y * 0.5, training=True) * x
+
+
+case("batch_norm", batch_normal, [3, 2, 2, 2], [2])
 case(
     "penalty",
     lambda x, y: paddle.sqrt(paddle.sum(paddle.square(gradients([F.leaky_relu(x @ y, 0.2)], [x])[0]))) * x,

@@ -118,7 +118,7 @@ def wrong_in_paddle(x: Any, w: Any) -> Any:
 
 @case
 def recurrence(x: Any, w: Any) -> Any:
-    """The op `recurrent`, as layers of 1.x and 2.0 write it; the state is an output too, without which 2.6 has no gradient of it."""
+    """The op `recurrent`, as layers of 1.x write it; the state is an output too, without which 2.6 has no gradient of it."""
     main = paddle.static.default_main_program()
     outer, first = main.global_block(), w * 0.5
     block = main._create_block()

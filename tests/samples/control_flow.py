@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import structural
 
+structural("test_exported_models.py", "conditional_block_infer")
 structural("test_random_programs.py", "while", "conditional_block", "recurrent", "select_input", "select_output")
 structural("test_random_programs.py", "new_array", "write_to_array", "read_from_array")
 structural("test_random_programs.py", "stack_array", "stack_array_like", "unstack_array")

@@ -12,7 +12,10 @@ data = Data("higher_orders")
 
 structural(
     "test_paddle_higher_orders.py",
-    *(f"{op}_grad_grad" for op in ("celu", "elu", "leaky_relu", "log", "relu", "rsqrt", "sigmoid", "sqrt", "square")),
+    *(
+        f"{op}_grad_grad"
+        for op in ("batch_norm", "celu", "elu", "leaky_relu", "log", "relu", "rsqrt", "sigmoid", "sqrt", "square")
+    ),
     *(f"{op}_double_grad" for op in ("abs", "clip", "cos", "instance_norm", "pad3d", "pool2d", "pow", "sin", "softplus")),
     *(f"{op}_triple_grad" for op in ("cos", "elementwise_add", "elementwise_mul", "matmul_v2", "pow", "sigmoid", "sin", "tanh")),
     *(f"{op}_grad_grad" for op in ("conv2d", "conv2d_transpose", "conv3d", "depthwise_conv2d", "matmul_v2", "reshape2")),

@@ -196,3 +196,21 @@ add(
         {"BBoxes": near(rotated(2, 4), 0.05), "Scores": SCORES}, {**CHOICE, "background_label": 0}, merged, shapes_by_value=True
     ),
 )
+
+
+def plain_nms(Boxes: Any, iou_threshold: float = 1.0) -> Any:
+    kept: list[int] = []
+    for number, box in enumerate(Boxes):
+        shared = [
+            np.maximum(np.minimum(box[2:], Boxes[other][2:]) - np.maximum(box[:2], Boxes[other][:2]), 0).prod() for other in kept
+        ]
+        areas = [np.prod(one[2:] - one[:2]) for one in (box, *Boxes[kept])]
+        if all(each / (areas[0] + area - each) <= iou_threshold for each, area in zip(shared, areas[1:], strict=True)):
+            kept.append(number)
+    return np.array(kept, np.int64)
+
+
+corners = Data("plain nms")(30, 2, low=0, high=5)
+BOXES = np.concatenate([corners, corners + Data("sizes")(30, 2, low=1, high=3)], 1)
+for threshold in (0.1, 0.5, 1.0):
+    add("nms", Sample({"Boxes": BOXES}, {"iou_threshold": threshold}, plain_nms, shapes_by_value=True, orders=0))

@@ -216,3 +216,20 @@ for shape, attrs in (((3, 4), {}), ((2, 3, 2), {"dim": 1, "power_iters": 3}), ((
     add("spectral_norm", Sample({"Weight": Weight, "U": u, "V": v}, attrs, by_singular_value, orders=orders))
     given = {"Weight": Weight, "U": abs(u) + 0.2, "V": abs(v) + 0.2}
     add("spectral_norm", Sample(given, {**attrs, "power_iters": 0}, by_singular_value, tolerance=10))
+
+
+def dropped(inputs: Any, outputs: Any) -> None:
+    """Of rows and columns that stay or go together."""
+    mask = outputs["Mask"]
+    assert mask.shape == (1, 40, 1, 3) and set(np.unique(mask)) == {0, 1} and 30 < mask.sum() < 90
+    np.testing.assert_allclose(outputs["Out"], inputs["X"] * mask / 0.5, 1e-6)
+
+
+NARROW = {"dropout_implementation": "upscale_in_train", "axis": [1, 3]}
+add("dropout_nd", Sample({"X": data(2, 40, 2, 3)}, {**NARROW, "seed": 5}, check=dropped, random=True, orders=1))
+kept = Sample(
+    {"X": data(2, 3)},
+    {"is_test": True, "dropout_prob": 0.25, "axis": [0]},
+    lambda X, **_: {"Out": X * 0.75, "Mask": np.ones((2, 1), "uint8")},
+)
+add("dropout_nd", kept)

@@ -172,3 +172,43 @@ for inputs, attrs in (
 for inputs, attrs in ((ONE, {"quant_axis": -1}), (EACH, {"quant_axis": 1}), (ONE, {"quant_axis": -1, "only_observer": True})):
     add("dequantize_linear", Sample({"X": X, **inputs}, attrs, linear_back))
 add("dequantize_linear", Sample({"X": data.ints(3, 2, low=-128, high=128, dtype="int8"), **EACH}, {"quant_axis": 1}, linear_back))
+
+
+# ------------------------------------------------------------------------------------------- integers, as files hold them
+def bytes_of(Input: Any, is_negative_input: bool = False, Scale: float = 1.0, Shift: float = 0.0) -> Any:
+    low, high, dtype = (-128, 127, np.int8) if is_negative_input else (0, 255, np.uint8)
+    return np.clip(np.rint(Input * Scale + Shift), low, high).astype(dtype)
+
+
+for attrs in ({"Scale": 40.0, "Shift": 100.0}, {"Scale": 50.0, "is_negative_input": True}):
+    add("quantize", Sample({"Input": X}, attrs, bytes_of, orders=0))
+BYTES = data.ints(3, 4, low=-128, high=128, dtype="int8")
+add(
+    "dequantize", Sample({"Input": BYTES}, {"Scale": 30.0, "Shift": 2.0}, lambda Input, **_: ((Input - 2) / 30).astype("float32"))
+)
+scaled = Sample(
+    {"X": BYTES, "Scale": data(1)}, {"max_range": 127.0}, lambda X, Scale, max_range: (X * Scale / max_range).astype(Scale.dtype)
+)
+add("dequantize_abs_max", scaled)
+logs = Sample(
+    {"X": BYTES, "Dict": data(128)},
+    {},
+    lambda X, Dict: np.where(X < 0, -Dict[(X.astype(int) + 128) % 128], Dict[X.astype(int) % 128]),
+    orders=0,
+)
+add("dequantize_log", logs)
+
+
+def unpacked(W: Any, Ids: Any, padding_idx: int = -1) -> Any:
+    out = np.zeros((len(Ids), 8), W.dtype)
+    for row, number in enumerate(Ids.reshape(-1)):
+        if number != padding_idx:
+            least, greatest = W[number, :2]
+            out[row] = least + np.frombuffer(W[number, 2:].tobytes(), np.uint8) * (greatest - least) / 256
+    return out
+
+
+packed = np.concatenate([data(5, 2), data.ints(5, 8, high=256, dtype="uint8").view(np.float32)], 1).astype(np.float32)
+for attrs in ({}, {"padding_idx": 3}):
+    sample = Sample({"W": packed, "Ids": np.array([[3], [0], [4]])}, attrs, unpacked, dtypes=["float32"], orders=0)
+    add("lookup_table_dequant", sample)

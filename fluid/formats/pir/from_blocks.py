@@ -72,7 +72,10 @@ def pir_of(program: Program) -> PirProgram:
     """
     writer = Writer(program)
     root = BlockWriter(writer, program.global_block(), {})
-    writer.declare(root)
+    try:
+        writer.declare(root)
+    except Unwritable as reason:
+        raise ProgramError(f"the program cannot be written for paddle-3: {reason}") from None
     root.write()
     if writer.refused:
         lines = [
@@ -168,7 +171,8 @@ class BlockWriter:
                     function(self, op)
                     continue
                 self.by_row(op, self.fitting_row(op))
-            except Unwritable as reason:
+            except (Unwritable, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = error if isinstance(error, Unwritable) else f"it is not well formed: {error!r}"
                 self.writer.refuse(op, position, reason)
                 del self.pir.ops[before:]
                 for name in op.output_arg_names:  # so that what reads them is not blamed, too

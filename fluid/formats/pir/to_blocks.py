@@ -296,11 +296,20 @@ class BlockReader:
             attrs["reduce_all"] = not attrs["dim"]
         made = self.append(row.type, inputs, outputs, attrs)
         if definition is not None:
-            if "in_dtype" in definition.attrs and definition.attrs["in_dtype"].required:
-                source = self.block.find_var(inputs["X"][0])
-                attrs["in_dtype"] = int(source.dtype) if source is not None and source.has_dtype else -1
+            self.say_types(row, op, made, definition)
             self.complete(made, definition)
         return True
+
+    def say_types(self, row: Row, op: PirOp, made: Operator, definition: registry.OpDef) -> None:
+        """Attributes for types of elements, which PIR has in the types of values alone."""
+        names = made.inputs.get("X")
+        source = self.block.find_var(names[0]) if names else None
+        given = source.dtype if source is not None and source.has_dtype else None
+        result = ELEMENTS.get(op.results[0].type.dtype) if op.results else None
+        if "in_dtype" in definition.attrs and definition.attrs["in_dtype"].required:
+            made.attrs["in_dtype"] = -1 if given is None else int(given)
+        if row.pir in ("sum", "prod") and result is not None and given is not result:  # of bools and small integers, it is int64
+            made.attrs["out_dtype"] = int(result)
 
     def outputs_of(self, op: PirOp, row: Row) -> dict[str, list[str]]:
         """The variables of the results, by slot: new ones, or operands that the op overwrites."""

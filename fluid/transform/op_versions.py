@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import FluidError, ProgramError
+from ..formats.pir.files import is_of_pir
 from ..formats.program import KINDS, attr_kind, fits
 from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
 from ..ir.regions import region_of
@@ -365,7 +366,7 @@ def convert(program: Program, target: str) -> EditReport:
                 block.ops = [*before, op, *after] if type_ in _SEARCHING else [op]
                 try:
                     _convert_op(op, rows, target)
-                    if op.type not in supported:
+                    if op.type not in supported and not (target == "paddle-3" and is_of_pir(op.type)):
                         raise Refused(f"{target} does not know it")
                     if target == "paddle-1.6":
                         _check_kinds(op)

@@ -17,7 +17,7 @@ from .data import ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, 
 from .table import Operand, PirAttr, Row, rows_to, updated_operands
 from .to_blocks import SINGLE, UPDATES, XSHAPE
 
-__all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "pir_of", "type_of", "written"]
+__all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "is_of_pir", "pir_of", "type_of", "written"]
 
 _NAMES = {element: name for name, element in ELEMENTS.items()}
 DENSE = "dtensor"
@@ -170,7 +170,10 @@ class BlockWriter:
                 if function is not None:
                     function(self, op)
                     continue
-                self.by_row(op, self.fitting_row(op))
+                if is_of_pir(op.type):
+                    self.as_read(op)
+                else:
+                    self.by_row(op, self.fitting_row(op))
             except (Unwritable, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 reason = error if isinstance(error, Unwritable) else f"it is not well formed: {error!r}"
                 self.writer.refuse(op, position, reason)
@@ -308,6 +311,29 @@ class BlockWriter:
             if source_value is not None:
                 self.shapes[op.outputs[XSHAPE][0]] = source_value
 
+    def as_read(self, op: Operator) -> None:
+        """Write an op that PIR alone has, as `to_blocks.BlockReader.unknown` has read it."""
+        operands: list[Value | None] = []
+        for slot, names in op.inputs.items():
+            operands.append(self.combined(map(self.read, names)) if slot.endswith("*") else self.read(names[0]))
+        results, bound = [], []
+        for slot, names in op.outputs.items():
+            parts = [self.define(name) for name in names]
+            many = slot.endswith("*")
+            results.append(self.writer.value(Type("vec", parts=tuple(part.type for part in parts))) if many else parts[0])
+            bound += list(zip(names, parts, strict=True))
+        attrs = {}
+        for key, value in op.attrs.items():
+            name, colon, type_ = key.rpartition(":")
+            if colon:
+                attrs[name] = Attribute(type_, value)
+        self.append(PirOp(op.type, operands, results, attrs))
+        for result, names in zip(results, op.outputs.values(), strict=True):
+            if result.type.kind == "vec":
+                self.append(PirOp("builtin.split", [result], [part for name, part in bound if name in names]))
+        for name, value in bound:
+            self.bind(name, value)
+
     def updates(self, row: Row) -> dict[str, str]:
         """Result -> the slot of the variable that the op overwrites with it."""
         if not row.pir.endswith("_"):
@@ -376,6 +402,11 @@ class BlockWriter:
         for slot, names in op.inputs.items():
             if slot not in slots and (slot.endswith("@GRAD") or not is_gradient) and any(name != EMPTY for name in names):
                 raise Unwritable(f"its input {slot} is given, and Paddle 3 has no such input")
+
+
+def is_of_pir(type_: str) -> bool:
+    """Whether an op is one that PIR alone has: its type says the dialect."""
+    return type_.startswith(("pd_op.", "custom_op."))
 
 
 def attributes_of(op: Operator) -> dict[str, Any]:

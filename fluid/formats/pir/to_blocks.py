@@ -1,8 +1,8 @@
 """Makes a `Program` of a program of PIR: values get names, regions become blocks, constants become attributes again.
 
 An op whose name ends in ``_`` overwrites an operand: there its result has the operand's name. An op without a correspondence in
-2.x stays what it is: its type is its name in PIR, its slots are numbered, and its attributes have their types in their names. So
-nothing is lost; what cannot run is listed before a program runs.
+2.x stays what it is: its type is its name in PIR, its slots are numbered, with a star for lists, and its attributes have their types
+in their names. So nothing is lost, and it can be written again; what cannot run is listed before a program runs.
 """
 
 from __future__ import annotations
@@ -372,10 +372,12 @@ class BlockReader:
         """Append an op that 2.x has no equivalent of, as it is."""
         if op.regions:
             raise FormatError(f"{op.name} owns regions, and is no op of Paddle 3.0 to 3.3 that is known here")
-        inputs = {str(at): self.all_names(value) or [EMPTY] for at, value in enumerate(op.operands)}
-        outputs = {
-            str(at): self.results(op, value, f"{op.name.partition('.')[2]}_{value.id}") for at, value in enumerate(op.results)
-        }
+        inputs, outputs = {}, {}
+        for at, operand in enumerate(op.operands):
+            inputs[f"{at}*" if operand in self.reader.lists else str(at)] = self.all_names(operand) or [EMPTY]
+        for at, result in enumerate(op.results):
+            names = self.results(op, result, f"{op.name.partition('.')[2]}_{result.id}")
+            outputs[f"{at}*" if result in self.reader.lists else str(at)] = names
         self.append(op.name, inputs, outputs, {f"{name}:{attr.type}": attr.value for name, attr in op.attrs.items()})
 
 

@@ -359,7 +359,8 @@ def convert(program: Program, target: str) -> EditReport:
     with Edit(new, f"convert to {target}") as edit:
         changed: list[Variable] = []
         for block in new.blocks:
-            before, ops = [], block.ops
+            before: list[Operator] = []
+            ops = block.ops
             for position, op in enumerate(ops):
                 type_ = op.type
                 after = ops[position + 1 :] if type_ in _SEARCHING else []

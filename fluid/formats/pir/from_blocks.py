@@ -348,10 +348,10 @@ class BlockWriter:
             if not any(name != EMPTY for name in names):
                 continue
             if slot == XSHAPE:
-                value = self.shapes.get(names[0])
-                if value is None:
+                like = self.shapes.get(names[0])
+                if like is None:
                     raise Unwritable(f"it reads {names[0]}, the shape that an op which is not there kept")
-                return value
+                return like
             if operand.many and slot == operand.slot:
                 return self.combined(self.read(name) for name in names)
             if len(names) != 1:
@@ -359,7 +359,7 @@ class BlockWriter:
             return self.read(names[0])
         if not operand.type:
             return None
-        value = attrs.get(operand.attr, operand.constant) if operand.attr else operand.constant
+        value: Any = attrs.get(operand.attr, operand.constant) if operand.attr else operand.constant
         if operand.attr == "dim" and attrs.get("reduce_all"):
             value = []
         if value is None:

@@ -259,8 +259,8 @@ class _Reader:
         return found
 
     def attribute(self, name: str, tree: Any) -> Attribute:
-        if tree.__class__ is dict and tree.get("VD") in _NOT_FINITE:
-            tree = Tagged(tree.get("#"), _NOT_FINITE[tree["VD"]])
+        if tree.__class__ is dict and tree.get("VD").__class__ is str and tree["VD"] in _NOT_FINITE:
+            tree = Tagged(str(tree.get("#")), _NOT_FINITE[tree["VD"]])
         if tree.__class__ is not Tagged or tree.tag.__class__ is not str:
             self.fail(f"the attribute {_shown(name)} should have a type and data, not {_shown(tree)}")
         kind = tree.tag.partition("a_")[2] or tree.tag

@@ -1,8 +1,8 @@
 """Makes a `Program` of a program of PIR: values get names, regions become blocks, constants become attributes again.
 
 An op whose name ends in ``_`` overwrites an operand: there its result has the operand's name. An op without a correspondence in
-2.x stays what it is: its type is its name in PIR, its slots are numbered, with a star for lists, and its attributes have their types
-in their names. So nothing is lost, and it can be written again; what cannot run is listed before a program runs.
+2.x stays what it is: its type is its name in PIR, its slots are numbered, with a star for lists, and its attributes have their
+types in their names. So nothing is lost, and it can be written again; what cannot run is listed before a program runs.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_what_has_no_equivalent_is_listed_and_kept(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "branches.pdiparams", tmp_path / "new.pdiparams")
     model = fluid.load_model(tmp_path / "new.json", scope=Scope())
     assert [op.type for op in model.program.unsupported_ops()] == ["pd_op.unheard_of"]
-    with scope_guard(model.scope), pytest.raises(ExecutionError, match="the op pd_op.unheard_of is not known here"):
+    with scope_guard(model.scope), pytest.raises(ExecutionError, match=r"the op pd_op.unheard_of is not known here"):
         fluid.Executor().run(model.program, feed_of(model, "branches"), model.fetches)
     with pytest.raises(ProgramError, match=r"pd_op.unheard_of: paddle-2.6 does not know it \(once, first as op"):
         fluid.save_model(tmp_path / "old.pdmodel", model.program, scope=model.scope, target="paddle-2.6")

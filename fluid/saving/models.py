@@ -285,16 +285,16 @@ def save_model(
         feeds, fetches: the variables that an inference model is fed and computes: the program is pruned to these and put into
             test mode. None saves the whole program, training part included.
         scope: the scope with the values; the current scope if None.
-        target: ``"paddle-1.6"``, ``"paddle-2.6"`` or ``"paddle-3"``, which ``.json`` implies: write ops that this version has, and
-            runs with the same numbers (`docs/model_files.md`). For 2.6, ops also get all attributes that
-            Paddle needs to build on them, so that its ``append_backward`` works on a forward program from here.
+        target: ``"paddle-1.6"``, ``"paddle-2.6"`` or ``"paddle-3"``, which ``.json`` implies: write ops that this version has
+            (see ``docs/model_files.md``). For 2.6, ops also get all attributes that Paddle needs to build on them, so that its
+            ``append_backward`` works on a forward program from here.
 
     Returns:
         The files written, or the folder.
 
     Raises:
-        ProgramError: the program has ops that `target` lacks, all of them listed; the ending and `target` contradict each other; or
-            a fetch needs a variable that is not fed.
+        ProgramError: the program has ops that `target` lacks, all of them listed; the ending and `target` contradict each other;
+            or a fetch needs a variable that is not fed.
         ExecutionError: a variable has no value in the scope.
     """
     where = os.fspath(path)

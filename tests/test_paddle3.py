@@ -126,6 +126,23 @@ def test_every_way_between_the_versions(tmp_path: Path) -> None:
         fluid.save_model(tmp_path / "e.pdmodel", model.program, scope=model.scope, target="paddle-3")
 
 
+def test_each_value_in_the_file_of_parameters_is_declared(tmp_path: Path) -> None:
+    """They are found by their order alone, so that one more would shift all others."""
+    scope = Scope()
+    with fluid.program_guard(fluid.Program(), fluid.Program()), scope_guard(scope):
+        y = fluid.layers.fc(fluid.data("x", [None, 2]), 3)
+        fluid.default_main_program().global_block().create_var(name="a_spare", shape=[1], dtype="float32", persistable=True)
+        fluid.Executor().run(fluid.default_startup_program())
+        scope.put("a_spare", np.ones(1, "float32"))
+        (want,) = fluid.Executor().run(feed={"x": np.ones((1, 2), "float32")}, fetch_list=[y])
+        fluid.save_model(tmp_path / "net.json")
+    model = fluid.load_model(tmp_path / "net.json", scope=Scope())
+    assert model.parameters == ["a_spare", "fc_0.b_0", "fc_0.w_0"]
+    with scope_guard(model.scope):
+        last = model.program.global_block().ops[-1].output("Out")
+        np.testing.assert_array_equal(fluid.Executor().run(model.program, {"x": np.ones((1, 2), "float32")}, last)[0], want)
+
+
 def test_a_model_of_paddle_3_can_be_trained() -> None:
     model = fluid.load_model(FOLDER / "loop.json", scope=Scope())
     program = model.program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import FormatError
+from ...errors import FluidError, FormatError
 from ...ir.program import Program
 from ..tensors import read_file
 from ..writing import write_file
@@ -19,8 +19,10 @@ def read_pir(path: str) -> Program:
     """The program in a file; `FormatError` if it is none of Paddle 3."""
     try:
         return program_of(parse_pir(read_file(path)))
-    except FormatError as error:
+    except FluidError as error:
         raise error if str(error).startswith(path) else FormatError(f"{path}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # files may hold anything
+        raise FormatError(f"{path}: not a program of Paddle 3: its ops do not fit together: {error!r}") from error
 
 
 def pir_bytes(program: Program) -> bytes:

@@ -122,7 +122,7 @@ class Writer:
         }
         states = []
         for var in sorted(block.vars.values(), key=lambda var: var.name):
-            if not var.persistable or var.type is not VarType.LOD_TENSOR or not (var.name in used or isinstance(var, Parameter)):
+            if not var.persistable or var.type is not VarType.LOD_TENSOR:
                 continue
             if var.name in only_updates and not isinstance(var, Parameter):
                 states.append(var)
@@ -143,7 +143,8 @@ class Writer:
 def type_of(var: Variable) -> Type:
     """The type of the value that a variable holds."""
     if var.type is not VarType.LOD_TENSOR:
-        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, which is written for no tensor")
+        advice = "; build the embedding with is_sparse=False" if var.type is VarType.SELECTED_ROWS else ""
+        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, and only tensors are written{advice}")
     if not var.has_dtype or var.dtype not in _NAMES:
         raise Unwritable(f"the element type of {var.name} is not known, or Paddle 3 has none like it")
     return Type(DENSE, _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))

@@ -89,7 +89,9 @@ class Reader:
         """Name of an op's input -> the variable that keeps its shape for gradient ops."""
         self.columns: list[tuple[str, int]] = []
         self.feeds: list[str] = []
-        self.used: set[str] = set()
+        self.used: set[str] = {"feed", "fetch"}
+        self.numbers: dict[str, int] = {}
+        """The last number that was put behind a name."""
         self.backward = False
         self.read_as_tensors: set[Value] = set()
         for op in _all_ops(pir.block):
@@ -104,10 +106,10 @@ class Reader:
 
     def fresh(self, base: str) -> str:
         """A name that nothing has."""
-        name, number = base, 0
+        name = base
         while name in self.used:
-            number += 1
-            name = f"{base}.{number}"
+            self.numbers[base] = self.numbers.get(base, 0) + 1
+            name = f"{base}.{self.numbers[base]}"
         self.used.add(name)
         return name
 
@@ -345,7 +347,7 @@ class BlockReader:
     def xshape(self, name: str, value: Value) -> str:
         """The variable from which a gradient op takes the shape of what the forward op read."""
         kept = self.reader.xshapes.get(name)
-        if kept is None:
+        if kept is None or self.block.find_var(kept) is None:
             kept = self.temporary(f"{name}.xshape", (0, *value.type.shape), ELEMENTS.get(value.type.dtype))
             row = self.temporary(f"{name}.row", (1, *value.type.shape), ELEMENTS.get(value.type.dtype))
             self.append("unsqueeze2", {"X": [name]}, {"Out": [row], XSHAPE: [kept]}, {"axes": [0]})

@@ -129,7 +129,7 @@ def test_every_way_between_the_versions(tmp_path: Path) -> None:
 def test_each_value_in_the_file_of_parameters_is_declared(tmp_path: Path) -> None:
     """They are found by their order alone, so that one more would shift all others."""
     scope = Scope()
-    with fluid.program_guard(fluid.Program(), fluid.Program()), scope_guard(scope):
+    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()), scope_guard(scope):
         y = fluid.layers.fc(fluid.data("x", [None, 2]), 3)
         fluid.default_main_program().global_block().create_var(name="a_spare", shape=[1], dtype="float32", persistable=True)
         fluid.Executor().run(fluid.default_startup_program())

@@ -15,13 +15,12 @@ from ...opdef.registry import EMPTY, OpDef
 from ...values.types import VarType
 from .data import ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
 from .table import Operand, PirAttr, Row, rows_to, updated_operands
-from .to_blocks import SINGLE, UPDATES, XSHAPE
+from .to_blocks import NAME_SCOPE, SINGLE, UPDATES, XSHAPE
 
 __all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "is_of_pir", "pir_of", "type_of", "written"]
 
 _NAMES = {element: name for name, element in ELEMENTS.items()}
 DENSE = "dtensor"
-_ANY_OP = ("op_role", "op_role_var", "op_namescope", "op_callstack", "op_device", "with_quant_attr")
 _NEUTRAL = frozenset(
     {
         "in_dtype",
@@ -301,6 +300,9 @@ class BlockWriter:
             results.append(value)
             bound.append((name, value, in_place))
         described = {attr.name: self.attribute(op, attr, attrs) for attr in row.attrs}
+        scope = attrs.get(NAME_SCOPE)
+        if isinstance(scope, str) and scope != "/":
+            described["struct_name"] = Attribute("str", scope)
         self.append(PirOp(f"pd_op.{row.pir}", operands, results, described))
         for value, parts in lists:
             if parts:

@@ -21,11 +21,13 @@ from ...values.types import VarType
 from .data import DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, Value
 from .table import IGNORED, Operand, Row, row_from, updated_operands
 
-__all__ = ["SINGLE", "UPDATES", "XSHAPE", "BlockReader", "Reader", "program_of", "special"]
+__all__ = ["NAME_SCOPE", "SINGLE", "UPDATES", "XSHAPE", "BlockReader", "Reader", "program_of", "special"]
 
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 """Ops whose results stand for attributes, where an op takes them as such."""
 XSHAPE = "XShape"
+NAME_SCOPE = "op_namescope"
+"""What PIR calls ``struct_name``: the part of the model that an op is of."""
 SINGLE = {
     "ShapeTensorList": "ShapeTensor",
     "StartsTensorList": "StartsTensor",
@@ -291,7 +293,9 @@ class BlockReader:
                 value_of = attribute_value(attribute, _kind(definition, attr.attr))
                 if value_of is not None:
                     attrs[attr.attr] = value_of
-            elif attr is None and name not in ("struct_name", "op_callstack", "chunk_id", "op_role"):
+            elif name == "struct_name" and attribute.type == "str":
+                attrs[NAME_SCOPE] = attribute.value
+            elif attr is None and name not in ("op_callstack", "chunk_id", "op_role"):
                 attrs[f"{name}:{attribute.type}"] = attribute.value
         outputs = self.outputs_of(op, row)
         if definition is not None and "reduce_all" in definition.attrs and "dim" in attrs:

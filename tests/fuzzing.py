@@ -26,6 +26,8 @@ from fluid import io
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
 from fluid.executor.planned.plan import byte_size, compile_plan
+from fluid.formats.pir.files import pir_bytes
+from fluid.formats.pir.json_reading import parse_pir
 from fluid.formats.program import parse_program, serialize_program
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Operator
@@ -63,6 +65,7 @@ def corpus(folder: Path, more: Path | None = None) -> list[Base]:
                 bases.append(Base(name, "params", path.read_bytes(), path.with_suffix(".pdmodel").read_bytes()))
             elif path.parent.name == "separate" and path.stat().st_size < 1 << 16:
                 bases.append(Base(name, "param", path.read_bytes()))
+    bases += [Base(f"paddle3/{path.name}", "pir", path.read_bytes()) for path in sorted((GOLDEN / "paddle3").glob("*.json"))]
     pickles = sorted((GOLDEN / "pickles").glob("*.pd[po][ap]*"))
     bases += [Base(path.name, "pickle", path.read_bytes()) for path in pickles]
     for name in ("linreg/train.pb", "while_rnn/train.pb"):
@@ -436,6 +439,56 @@ def _pickle(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
     return data[:at] + new * draw.choice((1, 1, 3, 500)) + data[at + draw.choice((0, 1)) :]
 
 
+def _pir(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """A program of Paddle 3 of which one to three things are said otherwise, in JSON that is well formed."""
+    tree = json.loads(data)
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        nodes = list(_containers(tree))
+        node = draw.choice(nodes)
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            continue
+        key, how = draw.choice(keys), draw.randrange(8)
+        value = node[key]
+        if how <= 2:
+            node[key] = _otherwise(draw, value)
+        elif how == 3:
+            del node[key]
+        elif how == 4:
+            other = draw.choice(nodes)
+            node[key] = json.loads(json.dumps(other)) if len(json.dumps(other)) < 4000 else None
+        elif how == 5 and isinstance(node, list):
+            node.insert(draw.randrange(len(node) + 1), json.loads(json.dumps(value)))
+        elif how == 6 and isinstance(node, list):
+            draw.shuffle(node)
+        elif isinstance(node, dict):
+            node[draw.choice(("#", "%", "D", "I", "O", "A", "regions", "TT"))] = value
+    return json.dumps(tree, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _containers(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (dict, list)):
+        yield tree
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from _containers(item)
+
+
+_OF_PIR = (
+    "1.relu", "1.while", "1.if", "2.yield", "1.full", "1.reshape", "0.combine", "0.split", "1.adam_", "2.tuple_pop", "p", "NULL",
+    "2.stack_create", "1.set_value_", "9.nonsense", "0.t_f32", "0.t_vec", "0.a_array", "0.a_i32", "1.a_dtype",
+)  # fmt: skip
+
+
+def _otherwise(draw: random.Random, value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return draw.choice((*STRANGE, 1.5, math.inf, 10**30, None))
+    if isinstance(value, str):
+        return draw.choice((*_OF_PIR, "", "x", "../x", "float32", "\ud800", "a" * 3000))
+    return draw.choice(([], {}, None, 0, [[]], {"#": "NULL"}, "x"))
+
+
 Mutation = Callable[[random.Random, bytes, list[Base]], bytes]
 MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     "program": (_bytes, _desc, _desc, _desc),
@@ -444,11 +497,23 @@ MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     "params": (_bytes, _records, _records),
     "param": (_bytes, _records, _records),
     "pickle": (_bytes, _pickle, _pickle),
+    "pir": (_bytes, _pir, _pir, _pir),
     "npz": (_bytes, _npz),
     "safetensors": (_bytes, _safetensors),
     "checkpoint": (_bytes, _npz),
 }
-_SHARES = {"program": 8, "op": 8, "text": 3, "params": 2, "param": 2, "pickle": 3, "npz": 2, "safetensors": 2, "checkpoint": 2}
+_SHARES = {
+    "program": 8,
+    "op": 8,
+    "text": 3,
+    "params": 2,
+    "param": 2,
+    "pickle": 3,
+    "pir": 6,
+    "npz": 2,
+    "safetensors": 2,
+    "checkpoint": 2,
+}
 
 
 @dataclass
@@ -478,6 +543,7 @@ ENDINGS = {
     "params": "pdiparams",
     "param": "fc_0",
     "pickle": "pdparams",
+    "pir": "json",
     "checkpoint": "ckpt",
 }
 
@@ -573,6 +639,8 @@ def use_program(program: fluid.Program, feed: dict[str, Any]) -> str:
         again = serialize_program(parse_program(data))
         if again != data:
             raise Contract("what is written is read otherwise")
+    with refused():
+        parse_pir(pir_bytes(program))
     with refused():  # names that hold what no text can, such as lone surrogates
         parse_program_text(text)
     with refused():

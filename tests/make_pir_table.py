@@ -132,15 +132,16 @@ class Probe:
         return OTHER[kind]
 
     def line(self) -> str:
-        """The line of the table, with attributes that Paddle asks for although the schema lacks them."""
+        """The line of the table, with attributes that Paddle asks for although the schema lacks them, or has them otherwise."""
         while True:
             try:
                 return self._line()
             except ValueError as error:
                 missing = MISSING.search(str(error))
-                if missing is None or missing[1] in self.attrs:
+                if missing is None or self.attrs.get(missing[1]) == NAMES[missing[2]]:
                     raise
                 self.attrs[missing[1]] = NAMES[missing[2]]
+                self.defaults = {name: value for name, value in self.defaults.items() if name != missing[1]}
 
     def _line(self) -> str:
         """The line of the table; `ValueError` if Paddle makes no op of PIR of it."""

@@ -470,7 +470,7 @@ def test_whatever_is_no_model_is_told_in_one_line(tmp_path, monkeypatch, command
         (["convert", LENET, "FILE/x"], "FILE/x/batch_norm_0.b_0: the file cannot be written: Not a directory"),
         (["convert", LENET, "FILE"], "FILE/batch_norm_0.b_0: the file cannot be written: Not a directory"),
         (["convert", LENET, ""], "the path is empty"),
-        (["convert", LENET, "out", "--target", "paddle-3"], "'paddle-3' is not one of"),
+        (["convert", LENET, "out", "--target", "paddle-4"], "'paddle-4' is not one of"),
         (["convert", LENET, "FILE.bin.npz/y.npz"], "the file cannot be written: Not a directory"),
         (["prune", LENET, "", "--fetch", "save_infer_model/scale_0.tmp_0"], "the path is empty"),
         (["prune", LENET, "out", "--fetch", "batch_nrom_0.tmp_2"], "no variable .* did you mean batch_norm_0.tmp_2"),

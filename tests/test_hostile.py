@@ -109,7 +109,7 @@ PROGRAMS: dict[str, tuple[bytes, str]] = {
     "bit flipped in a length": (flipped(GOOD, 1, 6), "not a program: at byte"),
     "bit flipped in a wire type": (flipped(GOOD, 0, 2), "not a program: at byte 0, in the program: no field begins like this"),
     "parameters": (PARAMS, "holds parameters without their names; load the program, "),
-    "json": (b'{"program": {}}', "it looks like JSON, in which Paddle 3 writes programs: export the model with Paddle 2.6"),
+    "json": (b'{"program": {}}', "not a program"),
     "text": (b"# Notes\n", "not a program; it looks like text, but not like a program's: at byte 0"),
     "a name twice": (changed(lambda m: m.blocks[0].vars.add().CopyFrom(m.blocks[0].vars[0])), "block 0: the variable"),
     "an unnamed variable": (changed(lambda m: m.blocks[0].vars[1].ClearField("name")), "block 0: variable 1 has no name"),

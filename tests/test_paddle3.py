@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,10 @@ import numpy as np
 import pytest
 
 import fluid
+from fluid.errors import ExecutionError, ProgramError
 from fluid.executor import Scope, scope_guard
+from fluid.formats.pir.data import Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from fluid.formats.pir.json_writing import serialize_pir
 
 FOLDER = Path(__file__).parent / "golden" / "paddle3"
 TRAINING = sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.glob("**/*.pdopt"))
@@ -62,3 +68,154 @@ def test_training_programs_have_their_losses(name: str) -> None:
     assert model.missing == []
     with scope_guard(model.scope):
         np.testing.assert_allclose(losses(model, name), np.ravel(arrays_of(name, "out")[0]), rtol=1e-5)
+
+
+def test_a_folder_may_hold_other_json(tmp_path: Path) -> None:
+    for ending in ("json", "pdiparams"):
+        shutil.copy(FOLDER / f"branches.{ending}", tmp_path / f"inference.{ending}")
+    (tmp_path / "config.json").write_text("{}")
+    model = fluid.load_model(tmp_path, scope=Scope())
+    assert (model.format, model.feeds, model.missing) == ("folder", ["x"], [])
+
+
+def test_what_has_no_equivalent_is_listed_and_kept(tmp_path: Path) -> None:
+    """An op of PIR alone: it is named before anything runs, and written as it was."""
+    tree = json.loads((FOLDER / "branches.json").read_bytes())
+    ops = tree["program"]["regions"][0]["blocks"][0]["ops"]
+    scale = next(op for op in ops if op["#"] == "1.scale")
+    scale["#"] = "1.unheard_of"
+    (tmp_path / "new.json").write_text(json.dumps(tree))
+    shutil.copy(FOLDER / "branches.pdiparams", tmp_path / "new.pdiparams")
+    model = fluid.load_model(tmp_path / "new.json", scope=Scope())
+    assert [op.type for op in model.program.unsupported_ops()] == ["pd_op.unheard_of"]
+    with scope_guard(model.scope), pytest.raises(ExecutionError, match=r"the op pd_op.unheard_of is not known here"):
+        fluid.Executor().run(model.program, feed_of(model, "branches"), model.fetches)
+    with pytest.raises(ProgramError, match=r"pd_op.unheard_of: paddle-2.6 does not know it \(once, first as op"):
+        fluid.save_model(tmp_path / "old.pdmodel", model.program, scope=model.scope, target="paddle-2.6")
+    fluid.save_model(tmp_path / "again.json", model.program, scope=model.scope)
+    again = json.loads((tmp_path / "again.json").read_bytes())["program"]["regions"][0]["blocks"][0]["ops"]
+    kept = next(op for op in again if op["#"] == "1.unheard_of")
+    assert kept["A"] == scale["A"] and [len(kept[key]) for key in "IO"] == [2, 1]
+
+
+def test_what_paddle_3_lacks_is_listed_in_one_error(tmp_path: Path) -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [4, 6])
+        y = fluid.layers.cos_sim(x, fluid.layers.fc(fluid.layers.cos_sim(x, x), 6))
+        z = fluid.layers.iou_similarity(fluid.data("a", [3, 4]), fluid.data("b", [2, 4]))
+        program = fluid.default_main_program()
+    with pytest.raises(ProgramError) as error:
+        fluid.save_model(tmp_path / "net.json", program, ["x", "a", "b"], [y, z], scope=Scope())
+    text = str(error.value)
+    assert text.startswith("the program cannot be written for paddle-3:")
+    assert "cos_sim: paddle-3 does not know it (2 times, first as op" in text and "iou_similarity" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_way_between_the_versions(tmp_path: Path) -> None:
+    """3.x to 2.6 to 1.6 and back to 3.x, with the same numbers here at each step; Paddle's own are in `test_paddle3_oracle`."""
+    model = fluid.load_model(FOLDER / "convolutions.json", scope=Scope())
+    for path, target in (("a.pdmodel", "paddle-2.6"), ("b", "paddle-1.6"), ("c.json", "paddle-3"), ("d.json", None)):
+        fluid.save_model(tmp_path / path, model.program, scope=model.scope, target=target)
+        model = fluid.load_model(tmp_path / path, scope=Scope())
+        with scope_guard(model.scope):
+            (output,) = fluid.Executor().run(model.program, feed_of(model, "convolutions"), model.fetches)
+        np.testing.assert_allclose(output, arrays_of("convolutions", "out")[0], rtol=1e-5, atol=1e-6)
+    assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
+    with pytest.raises(ProgramError, match=r"programs for Paddle 3 have names that end in .json"):
+        fluid.save_model(tmp_path / "e.pdmodel", model.program, scope=model.scope, target="paddle-3")
+
+
+def test_each_value_in_the_file_of_parameters_is_declared(tmp_path: Path) -> None:
+    """They are found by their order alone, so that one more would shift all others."""
+    scope = Scope()
+    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()), scope_guard(scope):
+        y = fluid.layers.fc(fluid.data("x", [None, 2]), 3)
+        fluid.default_main_program().global_block().create_var(name="a_spare", shape=[1], dtype="float32", persistable=True)
+        fluid.Executor().run(fluid.default_startup_program())
+        scope.put("a_spare", np.ones(1, "float32"))
+        (want,) = fluid.Executor().run(feed={"x": np.ones((1, 2), "float32")}, fetch_list=[y])
+        fluid.save_model(tmp_path / "net.json")
+    model = fluid.load_model(tmp_path / "net.json", scope=Scope())
+    assert model.parameters == ["a_spare", "fc_0.b_0", "fc_0.w_0"]
+    with scope_guard(model.scope):
+        last = model.program.global_block().ops[-1].output("Out")
+        np.testing.assert_array_equal(fluid.Executor().run(model.program, {"x": np.ones((1, 2), "float32")}, last)[0], want)
+
+
+def test_a_model_of_paddle_3_can_be_trained() -> None:
+    model = fluid.load_model(FOLDER / "loop.json", scope=Scope())
+    program = model.program
+    program.make_trainable()
+    with scope_guard(model.scope), fluid.program_guard(program, fluid.Program()):
+        loss = fluid.layers.mean(fluid.layers.square(model.fetches[0]))
+        fluid.optimizer.SGD(0.5).minimize(loss)
+        executor = fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        values = [executor.run(program, feed_of(model, "loop"), [loss])[0].item() for _ in range(5)]
+    assert values[-1] < 0.5 * values[0], values
+
+
+def looped_gradient() -> PirProgram:
+    """``y = tanh(tanh(tanh(x)))`` by a loop, and the gradient of its sum by another, which pops what the first one pushed.
+
+    Paddle 3.0 to 3.3 make such programs, and abort when they should write them.
+    """
+    floats, count, one = Type("dtensor", "f32", (2, 3)), Type("dtensor", "i64", (1,)), Type("dtensor", "bool", (1,))
+    numbers = itertools.count(1)
+
+    def value(type_: Type) -> Value:
+        return Value(next(numbers), type_)
+
+    def op(kind: str, operands: list[Value | None], *types: Type, **attrs: Attribute) -> PirOp:
+        ops.append(PirOp(kind, operands, [value(type_) for type_ in types], attrs))
+        return ops[-1]
+
+    def full(number: float, type_: Type, dtype: str) -> Value:
+        shape = Attribute("intarray", list(type_.shape))
+        described = {"shape": shape, "value": Attribute("f64", number), "dtype": Attribute("dtype", dtype)}
+        return op("pd_op.full", [], type_, **described).results[0]
+
+    root = PirBlock()
+    ops = root.ops
+    (x,) = op("pd_op.data", [], floats, name=Attribute("str", "x")).results
+    stack, inlet, outlet = op("cf.stack_create", [], Type("stack"), Type("inlet"), Type("outlet")).results
+    start, end, step = (full(number, count, "int64") for number in (0.0, 3.0, 1.0))
+    (go,) = op("pd_op.less_than", [start, end], one).results
+    body = PirBlock([Value(-1, count), Value(-2, floats)])
+    ops = body.ops
+    (y,) = op("pd_op.tanh", [body.args[1]], floats).results
+    (i,) = op("pd_op.add", [body.args[0], step], count).results
+    (more,) = op("pd_op.less_than", [i, end], one).results
+    op("cf.tuple_push", [inlet, y])
+    op("cf.yield", [more, i, y])
+    ops = root.ops
+    loop = op("pd_op.while", [go, start, x], count, floats)
+    loop.regions = [body]
+    cotangent = full(1.0, floats, "float32")
+    (left,) = op("cf.has_elements", [stack], one).results
+    back = PirBlock([Value(-3, floats)])
+    ops = back.ops
+    (kept,) = op("cf.tuple_pop", [outlet], floats).results
+    (gradient,) = op("pd_op.tanh_grad", [kept, back.args[0]], floats).results
+    (more,) = op("cf.has_elements", [stack], one).results
+    op("cf.yield", [more, gradient])
+    ops = root.ops
+    reverse = op("pd_op.while", [left, cotangent], floats)
+    reverse.regions = [back]
+    for column, result in enumerate((loop.results[1], reverse.results[0])):
+        op("pd_op.fetch", [result], floats, col=Attribute("i32", column))
+    return PirProgram(root)
+
+
+def test_stacks_hand_values_from_a_loop_to_its_gradient(tmp_path: Path) -> None:
+    (tmp_path / "looped.json").write_bytes(serialize_pir(looped_gradient()))
+    model = fluid.load_model(tmp_path / "looped.json", scope=Scope())
+    x = np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)
+    y, gradient = fluid.Executor().run(model.program, {"x": x}, model.fetches)
+    want, slope = x, np.ones_like(x)
+    for _ in range(3):
+        want = np.tanh(want)
+        slope = slope * (1 - want * want)
+    np.testing.assert_allclose(y, want, rtol=1e-6)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-5)

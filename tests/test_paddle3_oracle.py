@@ -21,6 +21,7 @@ from test_paddle3 import FOLDER, INFERENCE, TRAINING, arrays_of, feed_of, losses
 from test_paddle_files import PRELUDE, images, lenet, train
 
 import fluid
+from fluid import layers
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
 from fluid.ir.program import Operator
@@ -254,3 +255,47 @@ def test_ops_and_their_gradients_compute_the_same_in_paddle_3(paddle3: Paddle, t
     different = {key: answer for key, answer in answers.items() if answer.startswith("differs")}
     assert {key.partition("-")[0] for key in different} <= set(OTHERWISE), different
     assert ends["same"] > 1200 and ends["fails"] < 60, (ends, {k: v for k, v in answers.items() if v.startswith("fails")})
+
+
+# -------------------------------------------------------------------------------------------------- loops and branches
+def a_loop(x: fluid.Variable) -> list[fluid.Variable]:
+    i, n, y = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 4), layers.assign(x)
+    going = layers.less_than(i, n)
+    with layers.While(going).block():
+        layers.assign(layers.tanh(y) + x, y)
+        layers.increment(i, 1)
+        layers.less_than(i, n, cond=going)
+    return [y, i]
+
+
+def a_loop_that_swaps(x: fluid.Variable) -> list[fluid.Variable]:
+    end = layers.fill_constant([1], "int64", 3)
+    start = [layers.fill_constant([1], "int64", 0), x, x * 2.0]
+    return layers.while_loop(lambda i, p, q: layers.less_than(i, end), lambda i, p, q: [layers.increment(i, 1), q, p], start)
+
+
+def a_branch_in_a_branch(x: fluid.Variable) -> list[fluid.Variable]:
+    mean, zero = layers.mean(x), layers.fill_constant([1], "float32", 0.0)
+    return [layers.cond(mean < zero + 1.0, lambda: layers.cond(mean > zero, lambda: x * 5.0, lambda: x), lambda: x * 3.0)]
+
+
+def a_switch(x: fluid.Variable) -> list[fluid.Variable]:
+    zero = layers.fill_constant([1], "float32", 0.0)
+    y = layers.assign(zero)
+    with layers.Switch() as switch:
+        with switch.case(layers.mean(x) > zero):
+            layers.assign(zero + 2.0, y)
+        with switch.default():
+            layers.assign(zero + 3.0, y)
+    return [y]
+
+
+@pytest.mark.parametrize("build", [a_loop, a_loop_that_swaps, a_branch_in_a_branch, a_switch])
+def test_paddle_3_runs_our_loops_and_branches(paddle3: Paddle, tmp_path: Path, build: Any) -> None:
+    fetches = build(fluid.data("x", [None, 3]))
+    fluid.save_model(tmp_path / "net.json", feeds="x", fetches=fetches)
+    for sign in (1, -1):
+        x = sign * np.linspace(-0.5, 1, 6, dtype="float32").reshape(2, 3)
+        found = paddle3(RUN.format(name="net"), x=x)
+        for index, want in enumerate(fluid.Executor().run(feed={"x": x}, fetch_list=fetches)):
+            close(found[str(index)], want)

@@ -3,6 +3,7 @@
 ========================  ==================================================================================
 ``model/``                a folder with ``__model__`` and one file per parameter, or one file ``params``
 ``net.pdmodel``           a program, with ``net.pdiparams`` or ``net.pdparams`` beside it
+``net.json``              a program of Paddle 3, with ``net.pdiparams``, or ``net.pdparams`` and ``net.pdopt``, beside it
 ``net``                   the common start of such names
 ``net.txt``               the program as text (see `fluid.formats.text`), with the same files beside it
 any ``ProgramDesc``       ``main.pb``, ``__model__``, ``train.main_program``, ...
@@ -51,7 +52,7 @@ class Model:
 
     Attributes:
         path: the file or folder.
-        format: ``folder``, ``pdmodel``, ``program``, ``text``, ``onnx``, ``pdparams``, ``npz`` or ``safetensors``.
+        format: ``folder``, ``pdmodel``, ``program``, ``pir``, ``text``, ``onnx``, ``pdparams``, ``npz`` or ``safetensors``.
         program: the program, or None if the file holds only parameters.
         feeds: names of the variables to be fed, in order.
         fetches: the variables that it computes, in order; empty if the program does not tell.
@@ -152,6 +153,9 @@ def _file_meant(path: str) -> str:
         programs = [name for name in names if name in _PROGRAM_FILES] or [
             name for name in names if name.endswith((".pdmodel", ".json"))
         ]
+        if len(programs) > 1:  # beside a model of Paddle 3 there may be other JSON
+            with_parameters = [name for name in programs if os.path.splitext(name)[0] + ".pdiparams" in names]
+            programs = with_parameters if len(with_parameters) == 1 else programs
         if len(programs) == 1:
             return os.path.join(path, programs[0])
         if programs:
@@ -296,18 +300,19 @@ def save_model(
 ) -> list[str]:
     """Save a model in the format of the path's extension.
 
-    ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.json`` the same for Paddle 3; ``.txt`` the program's text; ``.npz``, ``.safetensors`` and
-    ``.pdparams`` only the parameters; ``.onnx`` an ONNX model (docs/model_files.md says how a training program is one; needs
-    ``pip install fluid-graph[onnx]``); any other path is a folder with ``__model__`` and one file per parameter. All files are
-    written before the first replaces an older one, the program last (`fluid.formats.writing`).
+    ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.json`` the same for Paddle 3; ``.txt`` the program's text;
+    ``.npz``, ``.safetensors`` and ``.pdparams`` only the parameters; ``.onnx`` an ONNX model (docs/model_files.md says how a
+    training program is one; needs ``pip install fluid-graph[onnx]``); any other path is a folder with ``__model__`` and one file
+    per parameter. All files are written before the first replaces an older one, the program last (`fluid.formats.writing`).
 
     Args:
         program: the program; the default main program if None.
         feeds, fetches: the variables that an inference model is fed and computes: the program is pruned to these and put into
             test mode. None saves the whole program, training part included.
         scope: the scope with the values; the current scope if None.
-        target: ``"paddle-1.6"``, ``"paddle-2.6"`` or ``"paddle-3"`` (as ``.json``): write ops that this version has. For 2.6, ops also get all attributes that
-            Paddle needs to build on them, so that its ``append_backward`` works on a forward program from here.
+        target: ``"paddle-1.6"``, ``"paddle-2.6"`` or ``"paddle-3"``, which ``.json`` implies: write ops that this version has
+            (see ``docs/model_files.md``). For 2.6, ops also get all attributes that Paddle needs to build on them, so that its
+            ``append_backward`` works on a forward program from here.
         opset: of ``.onnx``: the version of ONNX's ops, from 13 on; 18 if None.
         external_data: of ``.onnx``: whether arrays go into a file beside the model; if None, where they exceed 2 GB.
 
@@ -315,8 +320,9 @@ def save_model(
         The files written, or the folder.
 
     Raises:
-        ProgramError: the program has ops that `target`, or ONNX, lacks, all of them listed; or a fetch needs a variable that is
-            not fed; or the path has the ending of an unknown format, and is no folder that exists.
+        ProgramError: the program has ops that `target`, or ONNX, lacks, all of them listed; the ending and `target` contradict
+            each other; a fetch needs a variable that is not fed; or the path has the ending of an unknown format, and is no
+            folder that exists.
         ExecutionError: a variable has no value in the scope.
     """
     where = os.fspath(path)

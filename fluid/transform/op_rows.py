@@ -61,7 +61,8 @@ def only(op: Operator, *slots: str) -> None:
 
 def temporary(op: Operator, like: Variable, shape: Iterable[int] | None) -> Variable:
     """A new variable in the block of `op`."""
-    name = op.block.program.fresh_name(f"{like.name}.tmp")
+    base, block = f"{like.name}.tmp", op.block
+    name = block.program.fresh_name(base if block.find_var(base) is None else f"{base}_{len(block.vars)}")
     sizes = None if shape is None else list(shape)
     return op.block.create_var(name=name, shape=sizes, dtype=like.dtype, stop_gradient=like.stop_gradient)
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import FluidError, ProgramError
+from ..formats.pir.files import is_of_pir
 from ..formats.program import KINDS, attr_kind, fits
 from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
 from ..ir.regions import region_of
@@ -338,6 +339,9 @@ TABLE: dict[str, dict[str, Row]] = {
 TABLE["paddle-3"] = {name: TABLE["paddle-2.6"][name] for name in SHARED} | {row.type: row for row in TO_3}
 """Version -> type of op -> row."""
 
+_SEARCHING = frozenset({"read_from_array", "while_grad", "recurrent_grad"})
+"""Ops whose rows look at the other ops of the block; those of others see only the op itself, and so take the same time in any."""
+
 _NEWER_ON_ANY = {"paddle-1.6": ("op_device", "with_quant_attr"), "paddle-2.6": (), "paddle-3": ()}
 
 
@@ -355,11 +359,15 @@ def convert(program: Program, target: str) -> EditReport:
     with Edit(new, f"convert to {target}") as edit:
         changed: list[Variable] = []
         for block in new.blocks:
-            for position, op in enumerate(list(block.ops)):
+            before: list[Operator] = []
+            ops = block.ops
+            for position, op in enumerate(ops):
                 type_ = op.type
+                after = ops[position + 1 :] if type_ in _SEARCHING else []
+                block.ops = [*before, op, *after] if type_ in _SEARCHING else [op]
                 try:
                     _convert_op(op, rows, target)
-                    if op.type not in supported:
+                    if op.type not in supported and not (target == "paddle-3" and is_of_pir(op.type)):
                         raise Refused(f"{target} does not know it")
                     if target == "paddle-1.6":
                         _check_kinds(op)
@@ -367,9 +375,12 @@ def convert(program: Program, target: str) -> EditReport:
                     key = type_, str(reason)
                     count, first = refused.get(key, (0, f"op {position} of block {block.idx}"))
                     refused[key] = count + 1, first
-                    continue
-                if op.type != type_:
-                    changed += [block.var(name) for name in op.output_arg_names]
+                else:
+                    if op.type != type_:
+                        changed += [block.var(name) for name in op.output_arg_names]
+                finally:
+                    before += block.ops[len(before) : len(block.ops) - len(after)] if type_ in _SEARCHING else block.ops
+            block.ops = before
         for var in new.list_vars():
             if target == "paddle-1.6" and VarType.BF16 in (var.type, var.dtype if var.has_dtype else None):
                 refused[var.name, "bfloat16 tensors came later"] = 1, f"a variable of block {var.block.idx}"

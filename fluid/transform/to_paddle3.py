@@ -225,6 +225,33 @@ def _interp(op: Operator) -> None:
     set_type(op, name, scale=[scale] * dimensions if scale else [], **kept)
 
 
+_PADDINGS = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+
+
+def _pad2d(op: Operator) -> None:
+    """As images of one layer in depth."""
+    only(op, "X")
+    x, (out,) = input_of(op), op.output("Out")
+    sizes = list(shape_of(x))
+    depth = 2 if op.attr("data_format") == "NCHW" else 1
+    top, bottom, left, right = op.attr("paddings")
+    deep = temporary(op, x, [*sizes[:depth], 1, *sizes[depth:]])
+    outputs = {"Out": deep, "XShape": temporary(op, x, (0, *sizes))}
+    put(op, "unsqueeze2", {"X": x}, outputs, {"axes": [depth]}, after=False)
+    wide = shape_of(op.block.var(out))
+    padded = temporary(op, x, [*wide[:depth], 1, *wide[depth:]])
+    outputs = {"Out": out, "XShape": temporary(op, x, (0, *shape_of(padded)))}
+    put(op, "squeeze2", {"X": padded}, outputs, {"axes": [depth]}, after=True)
+    op.inputs, op.outputs = {"X": [deep.name]}, {"Out": [padded.name]}
+    layout = "NCDHW" if depth == 2 else "NDHWC"
+    mode, value = _PADDINGS[op.attr("mode")], op.attr("pad_value")
+    set_type(op, "pad3d", paddings=[left, right, top, bottom, 0, 0], mode=mode, value=value, data_format=layout)
+
+
+def _minus(op: Operator) -> None:
+    set_type(op, "elementwise_sub", axis=-1)
+
+
 _BINARY = ("add", "sub", "mul", "div", "pow", "max", "min", "mod", "floordiv")
 _COMPARISONS = ("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")
 _OLD_INTERP = ("linear", "bilinear", "nearest", "bicubic", "trilinear")
@@ -250,6 +277,8 @@ TO_3 = [
     *[Row(kind, _with_xshape) for kind in ("reshape", "squeeze", "transpose")],
     Row("cross_entropy", _cross_entropy),
     Row("cross_entropy_grad", _cross_entropy_grad),
+    Row("pad2d", _pad2d),
+    Row("minus", _minus),
     *[Row(kind, _tested) for kind in ("isfinite", "isinf", "isnan")],
     *[Row(f"{kind}_interp{grad}", _interp) for kind in _OLD_INTERP for grad in ("", "_grad")],
     Row("conditional_block_infer", lambda op: set_type(op, "conditional_block", **dict(op.attrs))),

@@ -149,7 +149,8 @@ def _stack_create(at: BlockReader, op: PirOp) -> None:
 
 
 def _stack(at: BlockReader, op: PirOp) -> _Stack:
-    stack = at.reader.stacks.get(op.operands[0]) if op.operands else None
+    first = op.operands[0] if op.operands else None
+    stack = at.reader.stacks.get(first) if first is not None else None
     if not isinstance(stack, _Stack):
         raise FormatError(f"{op.name}: its first operand is no stack")
     return stack

@@ -15,13 +15,12 @@ from ...opdef.registry import EMPTY, OpDef
 from ...values.types import VarType
 from .data import ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
 from .table import Operand, PirAttr, Row, rows_to, updated_operands
-from .to_blocks import SINGLE, UPDATES, XSHAPE
+from .to_blocks import NAME_SCOPE, SINGLE, UPDATES, XSHAPE
 
-__all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "pir_of", "type_of", "written"]
+__all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "is_of_pir", "pir_of", "type_of", "written"]
 
 _NAMES = {element: name for name, element in ELEMENTS.items()}
 DENSE = "dtensor"
-_ANY_OP = ("op_role", "op_role_var", "op_namescope", "op_callstack", "op_device", "with_quant_attr")
 _NEUTRAL = frozenset(
     {
         "in_dtype",
@@ -72,7 +71,10 @@ def pir_of(program: Program) -> PirProgram:
     """
     writer = Writer(program)
     root = BlockWriter(writer, program.global_block(), {})
-    writer.declare(root)
+    try:
+        writer.declare(root)
+    except Unwritable as reason:
+        raise ProgramError(f"the program cannot be written for paddle-3: {reason}") from None
     root.write()
     if writer.refused:
         lines = [
@@ -119,7 +121,7 @@ class Writer:
         }
         states = []
         for var in sorted(block.vars.values(), key=lambda var: var.name):
-            if not var.persistable or var.type is not VarType.LOD_TENSOR or not (var.name in used or isinstance(var, Parameter)):
+            if not var.persistable or var.type is not VarType.LOD_TENSOR:
                 continue
             if var.name in only_updates and not isinstance(var, Parameter):
                 states.append(var)
@@ -140,7 +142,8 @@ class Writer:
 def type_of(var: Variable) -> Type:
     """The type of the value that a variable holds."""
     if var.type is not VarType.LOD_TENSOR:
-        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, which is written for no tensor")
+        advice = "; build the embedding with is_sparse=False" if var.type is VarType.SELECTED_ROWS else ""
+        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, and only tensors are written{advice}")
     if not var.has_dtype or var.dtype not in _NAMES:
         raise Unwritable(f"the element type of {var.name} is not known, or Paddle 3 has none like it")
     return Type(DENSE, _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))
@@ -167,8 +170,12 @@ class BlockWriter:
                 if function is not None:
                     function(self, op)
                     continue
-                self.by_row(op, self.fitting_row(op))
-            except Unwritable as reason:
+                if is_of_pir(op.type):
+                    self.as_read(op)
+                else:
+                    self.by_row(op, self.fitting_row(op))
+            except (Unwritable, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = error if isinstance(error, Unwritable) else f"it is not well formed: {error!r}"
                 self.writer.refuse(op, position, reason)
                 del self.pir.ops[before:]
                 for name in op.output_arg_names:  # so that what reads them is not blamed, too
@@ -293,6 +300,9 @@ class BlockWriter:
             results.append(value)
             bound.append((name, value, in_place))
         described = {attr.name: self.attribute(op, attr, attrs) for attr in row.attrs}
+        scope = attrs.get(NAME_SCOPE)
+        if isinstance(scope, str) and scope != "/":
+            described["struct_name"] = Attribute("str", scope)
         self.append(PirOp(f"pd_op.{row.pir}", operands, results, described))
         for value, parts in lists:
             if parts:
@@ -303,6 +313,29 @@ class BlockWriter:
             source_value = operands[0]
             if source_value is not None:
                 self.shapes[op.outputs[XSHAPE][0]] = source_value
+
+    def as_read(self, op: Operator) -> None:
+        """Write an op that PIR alone has, as `to_blocks.BlockReader.unknown` has read it."""
+        operands: list[Value | None] = []
+        for slot, names in op.inputs.items():
+            operands.append(self.combined(map(self.read, names)) if slot.endswith("*") else self.read(names[0]))
+        results, bound = [], []
+        for slot, names in op.outputs.items():
+            parts = [self.define(name) for name in names]
+            many = slot.endswith("*")
+            results.append(self.writer.value(Type("vec", parts=tuple(part.type for part in parts))) if many else parts[0])
+            bound += list(zip(names, parts, strict=True))
+        attrs = {}
+        for key, value in op.attrs.items():
+            name, colon, type_ = key.rpartition(":")
+            if colon:
+                attrs[name] = Attribute(type_, value)
+        self.append(PirOp(op.type, operands, results, attrs))
+        for result, names in zip(results, op.outputs.values(), strict=True):
+            if result.type.kind == "vec":
+                self.append(PirOp("builtin.split", [result], [part for name, part in bound if name in names]))
+        for name, value in bound:
+            self.bind(name, value)
 
     def updates(self, row: Row) -> dict[str, str]:
         """Result -> the slot of the variable that the op overwrites with it."""
@@ -318,10 +351,10 @@ class BlockWriter:
             if not any(name != EMPTY for name in names):
                 continue
             if slot == XSHAPE:
-                value = self.shapes.get(names[0])
-                if value is None:
+                like = self.shapes.get(names[0])
+                if like is None:
                     raise Unwritable(f"it reads {names[0]}, the shape that an op which is not there kept")
-                return value
+                return like
             if operand.many and slot == operand.slot:
                 return self.combined(self.read(name) for name in names)
             if len(names) != 1:
@@ -329,7 +362,7 @@ class BlockWriter:
             return self.read(names[0])
         if not operand.type:
             return None
-        value = attrs.get(operand.attr, operand.constant) if operand.attr else operand.constant
+        value: Any = attrs.get(operand.attr, operand.constant) if operand.attr else operand.constant
         if operand.attr == "dim" and attrs.get("reduce_all"):
             value = []
         if value is None:
@@ -372,6 +405,11 @@ class BlockWriter:
         for slot, names in op.inputs.items():
             if slot not in slots and (slot.endswith("@GRAD") or not is_gradient) and any(name != EMPTY for name in names):
                 raise Unwritable(f"its input {slot} is given, and Paddle 3 has no such input")
+
+
+def is_of_pir(type_: str) -> bool:
+    """Whether an op is one that PIR alone has: its type says the dialect."""
+    return type_.startswith(("pd_op.", "custom_op."))
 
 
 def attributes_of(op: Operator) -> dict[str, Any]:

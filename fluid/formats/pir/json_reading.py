@@ -58,6 +58,8 @@ def parse_pir(data: bytes) -> PirProgram:
     room.take(_LIST * counts[b"["] + _COMMA * counts[b","] + _TEXT * counts[b'","'])
     try:
         tree = json.loads(data, object_pairs_hook=_Objects(room))
+    except FormatError:
+        raise
     except RecursionError:
         raise FormatError("not a program of Paddle 3: the JSON is nested too deep") from None
     except UnicodeDecodeError as error:
@@ -107,7 +109,7 @@ class _Objects:
             self._room.take(_OBJECT)
             return Tagged(tag, data)
         if shared is None:
-            self._room.take(2 * _OBJECT)
+            self._room.take(4 * _OBJECT)
             shared = self._tagged[key] = Tagged(tag, data)
         return shared
 
@@ -257,8 +259,8 @@ class _Reader:
         return found
 
     def attribute(self, name: str, tree: Any) -> Attribute:
-        if tree.__class__ is dict and tree.get("VD") in _NOT_FINITE:
-            tree = Tagged(tree.get("#"), _NOT_FINITE[tree["VD"]])
+        if tree.__class__ is dict and tree.get("VD").__class__ is str and tree["VD"] in _NOT_FINITE:
+            tree = Tagged(str(tree.get("#")), _NOT_FINITE[tree["VD"]])
         if tree.__class__ is not Tagged or tree.tag.__class__ is not str:
             self.fail(f"the attribute {_shown(name)} should have a type and data, not {_shown(tree)}")
         kind = tree.tag.partition("a_")[2] or tree.tag

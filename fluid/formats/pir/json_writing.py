@@ -18,13 +18,17 @@ _OF_PD_OP = frozenset({"intarray", "dtype", "place", "layout", "scalar"})
 
 
 def serialize_pir(program: PirProgram) -> bytes:
-    """The program as the bytes of a file."""
+    """The program as the bytes of a file; `ProgramError` if a text in it is none of Unicode."""
     writer = _Writer()
     tree = {
         "base_code": {"magic": "pir", "trainable": True, "version": program.version},
         "program": {"regions": [writer.region(program.block)]},
     }
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    text = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ProgramError(f"{text[error.start]!r}, in a name or a text, cannot be written as UTF-8") from None
 
 
 class _Writer:

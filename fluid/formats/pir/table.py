@@ -152,8 +152,8 @@ def _row(words: list[str]) -> Row:
     return Row(
         words[0],
         words[1],
-        tuple(_operand(*word.split("=", 1), ours) for word in words[2:opening]),
-        tuple(_attr(*word.split("=", 1)) for word in words[opening + 1 : closing]),
+        tuple(_operand(name, text, ours) for name, text in (word.split("=", 1) for word in words[2:opening])),
+        tuple(_attr(name, text) for name, text in (word.split("=", 1) for word in words[opening + 1 : closing])),
         tuple(
             Result(name, ours.get(slot.rstrip("*"), slot.rstrip("*")), slot.endswith("*"))
             for name, slot in (word.split("=", 1) for word in words[closing + 1 :])

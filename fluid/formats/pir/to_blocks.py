@@ -1,8 +1,8 @@
 """Makes a `Program` of a program of PIR: values get names, regions become blocks, constants become attributes again.
 
 An op whose name ends in ``_`` overwrites an operand: there its result has the operand's name. An op without a correspondence in
-2.x stays what it is: its type is its name in PIR, its slots are numbered, and its attributes have their types in their names. So
-nothing is lost; what cannot run is listed before a program runs.
+2.x stays what it is: its type is its name in PIR, its slots are numbered, with a star for lists, and its attributes have their
+types in their names. So nothing is lost, and it can be written again; what cannot run is listed before a program runs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from ...values.types import VarType
 from .data import DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, Value
 from .table import IGNORED, Operand, Row, row_from, updated_operands
 
-__all__ = ["SINGLE", "UPDATES", "XSHAPE", "BlockReader", "Reader", "program_of", "special"]
+__all__ = ["NAME_SCOPE", "SINGLE", "UPDATES", "XSHAPE", "BlockReader", "Reader", "program_of", "special"]
 
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 """Ops whose results stand for attributes, where an op takes them as such."""
 XSHAPE = "XShape"
+NAME_SCOPE = "op_namescope"
+"""What PIR calls ``struct_name``: the part of the model that an op is of."""
 SINGLE = {
     "ShapeTensorList": "ShapeTensor",
     "StartsTensorList": "StartsTensor",
@@ -89,7 +91,9 @@ class Reader:
         """Name of an op's input -> the variable that keeps its shape for gradient ops."""
         self.columns: list[tuple[str, int]] = []
         self.feeds: list[str] = []
-        self.used: set[str] = set()
+        self.used: set[str] = {"feed", "fetch"}
+        self.numbers: dict[str, int] = {}
+        """The last number that was put behind a name."""
         self.backward = False
         self.read_as_tensors: set[Value] = set()
         for op in _all_ops(pir.block):
@@ -104,10 +108,10 @@ class Reader:
 
     def fresh(self, base: str) -> str:
         """A name that nothing has."""
-        name, number = base, 0
+        name = base
         while name in self.used:
-            number += 1
-            name = f"{base}.{number}"
+            self.numbers[base] = self.numbers.get(base, 0) + 1
+            name = f"{base}.{self.numbers[base]}"
         self.used.add(name)
         return name
 
@@ -289,18 +293,29 @@ class BlockReader:
                 value_of = attribute_value(attribute, _kind(definition, attr.attr))
                 if value_of is not None:
                     attrs[attr.attr] = value_of
-            elif attr is None and name not in ("struct_name", "op_callstack", "chunk_id", "op_role"):
+            elif name == "struct_name" and attribute.type == "str":
+                attrs[NAME_SCOPE] = attribute.value
+            elif attr is None and name not in ("op_callstack", "chunk_id", "op_role"):
                 attrs[f"{name}:{attribute.type}"] = attribute.value
         outputs = self.outputs_of(op, row)
         if definition is not None and "reduce_all" in definition.attrs and "dim" in attrs:
             attrs["reduce_all"] = not attrs["dim"]
         made = self.append(row.type, inputs, outputs, attrs)
         if definition is not None:
-            if "in_dtype" in definition.attrs and definition.attrs["in_dtype"].required:
-                source = self.block.find_var(inputs["X"][0])
-                attrs["in_dtype"] = int(source.dtype) if source is not None and source.has_dtype else -1
+            self.say_types(row, op, made, definition)
             self.complete(made, definition)
         return True
+
+    def say_types(self, row: Row, op: PirOp, made: Operator, definition: registry.OpDef) -> None:
+        """Attributes for types of elements, which PIR has in the types of values alone."""
+        names = made.inputs.get("X")
+        source = self.block.find_var(names[0]) if names else None
+        given = source.dtype if source is not None and source.has_dtype else None
+        result = ELEMENTS.get(op.results[0].type.dtype) if op.results else None
+        if "in_dtype" in definition.attrs and definition.attrs["in_dtype"].required:
+            made.attrs["in_dtype"] = -1 if given is None else int(given)
+        if row.pir in ("sum", "prod") and result is not None and given is not result:  # of bools and small integers, it is int64
+            made.attrs["out_dtype"] = int(result)
 
     def outputs_of(self, op: PirOp, row: Row) -> dict[str, list[str]]:
         """The variables of the results, by slot: new ones, or operands that the op overwrites."""
@@ -336,7 +351,7 @@ class BlockReader:
     def xshape(self, name: str, value: Value) -> str:
         """The variable from which a gradient op takes the shape of what the forward op read."""
         kept = self.reader.xshapes.get(name)
-        if kept is None:
+        if kept is None or self.block.find_var(kept) is None:
             kept = self.temporary(f"{name}.xshape", (0, *value.type.shape), ELEMENTS.get(value.type.dtype))
             row = self.temporary(f"{name}.row", (1, *value.type.shape), ELEMENTS.get(value.type.dtype))
             self.append("unsqueeze2", {"X": [name]}, {"Out": [row], XSHAPE: [kept]}, {"axes": [0]})
@@ -363,10 +378,12 @@ class BlockReader:
         """Append an op that 2.x has no equivalent of, as it is."""
         if op.regions:
             raise FormatError(f"{op.name} owns regions, and is no op of Paddle 3.0 to 3.3 that is known here")
-        inputs = {str(at): self.all_names(value) or [EMPTY] for at, value in enumerate(op.operands)}
-        outputs = {
-            str(at): self.results(op, value, f"{op.name.partition('.')[2]}_{value.id}") for at, value in enumerate(op.results)
-        }
+        inputs, outputs = {}, {}
+        for at, operand in enumerate(op.operands):
+            inputs[f"{at}*" if operand in self.reader.lists else str(at)] = self.all_names(operand) or [EMPTY]
+        for at, result in enumerate(op.results):
+            names = self.results(op, result, f"{op.name.partition('.')[2]}_{result.id}")
+            outputs[f"{at}*" if result in self.reader.lists else str(at)] = names
         self.append(op.name, inputs, outputs, {f"{name}:{attr.type}": attr.value for name, attr in op.attrs.items()})
 
 

@@ -134,7 +134,7 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 def is_exported(definition: OpDef) -> bool:
     """Whether there is a way to write ops of this type, with some attributes at least."""
     forward = definition.forward
-    if forward is None and definition.inputs and all(slot.shape_only or slot.optional for slot in definition.inputs.values()):
+    if forward is None and definition.inputs and all(slot.shape_only for slot in definition.inputs.values()):
         return True
     if definition.type in EXPORTS or (forward or definition).decomposition is not None:
         return True

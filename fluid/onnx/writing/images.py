@@ -14,7 +14,6 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
-from .indexing import placed
 
 __all__ = ["channels_back", "channels_second"]
 
@@ -377,4 +376,16 @@ def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
     return g.reshape(result, [*g.sizes_of(X)[:2], *sizes[2:]])
 
 
-_USED = placed
+
+@exports("unpool_back", "unpool3d_back")
+def unpool_back(g: Graph, Output: Tensor, Indices: Tensor, Like: Tensor) -> Tensor:
+    """Of several elements with one index, the last is the one that `unpool` keeps."""
+    y, index = _image_places(g, Output, Indices)
+    index = g.cast(index, VarType.INT64)
+    numbers = g.expand(g.unsqueeze(g.arange(g.size(index, 2)), 0, 1), g.dims(index), index.sizes)
+    none = g.filled(g.dims(y), -1, Spec(y.shape, VarType.INT64))
+    kept = g.node("ScatterElements", [none, index, numbers], none, axis=2)
+    winner = g._sized("GatherElements", [kept, index], VarType.INT64, index.sizes, axis=2)
+    values = g._sized("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
+    result = g.where(g.binary("Equal", winner, numbers, VarType.BOOL), values, g.number(0, y))
+    return g.reshape_as(result, Like)

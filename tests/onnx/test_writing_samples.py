@@ -20,7 +20,6 @@ from test_conformance import CASES, Case, OneOp, every_dtype
 from fluid.errors import ProgramError
 from fluid.executor.executor import Executor
 from fluid.executor.scope import Scope
-from fluid.lod_tensor import LoDTensor  # noqa: F401
 from fluid.onnx.writing.refused import REFUSED
 
 pytestmark = pytest.mark.numpy_alone
@@ -31,7 +30,8 @@ BOUNDS = {"float32": (2e-5, 1e-5), "float64": (1e-6, 1e-7)}
 """By the type of floats, how far results may be from Fluid's, relative and absolute."""
 TELLS = (
     "axis that is computed", "axes that are computed", "strides that are computed", "a size that is computed", "which is drawn",
-    "levels of sequences", "one memory for several tensors", "margins in the mode", "of different sizes", "known only at run time",
+    "levels of sequences", "one memory for several tensors", "margins in the mode", "of different sizes",
+    "known only at run time",
 )  # fmt: skip
 """Parts of the reasons for which some samples of ops are not written."""
 

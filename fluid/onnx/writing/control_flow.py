@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fluid.executor.stepwise.interpreter import Captured
-from fluid.ir.program import Block, Operator
-from fluid.ir.regions import Region, region_of
+from fluid.ir.program import Operator
+from fluid.ir.regions import region_of
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
@@ -22,8 +22,8 @@ from fluid.values.types import VarType
 
 from .arrays import added_arrays, empty_array, insert, is_array, read
 from .graph import FIRST_SYMBOL, Graph, NotExported, Scope, Size, Tensor
+from .making import filled, zeros_like
 from .program import Names, Writer, handles
-from .shaping import filled, zeros_like
 
 __all__: list[str] = []
 
@@ -216,11 +216,10 @@ class Run:
 
 
 # ------------------------------------------------------------------------------------------------------------- branches
-def _rescued(g: Graph, value: Tensor, spec: Spec) -> Tensor:
+def _rescued(g: Graph, spec: Spec) -> Tensor:
     """What a branch that does not run gives in place of a value of its block: zeros."""
     if spec.type is VarType.LOD_TENSOR_ARRAY:
         return empty_array(g, spec)
-    del value
     shape = tuple(max(size, 0) for size in spec.shape)
     return filled(g, g.ints(*shape), 0, Spec(shape, spec.dtype))
 
@@ -237,7 +236,7 @@ def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
         if stacks:
             raise NotExported("stacked values of a branch")
     with g.inside() as no:
-        others = [*run.firsts, *(_rescued(g, part, part.spec) for part in parts)]
+        others = [*run.firsts, *(_rescued(g, part.spec) for part in parts)]
         no.outputs = [g.identity(each) for each in others]
     specs, sizes = [], []
     for one, other in zip(yes.outputs, no.outputs, strict=True):
@@ -391,7 +390,10 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
             raise NotExported(f"the condition {condition} has no value")
         first = _scalar(g, g.cast(value, VarType.BOOL))
     limit = None if count is None else _scalar(g, count)
-    specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
+    specs = [
+        replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
+        for each, size in zip(run.firsts, sizes, strict=True)
+    ]
     rows = [Spec((-1, *each.shape), each.dtype) for each in (*written["stacks"], *written["parts"])]
     counter = run.region.scopes is not None and condition is not None
     arrays = [empty_array(g, row.spec) for row in written["rows"]]
@@ -413,15 +415,13 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     rest = results[len(firsts) :]
     stacks, parts = rest[: len(written["stacks"])], rest[len(written["stacks"]) :]
     for result, part in zip(rest, (*written["stacks"], *written["parts"]), strict=True):
-        result.sizes = (-1, *(n if n < FIRST_SYMBOL else n for n in part.sizes))
+        result.sizes = (-1, *part.sizes)
     run.finish(lasts, stacks)
     if run.region.scopes is not None:
         done = results[len(firsts) - 1] if counter else count
         assert done is not None
-        ordered: list[Tensor] = []
         lists, whole = iter(results[len(run.firsts) :]), iter(parts)
-        for part in written["kept"].parts():
-            ordered.append(next(lists) if _varies(part) else next(whole))
+        ordered = [next(lists) if _varies(part) else next(whole) for part in written["kept"].parts()]
         run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], ordered, done)
 
 
@@ -482,7 +482,10 @@ def _write_scan(run: Run, backwards: bool) -> None:
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
-    specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
+    specs = [
+        replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
+        for each, size in zip(run.firsts, sizes, strict=True)
+    ]
     steps = scanned[0].sizes[0]
     outs = [*written["stacks"], *written["parts"]]
     rows = [Spec((steps if steps < FIRST_SYMBOL else -1, *each.shape), each.dtype) for each in outs]
@@ -563,6 +566,3 @@ def select_output(writer: Writer, op: Operator, names: Names) -> None:
         else:
             value = g.where(hit, x, g.number(0, x))
         names.set(name, value)
-
-
-_USED: Any = (Region, Block)

@@ -26,10 +26,10 @@ _HEAD = """# Ops in ONNX
 Which ops `fluid.save_model("m.onnx", ...)` can write. Do not edit: `python -m fluid.onnx.writing.document` writes this file from
 the functions in `fluid/onnx/writing/`.
 
-"a function" writes the op as ONNX's ops; "ordinary ops" writes what it is decomposed into; "a graph inside" makes a `Loop`, `If` or
-`Scan` of its block, or handles a sequence of tensors; "a constant" computes it when the model is written, as it depends on shapes
-alone. Gradients are written by their rules, unless an own function does. What an op is not written with stands beside it; all else
-of the table says: a model with an op that says "no" is refused before anything is written, and all such ops are named at once.
+"a function" writes the op as ONNX's ops; "ordinary ops" are what it is decomposed into; "a graph inside" is a `Loop`, `If` or
+`Scan` of its block, or handles a sequence of tensors; "a constant" is computed when the model is written, as it depends on shapes
+alone. Gradients are written by their rules, unless an own function does. What an op is not written with stands beside it. A model
+with an op that says "no" is refused before anything is written, and all such ops are named at once.
 
 Of sequences, one level can be told, by lengths. Sparse gradients (`is_sparse`) become dense ones of the same numbers; Adam with
 `lazy_mode` updates other rows, and is refused with them. Random ops draw other numbers than Fluid, of the same distribution.

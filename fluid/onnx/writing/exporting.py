@@ -1,10 +1,10 @@
 """How ops are written: one function per op type, with the op's slots and attributes as parameters.
 
-A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; ``dOut``
-is the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the outputs by slot;
-``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It returns the
-tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what inference says.
-Raising `NotExported` says why the op, with these shapes and attributes, is not written.
+A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; with
+``dOut`` for the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the
+outputs by slot; ``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It
+returns the tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what
+inference says. Raising `NotExported` says why the op, with these shapes and attributes, is not written.
 
 An op without such a function that is a gradient is written by its rule, which runs over tensors.
 """
@@ -159,7 +159,9 @@ def export(
     """
     specs = specs_of(definition, inputs, attrs, declared)
     if wanted is None:
-        wanted = {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
+        wanted = (
+            {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
+        )
     entry = EXPORTS.get(definition.type)
     if entry is None and _by_shapes_alone(definition, inputs):
         return _computed(graph, definition, inputs, attrs)
@@ -187,7 +189,11 @@ def _tell_levels(outputs: Mapping[str, Any]) -> None:
     """What has lengths is known, by its spec, to hold sequences."""
     for value in outputs.values():
         for each in value if isinstance(value, list) else [value]:
-            if each is not None and each.spec.type is VarType.LOD_TENSOR and bool(each.spec.lod) is not (each.lengths is not None):
+            if (
+                each is not None
+                and each.spec.type is VarType.LOD_TENSOR
+                and bool(each.spec.lod) is not (each.lengths is not None)
+            ):
                 each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
 
 
@@ -266,7 +272,8 @@ def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
         tensor.lengths = lengths
     elif tensor.sizes != spec.shape:
         known = tuple(
-            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one for one, other in zip(tensor.sizes, spec.shape, strict=True)
+            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one
+            for one, other in zip(tensor.sizes, spec.shape, strict=True)
         )
         if known != tensor.sizes:
             tensor.sizes = known

@@ -50,7 +50,9 @@ class Geometry:
     def known(self) -> None:
         """`NotExported` where the padding depends on sizes that are known only at run time."""
         if self.same:
-            raise NotExported("the gradient of a convolution with the padding SAME of images whose size is known only at run time")
+            raise NotExported(
+                "the gradient of a convolution with the padding SAME of images whose size is known only at run time"
+            )
 
 
 def _kernel_of(Filter: Tensor) -> list[int]:
@@ -77,13 +79,14 @@ def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequ
     spatial = list(range(2, y.ndim))
     least = [
         -1 if size < 0 else (size - 1) * stride + dilation * (window - 1) + 1
-        for size, stride, dilation, window in zip(
-            y.shape[2:], geometry.strides, geometry.dilations, geometry.kernel, strict=True
-        )
+        for size, stride, dilation, window in zip(y.shape[2:], geometry.strides, geometry.dilations, geometry.kernel, strict=True)
     ]
     if -1 not in (*least, *sizes):
         extra = [size - whole + sum(pad) for size, whole, pad in zip(sizes, least, geometry.pads, strict=True)]
-        if all(0 <= more < max(stride, dilation) for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)):
+        if all(
+            0 <= more < max(stride, dilation)
+            for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)
+        ):
             shape = (y.sizes[0], channels, *sizes)
             return g._sized("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
     # Without padding, then what the image has of it.
@@ -95,7 +98,10 @@ def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequ
     if any(more):
         pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *more)
         whole = g._sized(
-            "Pad", [whole, pads], y.dtype, (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True)))
+            "Pad",
+            [whole, pads],
+            y.dtype,
+            (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True))),
         )
     starts = [before for before, _ in geometry.pads]
     if -1 not in sizes:
@@ -162,7 +168,7 @@ def conv_backprop_filter(g: Graph, Input: Tensor, Output: Tensor, Like: Tensor, 
 def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
     x = channels_second(g, Input, attrs["data_format"])
     out = specs["Output"].shape
-    channel, spatial = image_axes(attrs["data_format"], x.ndim)
+    _, spatial = image_axes(attrs["data_format"], x.ndim)
     sizes = [out[axis] if out[axis] < FIRST_SYMBOL else -1 for axis in spatial]
     # The padding SAME is that of a convolution of Input.
     geometry = Geometry(x.shape, _kernel_of(Filter), attrs)
@@ -374,7 +380,6 @@ def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
     zeros = g.filled(g.joined_sizes([*g.sizes_of(x)[:2], count]), 0, Spec((*x.shape[:2], count), x.dtype))
     result = g.node("ScatterElements", [zeros, g.cast(index, VarType.INT64), x], zeros, axis=2)
     return g.reshape(result, [*g.sizes_of(X)[:2], *sizes[2:]])
-
 
 
 @exports("unpool_back", "unpool3d_back")

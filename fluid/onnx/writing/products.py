@@ -21,9 +21,8 @@ def _matrix(g: Graph, x: Tensor, rows: int) -> Tensor:
         return x
     sizes = g.sizes_of(x)
     known = [_product(x.shape[:rows]), _product(x.shape[rows:])]
-    if known[0] == -1 and known[1] != -1 or known[1] == -1 and known[0] != -1:
-        if 0 not in known:
-            return g.in_shape(x, tuple(known), list)
+    if known.count(-1) == 1 and 0 not in known:
+        return g.in_shape(x, tuple(known), list)
     return g.reshape(x, [g.product_of(sizes[:rows]), g.product_of(sizes[rows:])])
 
 
@@ -82,9 +81,7 @@ def matmul_v2(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> T
 
 
 @exports("matmul")
-def matmul(
-    g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any
-) -> Tensor:
+def matmul(g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any) -> Tensor:
     """Vectors can be transposed, too: then they are a column on the left, a row on the right."""
     raise_on_small(X)
     row, column = (g.unsqueeze(X, 0) if X.ndim == 1 else X), (g.unsqueeze(Y, 1) if Y.ndim == 1 else Y)
@@ -129,9 +126,7 @@ def cross(g: Graph, X: Tensor, Y: Tensor, dim: int) -> Tensor:
     def turned(x: Tensor, by: int) -> Tensor:
         return g.gather(x, g.ints(*((place + by) % 3 for place in range(3))), axis)
 
-    return g.binary(
-        "Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1))
-    )
+    return g.binary("Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1)))
 
 
 def _interleaved(g: Graph, x: Tensor, ndim: int, first: bool) -> Tensor:
@@ -145,9 +140,7 @@ def kron(g: Graph, X: Tensor, Y: Tensor, specs: Any) -> Tensor:
     ndim = max(X.ndim, Y.ndim)
     parts = g.binary("Mul", _interleaved(g, X, ndim, True), _interleaved(g, Y, ndim, False))
     sizes = g.sizes_of(parts)
-    return g.in_shape(
-        parts, specs["Out"].shape, lambda: [g.product_of(sizes[2 * axis : 2 * axis + 2]) for axis in range(ndim)]
-    )
+    return g.in_shape(parts, specs["Out"].shape, lambda: [g.product_of(sizes[2 * axis : 2 * axis + 2]) for axis in range(ndim)])
 
 
 @exports("unkron")

@@ -14,7 +14,8 @@ from fluid.values.types import VarType, as_dtype
 from .arithmetic import softplus
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
-from .shaping import filled, positions, zeros_like
+from .making import filled, zeros_like
+from .shaping import positions
 
 __all__: list[str] = []
 

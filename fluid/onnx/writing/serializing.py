@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fluid.formats.writing import together, write_file
-from fluid.values.spec import Spec
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, Node, Scope, Tensor
@@ -205,6 +204,3 @@ def _aligned(arrays: Iterable[Any]) -> Iterator[bytes | memoryview]:
         raw = _raw(array)
         yield raw
         yield bytes(-raw.nbytes % _ALIGNMENT)
-
-
-_USED: Sequence[Any] = (Spec,)

@@ -92,9 +92,11 @@ def test_all_samples(op_type: str) -> None:
     with Checks() as checks:
         for key in WRITTEN[op_type]:
             for dtype in every_dtype(CASES[key][1]):
+                if dtype == "float64" and CASES[key][1].attrs.get("groups", 1) > 1:
+                    continue  # onnxruntime has no such convolutions, and the reference evaluator fails on groups
                 with checks(f"{key}, {dtype}"):
                     count += check(key, dtype)
-    assert count or op_type in ("coalesce_tensor", "concat_like", "gather_like")
+    assert count or op_type in ("coalesce_tensor", "concat_like", "gather_like", "strided_slice_like")
 
 
 @pytest.mark.slow

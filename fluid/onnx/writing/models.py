@@ -48,7 +48,9 @@ def results_of(program: Program) -> list[str]:
             found[loss] = None
         for slot, names in op.outputs.items():
             described = definition.outputs.get(slot) if definition is not None else None
-            if described is None or described.intermediate or (described.optional and definition.forward is None):  # type: ignore[union-attr]
+            if definition is None or described is None or described.intermediate:
+                continue
+            if described.optional and definition.forward is None:
                 continue
             for name in names:
                 var = block.find_var(name)

@@ -12,13 +12,14 @@ from fluid.executor.stepwise.interpreter import step_captures
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.inference import declared_specs
 from fluid.ir.program import Block, Operator, Program, Variable
-from fluid.ir.versions import BlockVersions
+from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import EXPORTS, Namespace, export, is_exported
 from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Tensor
+from .refused import REFUSED
 from .serializing import Contents
 
 __all__ = ["HANDLERS", "Signature", "Writer", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
@@ -135,8 +136,6 @@ def _is_persistable(block: Block, name: str) -> bool:
 
 
 def _reads_and_writes(op: Operator) -> tuple[list[str], list[str]]:
-    from fluid.ir.versions import outer_names
-
     reads, writes = list(op.input_arg_names), list(op.output_arg_names)
     definition = op.definition
     for slot in definition.updated if definition is not None else ():
@@ -171,8 +170,6 @@ def refusals(program: Program, positions: Iterable[int] | None = None) -> list[s
 
 def why_not(definition: OpDef) -> str:
     """Why there is no way to write ops of a type."""
-    from .refused import REFUSED
-
     forward = definition.forward or definition
     return REFUSED.get(definition.type) or REFUSED.get(forward.type) or "there is no function that writes it yet"
 
@@ -370,8 +367,6 @@ def contents_of(
     Args:
         value_of: the first value of a persistable variable, as an array.
     """
-    from . import refused  # noqa: F401
-
     said = refusals(program, signature.ops)
     if said:
         raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(said))

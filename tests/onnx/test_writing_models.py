@@ -19,10 +19,12 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import onnx
+from click.testing import CliRunner
 from onnx_running import lengths_of, run_program, session_of
 
 import fluid
 from fluid import layers
+from fluid.cli.commands import cli
 from fluid.errors import ExecutionError, FluidError, ProgramError
 from fluid.onnx.writing.document import PATH, render
 from fluid.onnx.writing.models import OLDEST
@@ -224,6 +226,32 @@ def test_refusals_are_known_before_anything_is_written(tmp_path: Path) -> None:
     ):
         fluid.save_model(str(path), fluid.default_main_program())
     assert not list(tmp_path.iterdir())
+
+
+def test_lazy_updates_are_refused(tmp_path: Path) -> None:
+    """A sparse gradient is written as a dense one, with which Adam in lazy mode would change other rows."""
+    words = fluid.data("words", [None, 1], "int64")
+    loss = layers.mean(layers.embedding(words, [20, 6], is_sparse=True))
+    fluid.optimizer.Adam(0.1, lazy_mode=True).minimize(loss)
+    fluid.Executor().run(fluid.default_startup_program())
+    with pytest.raises(ProgramError, match="adam: with lazy_mode it leaves rows as they are"):
+        fluid.save_model(str(tmp_path / "net.onnx"))
+
+
+def test_convert_from_the_command_line(tmp_path: Path) -> None:
+    prediction, _ = lenet()
+    fluid.Executor().run(fluid.default_startup_program())
+    fluid.save_model(str(tmp_path / "net.pdmodel"), feeds=["image"], fetches=[prediction])
+    done = CliRunner().invoke(cli, ["convert", str(tmp_path / "net.pdmodel"), str(tmp_path / "net.onnx")])
+    assert done.exit_code == 0, done.output
+    assert [each.name for each in session_of(str(tmp_path / "net.onnx")).get_inputs()] == ["image"]
+
+
+@pytest.mark.slow
+def test_digits_are_learned_by_onnxruntime() -> None:
+    example = Path(__file__).parents[2] / "examples" / "onnx_training.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True)
+    assert "epoch 8/8" in done.stdout and not done.stderr
 
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:

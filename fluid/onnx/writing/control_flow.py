@@ -368,7 +368,8 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                     raise NotExported(f"{outer} has no value")
                 slices[inner] = g.gather(sequence, at, 0)
             ends, stacks, kept = run.write(starts, slices, _from_frames(g, run.past, at))
-            parts, rows = [], []
+            parts: list[Tensor] = []
+            rows: list[Tensor] = []
             for part in kept.parts():
                 (rows if _varies(part) else parts).append(part)
             go_on = going if condition is None else _scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))

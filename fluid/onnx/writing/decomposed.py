@@ -25,7 +25,8 @@ class _Decomposition:
 
     def __init__(self, writer: Writer, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         assert forward.decomposition is not None
-        self.program, self.tensors = Program(), {}
+        self.program = Program()
+        self.tensors: dict[str, Tensor] = {}
         self.writer = writer
         self.variables: dict[str, Any] = {slot: _each(value, self._variable) for slot, value in inputs.items()}
         values = {slot: value for slot, value in self.variables.items() if "@GRAD" not in slot}

@@ -165,7 +165,17 @@ def refusals(program: Program, positions: Iterable[int] | None = None) -> list[s
             said[f"{op.type}: the op is not known here"] = None
         elif not is_exported(definition):
             said[f"{op.type}: {why_not(definition)}"] = None
+        elif _is_lazy(op):
+            said[f"{op.type}: with lazy_mode it leaves rows as they are of which a sparse gradient has none"] = None
     return list(said)
+
+
+def _is_lazy(op: Operator) -> bool:
+    """Whether an update of a sparse gradient is not that of a dense one with the same numbers."""
+    if not op.attrs.get("lazy_mode"):
+        return False
+    gradient = op.block.find_var(op.input("Grad")[0])
+    return gradient is not None and gradient.type is VarType.SELECTED_ROWS
 
 
 def why_not(definition: OpDef) -> str:
@@ -402,17 +412,17 @@ def contents_of(
     metadata: dict[str, str] = {}
     told: dict[str, str] = {}
     for name, asked in results:
-        tensor = names.get(name)
-        if tensor is None:
+        result = names.get(name)
+        if result is None:
             raise ProgramError(f"{name!r} is not computed: no op writes it")
-        output = _as_output(writer, tensor, asked)
+        output = _as_output(writer, result, asked)
         graph.scope.outputs.append(output)
         if asked != name:
             told[name] = output.name
     for name in signature.fetches:
-        tensor = names.get(name)
-        if tensor is not None and tensor.lengths is not None:
-            graph.scope.outputs.append(_as_output(writer, tensor.lengths, name + LENGTHS))
+        result = names.get(name)
+        if result is not None and result.lengths is not None:
+            graph.scope.outputs.append(_as_output(writer, result.lengths, name + LENGTHS))
     if told:
         metadata["fluid.updated"] = json.dumps(told)
     drop_unread(graph)

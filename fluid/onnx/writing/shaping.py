@@ -270,7 +270,7 @@ def _padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor
     right: list[Size] = [0] * x.ndim
     left[axis], right[axis] = before, after
     known = isinstance(before, int) and isinstance(after, int) and 0 <= x.sizes[axis] < FIRST_SYMBOL
-    size = before + after + x.sizes[axis] if known else -1  # type: ignore[operator]
+    size = before + after + x.sizes[axis] if known else -1
     return pad_node(g, x, g.joined_sizes([*left, *right]), (*x.sizes[:axis], size, *x.sizes[axis + 1 :]))
 
 
@@ -356,14 +356,14 @@ def tile_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
 
 
 def _padded_dims(g: Graph, x: Tensor, ndim: int) -> Tensor:
-    return g.joined_sizes([1] * (ndim - x.ndim) + g.sizes_of(x))
+    return g.joined_sizes([*[1] * (ndim - x.ndim), *g.sizes_of(x)])
 
 
 @exports("untile")
 def untile(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
     sizes: list[Size] = []
     known: list[int] = []
-    small: list[Size] = [1] * (X.ndim - Like.ndim) + g.sizes_of(Like)
+    small: list[Size] = [*[1] * (X.ndim - Like.ndim), *g.sizes_of(Like)]
     for axis, part in enumerate(small):
         whole = g.size(X, axis)
         if isinstance(whole, int) and isinstance(part, int):

@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     norms,
     products,
     random,
+    rank_tables,
     reductions,
     selection,
     sequences,

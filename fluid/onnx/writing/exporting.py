@@ -195,6 +195,8 @@ def _tell_levels(outputs: Mapping[str, Any]) -> None:
                 and bool(each.spec.lod) is not (each.lengths is not None)
             ):
                 each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
+            if each is not None and each.lengths is not None and each.sizes and each.sizes[0] == -1:
+                each.sizes = (each.graph.rows_of(each.lengths), *each.sizes[1:])
 
 
 def _by_shapes_alone(definition: OpDef, inputs: Mapping[str, Any]) -> bool:
@@ -293,13 +295,17 @@ def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
 def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
     """Outputs with as many rows as an input of sequences have its sequences."""
     sources: dict[int, Tensor] = {}
-    for value in inputs.values():
-        for each in value if isinstance(value, list) else [value]:
-            if each is not None and each.lengths is not None and each.sizes:
-                sources.setdefault(each.sizes[0], each.lengths)
+    given = [each for value in inputs.values() for each in (value if isinstance(value, list) else [value]) if each is not None]
+    for each in given:
+        if each.lengths is not None and each.sizes:
+            sources.setdefault(each.sizes[0], each.lengths)
     if not sources:
         return
+    every = all(each.lengths is not None for each in given if each.value is None)
     for value in outputs.values():
         for each in value if isinstance(value, list) else [value]:
             if each is not None and each.sizes and each.like is None and each.lengths is None:
-                each.lengths = sources.get(each.sizes[0])
+                if each.sizes[0] != -1:
+                    each.lengths = sources.get(each.sizes[0])
+                elif every:  # rows whose number is not known to be that of one of them
+                    each.lengths = next(iter(sources.values()))

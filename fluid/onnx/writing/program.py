@@ -441,6 +441,7 @@ def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
     lengths = Tensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (graph.symbol(),))
     graph.scope.inputs.append(lengths)
     tensor.lengths = lengths
+    graph.rows_of(lengths, tensor.sizes[0])
     tensor.spec = tensor.spec.with_lod((None,))
 
 

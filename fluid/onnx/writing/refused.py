@@ -14,10 +14,6 @@ _BY_REASON = {
     "it reaches outside of the model: files, the screen, Python": (
         "load load_combine save save_combine print py_func py_func_backward"
     ),
-    "it orders sequences by their lengths, in a table that ONNX has no type for": (
-        "array_to_lod_tensor lod_rank_table lod_tensor_to_array max_sequence_len merge_lod_tensor merge_lod_tensor_infer "
-        "reorder_lod_tensor_by_rank reorder_lod_tensor_by_rank_grad resize_rows shrink_rnn_memory split_lod_tensor"
-    ),
     "it makes or reads more than one level of sequences": "beam_search beam_search_decode detection_map chunk_eval",
     "it computes with unsigned integers of 64 bits that wrap around": "hash",
     "it chooses or matches boxes one after the other; it is not written yet": (

@@ -14,7 +14,7 @@ from .graph import Graph, NotExported, Size, Tensor
 from .making import as_vector, filled
 from .shaping import add_rows as added_rows
 
-__all__ = ["lengths_of_rows", "longest_of", "padded_rows", "taken_rows"]
+__all__ = ["cut_rows", "ends_of", "ids_of", "lengths_of_rows", "longest_of", "padded_rows", "starts_of", "taken_rows"]
 
 
 def lengths_of_rows(x: Tensor) -> Tensor:
@@ -23,12 +23,12 @@ def lengths_of_rows(x: Tensor) -> Tensor:
     return x.lengths
 
 
-def _ends(g: Graph, lengths: Tensor) -> Tensor:
+def ends_of(g: Graph, lengths: Tensor) -> Tensor:
     return g.node("CumSum", [lengths, g.constant(np.int64(0))], lengths)
 
 
-def _starts(g: Graph, lengths: Tensor) -> Tensor:
-    return g.binary("Sub", _ends(g, lengths), lengths)
+def starts_of(g: Graph, lengths: Tensor) -> Tensor:
+    return g.binary("Sub", ends_of(g, lengths), lengths)
 
 
 def _total(g: Graph, lengths: Tensor) -> Tensor:
@@ -36,15 +36,15 @@ def _total(g: Graph, lengths: Tensor) -> Tensor:
     return g.reduce("ReduceSum", lengths, [0], keep=True)
 
 
-def _ids(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
+def ids_of(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
     """For each row, the number of its sequence: of the sequences that end before it, how many there are."""
-    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(_ends(g, lengths), 0), VarType.BOOL)
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
     return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
 
 
 def _within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
     """For each row, its position in its sequence."""
-    return g.binary("Sub", g.arange(rows), g.gather(_starts(g, lengths), ids))
+    return g.binary("Sub", g.arange(rows), g.gather(starts_of(g, lengths), ids))
 
 
 def _like_rows(result: Tensor, x: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------- indices
 @exports("sequence_ids")
 def sequence_ids(g: Graph, X: Tensor) -> Tensor:
-    return _like_rows(_ids(g, lengths_of_rows(X), g.size(X, 0)), X)
+    return _like_rows(ids_of(g, lengths_of_rows(X), g.size(X, 0)), X)
 
 
 @exports("sequence_lengths")
@@ -102,7 +102,7 @@ def sequence_lengths(g: Graph, X: Tensor) -> Tensor:
 @exports("sequence_ends")
 def sequence_ends(g: Graph, X: Tensor, first: bool) -> Tensor:
     lengths = lengths_of_rows(X)
-    at = _starts(g, lengths) if first else g.binary("Sub", _ends(g, lengths), g.constant(np.int64(1)))
+    at = starts_of(g, lengths) if first else g.binary("Sub", ends_of(g, lengths), g.constant(np.int64(1)))
     return g.where(_is_empty(g, lengths), g.constant(np.int64(-1)), at)
 
 
@@ -121,8 +121,8 @@ def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tens
     else:
         lengths = lengths_of_rows(X)
         number = g.arange(g.size(X, 0))
-        ids = _ids(g, lengths, g.size(X, 0))
-        begin, end = g.gather(_starts(g, lengths), ids), g.gather(_ends(g, lengths), ids)
+        ids = ids_of(g, lengths, g.size(X, 0))
+        begin, end = g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids)
     around = g.binary("Add", g.unsqueeze(number, 1), g.constant(np.arange(start, start + length, dtype=np.int64)[None]))
     return around, g.unsqueeze(begin, 1), g.unsqueeze(end, 1)
 
@@ -149,8 +149,8 @@ def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
 @exports("sequence_reversed")
 def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
     lengths = lengths_of_rows(X)
-    ids = _ids(g, lengths, g.size(X, 0))
-    ends = g.binary("Add", g.gather(_starts(g, lengths), ids), g.gather(_ends(g, lengths), ids))
+    ids = ids_of(g, lengths, g.size(X, 0))
+    ends = g.binary("Add", g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids))
     last = g.binary("Sub", ends, g.constant(np.int64(1)))
     return _like_rows(g.binary("Sub", last, g.arange(g.size(X, 0))), X)
 
@@ -158,7 +158,7 @@ def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
 def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
     """The row that is entry t of sequence s; -1 past its end."""
     t = g.unsqueeze(g.arange(width), 0)
-    at = g.binary("Add", g.unsqueeze(_starts(g, lengths), 1), t)
+    at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
     inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
     return g.where(inside, at, g.constant(np.int64(-1)))
 
@@ -180,13 +180,13 @@ def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: 
 def _repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
     """The rows that `sequence_expand` copies, and the lengths of the sequences that they form."""
     total = _total(g, times)
-    which = _ids(g, times, total)
+    which = ids_of(g, times, total)
     if X.lengths is None:
         return which, None
     lengths = g.gather(X.lengths, which)
     rows = _total(g, lengths)
-    ids = _ids(g, lengths, rows)
-    source = g.gather(g.gather(_starts(g, X.lengths), which), ids)
+    ids = ids_of(g, lengths, rows)
+    source = g.gather(g.gather(starts_of(g, X.lengths), which), ids)
     return g.binary("Add", source, _within(g, lengths, rows, ids)), lengths
 
 
@@ -203,11 +203,11 @@ def _concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
     whole = lengths[0]
     for each in lengths[1:]:
         whole = g.binary("Add", whole, each)
-    begin = _starts(g, whole)
+    begin = starts_of(g, whole)
     for each in lengths[:which]:
         begin = g.binary("Add", begin, each)
     rows = g.size(X[which], 0)
-    ids = _ids(g, lengths[which], rows)
+    ids = ids_of(g, lengths[which], rows)
     return g.binary("Add", g.gather(begin, ids), _within(g, lengths[which], rows, ids))
 
 
@@ -216,22 +216,22 @@ def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
     return _like_rows(_concatenated(g, X, which), X[which])
 
 
-def _cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
+def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
     """The rows of pieces that begin at these rows and have these lengths."""
     rows = _total(g, lengths)
-    ids = _ids(g, lengths, rows)
+    ids = ids_of(g, lengths, rows)
     return g.binary("Add", g.gather(starts, ids), _within(g, lengths, rows, ids))
 
 
 @exports("sequence_sliced")
 def sequence_sliced(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor, Like: Tensor) -> Tensor:
-    starts = g.binary("Add", _starts(g, lengths_of_rows(X)), as_vector(g, Offset))
-    return _like_rows(_cut_rows(g, starts, as_vector(g, Length)), Like)
+    starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
+    return _like_rows(cut_rows(g, starts, as_vector(g, Length)), Like)
 
 
 @exports("sequence_scattered")
 def sequence_scattered(g: Graph, Ids: Tensor) -> Tensor:
-    ids = _ids(g, lengths_of_rows(Ids), g.size(Ids, 0))
+    ids = ids_of(g, lengths_of_rows(Ids), g.size(Ids, 0))
     both = g.concat([g.unsqueeze(ids, 1), g.unsqueeze(as_vector(g, Ids), 1)], 1)
     return _like_rows(both, Ids)
 
@@ -262,7 +262,7 @@ def _column(g: Graph, vector: Tensor, like: Tensor) -> Tensor:
 
 def _sums(g: Graph, X: Tensor) -> Tensor:
     lengths = lengths_of_rows(X)
-    ids = _ids(g, lengths, g.size(X, 0))
+    ids = ids_of(g, lengths, g.size(X, 0))
     dims = g.joined_sizes([g.size(lengths, 0), *g.sizes_of(X)[1:]])
     zeros = filled(g, dims, 0, Spec((-1, *X.shape[1:]), X.dtype))
     return added_rows(g, zeros, ids, X)
@@ -272,7 +272,7 @@ def _argmax(g: Graph, X: Tensor) -> Tensor:
     lengths = lengths_of_rows(X)
     padded = _one_more(g, _padded(g, X, _LEAST), _LEAST)
     at = g._sized("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
-    rows = g.binary("Add", at, _column(g, _starts(g, lengths), at))
+    rows = g.binary("Add", at, _column(g, starts_of(g, lengths), at))
     return g.where(_column(g, _is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
 
 
@@ -329,7 +329,7 @@ def take_at_most(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
 
 @exports("sequence_softmax")
 def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
-    ids = _ids(g, lengths_of_rows(X), g.size(X, 0))
+    ids = ids_of(g, lengths_of_rows(X), g.size(X, 0))
     top = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
     powers = g.unary("Exp", g.binary("Sub", X, g.gather(top, ids)))
     powers.lengths = X.lengths
@@ -347,7 +347,7 @@ def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 @exports("sequence_expand_as")
 def sequence_expand_as(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    return _like_rows(g.gather(X, _ids(g, lengths_of_rows(Y), g.size(Y, 0))), Y)
+    return _like_rows(g.gather(X, ids_of(g, lengths_of_rows(Y), g.size(Y, 0))), Y)
 
 
 @exports("sequence_concat")
@@ -366,8 +366,8 @@ def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
 @exports("sequence_slice")
 def sequence_slice(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor) -> Tensor:
     lengths = as_vector(g, Length)
-    starts = g.binary("Add", _starts(g, lengths_of_rows(X)), as_vector(g, Offset))
-    result = g.gather(X, _cut_rows(g, starts, lengths))
+    starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
+    result = g.gather(X, cut_rows(g, starts, lengths))
     result.lengths = lengths
     return result
 
@@ -391,7 +391,7 @@ def sequence_unpad(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
     starts = g.binary("Mul", g.arange(g.size(X, 0)), steps)
     sizes = g.sizes_of(X)
     inner: list[Size] = sizes[2:] or [1]
-    result = g.gather(g.reshape(X, [g.product_of(sizes[:2]), *inner]), _cut_rows(g, starts, lengths))
+    result = g.gather(g.reshape(X, [g.product_of(sizes[:2]), *inner]), cut_rows(g, starts, lengths))
     result.lengths = lengths
     return result
 

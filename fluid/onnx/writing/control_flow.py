@@ -31,6 +31,12 @@ _MOST_ROUNDS = 8
 """How often the graph of a block is written again because shapes differ from one run to the next."""
 
 
+def _with_lengths(value: Tensor, lengths: Tensor) -> None:
+    """Tell that the rows of a value form sequences of these lengths."""
+    value.lengths, value.spec = lengths, value.spec.with_lod((None,))
+    value.sizes = (value.graph.rows_of(lengths), *value.sizes[1:])
+
+
 @dataclass
 class Frames:
     """What is kept of the runs of a block.
@@ -40,17 +46,32 @@ class Frames:
         taken: of a branch: whether it ran, a bool of shape [].
         values: name -> its values: stacked, those of a branch as they are.
         nested: name of the variable of step scopes -> what is kept of the runs of a block inside.
+        lengths: name -> the lengths of its sequences, of values that have some.
+        absent: names of what ops leave out.
     """
 
     count: Tensor | None
     taken: Tensor | None
     values: dict[str, Tensor] = field(default_factory=dict)
     nested: dict[str, Frames] = field(default_factory=dict)
+    lengths: dict[str, Tensor] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+
+    def keep(self, name: str, value: Tensor) -> None:
+        """Keep a value, with the lengths of its sequences."""
+        self.values[name] = value
+        if value.lengths is not None:
+            self.lengths[name] = value.lengths
 
     def parts(self) -> list[Tensor]:
         """All tensors, in an order that `of_parts` knows."""
         own = [each for each in (self.count, self.taken) if each is not None]
-        return [*own, *self.values.values(), *(part for frames in self.nested.values() for part in frames.parts())]
+        return [
+            *own,
+            *self.values.values(),
+            *self.lengths.values(),
+            *(part for frames in self.nested.values() for part in frames.parts()),
+        ]
 
     def of_parts(self, parts: Iterable[Tensor]) -> Frames:
         """Frames like these, of other tensors."""
@@ -58,8 +79,19 @@ class Frames:
         count = next(rest) if self.count is not None else None
         taken = next(rest) if self.taken is not None else None
         values = {name: next(rest) for name in self.values}
+        lengths = {name: next(rest) for name in self.lengths}
         nested = {name: frames.of_parts([next(rest) for _ in frames.parts()]) for name, frames in self.nested.items()}
-        return Frames(count, taken, values, nested)
+        return Frames(count, taken, values, nested, lengths, self.absent)
+
+    def tell(self, names: Names) -> None:
+        """Let names stand for the values, and step scopes for what is kept inside."""
+        names.frames.update(self.nested)
+        names.values.update(dict.fromkeys(self.absent))
+        for name, value in self.values.items():
+            lengths = self.lengths.get(name)
+            if lengths is not None:
+                _with_lengths(value, lengths)
+            names.values[name] = value
 
 
 def _scalar(g: Graph, x: Tensor) -> Tensor:
@@ -119,7 +151,10 @@ class Run:
         value = self._first(name)
         if is_array(value):
             return empty_array(self.graph, value.spec)
-        return zeros_like(self.graph, value)
+        zeros = zeros_like(self.graph, value)
+        if value.lengths is not None:
+            _with_lengths(zeros, value.lengths)
+        return zeros
 
     # -- the block
     def write(
@@ -139,8 +174,7 @@ class Run:
         outside = self.names
         if frames is not None and region.forward is not None:
             outside = Names(region.forward, self.names)
-            outside.values.update(frames.values)
-            outside.frames.update(frames.nested)
+            frames.tell(outside)
         names = Names(region.body, outside)
         count = len(self.carried)
         names.values.update(zip(self.carried, starts, strict=False))
@@ -163,12 +197,16 @@ class Run:
             # As `Add`, onnxruntime would fuse it with a product before it, whose operands it then misses in a Scan.
             ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Sum", total, part))
         stacks = [self._needed(names, taken.inner) for taken in self.stacked]
-        kept = Frames(None, None, dict(before))
+        kept = Frames(None, None)
+        for name, value in before.items():
+            kept.keep(name, value)
         for name in sorted(self.captured.local):
             if name in names.frames:
                 kept.nested[name] = names.frames[name]
             elif names.get(name) is not None:
-                kept.values[name] = self._kept(names, name)
+                kept.keep(name, self._kept(names, name))
+            elif names.has(name):
+                kept.absent.append(name)
         return ends, stacks, kept
 
     def _kept(self, names: Names, name: str) -> Tensor:
@@ -197,6 +235,10 @@ class Run:
         """Bind what the node gives to the names outside."""
         region, names = self.region, self.names
         count = len(self.carried)
+        sums = count + len(region.states)
+        for place, (first, value) in enumerate(zip(self.firsts, lasts, strict=True)):  # also gradients of what has sequences
+            if first.lengths is not None and (place >= sums or first.sizes[:1] == value.sizes[:1]):
+                _with_lengths(value, first.lengths)
         for name, value in zip(self.carried, lasts, strict=False):
             names.set(name, value)
         finals = {state.after: value for state, value in zip(region.states, lasts[count:], strict=False)}
@@ -320,6 +362,7 @@ def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Seque
     for first, size in zip(firsts, sizes, strict=True):
         shape = tuple(-1 if n >= FIRST_SYMBOL else n for n in size)
         tensor = Tensor(g, g.unique("state"), replace(first.spec, shape=shape), size)
+        tensor.lengths = first.lengths if first.sizes[:1] == size[:1] else None
         scope.inputs.append(tensor)
         inputs.append(tensor)
     return inputs
@@ -334,9 +377,13 @@ def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None
     return inner.of_parts(parts)
 
 
-def _varies(part: Tensor) -> bool:
-    """Whether the values of several runs may differ in shape, so that they cannot be stacked."""
-    return -1 in part.sizes and not is_array(part)
+def _varies(part: Tensor, last: int) -> bool:
+    """Whether the values of several runs may differ in shape, so that they cannot be stacked.
+
+    Args:
+        last: the last size that stood for an unknown one before the block was written.
+    """
+    return not is_array(part) and any(size == -1 or size > max(last, FIRST_SYMBOL) for size in part.sizes)
 
 
 def _stacked_frames(kept: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
@@ -355,6 +402,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     written: dict[str, Any] = {}
 
     def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
+        last = g.last_symbol
         with g.inside() as scope:
             number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
             going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
@@ -371,7 +419,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
             parts: list[Tensor] = []
             rows: list[Tensor] = []
             for part in kept.parts():
-                (rows if _varies(part) else parts).append(part)
+                (rows if _varies(part, last) else parts).append(part)
             go_on = going if condition is None else _scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
             scope.outputs = [g.identity(each) for each in (go_on, *ends, *stacks, *parts)]
             lists = []
@@ -380,7 +428,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                 scope.inputs.append(so_far)
                 lists.append(so_far)
                 scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
-            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows)
+            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows, last=last)
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
@@ -422,7 +470,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
         done = results[len(firsts) - 1] if counter else count
         assert done is not None
         lists, whole = iter(results[len(run.firsts) :]), iter(parts)
-        ordered = [next(lists) if _varies(part) else next(whole) for part in written["kept"].parts()]
+        ordered = [next(lists) if _varies(part, written["last"]) else next(whole) for part in written["kept"].parts()]
         run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], ordered, done)
 
 

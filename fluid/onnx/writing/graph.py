@@ -194,6 +194,11 @@ class Graph:
         self._symbols += 1
         return self._symbols
 
+    @property
+    def last_symbol(self) -> int:
+        """The greatest size so far that stands for an unknown one."""
+        return self._symbols
+
     def rows_of(self, lengths: Tensor, rows: int | None = None) -> int:
         """The size that stands for the number of rows of sequences of these lengths: `rows`, the first time."""
         if lengths.sizes == (-1,):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from fluid.errors import FluidError, ProgramError, locate
@@ -330,7 +331,7 @@ class Writer:
         for slot, outs in op.outputs.items():
             value = results.get(slot)
             values = value if isinstance(value, (list, tuple)) else [value]
-            for name, each in zip(outs, values, strict=False):
+            for name, each in zip_longest(outs, values[: len(outs)]):
                 if name == EMPTY:
                     continue
                 if each is None:

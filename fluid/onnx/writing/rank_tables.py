@@ -119,10 +119,16 @@ def array_to_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
 @handles("shrink_rnn_memory")
 def shrink_rnn_memory(writer: Writer, op: Operator, names: Names) -> None:
     g, x, lengths = writer.graph, _needed(op, "X", names), _needed(op, "RankTable", names)
-    if x.lengths is not None:
-        raise NotExported("states that are sequences")
     step = g.reshape(g.cast(_needed(op, "I", names), VarType.INT64), [])
-    names.set(op.output("Out")[0], _first_rows(g, x, _active(g, lengths, step)))
+    count = _active(g, lengths, step)
+    if x.lengths is None:
+        names.set(op.output("Out")[0], _first_rows(g, x, count))
+        return
+    kept = _first_rows(g, x.lengths, count)
+    result = _first_rows(g, x, g.reduce("ReduceSum", kept, [0], keep=True))
+    result.lengths, result.spec = kept, result.spec.with_lod((None,))
+    result.sizes = (g.rows_of(kept), *result.sizes[1:])
+    names.set(op.output("Out")[0], result)
 
 
 @exports("resize_rows")

@@ -342,6 +342,8 @@ def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
     index, lengths = _repeated(g, X, lengths_of_rows(Y))
     result = g.gather(X, index)
     result.lengths = lengths
+    if lengths is None:  # as many rows as Y has, which then has the sequences
+        result.sizes = (g.rows_of(lengths_of_rows(Y)), *result.sizes[1:])
     return result
 
 

@@ -77,10 +77,10 @@ def _attribute(name: str, value: Any, parts: Mapping[int, str]) -> Any:
     return helper.make_attribute(name, value)
 
 
-def _node_message(node: Node, number: int, parts: Mapping[int, str]) -> Any:
+def _node_message(node: Node, parts: Mapping[int, str]) -> Any:
     from onnx import NodeProto
 
-    message = NodeProto(op_type=node.op, input=node.inputs, output=node.outputs)
+    message = NodeProto(op_type=node.op, name=node.outputs[0], input=node.inputs, output=node.outputs)
     for name, value in sorted(node.attrs.items()):
         message.attribute.append(_attribute(name, value, parts))
     return message
@@ -90,7 +90,7 @@ def _graph_message(scope: Scope, name: str, parts: Mapping[int, str]) -> Any:
     from onnx import GraphProto
 
     message = GraphProto(name=name)
-    message.node.extend(_node_message(node, number, parts) for number, node in enumerate(scope.nodes))
+    message.node.extend(_node_message(node, parts) for node in scope.nodes)
     message.input.extend(_value_info(each, parts) for each in scope.inputs)
     message.output.extend(_value_info(each, parts) for each in scope.outputs)
     return message

@@ -493,6 +493,11 @@ def while_grad(writer: Writer, op: Operator, names: Names) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- recurrences
+def _turned(g: Graph, x: Tensor) -> Tensor:
+    """A tensor with its first dimension in reverse order."""
+    return g.slice(x, [0], [-1], [-(2**62)], [-1])
+
+
 def _write_scan(run: Run, backwards: bool) -> None:
     """`Scan` over the slices of sequences and over frames, from the first to the last, or backwards."""
     g, region = run.graph, run.region
@@ -535,25 +540,25 @@ def _write_scan(run: Run, backwards: bool) -> None:
         replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
         for each, size in zip(run.firsts, sizes, strict=True)
     ]
+    if backwards:  # turned here, as onnx's reference evaluator knows no directions
+        scanned = [_turned(g, each) for each in scanned]
     steps = scanned[0].sizes[0]
     outs = [*written["stacks"], *written["parts"]]
     rows = [Spec((steps if steps < FIRST_SYMBOL else -1, *each.shape), each.dtype) for each in outs]
-    way = int(backwards)
     results = g.nodes(
         "Scan",
         [*run.firsts, *scanned],
         [*specs, *rows],
         body=scope,
         num_scan_inputs=len(scanned),
-        scan_input_directions=[way] * len(scanned),
-        **({"scan_output_directions": [way] * len(outs)} if outs else {}),
     )
     count_of = len(run.firsts)
     for result, size in zip(results, sizes, strict=False):
         result.sizes = size
     for result, part in zip(results[count_of:], outs, strict=True):
         result.sizes = (steps, *part.sizes)
-    stacks, parts = results[count_of : count_of + len(written["stacks"])], results[count_of + len(written["stacks"]) :]
+    stacked = [_turned(g, each) if backwards else each for each in results[count_of:]]
+    stacks, parts = stacked[: len(written["stacks"])], stacked[len(written["stacks"]) :]
     run.finish(results[:count_of], stacks)
     if region.scopes is not None:
         run.names.frames[region.scopes] = _stacked_frames(written["kept"], parts, g.as_size(g.size(scanned[0], 0)))

@@ -305,14 +305,12 @@ def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[
 
 @exports("place_at_most")
 def place_at_most(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
-    if g.opset < 16:
-        raise NotExported("sums by index along an axis, before opset 16")
     count = g.size(Like, 0)
     index = g.cast(Index, VarType.INT64)
     index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index)
     more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
     zeros = filled(g, g.joined_sizes([more, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
-    whole = g.node("ScatterElements", [zeros, index, X], zeros, axis=0, reduction="add")
+    whole = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # no row is named twice but the one that is cut off
     result = g._sized("Slice", [whole, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result

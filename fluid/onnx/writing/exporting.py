@@ -134,9 +134,7 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 def is_exported(definition: OpDef) -> bool:
     """Whether there is a way to write ops of this type, with some attributes at least."""
     forward = definition.forward
-    if forward is None and definition.inputs and all(slot.shape_only for slot in definition.inputs.values()):
-        return True
-    if definition.type in EXPORTS or (forward or definition).decomposition is not None:
+    if definition.type in EXPORTS or (forward or definition).decomposition is not None or _reads_shapes_alone(definition):
         return True
     return forward is not None and isinstance(forward.rule, Rule)
 
@@ -163,7 +161,7 @@ def export(
             {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
         )
     entry = EXPORTS.get(definition.type)
-    if entry is None and _by_shapes_alone(definition, inputs):
+    if entry is None and _reads_shapes_alone(definition):
         return _computed(graph, definition, inputs, attrs)
     results = (
         _by_rule(graph, definition, inputs, attrs, wanted)
@@ -199,15 +197,16 @@ def _tell_levels(outputs: Mapping[str, Any]) -> None:
                 each.sizes = (each.graph.rows_of(each.lengths), *each.sizes[1:])
 
 
-def _by_shapes_alone(definition: OpDef, inputs: Mapping[str, Any]) -> bool:
-    """Whether an op reads nothing of its inputs but their shapes, and these are known: then what it gives is a constant."""
-    if definition.forward is not None or not inputs or not all(definition.inputs[slot].shape_only for slot in inputs):
-        return False
-    return all(spec.known for spec in _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()}))
+def _reads_shapes_alone(definition: OpDef) -> bool:
+    """Whether an op reads nothing of its inputs but their shapes: where these are known, what it gives is a constant."""
+    return definition.forward is None and bool(definition.inputs) and all(slot.shape_only for slot in definition.inputs.values())
 
 
 def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What an op gives for inputs of these shapes, as constants."""
+    specs = _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()})
+    if not all(spec.known for spec in specs):
+        raise NotExported("shapes that are known only at run time")
     zeros = {slot: _each(value, lambda each: np.zeros(each.shape, each.dtype.numpy)) for slot, value in inputs.items()}
     outputs = apply_op(definition.type, zeros, attrs)
     return {slot: _each(value, graph.constant) for slot, value in outputs.items()}

@@ -222,7 +222,7 @@ def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[
     terms, result = parsed(equation, [each.ndim for each in Operands])
     out = specs["Out"]
     if -1 in (size for each in Operands for size in each.shape):
-        product = _einsum(g, Operands, equation.replace(" ", ""), out.shape)
+        product = _einsum(g, Operands, f"{','.join(terms)}->{result}", out.shape)
     else:
         product = _contracted(g, Operands, terms, result, dict(zip(result, out.shape, strict=True)))
     cache: list[Any] = [g.identity(each) for each in Operands]
@@ -235,7 +235,13 @@ def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -
     if -1 in Like.shape or any(-1 in each.shape for each in Operands):
         if len(set(result)) < len(result) or any(letter not in left for letter in result):
             raise NotExported("a sum of products that repeats, of sizes that are known only at run time")
-        return g.reshape_as(_einsum(g, Operands, equation.replace(" ", ""), (-1,) * Like.ndim), Like)
+        sizes: dict[str, set[int]] = {}
+        for term, each in zip((*left.split(","), result), (*Operands, Like), strict=True):
+            for letter, size in zip(term, each.sizes, strict=True):
+                sizes.setdefault(letter, set()).add(size)
+        if any(len(known) > 1 or -1 in known for known in sizes.values()):
+            raise NotExported("the gradient of a sum of products in which sizes known only at run time may broadcast")
+        return _einsum(g, Operands, equation, Like.sizes)
     return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
 
 

@@ -97,7 +97,8 @@ def main():
                 results, state = train.run(feed, state)
                 losses.append(results[loss].item())
             hits = [
-                (test.run(feed, state)[0][accuracy].item(), len(feed["label"])) for feed in batches(unseen, 128, range(len(unseen)))
+                (test.run(feed, state)[0][accuracy].item(), len(feed["label"]))
+                for feed in batches(unseen, 128, range(len(unseen)))
             ]
             share = np.average([hit for hit, _ in hits], weights=[count for _, count in hits])
             print(f"epoch {epoch}/{args.epochs}  loss {np.mean(losses):.4f}  accuracy on unseen images {share:.2%}")

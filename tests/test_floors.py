@@ -51,6 +51,7 @@ LATE = {
     ("fluid.formats.text", "fluid.formats.program"): "loads protobuf, which only what came from the wire needs",
     ("fluid.saving.models", "fluid.onnx.importing"): "some twenty modules, for who loads an ONNX model",
     ("fluid.layers.generate", "fluid.ops.activation"): "a script for developers, read by the tests",
+    ("fluid.saving.models", "fluid.onnx.writing"): "needs the package onnx, an extra",
     ("fluid.layers.io", "fluid.reader"): "loads threads and queues, for programs that read by them",
 }
 """Imports inside functions that point down, or beside, and why they are not at the top."""

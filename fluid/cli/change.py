@@ -41,8 +41,8 @@ def prune(
 def convert(model: str, params: str | None, output: str, target: str | None, fold: bool) -> None:
     """Write a model to OUTPUT in another form; its ending says which.
 
-    .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the
-    values alone), anything else: a folder with __model__ and a file a parameter.
+    .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .onnx, .txt (the program alone), .npz, .safetensors, .pdparams
+    (the values alone), anything else: a folder with __model__ and a file a parameter.
     """
     loaded = read_model(model, params)
     if loaded.program is None:

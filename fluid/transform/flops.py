@@ -184,7 +184,7 @@ def _composed(op: Operator, definition: OpDef) -> int | None:
         definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), made)  # type: ignore[misc]
     except FluidError:
         return None
-    counts = [_count(each) for each in block.ops]
+    counts = [flops_of(each) for each in block.ops]
     return None if any(count is None for count in counts) else sum(count for count in counts if count is not None)
 
 

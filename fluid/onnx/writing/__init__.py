@@ -4,7 +4,27 @@
 write ops, `program.py` a program's inputs, outputs and order, `serializing.py` the bytes.
 """
 
-from . import arithmetic, arrays, control_flow, decomposed, images, indexing, losses, norms, products, random, reductions, selection, sequences, shaping, updates, vision  # noqa: F401
+from . import (  # noqa: F401
+    arithmetic,
+    arrays,
+    control_flow,
+    decomposed,
+    images,
+    indexing,
+    labels,
+    losses,
+    making,
+    norms,
+    products,
+    random,
+    rank_tables,
+    reductions,
+    selection,
+    sequences,
+    shaping,
+    updates,
+    vision,
+)
 from .models import NEWEST, OLDEST, write_model
 from .program import contents_of, refusals, signature_of
 

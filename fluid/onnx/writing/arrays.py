@@ -1,4 +1,4 @@
-"""How ops on arrays of tensors are written: arrays as sequences, in which a tensor without elements stands for a missing entry."""
+"""How ops on arrays of tensors are written: arrays as sequences, in which zeros, or no elements, stand for a missing entry."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .graph import ELEMENTS, Graph, NotExported, Tensor
+from .making import filled, zeros_like
 from .program import Names, Writer, handles, handles_arrays
-from .shaping import filled, zeros_like
 
 __all__ = ["added_arrays", "empty_array", "insert", "is_array", "read", "repeat"]
 
@@ -243,7 +243,7 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
     shape[axis : axis + (not stacks)] = [-1]
     whole = g.node("ConcatFromSequence", [array], Spec(tuple(shape), array.dtype), axis=axis, new_axis=int(stacks))
     names.set(op.output("Out")[0], whole)
-    if "OutIndex" in op.outputs and op.outputs["OutIndex"]:
+    if op.outputs.get("OutIndex"):
         entries = array
 
         def size(number: Tensor) -> Tensor:
@@ -340,4 +340,3 @@ def added_arrays(g: Graph, one: Tensor, other: Tensor) -> Tensor:
 
     count = g.binary("Max", _length(g, one), _length(g, other))
     return repeat(g, count, empty_array(g, one.spec), entry)
-

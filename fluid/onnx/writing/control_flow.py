@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fluid.executor.stepwise.interpreter import Captured
-from fluid.ir.program import Block, Operator
-from fluid.ir.regions import Region, region_of
+from fluid.ir.program import Operator
+from fluid.ir.regions import region_of
 from fluid.ir.versions import outer_names
 from fluid.opdef.registry import EMPTY
 from fluid.values.spec import Spec
@@ -22,13 +22,19 @@ from fluid.values.types import VarType
 
 from .arrays import added_arrays, empty_array, insert, is_array, read
 from .graph import FIRST_SYMBOL, Graph, NotExported, Scope, Size, Tensor
+from .making import filled, zeros_like
 from .program import Names, Writer, handles
-from .shaping import filled, zeros_like
 
 __all__: list[str] = []
 
 _MOST_ROUNDS = 8
 """How often the graph of a block is written again because shapes differ from one run to the next."""
+
+
+def _with_lengths(value: Tensor, lengths: Tensor) -> None:
+    """Tell that the rows of a value form sequences of these lengths."""
+    value.lengths, value.spec = lengths, value.spec.with_lod((None,))
+    value.sizes = (value.graph.rows_of(lengths), *value.sizes[1:])
 
 
 @dataclass
@@ -40,17 +46,32 @@ class Frames:
         taken: of a branch: whether it ran, a bool of shape [].
         values: name -> its values: stacked, those of a branch as they are.
         nested: name of the variable of step scopes -> what is kept of the runs of a block inside.
+        lengths: name -> the lengths of its sequences, of values that have some.
+        absent: names of what ops leave out.
     """
 
     count: Tensor | None
     taken: Tensor | None
     values: dict[str, Tensor] = field(default_factory=dict)
     nested: dict[str, Frames] = field(default_factory=dict)
+    lengths: dict[str, Tensor] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+
+    def keep(self, name: str, value: Tensor) -> None:
+        """Keep a value, with the lengths of its sequences."""
+        self.values[name] = value
+        if value.lengths is not None:
+            self.lengths[name] = value.lengths
 
     def parts(self) -> list[Tensor]:
         """All tensors, in an order that `of_parts` knows."""
         own = [each for each in (self.count, self.taken) if each is not None]
-        return [*own, *self.values.values(), *(part for frames in self.nested.values() for part in frames.parts())]
+        return [
+            *own,
+            *self.values.values(),
+            *self.lengths.values(),
+            *(part for frames in self.nested.values() for part in frames.parts()),
+        ]
 
     def of_parts(self, parts: Iterable[Tensor]) -> Frames:
         """Frames like these, of other tensors."""
@@ -58,8 +79,19 @@ class Frames:
         count = next(rest) if self.count is not None else None
         taken = next(rest) if self.taken is not None else None
         values = {name: next(rest) for name in self.values}
+        lengths = {name: next(rest) for name in self.lengths}
         nested = {name: frames.of_parts([next(rest) for _ in frames.parts()]) for name, frames in self.nested.items()}
-        return Frames(count, taken, values, nested)
+        return Frames(count, taken, values, nested, lengths, self.absent)
+
+    def tell(self, names: Names) -> None:
+        """Let names stand for the values, and step scopes for what is kept inside."""
+        names.frames.update(self.nested)
+        names.values.update(dict.fromkeys(self.absent))
+        for name, value in self.values.items():
+            lengths = self.lengths.get(name)
+            if lengths is not None:
+                _with_lengths(value, lengths)
+            names.values[name] = value
 
 
 def _scalar(g: Graph, x: Tensor) -> Tensor:
@@ -119,7 +151,10 @@ class Run:
         value = self._first(name)
         if is_array(value):
             return empty_array(self.graph, value.spec)
-        return zeros_like(self.graph, value)
+        zeros = zeros_like(self.graph, value)
+        if value.lengths is not None:
+            _with_lengths(zeros, value.lengths)
+        return zeros
 
     # -- the block
     def write(
@@ -139,8 +174,7 @@ class Run:
         outside = self.names
         if frames is not None and region.forward is not None:
             outside = Names(region.forward, self.names)
-            outside.values.update(frames.values)
-            outside.frames.update(frames.nested)
+            frames.tell(outside)
         names = Names(region.body, outside)
         count = len(self.carried)
         names.values.update(zip(self.carried, starts, strict=False))
@@ -163,12 +197,16 @@ class Run:
             # As `Add`, onnxruntime would fuse it with a product before it, whose operands it then misses in a Scan.
             ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Sum", total, part))
         stacks = [self._needed(names, taken.inner) for taken in self.stacked]
-        kept = Frames(None, None, dict(before))
+        kept = Frames(None, None)
+        for name, value in before.items():
+            kept.keep(name, value)
         for name in sorted(self.captured.local):
             if name in names.frames:
                 kept.nested[name] = names.frames[name]
             elif names.get(name) is not None:
-                kept.values[name] = self._kept(names, name)
+                kept.keep(name, self._kept(names, name))
+            elif names.has(name):
+                kept.absent.append(name)
         return ends, stacks, kept
 
     def _kept(self, names: Names, name: str) -> Tensor:
@@ -197,6 +235,10 @@ class Run:
         """Bind what the node gives to the names outside."""
         region, names = self.region, self.names
         count = len(self.carried)
+        sums = count + len(region.states)
+        for place, (first, value) in enumerate(zip(self.firsts, lasts, strict=True)):  # also gradients of what has sequences
+            if first.lengths is not None and (place >= sums or first.sizes[:1] == value.sizes[:1]):
+                _with_lengths(value, first.lengths)
         for name, value in zip(self.carried, lasts, strict=False):
             names.set(name, value)
         finals = {state.after: value for state, value in zip(region.states, lasts[count:], strict=False)}
@@ -216,11 +258,10 @@ class Run:
 
 
 # ------------------------------------------------------------------------------------------------------------- branches
-def _rescued(g: Graph, value: Tensor, spec: Spec) -> Tensor:
+def _rescued(g: Graph, spec: Spec) -> Tensor:
     """What a branch that does not run gives in place of a value of its block: zeros."""
     if spec.type is VarType.LOD_TENSOR_ARRAY:
         return empty_array(g, spec)
-    del value
     shape = tuple(max(size, 0) for size in spec.shape)
     return filled(g, g.ints(*shape), 0, Spec(shape, spec.dtype))
 
@@ -237,7 +278,7 @@ def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
         if stacks:
             raise NotExported("stacked values of a branch")
     with g.inside() as no:
-        others = [*run.firsts, *(_rescued(g, part, part.spec) for part in parts)]
+        others = [*run.firsts, *(_rescued(g, part.spec) for part in parts)]
         no.outputs = [g.identity(each) for each in others]
     specs, sizes = [], []
     for one, other in zip(yes.outputs, no.outputs, strict=True):
@@ -321,6 +362,7 @@ def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Seque
     for first, size in zip(firsts, sizes, strict=True):
         shape = tuple(-1 if n >= FIRST_SYMBOL else n for n in size)
         tensor = Tensor(g, g.unique("state"), replace(first.spec, shape=shape), size)
+        tensor.lengths = first.lengths if first.sizes[:1] == size[:1] else None
         scope.inputs.append(tensor)
         inputs.append(tensor)
     return inputs
@@ -335,9 +377,13 @@ def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None
     return inner.of_parts(parts)
 
 
-def _varies(part: Tensor) -> bool:
-    """Whether the values of several runs may differ in shape, so that they cannot be stacked."""
-    return -1 in part.sizes and not is_array(part)
+def _varies(part: Tensor, last: int) -> bool:
+    """Whether the values of several runs may differ in shape, so that they cannot be stacked.
+
+    Args:
+        last: the last size that stood for an unknown one before the block was written.
+    """
+    return not is_array(part) and any(size == -1 or size > max(last, FIRST_SYMBOL) for size in part.sizes)
 
 
 def _stacked_frames(kept: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
@@ -356,6 +402,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     written: dict[str, Any] = {}
 
     def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
+        last = g.last_symbol
         with g.inside() as scope:
             number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
             going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
@@ -369,9 +416,10 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                     raise NotExported(f"{outer} has no value")
                 slices[inner] = g.gather(sequence, at, 0)
             ends, stacks, kept = run.write(starts, slices, _from_frames(g, run.past, at))
-            parts, rows = [], []
+            parts: list[Tensor] = []
+            rows: list[Tensor] = []
             for part in kept.parts():
-                (rows if _varies(part) else parts).append(part)
+                (rows if _varies(part, last) else parts).append(part)
             go_on = going if condition is None else _scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
             scope.outputs = [g.identity(each) for each in (go_on, *ends, *stacks, *parts)]
             lists = []
@@ -380,7 +428,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                 scope.inputs.append(so_far)
                 lists.append(so_far)
                 scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
-            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows)
+            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows, last=last)
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
@@ -391,7 +439,10 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
             raise NotExported(f"the condition {condition} has no value")
         first = _scalar(g, g.cast(value, VarType.BOOL))
     limit = None if count is None else _scalar(g, count)
-    specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
+    specs = [
+        replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
+        for each, size in zip(run.firsts, sizes, strict=True)
+    ]
     rows = [Spec((-1, *each.shape), each.dtype) for each in (*written["stacks"], *written["parts"])]
     counter = run.region.scopes is not None and condition is not None
     arrays = [empty_array(g, row.spec) for row in written["rows"]]
@@ -413,15 +464,13 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     rest = results[len(firsts) :]
     stacks, parts = rest[: len(written["stacks"])], rest[len(written["stacks"]) :]
     for result, part in zip(rest, (*written["stacks"], *written["parts"]), strict=True):
-        result.sizes = (-1, *(n if n < FIRST_SYMBOL else n for n in part.sizes))
+        result.sizes = (-1, *part.sizes)
     run.finish(lasts, stacks)
     if run.region.scopes is not None:
         done = results[len(firsts) - 1] if counter else count
         assert done is not None
-        ordered: list[Tensor] = []
         lists, whole = iter(results[len(run.firsts) :]), iter(parts)
-        for part in written["kept"].parts():
-            ordered.append(next(lists) if _varies(part) else next(whole))
+        ordered = [next(lists) if _varies(part, written["last"]) else next(whole) for part in written["kept"].parts()]
         run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], ordered, done)
 
 
@@ -444,6 +493,11 @@ def while_grad(writer: Writer, op: Operator, names: Names) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- recurrences
+def _turned(g: Graph, x: Tensor) -> Tensor:
+    """A tensor with its first dimension in reverse order."""
+    return g.slice(x, [0], [-1], [-(2**62)], [-1])
+
+
 def _write_scan(run: Run, backwards: bool) -> None:
     """`Scan` over the slices of sequences and over frames, from the first to the last, or backwards."""
     g, region = run.graph, run.region
@@ -482,26 +536,29 @@ def _write_scan(run: Run, backwards: bool) -> None:
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
-    specs = [replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)) for each, size in zip(run.firsts, sizes, strict=True)]
+    specs = [
+        replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
+        for each, size in zip(run.firsts, sizes, strict=True)
+    ]
+    if backwards:  # turned here, as onnx's reference evaluator knows no directions
+        scanned = [_turned(g, each) for each in scanned]
     steps = scanned[0].sizes[0]
     outs = [*written["stacks"], *written["parts"]]
     rows = [Spec((steps if steps < FIRST_SYMBOL else -1, *each.shape), each.dtype) for each in outs]
-    way = int(backwards)
     results = g.nodes(
         "Scan",
         [*run.firsts, *scanned],
         [*specs, *rows],
         body=scope,
         num_scan_inputs=len(scanned),
-        scan_input_directions=[way] * len(scanned),
-        **({"scan_output_directions": [way] * len(outs)} if outs else {}),
     )
     count_of = len(run.firsts)
     for result, size in zip(results, sizes, strict=False):
         result.sizes = size
     for result, part in zip(results[count_of:], outs, strict=True):
         result.sizes = (steps, *part.sizes)
-    stacks, parts = results[count_of : count_of + len(written["stacks"])], results[count_of + len(written["stacks"]) :]
+    stacked = [_turned(g, each) if backwards else each for each in results[count_of:]]
+    stacks, parts = stacked[: len(written["stacks"])], stacked[len(written["stacks"]) :]
     run.finish(results[:count_of], stacks)
     if region.scopes is not None:
         run.names.frames[region.scopes] = _stacked_frames(written["kept"], parts, g.as_size(g.size(scanned[0], 0)))
@@ -563,6 +620,3 @@ def select_output(writer: Writer, op: Operator, names: Names) -> None:
         else:
             value = g.where(hit, x, g.number(0, x))
         names.set(name, value)
-
-
-_USED: Any = (Region, Block)

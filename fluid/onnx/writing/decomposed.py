@@ -1,4 +1,4 @@
-"""Ops that are decomposed into ordinary ones (`define(..., decomposition=...)`) are written as these, and so are their gradients."""
+"""Ops that are decomposed into ordinary ones (`define(..., decomposition=...)`), and their gradients, are written as these."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class _Decomposition:
 
     def __init__(self, writer: Writer, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         assert forward.decomposition is not None
-        self.program, self.tensors = Program(), {}
+        self.program = Program()
+        self.tensors: dict[str, Tensor] = {}
         self.writer = writer
         self.variables: dict[str, Any] = {slot: _each(value, self._variable) for slot, value in inputs.items()}
         values = {slot: value for slot, value in self.variables.items() if "@GRAD" not in slot}
@@ -55,7 +56,9 @@ class _Decomposition:
 
 
 @decomposes
-def decomposed(writer: Writer, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
+def decomposed(
+    writer: Writer, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
+) -> dict[str, Any]:
     """The outputs, by slot, of an op with a decomposition, or of the gradient of one."""
     forward = definition.forward or definition
     parts = _Decomposition(writer, forward, inputs, attrs)
@@ -66,7 +69,9 @@ def decomposed(writer: Writer, definition: OpDef, inputs: Mapping[str, Any], att
     targets, cotangents = [], []
     for slot in forward.rule.cotangents:
         seeds = parts.variables.get(grad_slot(slot))
-        for var, seed in zip(*(each if isinstance(each, list) else [each] for each in (parts.outputs[slot], seeds)), strict=False):
+        for var, seed in zip(
+            *(each if isinstance(each, list) else [each] for each in (parts.outputs[slot], seeds)), strict=False
+        ):
             if seed is not None:
                 targets.append(var)
                 cotangents.append(seed)

@@ -1,10 +1,10 @@
 """How ops are written: one function per op type, with the op's slots and attributes as parameters.
 
-A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; ``dOut``
-is the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the outputs by slot;
-``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It returns the
-tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what inference says.
-Raising `NotExported` says why the op, with these shapes and attributes, is not written.
+A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; with
+``dOut`` for the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the
+outputs by slot; ``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It
+returns the tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what
+inference says. Raising `NotExported` says why the op, with these shapes and attributes, is not written.
 
 An op without such a function that is a gradient is written by its rule, which runs over tensors.
 """
@@ -134,9 +134,7 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 def is_exported(definition: OpDef) -> bool:
     """Whether there is a way to write ops of this type, with some attributes at least."""
     forward = definition.forward
-    if forward is None and definition.inputs and all(slot.shape_only or slot.optional for slot in definition.inputs.values()):
-        return True
-    if definition.type in EXPORTS or (forward or definition).decomposition is not None:
+    if definition.type in EXPORTS or (forward or definition).decomposition is not None or _reads_shapes_alone(definition):
         return True
     return forward is not None and isinstance(forward.rule, Rule)
 
@@ -159,9 +157,11 @@ def export(
     """
     specs = specs_of(definition, inputs, attrs, declared)
     if wanted is None:
-        wanted = {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
+        wanted = (
+            {slot for slot in specs if not definition.outputs[slot].intermediate} if definition.forward is None else set(specs)
+        )
     entry = EXPORTS.get(definition.type)
-    if entry is None and _by_shapes_alone(definition, inputs):
+    if entry is None and _reads_shapes_alone(definition):
         return _computed(graph, definition, inputs, attrs)
     results = (
         _by_rule(graph, definition, inputs, attrs, wanted)
@@ -187,19 +187,26 @@ def _tell_levels(outputs: Mapping[str, Any]) -> None:
     """What has lengths is known, by its spec, to hold sequences."""
     for value in outputs.values():
         for each in value if isinstance(value, list) else [value]:
-            if each is not None and each.spec.type is VarType.LOD_TENSOR and bool(each.spec.lod) is not (each.lengths is not None):
+            if (
+                each is not None
+                and each.spec.type is VarType.LOD_TENSOR
+                and bool(each.spec.lod) is not (each.lengths is not None)
+            ):
                 each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
+            if each is not None and each.lengths is not None and each.sizes and each.sizes[0] == -1:
+                each.sizes = (each.graph.rows_of(each.lengths), *each.sizes[1:])
 
 
-def _by_shapes_alone(definition: OpDef, inputs: Mapping[str, Any]) -> bool:
-    """Whether an op reads nothing of its inputs but their shapes, and these are known: then what it gives is a constant."""
-    if definition.forward is not None or not inputs or not all(definition.inputs[slot].shape_only for slot in inputs):
-        return False
-    return all(spec.known for spec in _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()}))
+def _reads_shapes_alone(definition: OpDef) -> bool:
+    """Whether an op reads nothing of its inputs but their shapes: where these are known, what it gives is a constant."""
+    return definition.forward is None and bool(definition.inputs) and all(slot.shape_only for slot in definition.inputs.values())
 
 
 def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What an op gives for inputs of these shapes, as constants."""
+    specs = _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()})
+    if not all(spec.known for spec in specs):
+        raise NotExported("shapes that are known only at run time")
     zeros = {slot: _each(value, lambda each: np.zeros(each.shape, each.dtype.numpy)) for slot, value in inputs.items()}
     outputs = apply_op(definition.type, zeros, attrs)
     return {slot: _each(value, graph.constant) for slot, value in outputs.items()}
@@ -266,7 +273,8 @@ def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
         tensor.lengths = lengths
     elif tensor.sizes != spec.shape:
         known = tuple(
-            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one for one, other in zip(tensor.sizes, spec.shape, strict=True)
+            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one
+            for one, other in zip(tensor.sizes, spec.shape, strict=True)
         )
         if known != tensor.sizes:
             tensor.sizes = known
@@ -286,13 +294,17 @@ def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
 def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
     """Outputs with as many rows as an input of sequences have its sequences."""
     sources: dict[int, Tensor] = {}
-    for value in inputs.values():
-        for each in value if isinstance(value, list) else [value]:
-            if each is not None and each.lengths is not None and each.sizes:
-                sources.setdefault(each.sizes[0], each.lengths)
+    given = [each for value in inputs.values() for each in (value if isinstance(value, list) else [value]) if each is not None]
+    for each in given:
+        if each.lengths is not None and each.sizes:
+            sources.setdefault(each.sizes[0], each.lengths)
     if not sources:
         return
+    every = all(each.lengths is not None for each in given if each.value is None)
     for value in outputs.values():
         for each in value if isinstance(value, list) else [value]:
             if each is not None and each.sizes and each.like is None and each.lengths is None:
-                each.lengths = sources.get(each.sizes[0])
+                if each.sizes[0] != -1:
+                    each.lengths = sources.get(each.sizes[0])
+                elif every:  # rows whose number is not known to be that of one of them
+                    each.lengths = next(iter(sources.values()))

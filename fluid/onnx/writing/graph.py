@@ -171,6 +171,7 @@ class Graph:
         self._constants: dict[Any, Tensor] = {}
         self._names: dict[str, int] = {}
         self._symbols = FIRST_SYMBOL
+        self._rows: dict[str, int] = {}
         self._symbol_of: dict[int, tuple[Tensor, int, Scope]] = {}
         self.scopes: list[Scope] = [Scope()]
 
@@ -192,6 +193,17 @@ class Graph:
         """A size that stands for a dimension that is known only when the model runs."""
         self._symbols += 1
         return self._symbols
+
+    @property
+    def last_symbol(self) -> int:
+        """The greatest size so far that stands for an unknown one."""
+        return self._symbols
+
+    def rows_of(self, lengths: Tensor, rows: int | None = None) -> int:
+        """The size that stands for the number of rows of sequences of these lengths: `rows`, the first time."""
+        if lengths.sizes == (-1,):
+            lengths.sizes = (self.symbol(),)
+        return self._rows.setdefault(lengths._name, self.symbol() if rows is None else rows)
 
     @property
     def scope(self) -> Scope:

@@ -14,7 +14,6 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
-from .indexing import placed
 
 __all__ = ["channels_back", "channels_second"]
 
@@ -51,7 +50,9 @@ class Geometry:
     def known(self) -> None:
         """`NotExported` where the padding depends on sizes that are known only at run time."""
         if self.same:
-            raise NotExported("the gradient of a convolution with the padding SAME of images whose size is known only at run time")
+            raise NotExported(
+                "the gradient of a convolution with the padding SAME of images whose size is known only at run time"
+            )
 
 
 def _kernel_of(Filter: Tensor) -> list[int]:
@@ -78,13 +79,14 @@ def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequ
     spatial = list(range(2, y.ndim))
     least = [
         -1 if size < 0 else (size - 1) * stride + dilation * (window - 1) + 1
-        for size, stride, dilation, window in zip(
-            y.shape[2:], geometry.strides, geometry.dilations, geometry.kernel, strict=True
-        )
+        for size, stride, dilation, window in zip(y.shape[2:], geometry.strides, geometry.dilations, geometry.kernel, strict=True)
     ]
     if -1 not in (*least, *sizes):
         extra = [size - whole + sum(pad) for size, whole, pad in zip(sizes, least, geometry.pads, strict=True)]
-        if all(0 <= more < max(stride, dilation) for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)):
+        if all(
+            0 <= more < max(stride, dilation)
+            for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)
+        ):
             shape = (y.sizes[0], channels, *sizes)
             return g._sized("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
     # Without padding, then what the image has of it.
@@ -96,7 +98,10 @@ def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequ
     if any(more):
         pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *more)
         whole = g._sized(
-            "Pad", [whole, pads], y.dtype, (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True)))
+            "Pad",
+            [whole, pads],
+            y.dtype,
+            (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True))),
         )
     starts = [before for before, _ in geometry.pads]
     if -1 not in sizes:
@@ -163,7 +168,7 @@ def conv_backprop_filter(g: Graph, Input: Tensor, Output: Tensor, Like: Tensor, 
 def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
     x = channels_second(g, Input, attrs["data_format"])
     out = specs["Output"].shape
-    channel, spatial = image_axes(attrs["data_format"], x.ndim)
+    _, spatial = image_axes(attrs["data_format"], x.ndim)
     sizes = [out[axis] if out[axis] < FIRST_SYMBOL else -1 for axis in spatial]
     # The padding SAME is that of a convolution of Input.
     geometry = Geometry(x.shape, _kernel_of(Filter), attrs)
@@ -377,4 +382,15 @@ def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
     return g.reshape(result, [*g.sizes_of(X)[:2], *sizes[2:]])
 
 
-_USED = placed
+@exports("unpool_back", "unpool3d_back")
+def unpool_back(g: Graph, Output: Tensor, Indices: Tensor, Like: Tensor) -> Tensor:
+    """Of several elements with one index, the last is the one that `unpool` keeps."""
+    y, index = _image_places(g, Output, Indices)
+    index = g.cast(index, VarType.INT64)
+    numbers = g.expand(g.unsqueeze(g.arange(g.size(index, 2)), 0, 1), g.dims(index), index.sizes)
+    none = g.filled(g.dims(y), -1, Spec(y.shape, VarType.INT64))
+    kept = g.node("ScatterElements", [none, index, numbers], none, axis=2)
+    winner = g._sized("GatherElements", [kept, index], VarType.INT64, index.sizes, axis=2)
+    values = g._sized("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
+    result = g.where(g.binary("Equal", winner, numbers, VarType.BOOL), values, g.number(0, y))
+    return g.reshape_as(result, Like)

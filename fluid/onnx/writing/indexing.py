@@ -11,7 +11,8 @@ from fluid.values.types import VarType, as_dtype
 
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
-from .shaping import _constant_axis, add_rows, added_along, as_vector, filled, positions, zeros_like
+from .making import as_vector, filled, zeros_like
+from .shaping import add_rows, added_along, constant_axis, positions
 
 __all__ = ["one_hot_of", "picked", "placed"]
 
@@ -19,7 +20,7 @@ __all__ = ["one_hot_of", "picked", "placed"]
 # -------------------------------------------------------------------------------------------------------------- slices
 @exports("gather", "gather_like")
 def gather(g: Graph, X: Tensor, Index: Tensor, Axis: Tensor | None, attrs: dict[str, Any]) -> Tensor:
-    axis = _constant_axis(Axis, attrs.get("axis", 0))
+    axis = constant_axis(Axis, attrs.get("axis", 0))
     index = Index if Index.ndim < 2 else g.reshape(Index, [-1], Index.sizes[:1])
     return g.gather(X, g.cast(index, VarType.INT64), axis)
 
@@ -32,7 +33,7 @@ def index_select(g: Graph, X: Tensor, Index: Tensor, dim: int) -> Tensor:
 
 @exports("scatter_add_like")
 def scatter_add_like(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, Axis: Tensor | None, axis: int) -> Tensor:
-    axis = _constant_axis(Axis, axis) % Like.ndim
+    axis = constant_axis(Axis, axis) % Like.ndim
     index = as_vector(g, Index)
     x = X if X.ndim == Like.ndim else g.unsqueeze(X, axis)
     sizes = Like.sizes
@@ -172,7 +173,9 @@ def place(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, axis: int, ignore_in
 
 def one_hot_of(g: Graph, ids: Tensor, depth: Size, dtype: VarType) -> Tensor:
     """Ones at the ids along a new last dimension."""
-    hit = g.binary("Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1), VarType.BOOL)
+    hit = g.binary(
+        "Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1), VarType.BOOL
+    )
     return g.cast(hit, dtype)
 
 

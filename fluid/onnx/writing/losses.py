@@ -152,9 +152,7 @@ def kldiv_loss(g: Graph, X: Tensor, Target: Tensor, reduction: str) -> Tensor:
 
 
 @exports("nll_loss")
-def nll_loss(
-    g: Graph, X: Tensor, Label: Tensor, Weight: Tensor | None, ignore_index: int, reduction: str
-) -> dict[str, Tensor]:
+def nll_loss(g: Graph, X: Tensor, Label: Tensor, Weight: Tensor | None, ignore_index: int, reduction: str) -> dict[str, Tensor]:
     index = g.unsqueeze(g.cast(Label, VarType.INT64), 1)
     chosen = picked(g, X, index, 1, ignore_index)
     if Weight is None:

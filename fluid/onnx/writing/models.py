@@ -48,7 +48,9 @@ def results_of(program: Program) -> list[str]:
             found[loss] = None
         for slot, names in op.outputs.items():
             described = definition.outputs.get(slot) if definition is not None else None
-            if described is None or described.intermediate or described.optional and definition.forward is None:  # type: ignore[union-attr]
+            if definition is None or described is None or described.intermediate:
+                continue
+            if described.optional and definition.forward is None:
                 continue
             for name in names:
                 var = block.find_var(name)
@@ -66,7 +68,9 @@ def signature_of_model(program: Program) -> Signature:
     """
     block = program.global_block()
     feeds = _columns(program, "feed", "Out") or [
-        name for name, var in block.vars.items() if var.is_data and any(name in op.input_arg_names for b in program.blocks for op in b.ops)
+        name
+        for name, var in block.vars.items()
+        if var.is_data and any(name in op.input_arg_names for b in program.blocks for op in b.ops)
     ]
     fetches = _columns(program, "fetch", "X")
     if fetches:
@@ -100,6 +104,8 @@ def write_model(
     newest = NEWEST()
     opset = DEFAULT if opset is None else opset
     if not OLDEST <= opset <= newest:
-        raise FluidError(f"{path}: opset {opset} cannot be written; from {OLDEST} to {newest}, which onnx {_onnx().__version__} knows")
+        raise FluidError(
+            f"{path}: opset {opset} cannot be written; from {OLDEST} to {newest}, which onnx {_onnx().__version__} knows"
+        )
     contents = contents_of(program, signature_of_model(program), value_of, opset)
     return write_contents(path, contents, external)

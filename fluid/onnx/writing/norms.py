@@ -60,9 +60,8 @@ def batch_norm(
         for slot, old, new in (("MeanOut", Mean, mean), ("VarianceOut", Variance, variance)):
             kept, rest = g.binary("Mul", old, g.number(momentum, old)), g.binary("Mul", new, g.number(1 - momentum, new))
             results[slot] = g.binary("Add", kept, rest)
-    mean, inverse, scale, bias = (
-        each if each is None else _stretched(g, each, X.ndim, channel) for each in (mean, inverse, Scale, Bias)
-    )  # type: ignore[assignment]
+    mean, inverse = (_stretched(g, each, X.ndim, channel) for each in (mean, inverse))
+    scale, bias = (each if each is None else _stretched(g, each, X.ndim, channel) for each in (Scale, Bias))
     normal = g.binary("Mul", g.binary("Sub", X, mean), inverse)
     return {"Y": _affine(g, normal, scale, bias), **results, **reserve}
 

@@ -21,9 +21,8 @@ def _matrix(g: Graph, x: Tensor, rows: int) -> Tensor:
         return x
     sizes = g.sizes_of(x)
     known = [_product(x.shape[:rows]), _product(x.shape[rows:])]
-    if known[0] == -1 and known[1] != -1 or known[1] == -1 and known[0] != -1:
-        if 0 not in known:
-            return g.in_shape(x, tuple(known), list)
+    if known.count(-1) == 1 and 0 not in known:
+        return g.in_shape(x, tuple(known), list)
     return g.reshape(x, [g.product_of(sizes[:rows]), g.product_of(sizes[rows:])])
 
 
@@ -82,9 +81,7 @@ def matmul_v2(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> T
 
 
 @exports("matmul")
-def matmul(
-    g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any
-) -> Tensor:
+def matmul(g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any) -> Tensor:
     """Vectors can be transposed, too: then they are a column on the left, a row on the right."""
     raise_on_small(X)
     row, column = (g.unsqueeze(X, 0) if X.ndim == 1 else X), (g.unsqueeze(Y, 1) if Y.ndim == 1 else Y)
@@ -129,9 +126,7 @@ def cross(g: Graph, X: Tensor, Y: Tensor, dim: int) -> Tensor:
     def turned(x: Tensor, by: int) -> Tensor:
         return g.gather(x, g.ints(*((place + by) % 3 for place in range(3))), axis)
 
-    return g.binary(
-        "Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1))
-    )
+    return g.binary("Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1)))
 
 
 def _interleaved(g: Graph, x: Tensor, ndim: int, first: bool) -> Tensor:
@@ -145,9 +140,7 @@ def kron(g: Graph, X: Tensor, Y: Tensor, specs: Any) -> Tensor:
     ndim = max(X.ndim, Y.ndim)
     parts = g.binary("Mul", _interleaved(g, X, ndim, True), _interleaved(g, Y, ndim, False))
     sizes = g.sizes_of(parts)
-    return g.in_shape(
-        parts, specs["Out"].shape, lambda: [g.product_of(sizes[2 * axis : 2 * axis + 2]) for axis in range(ndim)]
-    )
+    return g.in_shape(parts, specs["Out"].shape, lambda: [g.product_of(sizes[2 * axis : 2 * axis + 2]) for axis in range(ndim)])
 
 
 @exports("unkron")
@@ -229,7 +222,7 @@ def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[
     terms, result = parsed(equation, [each.ndim for each in Operands])
     out = specs["Out"]
     if -1 in (size for each in Operands for size in each.shape):
-        product = _einsum(g, Operands, equation.replace(" ", ""), out.shape)
+        product = _einsum(g, Operands, f"{','.join(terms)}->{result}", out.shape)
     else:
         product = _contracted(g, Operands, terms, result, dict(zip(result, out.shape, strict=True)))
     cache: list[Any] = [g.identity(each) for each in Operands]
@@ -242,7 +235,13 @@ def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -
     if -1 in Like.shape or any(-1 in each.shape for each in Operands):
         if len(set(result)) < len(result) or any(letter not in left for letter in result):
             raise NotExported("a sum of products that repeats, of sizes that are known only at run time")
-        return g.reshape_as(_einsum(g, Operands, equation.replace(" ", ""), (-1,) * Like.ndim), Like)
+        sizes: dict[str, set[int]] = {}
+        for term, each in zip((*left.split(","), result), (*Operands, Like), strict=True):
+            for letter, size in zip(term, each.sizes, strict=True):
+                sizes.setdefault(letter, set()).add(size)
+        if any(len(known) > 1 or -1 in known for known in sizes.values()):
+            raise NotExported("the gradient of a sum of products in which sizes known only at run time may broadcast")
+        return _einsum(g, Operands, equation, Like.sizes)
     return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from fluid.errors import FluidError, ProgramError, locate
@@ -12,13 +13,14 @@ from fluid.executor.stepwise.interpreter import step_captures
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.inference import declared_specs
 from fluid.ir.program import Block, Operator, Program, Variable
-from fluid.ir.versions import BlockVersions
+from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import EXPORTS, Namespace, export, is_exported
 from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Tensor
+from .refused import REFUSED
 from .serializing import Contents
 
 __all__ = ["HANDLERS", "Signature", "Writer", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
@@ -135,8 +137,6 @@ def _is_persistable(block: Block, name: str) -> bool:
 
 
 def _reads_and_writes(op: Operator) -> tuple[list[str], list[str]]:
-    from fluid.ir.versions import outer_names
-
     reads, writes = list(op.input_arg_names), list(op.output_arg_names)
     definition = op.definition
     for slot in definition.updated if definition is not None else ():
@@ -166,13 +166,21 @@ def refusals(program: Program, positions: Iterable[int] | None = None) -> list[s
             said[f"{op.type}: the op is not known here"] = None
         elif not is_exported(definition):
             said[f"{op.type}: {why_not(definition)}"] = None
+        elif _is_lazy(op):
+            said[f"{op.type}: with lazy_mode it leaves rows as they are of which a sparse gradient has none"] = None
     return list(said)
+
+
+def _is_lazy(op: Operator) -> bool:
+    """Whether an update of a sparse gradient is not that of a dense one with the same numbers."""
+    if not op.attrs.get("lazy_mode"):
+        return False
+    gradient = op.block.find_var(op.input("Grad")[0])
+    return gradient is not None and gradient.type is VarType.SELECTED_ROWS
 
 
 def why_not(definition: OpDef) -> str:
     """Why there is no way to write ops of a type."""
-    from .refused import REFUSED
-
     forward = definition.forward or definition
     return REFUSED.get(definition.type) or REFUSED.get(forward.type) or "there is no function that writes it yet"
 
@@ -323,7 +331,7 @@ class Writer:
         for slot, outs in op.outputs.items():
             value = results.get(slot)
             values = value if isinstance(value, (list, tuple)) else [value]
-            for name, each in zip(outs, values, strict=False):
+            for name, each in zip_longest(outs, values[: len(outs)]):
                 if name == EMPTY:
                     continue
                 if each is None:
@@ -370,8 +378,6 @@ def contents_of(
     Args:
         value_of: the first value of a persistable variable, as an array.
     """
-    from . import refused  # noqa: F401
-
     said = refusals(program, signature.ops)
     if said:
         raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(said))
@@ -407,17 +413,17 @@ def contents_of(
     metadata: dict[str, str] = {}
     told: dict[str, str] = {}
     for name, asked in results:
-        tensor = names.get(name)
-        if tensor is None:
+        result = names.get(name)
+        if result is None:
             raise ProgramError(f"{name!r} is not computed: no op writes it")
-        output = _as_output(writer, tensor, asked)
+        output = _as_output(writer, result, asked)
         graph.scope.outputs.append(output)
         if asked != name:
             told[name] = output.name
     for name in signature.fetches:
-        tensor = names.get(name)
-        if tensor is not None and tensor.lengths is not None:
-            graph.scope.outputs.append(_as_output(writer, tensor.lengths, name + LENGTHS))
+        result = names.get(name)
+        if result is not None and result.lengths is not None:
+            graph.scope.outputs.append(_as_output(writer, result.lengths, name + LENGTHS))
     if told:
         metadata["fluid.updated"] = json.dumps(told)
     drop_unread(graph)
@@ -436,6 +442,7 @@ def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
     lengths = Tensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (graph.symbol(),))
     graph.scope.inputs.append(lengths)
     tensor.lengths = lengths
+    graph.rows_of(lengths, tensor.sizes[0])
     tensor.spec = tensor.spec.with_lod((None,))
 
 

@@ -10,7 +10,7 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Size, Tensor
-from .shaping import _asked, filled
+from .making import asked_dims, filled
 
 __all__ = ["drawn_like"]
 
@@ -48,7 +48,7 @@ def _by_shape(draw: _Draw) -> Callable[..., Tensor]:
     def drawn(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
         if attrs.get("diag_num"):
             raise NotExported("values of its own on the diagonal")
-        dims = _asked(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
+        dims = asked_dims(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
         return _in_shape(g, dims, specs["Out"].shape, attrs, draw)
 
     return drawn
@@ -77,7 +77,7 @@ def bernoulli(g: Graph, X: Tensor) -> Tensor:
 
 @exports("randint")
 def randint(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
-    dims = _asked(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
+    dims = asked_dims(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
     low, high = attrs["low"], attrs["high"]
     if high - low > 1 << 22:
         raise NotExported("integers from a wider range than 32-bit floats tell apart")

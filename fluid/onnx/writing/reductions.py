@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fluid.ops.reduction import reduced_axes, reduces_all
-from fluid.values.types import VarType, as_dtype
+from fluid.values.types import VarType
 
-from .arithmetic import align
 from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 
@@ -96,9 +95,7 @@ def l1_norm(g: Graph, X: Tensor) -> Tensor:
 
 
 @exports("expand_reduced")
-def expand_reduced(
-    g: Graph, X: Tensor, Like: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
-) -> Tensor:
+def expand_reduced(g: Graph, X: Tensor, Like: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool) -> Tensor:
     axes = reduced_axes(Like.ndim, dim, reduce_all)
     if reduces_all(Like.ndim, dim, reduce_all):
         x = g.reshape(X, [1] * Like.ndim)
@@ -206,12 +203,12 @@ def top_k(g: Graph, X: Tensor, K: Tensor | None, attrs: dict[str, Any], specs: A
     values, places = g.nodes(
         "TopK",
         [X, count],
-        [spec.with_shape(tuple(-1 if n >= 10**9 else n for n in spec.shape)), spec.with_shape(tuple(-1 if n >= 10**9 else n for n in spec.shape)).with_dtype(VarType.INT64)],
+        [
+            spec.with_shape(tuple(-1 if n >= 10**9 else n for n in spec.shape)),
+            spec.with_shape(tuple(-1 if n >= 10**9 else n for n in spec.shape)).with_dtype(VarType.INT64),
+        ],
         axis=axis,
         largest=int(attrs.get("largest", True)),
         sorted=1,
     )
     return {"Out": values, "Indices": places}
-
-
-_USED = (align, as_dtype)

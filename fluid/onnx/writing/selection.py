@@ -14,7 +14,8 @@ from fluid.values.types import VarType, as_dtype
 from .arithmetic import softplus
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
-from .shaping import filled, positions, zeros_like
+from .making import filled, zeros_like
+from .shaping import positions
 
 __all__: list[str] = []
 
@@ -159,8 +160,8 @@ def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool)
     def area(box: list[Any]) -> Any:
         return (box[2] - box[0] + edge) * (box[3] - box[1] + edge)
 
-    wide = f.relu(g.binary("Min", x[2], y[2]) - g.binary("Max", x[0], y[0]) + edge)  # type: ignore[operator]
-    high = f.relu(g.binary("Min", x[3], y[3]) - g.binary("Max", x[1], y[1]) + edge)  # type: ignore[operator]
+    wide = f.relu(g.binary("Min", x[2], y[2]) - g.binary("Max", x[0], y[0]) + edge)
+    high = f.relu(g.binary("Min", x[3], y[3]) - g.binary("Max", x[1], y[1]) + edge)
     common = wide * high
     whole = area(x) + area(y) - common
     some = g.binary("Greater", whole, g.number(0, whole), VarType.BOOL)

@@ -11,25 +11,24 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
-from .indexing import one_hot_of
+from .making import as_vector, filled
 from .shaping import add_rows as added_rows
-from .shaping import as_vector, filled
 
-__all__: list[str] = []
+__all__ = ["cut_rows", "ends_of", "ids_of", "lengths_of_rows", "longest_of", "padded_rows", "starts_of", "taken_rows"]
 
 
-def _lengths(x: Tensor) -> Tensor:
+def lengths_of_rows(x: Tensor) -> Tensor:
     if x.lengths is None:
         raise NotExported("rows whose sequences are not known")
     return x.lengths
 
 
-def _ends(g: Graph, lengths: Tensor) -> Tensor:
+def ends_of(g: Graph, lengths: Tensor) -> Tensor:
     return g.node("CumSum", [lengths, g.constant(np.int64(0))], lengths)
 
 
-def _starts(g: Graph, lengths: Tensor) -> Tensor:
-    return g.binary("Sub", _ends(g, lengths), lengths)
+def starts_of(g: Graph, lengths: Tensor) -> Tensor:
+    return g.binary("Sub", ends_of(g, lengths), lengths)
 
 
 def _total(g: Graph, lengths: Tensor) -> Tensor:
@@ -37,19 +36,15 @@ def _total(g: Graph, lengths: Tensor) -> Tensor:
     return g.reduce("ReduceSum", lengths, [0], keep=True)
 
 
-def _ids(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
+def ids_of(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
     """For each row, the number of its sequence: of the sequences that end before it, how many there are."""
-    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(_ends(g, lengths), 0), VarType.BOOL)
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
     return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
 
 
 def _within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
     """For each row, its position in its sequence."""
-    return g.binary("Sub", g.arange(rows), g.gather(_starts(g, lengths), ids))
-
-
-def _of_rows(x: Tensor, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (x.sizes[0], *sizes)
+    return g.binary("Sub", g.arange(rows), g.gather(starts_of(g, lengths), ids))
 
 
 def _like_rows(result: Tensor, x: Tensor) -> Tensor:
@@ -61,7 +56,7 @@ def _like_rows(result: Tensor, x: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
-def _taken(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> Tensor:
+def taken_rows(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> Tensor:
     """Rows by number; `other`, by default zeros, where the number is -1."""
     none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
@@ -71,7 +66,7 @@ def _taken(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> T
 
 @exports("take_rows")
 def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
-    result = _taken(g, X, Index)
+    result = taken_rows(g, X, Index)
     result.lengths = Index.lengths
     return result
 
@@ -96,18 +91,18 @@ def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------- indices
 @exports("sequence_ids")
 def sequence_ids(g: Graph, X: Tensor) -> Tensor:
-    return _like_rows(_ids(g, _lengths(X), g.size(X, 0)), X)
+    return _like_rows(ids_of(g, lengths_of_rows(X), g.size(X, 0)), X)
 
 
 @exports("sequence_lengths")
 def sequence_lengths(g: Graph, X: Tensor) -> Tensor:
-    return g.identity(_lengths(X))
+    return g.identity(lengths_of_rows(X))
 
 
 @exports("sequence_ends")
 def sequence_ends(g: Graph, X: Tensor, first: bool) -> Tensor:
-    lengths = _lengths(X)
-    at = _starts(g, lengths) if first else g.binary("Sub", _ends(g, lengths), g.constant(np.int64(1)))
+    lengths = lengths_of_rows(X)
+    at = starts_of(g, lengths) if first else g.binary("Sub", ends_of(g, lengths), g.constant(np.int64(1)))
     return g.where(_is_empty(g, lengths), g.constant(np.int64(-1)), at)
 
 
@@ -124,10 +119,10 @@ def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tens
         begin = g.binary("Sub", number, g.binary("Mod", number, steps))
         end = g.binary("Add", begin, steps)
     else:
-        lengths = _lengths(X)
+        lengths = lengths_of_rows(X)
         number = g.arange(g.size(X, 0))
-        ids = _ids(g, lengths, g.size(X, 0))
-        begin, end = g.gather(_starts(g, lengths), ids), g.gather(_ends(g, lengths), ids)
+        ids = ids_of(g, lengths, g.size(X, 0))
+        begin, end = g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids)
     around = g.binary("Add", g.unsqueeze(number, 1), g.constant(np.arange(start, start + length, dtype=np.int64)[None]))
     return around, g.unsqueeze(begin, 1), g.unsqueeze(end, 1)
 
@@ -135,9 +130,7 @@ def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tens
 @exports("sequence_context")
 def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
     around, begin, end = _context(g, X, start, length)
-    inside = g.binary(
-        "And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL)
-    )
+    inside = g.binary("And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL))
     result = g.where(inside, around, g.constant(np.int64(-1)))
     return _like_rows(result, X) if X.lengths is not None else result
 
@@ -155,66 +148,66 @@ def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
 
 @exports("sequence_reversed")
 def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
-    lengths = _lengths(X)
-    ids = _ids(g, lengths, g.size(X, 0))
-    ends = g.binary("Add", g.gather(_starts(g, lengths), ids), g.gather(_ends(g, lengths), ids))
+    lengths = lengths_of_rows(X)
+    ids = ids_of(g, lengths, g.size(X, 0))
+    ends = g.binary("Add", g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids))
     last = g.binary("Sub", ends, g.constant(np.int64(1)))
     return _like_rows(g.binary("Sub", last, g.arange(g.size(X, 0))), X)
 
 
-def _positions(g: Graph, lengths: Tensor, width: Size) -> Tensor:
+def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
     """The row that is entry t of sequence s; -1 past its end."""
     t = g.unsqueeze(g.arange(width), 0)
-    at = g.binary("Add", g.unsqueeze(_starts(g, lengths), 1), t)
+    at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
     inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
     return g.where(inside, at, g.constant(np.int64(-1)))
 
 
-def _longest(g: Graph, lengths: Tensor) -> Tensor:
+def longest_of(g: Graph, lengths: Tensor) -> Tensor:
     return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
 
 
 def _width(g: Graph, lengths: Tensor, padded_length: int) -> Size:
-    return padded_length if padded_length != -1 else _longest(g, lengths)
+    return padded_length if padded_length != -1 else longest_of(g, lengths)
 
 
 @exports("sequence_positions")
 def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: int) -> Tensor:
-    lengths = _lengths(X)
-    return _positions(g, lengths, _width(g, lengths, padded_length) if Like is None else g.size(Like, 1))
+    lengths = lengths_of_rows(X)
+    return padded_rows(g, lengths, _width(g, lengths, padded_length) if Like is None else g.size(Like, 1))
 
 
 def _repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
     """The rows that `sequence_expand` copies, and the lengths of the sequences that they form."""
     total = _total(g, times)
-    which = _ids(g, times, total)
+    which = ids_of(g, times, total)
     if X.lengths is None:
         return which, None
     lengths = g.gather(X.lengths, which)
     rows = _total(g, lengths)
-    ids = _ids(g, lengths, rows)
-    source = g.gather(g.gather(_starts(g, X.lengths), which), ids)
+    ids = ids_of(g, lengths, rows)
+    source = g.gather(g.gather(starts_of(g, X.lengths), which), ids)
     return g.binary("Add", source, _within(g, lengths, rows, ids)), lengths
 
 
 @exports("sequence_expanded")
 def sequence_expanded(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    index, lengths = _repeated(g, X, _lengths(Y))
+    index, lengths = _repeated(g, X, lengths_of_rows(Y))
     index.lengths = lengths
     return index
 
 
 def _concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
     """For each row of one input, its place among the rows of all, sequence by sequence."""
-    lengths = [_lengths(each) for each in X]
+    lengths = [lengths_of_rows(each) for each in X]
     whole = lengths[0]
     for each in lengths[1:]:
         whole = g.binary("Add", whole, each)
-    begin = _starts(g, whole)
+    begin = starts_of(g, whole)
     for each in lengths[:which]:
         begin = g.binary("Add", begin, each)
     rows = g.size(X[which], 0)
-    ids = _ids(g, lengths[which], rows)
+    ids = ids_of(g, lengths[which], rows)
     return g.binary("Add", g.gather(begin, ids), _within(g, lengths[which], rows, ids))
 
 
@@ -223,117 +216,24 @@ def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
     return _like_rows(_concatenated(g, X, which), X[which])
 
 
-def _cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
+def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
     """The rows of pieces that begin at these rows and have these lengths."""
     rows = _total(g, lengths)
-    ids = _ids(g, lengths, rows)
+    ids = ids_of(g, lengths, rows)
     return g.binary("Add", g.gather(starts, ids), _within(g, lengths, rows, ids))
 
 
 @exports("sequence_sliced")
 def sequence_sliced(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor, Like: Tensor) -> Tensor:
-    starts = g.binary("Add", _starts(g, _lengths(X)), as_vector(g, Offset))
-    return _like_rows(_cut_rows(g, starts, as_vector(g, Length)), Like)
+    starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
+    return _like_rows(cut_rows(g, starts, as_vector(g, Length)), Like)
 
 
 @exports("sequence_scattered")
 def sequence_scattered(g: Graph, Ids: Tensor) -> Tensor:
-    ids = _ids(g, _lengths(Ids), g.size(Ids, 0))
+    ids = ids_of(g, lengths_of_rows(Ids), g.size(Ids, 0))
     both = g.concat([g.unsqueeze(ids, 1), g.unsqueeze(as_vector(g, Ids), 1)], 1)
     return _like_rows(both, Ids)
-
-
-@exports("padded_positions")
-def padded_positions(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
-    t = g.unsqueeze(g.arange(g.size(X, 1)), 0)
-    first = g.binary("Mul", g.arange(g.size(X, 0)), g.as_size(g.size(X, 1)))
-    inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
-    return g.where(inside, g.binary("Add", g.unsqueeze(first, 1), t), g.constant(np.int64(-1)))
-
-
-@exports("crf_counts")
-def crf_counts(g: Graph, Label: Tensor, Rows: Tensor, Transition: Tensor) -> Tensor:
-    """Tags one-hot: the first, the last, and the pairs of neighbours, summed over time."""
-    tags = g.size(Transition, 1)
-    labels = g.where(
-        g.binary("Less", Rows, g.constant(np.int64(0)), VarType.BOOL),
-        g.constant(np.int64(-1)),
-        _taken(g, as_vector(g, Label), Rows),
-    )
-    labels = g._sized("Pad", [labels, g.ints(0, 1, 0, 1), g.constant(np.int64(-1))], VarType.INT64, (labels.sizes[0], -1))
-    hot = one_hot_of(g, labels, tags, Transition.dtype)
-    before, after = g.slice(hot, [1], [0], [-1]), g.slice(hot, [1], [1], [2**31 - 1])
-    none = g.cast(g.binary("Less", labels, g.constant(np.int64(0)), VarType.BOOL), Transition.dtype)
-    none = g.unsqueeze(none, 2)
-    begins = g.reduce("ReduceSum", g.binary("Mul", after, g.slice(none, [1], [0], [-1])), [1], keep=True)
-    ends = g.reduce("ReduceSum", g.binary("Mul", before, g.slice(none, [1], [1], [2**31 - 1])), [1], keep=True)
-    pairs = g.matmul(g.transpose(before, [0, 2, 1]), after)
-    return g.concat([begins, ends, pairs], 1)
-
-
-@exports("held")
-def held(g: Graph, X: Tensor) -> Tensor:
-    return g.identity(X)
-
-
-@exports("ctc_states")
-def ctc_states(
-    g: Graph, Logits: Tensor, Label: Tensor, LogitsLength: Tensor | None, LabelLength: Tensor | None, blank: int, specs: Any
-) -> dict[str, Tensor]:
-    zero, none = g.constant(np.int64(0)), g.constant(np.int64(-1))
-    if LogitsLength is None or LabelLength is None:
-        steps, counts = _lengths(Logits), _lengths(Label)
-        rows = g.transpose(_positions(g, steps, _longest(g, steps)), [1, 0])
-        labels = _taken(g, as_vector(g, Label), _positions(g, counts, _longest(g, counts)), none)
-    else:
-        steps, counts = as_vector(g, LogitsLength), as_vector(g, LabelLength)
-        batch = g.as_size(g.size(Logits, 1))
-        t = g.unsqueeze(g.arange(g.size(Logits, 0)), 1)
-        at = g.binary("Add", g.binary("Mul", t, batch), g.unsqueeze(g.arange(batch), 0))
-        rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0), VarType.BOOL), at, none)
-        place = g.unsqueeze(g.arange(g.size(Label, 1)), 0)
-        inside = g.binary("Less", place, g.unsqueeze(counts, 1), VarType.BOOL)
-        labels = g.where(inside, g.cast(Label, VarType.INT64), none)
-    longest = g.as_size(g.size(labels, 1))
-    wide = g.binary("Add", g.binary("Mul", longest, g.ints(2)), g.ints(1))
-    number = g.unsqueeze(g.arange(wide), 0)
-    odd = g.binary("Equal", g.binary("Mod", number, g.ints(2)), g.constant(np.int64(1)), VarType.BOOL)
-    count, half = g.unsqueeze(counts, 1), g.binary("Div", number, g.ints(2))
-    padded = g._sized("Pad", [labels, g.ints(0, 0, 0, 1), none], VarType.INT64, (labels.sizes[0], -1))
-    shape = g.joined_sizes([g.size(labels, 0), wide])
-    spread = g._sized("GatherElements", [padded, g.expand(half, shape, (-1, -1))], VarType.INT64, (labels.sizes[0], -1), axis=1)
-    is_label = g.binary("And", odd, g.binary("Less", half, count, VarType.BOOL))
-    states = g.where(is_label, spread, g.constant(np.int64(blank)))
-    two_before = g._sized("Pad", [states, g.ints(0, 2, 0, 0), none], VarType.INT64, (states.sizes[0], -1))
-    two_before = g._sized("Slice", [two_before, g.ints(0), wide, g.ints(1)], VarType.INT64, (states.sizes[0], -1))
-    last = g.binary("Mul", count, g.ints(2))
-    differs = g.unary("Not", g.binary("Equal", states, two_before, VarType.BOOL))
-    skip = g.binary("And", is_label, g.binary("And", differs, g.binary("Greater", number, g.ints(1), VarType.BOOL)))
-    end = g.binary(
-        "Or",
-        g.binary("Equal", number, last, VarType.BOOL),
-        g.binary("Equal", number, g.binary("Sub", last, g.ints(1)), VarType.BOOL),
-    )
-    begin = g.expand(g.binary("Less", number, g.ints(1), VarType.BOOL), shape, (-1, -1))
-    dtype = Logits.dtype
-    far = g.constant(-1e30, dtype)
-
-    def penalty(may: Tensor) -> Tensor:
-        return g.where(may, g.constant(0, dtype), far)
-
-    # A path needs a step for each label, and one more between equal ones.
-    after = g.slice(padded, [1], [1], [2**31 - 1])
-    equal = g.binary("And", g.binary("Equal", labels, after, VarType.BOOL), g.binary("GreaterOrEqual", labels, zero, VarType.BOOL))
-    needed = g.binary("Add", counts, g.reduce("ReduceSum", g.cast(equal, VarType.INT64), [1]))
-    possible = g.binary("And", g.binary("GreaterOrEqual", steps, needed, VarType.BOOL), g.binary("Greater", steps, zero, VarType.BOOL))
-    return {
-        "Rows": rows,
-        "States": states,
-        "Start": penalty(begin),
-        "Skip": penalty(skip),
-        "End": penalty(end),
-        "Weight": g.unsqueeze(g.cast(possible, dtype), 1),
-    }
 
 
 # ----------------------------------------------------------------------------------------------------------- pooling
@@ -342,18 +242,18 @@ _LEAST = -3.0e38
 
 def _padded(g: Graph, X: Tensor, value: float) -> Tensor:
     """The sequences as [sequences, longest, ...], filled up with a number."""
-    lengths = _lengths(X)
-    index = _positions(g, lengths, _longest(g, lengths))
-    return _taken(g, X, index, g.number(value, X))
+    lengths = lengths_of_rows(X)
+    index = padded_rows(g, lengths, longest_of(g, lengths))
+    return taken_rows(g, X, index, g.number(value, X))
 
 
 def _one_more(g: Graph, padded: Tensor, value: float) -> Tensor:
     """One more step, so that there is one at least."""
-    step = g.slice(padded, [1], [0], [1])
-    del step
     pads = [0] * (2 * padded.ndim)
     pads[padded.ndim + 1] = 1
-    return g._sized("Pad", [padded, g.ints(*pads), g.number(value, padded)], padded.dtype, (padded.sizes[0], -1, *padded.sizes[2:]))
+    return g._sized(
+        "Pad", [padded, g.ints(*pads), g.number(value, padded)], padded.dtype, (padded.sizes[0], -1, *padded.sizes[2:])
+    )
 
 
 def _column(g: Graph, vector: Tensor, like: Tensor) -> Tensor:
@@ -361,18 +261,18 @@ def _column(g: Graph, vector: Tensor, like: Tensor) -> Tensor:
 
 
 def _sums(g: Graph, X: Tensor) -> Tensor:
-    lengths = _lengths(X)
-    ids = _ids(g, lengths, g.size(X, 0))
+    lengths = lengths_of_rows(X)
+    ids = ids_of(g, lengths, g.size(X, 0))
     dims = g.joined_sizes([g.size(lengths, 0), *g.sizes_of(X)[1:]])
     zeros = filled(g, dims, 0, Spec((-1, *X.shape[1:]), X.dtype))
     return added_rows(g, zeros, ids, X)
 
 
 def _argmax(g: Graph, X: Tensor) -> Tensor:
-    lengths = _lengths(X)
+    lengths = lengths_of_rows(X)
     padded = _one_more(g, _padded(g, X, _LEAST), _LEAST)
     at = g._sized("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
-    rows = g.binary("Add", at, _column(g, _starts(g, lengths), at))
+    rows = g.binary("Add", at, _column(g, starts_of(g, lengths), at))
     return g.where(_column(g, _is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
 
 
@@ -383,10 +283,10 @@ def sequence_argmax(g: Graph, X: Tensor) -> Tensor:
 
 @exports("sequence_pool")
 def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[str, Tensor]:
-    pooltype, lengths = pooltype.upper(), _lengths(X)
+    pooltype, lengths = pooltype.upper(), lengths_of_rows(X)
     if pooltype in ("LAST", "FIRST"):
         index = sequence_ends(g, X, pooltype == "FIRST")
-        result = _taken(g, X, index)
+        result = taken_rows(g, X, index)
     elif pooltype == "MAX":
         result = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
     else:
@@ -405,16 +305,12 @@ def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[
 
 @exports("place_at_most")
 def place_at_most(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
-    if g.opset < 16:
-        raise NotExported("sums by index along an axis, before opset 16")
     count = g.size(Like, 0)
     index = g.cast(Index, VarType.INT64)
-    index = g.where(
-        g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index
-    )
+    index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index)
     more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
     zeros = filled(g, g.joined_sizes([more, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
-    whole = g.node("ScatterElements", [zeros, index, X], zeros, axis=0, reduction="add")
+    whole = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # no row is named twice but the one that is cut off
     result = g._sized("Slice", [whole, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result
@@ -431,7 +327,7 @@ def take_at_most(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
 
 @exports("sequence_softmax")
 def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
-    ids = _ids(g, _lengths(X), g.size(X, 0))
+    ids = ids_of(g, lengths_of_rows(X), g.size(X, 0))
     top = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
     powers = g.unary("Exp", g.binary("Sub", X, g.gather(top, ids)))
     powers.lengths = X.lengths
@@ -441,15 +337,17 @@ def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------- expanding, joining and cutting
 @exports("sequence_expand")
 def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    index, lengths = _repeated(g, X, _lengths(Y))
+    index, lengths = _repeated(g, X, lengths_of_rows(Y))
     result = g.gather(X, index)
     result.lengths = lengths
+    if lengths is None:  # as many rows as Y has, which then has the sequences
+        result.sizes = (g.rows_of(lengths_of_rows(Y)), *result.sizes[1:])
     return result
 
 
 @exports("sequence_expand_as")
 def sequence_expand_as(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    return _like_rows(g.gather(X, _ids(g, _lengths(Y), g.size(Y, 0))), Y)
+    return _like_rows(g.gather(X, ids_of(g, lengths_of_rows(Y), g.size(Y, 0))), Y)
 
 
 @exports("sequence_concat")
@@ -458,9 +356,9 @@ def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
     rows = g.concat(X, 0)
     zeros = filled(g, g.dims(rows), 0, Spec(rows.shape, rows.dtype))
     result = g.node("ScatterND", [zeros, g.unsqueeze(index, 1), rows], rows)
-    lengths = _lengths(X[0])
+    lengths = lengths_of_rows(X[0])
     for each in X[1:]:
-        lengths = g.binary("Add", lengths, _lengths(each))
+        lengths = g.binary("Add", lengths, lengths_of_rows(each))
     result.lengths = lengths
     return result
 
@@ -468,22 +366,22 @@ def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
 @exports("sequence_slice")
 def sequence_slice(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor) -> Tensor:
     lengths = as_vector(g, Length)
-    starts = g.binary("Add", _starts(g, _lengths(X)), as_vector(g, Offset))
-    result = g.gather(X, _cut_rows(g, starts, lengths))
+    starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
+    result = g.gather(X, cut_rows(g, starts, lengths))
     result.lengths = lengths
     return result
 
 
 @exports("sequence_pad")
 def sequence_pad(g: Graph, X: Tensor, PadValue: Tensor, padded_length: int) -> dict[str, Tensor]:
-    lengths = _lengths(X)
-    index = _positions(g, lengths, _width(g, lengths, padded_length))
+    lengths = lengths_of_rows(X)
+    index = padded_rows(g, lengths, _width(g, lengths, padded_length))
     value = PadValue
     if PadValue.spec.size == 1:
         value = g.reshape(PadValue, [])
     elif PadValue.ndim != X.ndim - 1:
         value = g.reshape(PadValue, g.sizes_of(X)[1:])
-    return {"Out": _taken(g, X, index, value), "Length": g.identity(lengths)}
+    return {"Out": taken_rows(g, X, index, value), "Length": g.identity(lengths)}
 
 
 @exports("sequence_unpad")
@@ -493,7 +391,7 @@ def sequence_unpad(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
     starts = g.binary("Mul", g.arange(g.size(X, 0)), steps)
     sizes = g.sizes_of(X)
     inner: list[Size] = sizes[2:] or [1]
-    result = g.gather(g.reshape(X, [g.product_of(sizes[:2]), *inner]), _cut_rows(g, starts, lengths))
+    result = g.gather(g.reshape(X, [g.product_of(sizes[:2]), *inner]), cut_rows(g, starts, lengths))
     result.lengths = lengths
     return result
 
@@ -501,7 +399,7 @@ def sequence_unpad(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
 @exports("sequence_reshape")
 def sequence_reshape(g: Graph, X: Tensor, new_dim: int) -> Tensor:
     result = g.reshape(X, [-1, new_dim], (-1, new_dim))
-    scaled = g.binary("Mul", _lengths(X), g.as_size(g.size(X, 1)))
+    scaled = g.binary("Mul", lengths_of_rows(X), g.as_size(g.size(X, 1)))
     result.lengths = g.binary("Div", scaled, g.constant(np.int64(new_dim)))
     return result
 
@@ -515,12 +413,12 @@ def sequence_reverse(g: Graph, X: Tensor) -> Tensor:
 def sequence_enumerate(g: Graph, X: Tensor, win_size: int, pad_value: int) -> Tensor:
     index = sequence_context(g, X, 0, win_size)
     flat = g.reshape(X, [-1], (-1,))
-    return _like_rows(_taken(g, flat, index, g.number(pad_value, X)), X)
+    return _like_rows(taken_rows(g, flat, index, g.number(pad_value, X)), X)
 
 
 @exports("sequence_erase")
 def sequence_erase(g: Graph, X: Tensor, tokens: list[int]) -> Tensor:
-    lengths = _lengths(X)
+    lengths = lengths_of_rows(X)
     flat = g.reshape(X, [-1], (-1,))
     kept = g.unary("Not", g.binary("Equal", flat, flat, VarType.BOOL))
     for token in tokens:
@@ -550,10 +448,10 @@ def sequence_conv(
     contextLength: int,
     paddingTrainable: bool,
 ) -> Tensor:
-    rows = _taken(g, X, sequence_context(g, X, contextStart, contextLength))
+    rows = taken_rows(g, X, sequence_context(g, X, contextStart, contextLength))
     if paddingTrainable and PaddingData is not None:
         margins = sequence_margins(g, X, contextStart, contextLength)
-        rows = g.binary("Add", rows, _taken(g, PaddingData, margins))
+        rows = g.binary("Add", rows, taken_rows(g, PaddingData, margins))
     width = g.size(X, 1)
     if not isinstance(width, int):
         raise NotExported("rows whose width is known only at run time")
@@ -565,7 +463,7 @@ def sequence_conv(
 def row_conv(g: Graph, X: Tensor, Filter: Tensor) -> Tensor:
     index = sequence_context(g, X, 0, Filter.shape[0])
     flat = X if X.ndim == 2 else g.reshape(X, [-1, X.shape[2]], (-1, X.shape[2]))
-    result = g.reduce("ReduceSum", g.binary("Mul", _taken(g, flat, index), Filter), [1])
+    result = g.reduce("ReduceSum", g.binary("Mul", taken_rows(g, flat, index), Filter), [1])
     return _like_rows(result, X) if X.ndim == 2 else g.reshape_as(result, X)
 
 
@@ -613,9 +511,7 @@ def _patches(shape: tuple[int, ...], kernels: list[int], strides: list[int], pad
 
 
 @exports("patch_index")
-def patch_index(
-    g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strides: list[int], paddings: list[int]
-) -> Tensor:
+def patch_index(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Tensor:
     if (Y is not None and X.shape[0] != 1) or -1 in X.shape[1:]:
         raise NotExported("patches of images of different sizes, or of sizes that are known only at run time")
     index, _ = _patches(X.shape, kernels, strides, paddings)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fluid.formats.writing import together, write_file
-from fluid.values.spec import Spec
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, Node, Scope, Tensor
@@ -78,10 +77,10 @@ def _attribute(name: str, value: Any, parts: Mapping[int, str]) -> Any:
     return helper.make_attribute(name, value)
 
 
-def _node_message(node: Node, number: int, parts: Mapping[int, str]) -> Any:
+def _node_message(node: Node, parts: Mapping[int, str]) -> Any:
     from onnx import NodeProto
 
-    message = NodeProto(op_type=node.op, input=node.inputs, output=node.outputs)
+    message = NodeProto(op_type=node.op, name=node.outputs[0], input=node.inputs, output=node.outputs)
     for name, value in sorted(node.attrs.items()):
         message.attribute.append(_attribute(name, value, parts))
     return message
@@ -91,7 +90,7 @@ def _graph_message(scope: Scope, name: str, parts: Mapping[int, str]) -> Any:
     from onnx import GraphProto
 
     message = GraphProto(name=name)
-    message.node.extend(_node_message(node, number, parts) for number, node in enumerate(scope.nodes))
+    message.node.extend(_node_message(node, parts) for node in scope.nodes)
     message.input.extend(_value_info(each, parts) for each in scope.inputs)
     message.output.extend(_value_info(each, parts) for each in scope.outputs)
     return message
@@ -205,6 +204,3 @@ def _aligned(arrays: Iterable[Any]) -> Iterator[bytes | memoryview]:
         raw = _raw(array)
         yield raw
         yield bytes(-raw.nbytes % _ALIGNMENT)
-
-
-_USED: Sequence[Any] = (Spec,)

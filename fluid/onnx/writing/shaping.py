@@ -1,153 +1,21 @@
-"""How ops that make tensors, and ops that give their elements another shape or order, are written."""
+"""How ops that give the elements of tensors another shape or order are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fluid.ops.creation import assigned_values
 from fluid.ops.manipulation import PAD_MODES, all_paddings
 from fluid.values.spec import Spec
-from fluid.values.types import VarType, as_dtype
+from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
+from .making import as_vector, filled, joined_vector
 
-__all__ = ["as_vector", "filled", "joined_vector", "positions", "shape_of", "zeros_like"]
-
-
-# ----------------------------------------------------------------------------------------------------------- making
-_MOST_CONSTANT = 64
-"""Elements of the largest filled tensor that is written as a constant."""
-
-
-def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
-    """A tensor of a shape filled with a number."""
-    if dims.value is not None and np.prod(dims.value) <= _MOST_CONSTANT:
-        return g.constant(np.full(dims.value, value, spec.dtype.numpy))
-    return g.filled(dims, value, spec)
-
-
-def zeros_like(g: Graph, x: Tensor, dtype: VarType | None = None, value: float = 0) -> Tensor:
-    """A tensor of one number in the shape of another one."""
-    result = filled(g, g.dims(x), value, Spec(x.shape, dtype or x.dtype))
-    result.sizes = x.sizes if result.value is None else result.sizes
-    return result
-
-
-def as_vector(g: Graph, x: Tensor) -> Tensor:
-    """Numbers as a vector of int64."""
-    x = g.cast(x, VarType.INT64)
-    return x if x.ndim == 1 else g.reshape(x, [-1], (x.spec.size,))
-
-
-def joined_vector(g: Graph, tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one number each as a vector of int64."""
-    return g.concat([g.reshape(g.cast(each, VarType.INT64), [1]) for each in tensors], 0)
-
-
-def _asked(g: Graph, shape: list[int], ShapeTensor: Tensor | None, ShapeTensorList: list[Tensor] | None) -> Tensor:
-    """The shape that attributes or tensors ask for."""
-    if ShapeTensorList:
-        return joined_vector(g, ShapeTensorList)
-    return g.ints(*shape) if ShapeTensor is None else as_vector(g, ShapeTensor)
-
-
-def _number(value: float, text: str, dtype: VarType) -> Any:
-    if not text:
-        return value
-    return int(text) if text.lstrip("-").isdecimal() and dtype not in (VarType.FP32, VarType.FP64) else float(text)
-
-
-@exports("fill_constant")
-def fill_constant(
-    g: Graph, ValueTensor: Tensor | None, ShapeTensor: Tensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any
-) -> Tensor:
-    spec = specs["Out"]
-    dims = _asked(g, attrs["shape"], ShapeTensor, ShapeTensorList)
-    if ValueTensor is not None:
-        return g.expand(g.reshape(g.cast(ValueTensor, spec.dtype), []), dims, spec.shape)
-    return filled(g, dims, _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
-
-
-@exports("fill_constant_batch_size_like")
-def fill_constant_batch_size_like(g: Graph, Input: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
-    sizes: list[Size] = list(attrs["shape"])
-    place, source = attrs["output_dim_idx"] % len(sizes), attrs["input_dim_idx"] % Input.ndim
-    if source == 0 and Input.lengths is not None:
-        sizes[place] = g.size(Input.lengths, 0)
-    else:
-        sizes[place] = g.size(Input, source)
-    spec = specs["Out"]
-    return filled(g, g.joined_sizes(sizes), _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
-
-
-@exports("fill_zeros_like")
-def fill_zeros_like(g: Graph, X: Tensor) -> Tensor:
-    return zeros_like(g, X)
-
-
-@exports("fill_zeros_like2", "fill_any_like")
-def fill_any_like(g: Graph, X: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
-    return zeros_like(g, X, specs["Out"].dtype, attrs.get("value", 0.0))
-
-
-@exports("assign", "rnn_memory_helper")
-def assign(g: Graph, X: Tensor) -> Tensor:
-    return g.identity(X)
-
-
-@exports("assign_value")
-def assign_value(g: Graph, attrs: dict[str, Any], specs: Any) -> Tensor:
-    spec = specs["Out"]
-    return g.constant(np.array(assigned_values(attrs)).astype(spec.dtype.numpy).reshape(spec.shape))
-
-
-@exports("fill")
-def fill(g: Graph, value: list[float], specs: Any) -> Tensor:
-    spec = specs["Out"]
-    return g.constant(np.array(value).astype(spec.dtype.numpy).reshape(spec.shape))
-
-
-@exports("shape")
-def shape(g: Graph, Input: Tensor) -> Tensor:
-    return g.dims(Input)
-
-
-@exports("size")
-def size(g: Graph, Input: Tensor) -> Tensor:
-    return g.as_size(g.product_of(g.sizes_of(Input)))
-
-
-@exports("range")
-def range_(g: Graph, Start: Tensor, End: Tensor, Step: Tensor) -> Tensor:
-    ends = [each if each.ndim == 0 else g.reshape(each, []) for each in (Start, End, Step)]
-    return g.node("Range", ends, Spec((-1,), Start.dtype))
-
-
-@exports("linspace")
-def linspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, specs: Any) -> Tensor:
-    dtype = specs["Out"].dtype
-    start, stop = (g.reshape(g.cast(each, VarType.FP64), []) for each in (Start, Stop))
-    count = g.reshape(g.cast(Num, VarType.INT64), [1])
-    steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
-    places = g.cast(g.arange(count), VarType.FP64)
-    values = g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
-    return g.cast(values, dtype)
-
-
-@exports("eye")
-def eye(g: Graph, specs: Any) -> Tensor:
-    spec = specs["Out"]
-    return g.constant(np.eye(*spec.shape, dtype=spec.dtype.numpy))
-
-
-@exports("where_index")
-def where_index(g: Graph, Condition: Tensor) -> Tensor:
-    places = g.node("NonZero", [g.cast(Condition, VarType.BOOL)], Spec((Condition.ndim, -1), VarType.INT64))
-    return g.transpose(places, [1, 0])
+__all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "positions", "shape_of"]
 
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
@@ -237,7 +105,7 @@ def transpose(g: Graph, X: Tensor, axis: list[int]) -> dict[str, Tensor]:
 
 
 # -------------------------------------------------------------------------------------------------- joining and cutting
-def _constant_axis(AxisTensor: Tensor | None, axis: int) -> int:
+def constant_axis(AxisTensor: Tensor | None, axis: int) -> int:
     if AxisTensor is None:
         return axis
     if AxisTensor.value is None:
@@ -247,13 +115,13 @@ def _constant_axis(AxisTensor: Tensor | None, axis: int) -> int:
 
 @exports("concat", "concat_like")
 def concat(g: Graph, X: list[Tensor], AxisTensor: Tensor | None, attrs: dict[str, Any]) -> Tensor:
-    result = g.concat(X, _constant_axis(AxisTensor, attrs.get("axis", 0)))
+    result = g.concat(X, constant_axis(AxisTensor, attrs.get("axis", 0)))
     return result
 
 
 @exports("split_like")
 def split_like(g: Graph, X: Tensor, Like: list[Tensor], AxisTensor: Tensor | None, axis: int) -> Any:
-    axis = _constant_axis(AxisTensor, axis) % X.ndim
+    axis = constant_axis(AxisTensor, axis) % X.ndim
     return cut(g, X, axis, [g.size(each, axis) for each in Like])
 
 
@@ -274,7 +142,7 @@ def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:
 def split(
     g: Graph, X: Tensor, AxisTensor: Tensor | None, SectionsTensorList: Any, axis: int, num: int, sections: list[int], specs: Any
 ) -> dict[str, Any]:
-    axis = _constant_axis(AxisTensor, axis) % X.ndim
+    axis = constant_axis(AxisTensor, axis) % X.ndim
     count = len(specs["Out"])
     size = g.size(X, axis)
     sizes: list[Size]
@@ -402,7 +270,7 @@ def _padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor
     right: list[Size] = [0] * x.ndim
     left[axis], right[axis] = before, after
     known = isinstance(before, int) and isinstance(after, int) and 0 <= x.sizes[axis] < FIRST_SYMBOL
-    size = before + after + x.sizes[axis] if known else -1  # type: ignore[operator]
+    size = before + after + x.sizes[axis] if known else -1
     return pad_node(g, x, g.joined_sizes([*left, *right]), (*x.sizes[:axis], size, *x.sizes[axis + 1 :]))
 
 
@@ -488,14 +356,14 @@ def tile_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
 
 
 def _padded_dims(g: Graph, x: Tensor, ndim: int) -> Tensor:
-    return g.joined_sizes([1] * (ndim - x.ndim) + g.sizes_of(x))
+    return g.joined_sizes([*[1] * (ndim - x.ndim), *g.sizes_of(x)])
 
 
 @exports("untile")
 def untile(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
     sizes: list[Size] = []
     known: list[int] = []
-    small: list[Size] = [1] * (X.ndim - Like.ndim) + g.sizes_of(Like)
+    small: list[Size] = [*[1] * (X.ndim - Like.ndim), *g.sizes_of(Like)]
     for axis, part in enumerate(small):
         whole = g.size(X, axis)
         if isinstance(whole, int) and isinstance(part, int):
@@ -673,16 +541,16 @@ def pad3d(g: Graph, X: Tensor, paddings: list[int], mode: str, value: float, dat
 
 
 @exports("pad_by")
-def pad_by(
-    g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str, specs: Any
-) -> Tensor:
+def pad_by(g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str, specs: Any) -> Tensor:
     if Paddings is not None:
         return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, 0.0, mode)
     return _padded_by(g, X, paddings, mode, 0.0)
 
 
 @exports("unpad_by")
-def unpad_by(g: Graph, f: Any, X: Tensor, Like: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str) -> Any:
+def unpad_by(
+    g: Graph, f: Any, X: Tensor, Like: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str
+) -> Any:
     if Paddings is not None:
         if mode != "constant":
             raise NotExported(f"the gradient of padding by computed margins in the mode {mode}")
@@ -697,9 +565,7 @@ def unpad_by(g: Graph, f: Any, X: Tensor, Like: Tensor, Paddings: Tensor | None,
         if mode == "constant":
             X = g.slice(X, [axis], [pair[0]], [-pair[1] or _FAR])
             continue
-        like = Tensor(g, "", Spec((), X.dtype), ())
         sizes = tuple(Like.shape[at] if at == axis else size for at, size in enumerate(X.sizes))
-        del like
         X = added_along(g, X, _copies(g, Like, axis, pair, mode), axis, Like.shape[axis], sizes)
     return X
 
@@ -727,7 +593,3 @@ def add_rows(g: Graph, base: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     flat = g.reshape(rows, [count, width])
     summed = g.matmul(g.cast(hit, base.dtype), flat)
     return g.binary("Add", base, g.reshape_as(summed, base))
-
-
-_Function = Callable[..., Any]
-_NUMBERS = as_dtype

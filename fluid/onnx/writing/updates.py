@@ -99,7 +99,9 @@ def adam(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, A
     below = g.binary("Add", g.unary("Sqrt", moment2), g.binary("Mul", root, epsilon))
     step = g.binary("Mul", g.binary("Div", moment1, below), rate)
     powers = {
-        f"{name}Out": g.binary("Mul", inputs[name], g.cast(beta, inputs[name].dtype)) if not attrs["use_global_beta_pow"] else g.identity(inputs[name])
+        f"{name}Out": g.binary("Mul", inputs[name], g.cast(beta, inputs[name].dtype))
+        if not attrs["use_global_beta_pow"]
+        else g.identity(inputs[name])
         for name, beta in (("Beta1Pow", beta1), ("Beta2Pow", beta2))
     }
     return up.results(g.binary("Sub", param, step), Moment1Out=moment1, Moment2Out=moment2, **powers)
@@ -264,7 +266,14 @@ def dpsgd(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, 
     shrink = g.binary("Max", g.binary("Div", size, up.constant(attrs["clip"])), up.constant(1))
     step = g.binary("Div", up.grad, shrink)
     if attrs["sigma"]:
-        drawn = g.node("RandomNormal", [], Spec((1,), VarType.FP32), dtype=1, shape=[1], **({"seed": float(attrs["seed"])} if attrs["seed"] else {}))
+        drawn = g.node(
+            "RandomNormal",
+            [],
+            Spec((1,), VarType.FP32),
+            dtype=1,
+            shape=[1],
+            **({"seed": float(attrs["seed"])} if attrs["seed"] else {}),
+        )
         noise = up.times(g.reshape(g.cast(drawn, up.param.dtype), []), attrs["sigma"] / attrs["batch_size"])
         step = g.binary("Add", step, noise)
     return up.results(g.binary("Sub", up.param, g.binary("Mul", step, up.rate)))

@@ -17,7 +17,8 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
 from .images import _along, channels_back, channels_second
-from .shaping import _asked, add_rows, as_vector, filled, joined_vector, pad_node
+from .making import as_vector, asked_dims, filled, joined_vector
+from .shaping import add_rows, pad_node
 
 __all__: list[str] = []
 
@@ -235,7 +236,7 @@ def crop(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], spe
 @exports("crop_tensor")
 def crop_tensor(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
     starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
-    dims = _asked(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
+    dims = asked_dims(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
     rest = g.binary("Sub", g.dims(X), starts)
     dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0)), VarType.BOOL), dims, rest)
     return _part(g, X, starts, dims, specs["Out"].shape)
@@ -357,7 +358,9 @@ def _corners(g: Graph, coordinate: Any, size: int, attrs: dict[str, Any], deriva
     kept = []
     for element, weight in pairs:
         there = g.binary("And", element >= 0.0, element < float(size))
-        kept.append((g.cast(g.where(there, element, g.number(0, element)), VarType.INT64), g.where(there, weight, g.number(0, weight))))
+        kept.append(
+            (g.cast(g.where(there, element, g.number(0, element)), VarType.INT64), g.where(there, weight, g.number(0, weight)))
+        )
     return kept
 
 

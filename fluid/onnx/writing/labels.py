@@ -1,0 +1,114 @@
+"""How what conditional random fields and CTC sum over is written: labels of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, Tensor
+from .indexing import one_hot_of
+from .making import as_vector
+from .sequences import lengths_of_rows, longest_of, padded_rows, taken_rows
+
+__all__: list[str] = []
+
+
+@exports("padded_positions")
+def padded_positions(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
+    t = g.unsqueeze(g.arange(g.size(X, 1)), 0)
+    first = g.binary("Mul", g.arange(g.size(X, 0)), g.as_size(g.size(X, 1)))
+    inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
+    return g.where(inside, g.binary("Add", g.unsqueeze(first, 1), t), g.constant(np.int64(-1)))
+
+
+@exports("crf_counts")
+def crf_counts(g: Graph, Label: Tensor, Rows: Tensor, Transition: Tensor) -> Tensor:
+    """Tags one-hot: the first, the last, and the pairs of neighbours, summed over time."""
+    tags = g.size(Transition, 1)
+    labels = g.where(
+        g.binary("Less", Rows, g.constant(np.int64(0)), VarType.BOOL),
+        g.constant(np.int64(-1)),
+        taken_rows(g, as_vector(g, Label), Rows),
+    )
+    labels = g._sized("Pad", [labels, g.ints(0, 1, 0, 1), g.constant(np.int64(-1))], VarType.INT64, (labels.sizes[0], -1))
+    hot = one_hot_of(g, labels, tags, Transition.dtype)
+    before, after = g.slice(hot, [1], [0], [-1]), g.slice(hot, [1], [1], [2**31 - 1])
+    none = g.cast(g.binary("Less", labels, g.constant(np.int64(0)), VarType.BOOL), Transition.dtype)
+    none = g.unsqueeze(none, 2)
+    begins = g.reduce("ReduceSum", g.binary("Mul", after, g.slice(none, [1], [0], [-1])), [1], keep=True)
+    ends = g.reduce("ReduceSum", g.binary("Mul", before, g.slice(none, [1], [1], [2**31 - 1])), [1], keep=True)
+    pairs = g.matmul(g.transpose(before, [0, 2, 1]), after)
+    return g.concat([begins, ends, pairs], 1)
+
+
+@exports("held")
+def held(g: Graph, X: Tensor) -> Tensor:
+    return g.identity(X)
+
+
+@exports("ctc_states")
+def ctc_states(
+    g: Graph, Logits: Tensor, Label: Tensor, LogitsLength: Tensor | None, LabelLength: Tensor | None, blank: int, specs: Any
+) -> dict[str, Tensor]:
+    zero, none = g.constant(np.int64(0)), g.constant(np.int64(-1))
+    if LogitsLength is None or LabelLength is None:
+        steps, counts = lengths_of_rows(Logits), lengths_of_rows(Label)
+        rows = g.transpose(padded_rows(g, steps, longest_of(g, steps)), [1, 0])
+        labels = taken_rows(g, as_vector(g, Label), padded_rows(g, counts, longest_of(g, counts)), none)
+    else:
+        steps, counts = as_vector(g, LogitsLength), as_vector(g, LabelLength)
+        batch = g.as_size(g.size(Logits, 1))
+        t = g.unsqueeze(g.arange(g.size(Logits, 0)), 1)
+        at = g.binary("Add", g.binary("Mul", t, batch), g.unsqueeze(g.arange(batch), 0))
+        rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0), VarType.BOOL), at, none)
+        place = g.unsqueeze(g.arange(g.size(Label, 1)), 0)
+        inside = g.binary("Less", place, g.unsqueeze(counts, 1), VarType.BOOL)
+        labels = g.where(inside, g.cast(Label, VarType.INT64), none)
+    longest = g.as_size(g.size(labels, 1))
+    wide = g.binary("Add", g.binary("Mul", longest, g.ints(2)), g.ints(1))
+    number = g.unsqueeze(g.arange(wide), 0)
+    odd = g.binary("Equal", g.binary("Mod", number, g.ints(2)), g.constant(np.int64(1)), VarType.BOOL)
+    count, half = g.unsqueeze(counts, 1), g.binary("Div", number, g.ints(2))
+    padded = g._sized("Pad", [labels, g.ints(0, 0, 0, 1), none], VarType.INT64, (labels.sizes[0], -1))
+    shape = g.joined_sizes([g.size(labels, 0), wide])
+    spread = g._sized("GatherElements", [padded, g.expand(half, shape, (-1, -1))], VarType.INT64, (labels.sizes[0], -1), axis=1)
+    is_label = g.binary("And", odd, g.binary("Less", half, count, VarType.BOOL))
+    states = g.where(is_label, spread, g.constant(np.int64(blank)))
+    two_before = g._sized("Pad", [states, g.ints(0, 2, 0, 0), none], VarType.INT64, (states.sizes[0], -1))
+    two_before = g._sized("Slice", [two_before, g.ints(0), wide, g.ints(1)], VarType.INT64, (states.sizes[0], -1))
+    last = g.binary("Mul", count, g.ints(2))
+    differs = g.unary("Not", g.binary("Equal", states, two_before, VarType.BOOL))
+    skip = g.binary("And", is_label, g.binary("And", differs, g.binary("Greater", number, g.ints(1), VarType.BOOL)))
+    end = g.binary(
+        "Or",
+        g.binary("Equal", number, last, VarType.BOOL),
+        g.binary("Equal", number, g.binary("Sub", last, g.ints(1)), VarType.BOOL),
+    )
+    begin = g.expand(g.binary("Less", number, g.ints(1), VarType.BOOL), shape, (-1, -1))
+    dtype = Logits.dtype
+    far = g.constant(-1e30, dtype)
+
+    def penalty(may: Tensor) -> Tensor:
+        return g.where(may, g.constant(0, dtype), far)
+
+    # A path needs a step for each label, and one more between equal ones.
+    after = g.slice(padded, [1], [1], [2**31 - 1])
+    equal = g.binary(
+        "And", g.binary("Equal", labels, after, VarType.BOOL), g.binary("GreaterOrEqual", labels, zero, VarType.BOOL)
+    )
+    needed = g.binary("Add", counts, g.reduce("ReduceSum", g.cast(equal, VarType.INT64), [1]))
+    possible = g.binary(
+        "And", g.binary("GreaterOrEqual", steps, needed, VarType.BOOL), g.binary("Greater", steps, zero, VarType.BOOL)
+    )
+    return {
+        "Rows": rows,
+        "States": states,
+        "Start": penalty(begin),
+        "Skip": penalty(skip),
+        "End": penalty(end),
+        "Weight": g.unsqueeze(g.cast(possible, dtype), 1),
+    }

@@ -1,0 +1,149 @@
+"""How ops that make tensors of attributes and shapes are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.creation import assigned_values
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, Size, Tensor
+
+__all__ = ["as_vector", "asked_dims", "filled", "joined_vector", "zeros_like"]
+
+
+# ----------------------------------------------------------------------------------------------------------- making
+_MOST_CONSTANT = 64
+"""Elements of the largest filled tensor that is written as a constant."""
+
+
+def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
+    """A tensor of a shape filled with a number."""
+    if dims.value is not None and np.prod(dims.value) <= _MOST_CONSTANT:
+        return g.constant(np.full(dims.value, value, spec.dtype.numpy))
+    return g.filled(dims, value, spec)
+
+
+def zeros_like(g: Graph, x: Tensor, dtype: VarType | None = None, value: float = 0) -> Tensor:
+    """A tensor of one number in the shape of another one."""
+    result = filled(g, g.dims(x), value, Spec(x.shape, dtype or x.dtype))
+    result.sizes = x.sizes if result.value is None else result.sizes
+    return result
+
+
+def as_vector(g: Graph, x: Tensor) -> Tensor:
+    """Numbers as a vector of int64."""
+    x = g.cast(x, VarType.INT64)
+    return x if x.ndim == 1 else g.reshape(x, [-1], (x.spec.size,))
+
+
+def joined_vector(g: Graph, tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one number each as a vector of int64."""
+    return g.concat([g.reshape(g.cast(each, VarType.INT64), [1]) for each in tensors], 0)
+
+
+def asked_dims(g: Graph, shape: list[int], ShapeTensor: Tensor | None, ShapeTensorList: list[Tensor] | None) -> Tensor:
+    """The shape that attributes or tensors ask for."""
+    if ShapeTensorList:
+        return joined_vector(g, ShapeTensorList)
+    return g.ints(*shape) if ShapeTensor is None else as_vector(g, ShapeTensor)
+
+
+def _number(value: float, text: str, dtype: VarType) -> Any:
+    if not text:
+        return value
+    return int(text) if text.lstrip("-").isdecimal() and dtype not in (VarType.FP32, VarType.FP64) else float(text)
+
+
+@exports("fill_constant")
+def fill_constant(
+    g: Graph, ValueTensor: Tensor | None, ShapeTensor: Tensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any
+) -> Tensor:
+    spec = specs["Out"]
+    dims = asked_dims(g, attrs["shape"], ShapeTensor, ShapeTensorList)
+    if ValueTensor is not None:
+        return g.expand(g.reshape(g.cast(ValueTensor, spec.dtype), []), dims, spec.shape)
+    return filled(g, dims, _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
+
+
+@exports("fill_constant_batch_size_like")
+def fill_constant_batch_size_like(g: Graph, Input: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+    sizes: list[Size] = list(attrs["shape"])
+    place, source = attrs["output_dim_idx"] % len(sizes), attrs["input_dim_idx"] % Input.ndim
+    if source == 0 and Input.lengths is not None:
+        sizes[place] = g.size(Input.lengths, 0)
+    else:
+        sizes[place] = g.size(Input, source)
+    spec = specs["Out"]
+    return filled(g, g.joined_sizes(sizes), _number(attrs["value"], attrs["str_value"], spec.dtype), spec)
+
+
+@exports("fill_zeros_like")
+def fill_zeros_like(g: Graph, X: Tensor) -> Tensor:
+    return zeros_like(g, X)
+
+
+@exports("fill_zeros_like2", "fill_any_like")
+def fill_any_like(g: Graph, X: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+    return zeros_like(g, X, specs["Out"].dtype, attrs.get("value", 0.0))
+
+
+@exports("assign", "rnn_memory_helper")
+def assign(g: Graph, X: Tensor) -> Tensor:
+    return g.identity(X)
+
+
+@exports("assign_value")
+def assign_value(g: Graph, attrs: dict[str, Any], specs: Any) -> Tensor:
+    spec = specs["Out"]
+    return g.constant(np.array(assigned_values(attrs)).astype(spec.dtype.numpy).reshape(spec.shape))
+
+
+@exports("fill")
+def fill(g: Graph, value: list[float], specs: Any) -> Tensor:
+    spec = specs["Out"]
+    return g.constant(np.array(value).astype(spec.dtype.numpy).reshape(spec.shape))
+
+
+@exports("shape")
+def shape(g: Graph, Input: Tensor) -> Tensor:
+    return g.dims(Input)
+
+
+@exports("size")
+def size(g: Graph, Input: Tensor) -> Tensor:
+    return g.as_size(g.product_of(g.sizes_of(Input)))
+
+
+@exports("range")
+def range_(g: Graph, Start: Tensor, End: Tensor, Step: Tensor) -> Tensor:
+    ends = [each if each.ndim == 0 else g.reshape(each, []) for each in (Start, End, Step)]
+    return g.node("Range", ends, Spec((-1,), Start.dtype))
+
+
+@exports("linspace")
+def linspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, specs: Any) -> Tensor:
+    dtype = specs["Out"].dtype
+    start, stop = (g.reshape(g.cast(each, VarType.FP64), []) for each in (Start, Stop))
+    count = g.reshape(g.cast(Num, VarType.INT64), [1])
+    steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
+    places = g.cast(g.arange(count), VarType.FP64)
+    values = g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
+    return g.cast(values, dtype)
+
+
+@exports("eye")
+def eye(g: Graph, specs: Any) -> Tensor:
+    spec = specs["Out"]
+    return g.constant(np.eye(*spec.shape, dtype=spec.dtype.numpy))
+
+
+@exports("where_index")
+def where_index(g: Graph, Condition: Tensor) -> Tensor:
+    places = g.node("NonZero", [g.cast(Condition, VarType.BOOL)], Spec((Condition.ndim, -1), VarType.INT64))
+    return g.transpose(places, [1, 0])

@@ -1,0 +1,198 @@
+"""How the ops of `DynamicRNN` and `IfElse` are written. A rank table is the lengths of its sequences; their order follows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fluid.ir.program import Operator
+from fluid.opdef.registry import EMPTY
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .arrays import empty_array, insert, read, repeat
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .making import filled
+from .program import Names, Writer, handles
+from .sequences import cut_rows, ends_of, ids_of, starts_of
+
+__all__: list[str] = []
+
+
+def _needed(op: Operator, slot: str, names: Names) -> Tensor:
+    value = names.need(op.input(slot)[0], op)
+    if value is None:
+        raise NotExported(f"{op.input(slot)[0]} has no value")
+    return value
+
+
+def _order(g: Graph, lengths: Tensor) -> Tensor:
+    """The numbers of sequences, the longest first; of equal ones, the first."""
+    count = g.as_size(g.size(lengths, 0))
+    _, order = g.nodes("TopK", [lengths, count], [lengths.spec, lengths.spec], axis=0, largest=1, sorted=1)
+    return order
+
+
+def _rank(g: Graph, lengths: Tensor) -> Tensor:
+    """The position of each sequence in that order."""
+    count = g.as_size(g.size(lengths, 0))
+    _, rank = g.nodes("TopK", [_order(g, lengths), count], [lengths.spec, lengths.spec], axis=0, largest=0, sorted=1)
+    return rank
+
+
+def _longest(g: Graph, lengths: Tensor) -> Tensor:
+    return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
+
+
+def _active(g: Graph, lengths: Tensor, step: Tensor) -> Tensor:
+    """The number of sequences that are longer than a step (of shape []), of shape [1]."""
+    longer = g.cast(g.binary("Greater", lengths, step, VarType.BOOL), VarType.INT64)
+    return g.reduce("ReduceSum", longer, [0], keep=True)
+
+
+def _first_rows(g: Graph, x: Tensor, count: Tensor) -> Tensor:
+    return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
+
+
+@handles("lod_rank_table")
+def lod_rank_table(writer: Writer, op: Operator, names: Names) -> None:
+    x = _needed(op, "X", names)
+    if x.lengths is None or op.attr("level"):
+        raise NotExported("rows whose sequences are not known by one vector of lengths")
+    names.set(op.output("Out")[0], x.lengths)
+
+
+@handles("max_sequence_len")
+def max_sequence_len(writer: Writer, op: Operator, names: Names) -> None:
+    names.set(op.output("Out")[0], _longest(writer.graph, _needed(op, "RankTable", names)))
+
+
+@handles("lod_tensor_to_array")
+def lod_tensor_to_array(writer: Writer, op: Operator, names: Names) -> None:
+    g, x, lengths = writer.graph, _needed(op, "X", names), _needed(op, "RankTable", names)
+    starts = g.gather(starts_of(g, lengths), _order(g, lengths))
+
+    def entry(so_far: Tensor, step: Tensor) -> Tensor:
+        rows = g.binary("Add", _first_rows(g, starts, _active(g, lengths, step)), step)
+        return insert(g, so_far, g.gather(x, rows))
+
+    count = g.binary("Max", _longest(g, lengths), g.ints(1))
+    array = empty_array(g, Spec((-1, *x.shape[1:]), x.dtype))
+    names.set(op.output("Out")[0], repeat(g, g.reshape(count, []), array, entry))
+
+
+@handles("array_to_lod_tensor")
+def array_to_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
+    g, lengths = writer.graph, _needed(op, "RankTable", names)
+    array, var = names.get(op.input("X")[0]), op.block.find_var(op.output("Out")[0])
+    if array is None or not array.spec.shape:
+        if var is None or not var.has_shape or -1 in var.shape[1:]:
+            raise NotExported("an array whose entries are not known")
+        array = array or empty_array(g, Spec((-1, *var.shape[1:]), var.spec.dtype))
+    inner = array.shape[1:] if array.shape else var.shape[1:]  # type: ignore[union-attr]
+    if -1 in inner:
+        raise NotExported("entries of which more than the number of rows is known only at run time")
+    spec = Spec((-1, *inner), array.dtype)
+    source = array
+
+    def entry(so_far: Tensor, step: Tensor) -> Tensor:
+        dims = g.joined_sizes([_active(g, lengths, step), *inner])
+        return insert(g, so_far, read(g, source, step, filled(g, dims, 0, spec)))
+
+    steps = _longest(g, lengths)
+    whole = repeat(g, g.reshape(g.binary("Max", steps, g.ints(1)), []), empty_array(g, spec), entry)
+    rows = g.node("ConcatFromSequence", [whole], spec, axis=0, new_axis=0)
+    # Step t begins after the rows of all steps before.
+    longer = g.binary("Greater", g.unsqueeze(lengths, 0), g.unsqueeze(g.arange(steps), 1), VarType.BOOL)
+    active = g.reduce("ReduceSum", g.cast(longer, VarType.INT64), [1])
+    begin = starts_of(g, active)
+    total = g.reduce("ReduceSum", lengths, [0], keep=True)
+    ids = ids_of(g, lengths, total)
+    step = g.binary("Sub", g.arange(total), g.gather(starts_of(g, lengths), ids))
+    result = g.gather(rows, g.binary("Add", g.gather(begin, step), g.gather(_rank(g, lengths), ids)))
+    result.lengths = lengths
+    result.sizes = (g.rows_of(lengths), *result.sizes[1:])
+    result.spec = result.spec.with_lod((None,))
+    names.set(op.output("Out")[0], result)
+
+
+@handles("shrink_rnn_memory")
+def shrink_rnn_memory(writer: Writer, op: Operator, names: Names) -> None:
+    g, x, lengths = writer.graph, _needed(op, "X", names), _needed(op, "RankTable", names)
+    step = g.reshape(g.cast(_needed(op, "I", names), VarType.INT64), [])
+    count = _active(g, lengths, step)
+    if x.lengths is None:
+        names.set(op.output("Out")[0], _first_rows(g, x, count))
+        return
+    kept = _first_rows(g, x.lengths, count)
+    result = _first_rows(g, x, g.reduce("ReduceSum", kept, [0], keep=True))
+    result.lengths, result.spec = kept, result.spec.with_lod((None,))
+    result.sizes = (g.rows_of(kept), *result.sizes[1:])
+    names.set(op.output("Out")[0], result)
+
+
+@exports("resize_rows")
+def resize_rows(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+    more = g.concat([X, filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))], 0)
+    result = _first_rows(g, more, g.as_size(g.size(Like, 0)))
+    result.lengths = Like.lengths
+    return result
+
+
+def _chosen(g: Graph, x: Tensor, numbers: Tensor) -> Tensor:
+    """The sequences (or rows, where there are none) of these numbers."""
+    if x.lengths is None:
+        result = g.gather(x, numbers)
+    else:
+        lengths = g.gather(x.lengths, numbers)
+        result = g.gather(x, cut_rows(g, g.gather(starts_of(g, x.lengths), numbers), lengths))
+        result.lengths = lengths
+        result.spec = result.spec.with_lod((None,))
+    result.sizes = (-1 if result.lengths is None else g.rows_of(result.lengths), *result.sizes[1:])
+    return result
+
+
+@handles("reorder_lod_tensor_by_rank")
+def reorder_lod_tensor_by_rank(writer: Writer, op: Operator, names: Names) -> None:
+    g, lengths = writer.graph, _needed(op, "RankTable", names)
+    names.set(op.output("Out")[0], _chosen(g, _needed(op, "X", names), _order(g, lengths)))
+
+
+@handles("reorder_lod_tensor_by_rank_grad")
+def reorder_lod_tensor_by_rank_grad(writer: Writer, op: Operator, names: Names) -> None:
+    g, lengths = writer.graph, _needed(op, "RankTable", names)
+    names.set(op.output("Out")[0], _chosen(g, _needed(op, "X", names), _rank(g, lengths)))
+
+
+# ---------------------------------------------------------------------------------------------------------- two parts
+def _mask(writer: Writer, op: Operator, names: Names) -> Tensor:
+    if op.attrs.get("level"):
+        raise NotExported("more than one level of sequences")
+    return writer.graph.reshape(writer.graph.cast(_needed(op, "Mask", names), VarType.BOOL), [-1], (-1,))
+
+
+@handles("split_lod_tensor")
+def split_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
+    g, x, mask = writer.graph, _needed(op, "X", names), _mask(writer, op, names)
+    for slot, flags in (("OutTrue", mask), ("OutFalse", g.unary("Not", mask))):
+        for name in op.outputs.get(slot, ()):
+            if name != EMPTY:
+                numbers = g.squeeze(g._sized("NonZero", [flags], VarType.INT64, (1, -1)), 0)
+                names.set(name, _chosen(g, x, numbers))
+
+
+@handles("merge_lod_tensor", "merge_lod_tensor_infer")
+def merge_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
+    g, mask = writer.graph, _mask(writer, op, names)
+    halves = [_needed(op, slot, names) for slot in ("InFalse", "InTrue")]
+    joined = g.concat(halves, 0)
+    if all(half.lengths is not None for half in halves):
+        joined.lengths = g.concat([half.lengths for half in halves if half.lengths is not None], 0)
+
+    def numbers(flags: Tensor) -> Tensor:
+        return g.binary("Sub", ends_of(g, g.cast(flags, VarType.INT64)), g.constant(np.int64(1)))
+
+    rest = g.unary("Not", mask)
+    count = g.reduce("ReduceSum", g.cast(rest, VarType.INT64), [0], keep=True)
+    order = g.where(mask, g.binary("Add", numbers(mask), count), numbers(rest))
+    names.set(op.output("Out")[0], _chosen(g, joined, order))

@@ -19,7 +19,7 @@ from .folding import folded
 from .functions import attributes_bound, body_of_op
 from .node import Node
 from .ops_in.sequence import as_array
-from .reading import read_model_proto
+from .reading import check_names, read_model_proto
 from .table import import_of
 from .tensors import TensorReader, check_shape
 from .types import STRING, element_type, is_held_wider
@@ -30,6 +30,9 @@ __all__ = ["Imported", "Importer", "import_model"]
 
 _DEEPEST_CALL = 24
 _SPARE, _PER_BYTE = 64 << 20, 10
+_SPARE_NODES, _BYTES_OF_NODE = 5000, 4
+"""How many nodes of functions and of graphs inside are read, though each call and each trip reads them again: so many, and one for so
+many bytes of the file."""
 _DOMAINS = ("", "ai.onnx")
 Scope = dict[str, Value]
 
@@ -81,9 +84,11 @@ class Importer:
         self._tensors = tensors
         self._constants = constants
         self._room = _SPARE + _PER_BYTE * tensors.size
+        check_names(model.graph)
         self._opsets = {("" if each.domain in _DOMAINS else each.domain): each.version for each in model.opset_import}
         self._functions = {(each.domain, each.name, each.overload): each for each in model.functions}
         self._calls: list[Any] = []
+        self._expansion = _SPARE_NODES + tensors.size // _BYTES_OF_NODE
         self._scopes: list[Scope] = []
         self._dimensions: dict[str, list[int | str | None]] = {}
         self.program = Program()
@@ -286,6 +291,8 @@ class Importer:
         return f"node {place} ({proto.domain + '.' if proto.domain not in _DOMAINS else ''}{proto.op_type}{name}{made})"
 
     def _node(self, proto: Any) -> None:
+        if self._calls:
+            self._expand(1)
         domain = "" if proto.domain in _DOMAINS else proto.domain
         inputs = [self.find(name) if name else None for name in proto.input]
         while inputs and inputs[-1] is None:
@@ -365,10 +372,17 @@ class Importer:
         block.vars[name] = variable
 
     # -- functions
+    def _expand(self, count: int) -> None:
+        self._expansion -= count
+        if self._expansion < 0:
+            raise FormatError("its functions call functions, or its loops hold loops, so often that a small file stands for too many nodes")
+
     def _call(self, function: Any, proto: Any, inputs: list[Value | None]) -> Any:
         """What a function computes of inputs, for a node that calls it."""
+        self._expand(1)
         if len(self._calls) >= _DEEPEST_CALL or any(each is function for each in self._calls):
             raise FormatError(f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep")
+        check_names(function)
         scope: Scope = {}
         for place, name in enumerate(function.input):
             value = inputs[place] if place < len(inputs) else None
@@ -416,8 +430,9 @@ class Importer:
     @contextmanager
     def inner(self, graph: Any, inputs: Sequence[Value]) -> Iterator[list[Value]]:
         """The outputs of a graph that a node holds, for these inputs; its ops are appended to the current block."""
-        if len(inputs) != len(graph.input) and len(inputs) < len([each for each in graph.input]):
+        if len(inputs) < len(graph.input):
             raise FormatError(f"its graph {graph.name!r} takes {len(graph.input)} inputs, and is given {len(inputs)}")
+        check_names(graph)
         scope: Scope = {each.name: value for each, value in zip(graph.input, inputs, strict=False)}
         self._scopes.append(scope)
         calls, base = self._calls, self.builder.base

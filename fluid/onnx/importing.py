@@ -224,26 +224,19 @@ class Importer:
         value = self.find(name)
         root = self.program.global_block()
         self.builder.base = name
+        ours = self._variable_name(name)
         if isinstance(value, SequenceValue):
-            return self._named(self.builder_array(value), name).name
-        if not isinstance(value, Tensor):
+            variable = as_array(self.builder, value)
+        elif isinstance(value, Tensor):
+            variable = value.variable(root)
+        else:
             raise FormatError(f"the output {name!r} is an optional that holds nothing; a program computes tensors")
-        variable = value.variable(root)
-        if variable.name == self._variable_name(name):
-            return variable.name
-        return self._named(self.builder.f.assign(variable), name).name
-
-    def builder_array(self, value: SequenceValue) -> Variable:
-        """A sequence as an array of tensors."""
-        if value.array_variable is not None:
-            return value.array_variable
-        made: Variable = as_array(self.builder, value)
-        return made
-
-    def _named(self, variable: Variable, name: str) -> Variable:
-        """A variable that the last ops made, under a name of the model."""
-        self._rename(variable, self._variable_name(name), 0)
-        return variable
+        if variable.name == ours:
+            return ours
+        if root.has_var(ours):
+            raise FormatError(f"the output {name!r} has the name of another value")
+        self.builder.append("assign", {"X": variable}, {"Out": root.create_var(name=ours, type=variable.type)}, {})
+        return ours
 
     def _add_traffic(self, feeds: list[str], fetches: list[str]) -> None:
         """Feed and fetch ops, as in the inference models of Paddle."""

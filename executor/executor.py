@@ -103,8 +103,8 @@ class Executor:
         Args:
             program: by default, the default main program.
             feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for those of `fluid.data`, a
-                matching shape; a list of arrays for an array of tensors; if rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level
-                by level.
+                matching shape; a list of arrays for an array of tensors; if rows form sequences, a `LoDTensor` or (array, LoD):
+                lengths or offsets of the sequences, level by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise
@@ -387,7 +387,7 @@ def _check_fetches(program: Program, names: list[str]) -> list[str]:
 
 
 def _fed(var: Variable, value: Any) -> Any:
-    """A fed value as an array of the declared type and shape, with its LoD if it has one; a list of them for an array of tensors."""
+    """A fed value as an array of the declared type and shape, with its LoD if it has one; for an array of tensors, a list."""
     if var.type is VarType.LOD_TENSOR_ARRAY and isinstance(value, (list, tuple)):
         return [_as_item(var, item) for item in value]
     levels: Any = ()
@@ -419,7 +419,9 @@ def _as_item(var: Variable, item: Any) -> Any:
     """An entry of a list that is fed to an array of tensors."""
     array = numeric_array(item, f"what is fed to {var.name} ({var.describe()}) holds what is no array")
     if array.dtype != var.dtype.numpy:
-        raise FeedError(f"{var.name} is an array of tensors of {var.dtype.text}, but one of {array.dtype} is fed{_converting(var)}")
+        raise FeedError(
+            f"{var.name} is an array of tensors of {var.dtype.text}, but one of {array.dtype} is fed{_converting(var)}"
+        )
     return array
 
 

@@ -31,8 +31,8 @@ __all__ = ["Imported", "Importer", "import_model"]
 _DEEPEST_CALL = 24
 _SPARE, _PER_BYTE = 64 << 20, 10
 _SPARE_NODES, _BYTES_OF_NODE = 5000, 4
-"""How many nodes of functions and of graphs inside are read, though each call and each trip reads them again: so many, and one for so
-many bytes of the file."""
+"""Each call and each trip reads the nodes of functions and of graphs inside again: so many in all, and one for so many bytes of
+the file."""
 _DOMAINS = ("", "ai.onnx")
 Scope = dict[str, Value]
 
@@ -123,7 +123,9 @@ class Importer:
     def _declare_initializers(self, graph: Any, scope: Scope) -> None:
         for tensor in graph.initializer:
             if not tensor.name or tensor.name in scope:
-                raise FormatError(f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name")
+                raise FormatError(
+                    f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name"
+                )
             scope[tensor.name] = self._initializer(tensor.name, tensor)
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
@@ -201,7 +203,9 @@ class Importer:
             raise FormatError(f"{where} is of type {which}; a program is fed tensors and sequences of them")
         tensor = getattr(kind, which)
         if not tensor.HasField("shape"):
-            raise FormatError(f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell")
+            raise FormatError(
+                f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell"
+            )
         dtype = element_type(tensor.elem_type, where)
         var = root.create_var(
             name=name, shape=self._shape(tensor, name), dtype=dtype, is_data=True, need_check_feed=True, stop_gradient=True
@@ -275,7 +279,8 @@ class Importer:
                 raise FormatError(text if text.startswith("node ") else f"{self._describe(proto, place)}: {text}") from None
             except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, AssertionError, MemoryError) as error:
                 raise FormatError(
-                    f"{self._describe(proto, place)}: its inputs and attributes do not fit together: {type(error).__name__}: {error}"
+                    f"{self._describe(proto, place)}: its inputs and attributes do not fit together: "
+                    f"{type(error).__name__}: {error}"
                 ) from None
 
     def _describe(self, proto: Any, place: int) -> str:
@@ -345,7 +350,7 @@ class Importer:
         return SequenceValue(variable=variable) if variable.type is VarType.LOD_TENSOR_ARRAY else Tensor(variable)
 
     def _rename(self, variable: Variable, name: str, start: int) -> None:
-        """Rename a variable that the ops from `start` on have made; leaves alone what others have made, or blocks inside write."""
+        """Rename a variable that the ops from `start` on have made; not what others have made, or blocks inside write."""
         block = self.builder.block
         if variable.block is not block or variable.name == name or block.find_var(name) is not None or variable.persistable:
             return
@@ -368,13 +373,17 @@ class Importer:
     def _expand(self, count: int) -> None:
         self._expansion -= count
         if self._expansion < 0:
-            raise FormatError("its functions call functions, or its loops hold loops, so often that a small file stands for too many nodes")
+            raise FormatError(
+                "its functions call functions, or its loops hold loops, so often that a small file stands for too many nodes"
+            )
 
     def _call(self, function: Any, proto: Any, inputs: list[Value | None]) -> Any:
         """What a function computes of inputs, for a node that calls it."""
         self._expand(1)
         if len(self._calls) >= _DEEPEST_CALL or any(each is function for each in self._calls):
-            raise FormatError(f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep")
+            raise FormatError(
+                f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep"
+            )
         check_names(function)
         scope: Scope = {}
         for place, name in enumerate(function.input):
@@ -417,7 +426,8 @@ class Importer:
                 if size >= 0:
                     dimension.dim_value = size
             inner.tensor_type.shape.SetInParent()
-        return kind.SerializeToString()
+        serialized: bytes = kind.SerializeToString()
+        return serialized
 
     # -- graphs inside
     @contextmanager
@@ -480,4 +490,3 @@ def _read_inside(block: Any, needed: set[str]) -> None:
         needed.update(op.input_arg_names)
         for inner in op.sub_blocks:
             _read_inside(inner, needed)
-

@@ -1,7 +1,8 @@
 """A file as a checked `onnx.ModelProto`, without the bytes of its large tensors, which stay in the file.
 
-A model's message may be as large as its weights, which protobuf would copy. So it is read twice: `_Scan.outline` goes along the message
-and leaves out the bytes of large tensors, of which it notes the place as ONNX does for data in other files; what is left is parsed.
+A model's message may be as large as its weights, which protobuf would copy. So it is read twice: `_Scan.outline` goes along the
+message and leaves out the bytes of large tensors, of which it notes the place as ONNX does for data in other files; what is left
+is parsed.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ class _Scan:
     def _fields(self, data: memoryview, start: int, end: int, depth: int) -> Iterator[tuple[int, int, int, int]]:
         """The fields between two bytes that hold bytes: number, and where it begins, its content begins, and it ends."""
         if depth > _DEEPEST:
-            raise FormatError(f"{self._path}: more than {_DEEPEST} messages inside of each other, at byte {start}; no model has as many")
+            raise FormatError(
+                f"{self._path}: more than {_DEEPEST} messages inside of each other, at byte {start}; no model has as many"
+            )
         at = start
         while at < end:
             self._left -= 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
 
@@ -91,7 +91,11 @@ def test_inputs_that_no_array_has(file: Path, dims: list[int]) -> None:
 
 
 def test_cycles_and_duplicates(file: Path) -> None:
-    cycle = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Add", ["a", "x"], ["b"]), helper.make_node("Relu", ["b"], ["y"])]
+    cycle = [
+        helper.make_node("Add", ["x", "b"], ["a"]),
+        helper.make_node("Add", ["a", "x"], ["b"]),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
     assert "node 0 (Add, which makes a): the value 'b' is read, and nothing before computes it" in error_of(file, linear(cycle))
     twice = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Tanh", ["x"], ["y"])]
     assert "node 1 (Tanh, which makes y): the value 'y' is computed twice" in error_of(file, linear(twice))
@@ -119,7 +123,9 @@ def test_functions_without_end(file: Path) -> None:
     assert "a small file stands for too many nodes" in error
 
 
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../secret", "link", "missing", "folder", "..", "", "C:\\secret", "a\0b"])
+@pytest.mark.parametrize(
+    "location", ["../secret", "/etc/passwd", "a/../../secret", "link", "missing", "folder", "..", "", "C:\\secret", "a\0b"]
+)
 def test_external_data_outside(tmp_path: Path, location: str) -> None:
     (tmp_path / "secret").write_bytes(bytes(24))
     folder = tmp_path / "model"
@@ -134,7 +140,9 @@ def test_external_data_outside(tmp_path: Path, location: str) -> None:
     error_of(folder / "m.onnx", model)
 
 
-@pytest.mark.parametrize("offset, length", [("8", "24"), ("-8", "24"), ("0", "-24"), ("0", "16"), (str(1 << 62), "24"), ("x", "24")])
+@pytest.mark.parametrize(
+    "offset, length", [("8", "24"), ("-8", "24"), ("0", "-24"), ("0", "16"), (str(1 << 62), "24"), ("x", "24")]
+)
 def test_external_data_beyond(file: Path, offset: str, length: str) -> None:
     (file.parent / "data").write_bytes(bytes(24))
     model = linear()
@@ -190,7 +198,9 @@ def test_dense_files(file: Path) -> None:
 
 def test_what_is_not_read(file: Path) -> None:
     assert "the op Magic of ONNX, opset 18, is not known" in error_of(file, linear([helper.make_node("Magic", ["x"], ["y"])]))
-    assert "imports no opset of the domain 'own'" in error_of(file, linear([helper.make_node("Relu", ["x"], ["y"], domain="own")]))
+    assert "imports no opset of the domain 'own'" in error_of(
+        file, linear([helper.make_node("Relu", ["x"], ["y"], domain="own")])
+    )
     model = linear()
     model.graph.input[0].type.tensor_type.ClearField("shape")
     assert "input 'x' has no shape" in error_of(file, model)
@@ -206,7 +216,9 @@ def test_what_is_not_read(file: Path) -> None:
 def test_random_mutations(file: Path) -> None:
     chosen = random.Random(0)
     gates = linear([helper.make_node("Gemm", ["x", "w"], ["h"], alpha=0.5), helper.make_node("Softmax", ["h"], ["y"], axis=-1)])
-    branch = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_tensor_value_info("z", FLOAT, None)])
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_tensor_value_info("z", FLOAT, None)]
+    )
     deciding = linear(
         [
             helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),

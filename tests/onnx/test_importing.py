@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import fluid
 from fluid import layers
 from fluid.errors import ProgramError
+from fluid.onnx import document
+from fluid.onnx.table import IMPORTS
 from fluid.values.types import VarType
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -32,7 +35,13 @@ def constant(name: str, value: Any, dtype: Any = np.int64) -> Any:
 
 
 def saved(
-    path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights: list[Any] | None = None, opset: int = 18, **more: Any
+    path: Path,
+    nodes: list[Any],
+    inputs: dict[str, Any],
+    outputs: list[str],
+    weights: list[Any] | None = None,
+    opset: int = 18,
+    **more: Any,
 ) -> Path:
     """A model's file; inputs are (element type, shape)."""
     infos = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
@@ -102,7 +111,10 @@ def test_it_is_saved_as_paddle_does(mlp: Path, tmp_path: Path) -> None:
     again = load(tmp_path / "net.pdmodel")
     np.testing.assert_array_equal(run(again, x)[0], run(model, x)[0])
     model.program.prune(["x"], ["h"])
-    assert [op.type for op in model.program.global_block().ops if op.type not in ("feed", "fetch")] == ["matmul_v2", "elementwise_add"]
+    assert [op.type for op in model.program.global_block().ops if op.type not in ("feed", "fetch")] == [
+        "matmul_v2",
+        "elementwise_add",
+    ]
 
 
 def test_arithmetic_on_shapes_is_folded(tmp_path: Path) -> None:
@@ -142,8 +154,13 @@ def test_shapes_that_only_a_run_tells(tmp_path: Path) -> None:
 
 
 def test_inputs_that_are_known_beforehand(tmp_path: Path) -> None:
-    path = saved(tmp_path / "m.onnx", [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], {"x": (FLOAT, [2, 3]), "axes": (INT64, [1])}, ["y"])
-    with pytest.raises(fluid.errors.FormatError, match="its axes .input 1. is computed in a run"):
+    path = saved(
+        tmp_path / "m.onnx",
+        [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+        {"x": (FLOAT, [2, 3]), "axes": (INT64, [1])},
+        ["y"],
+    )
+    with pytest.raises(fluid.errors.FormatError, match=r"its axes \(input 1\) is computed in a run"):
         load(path)
     model = load(path, constants={"axes": np.array([0])})
     assert model.feeds == ["x"]
@@ -173,7 +190,9 @@ def test_functions_with_attributes(tmp_path: Path) -> None:
     leaky.attribute.append(reference)
     function = helper.make_function("own", "Bent", ["a"], ["b"], [leaky], [helper.make_opsetid("", 18)], ["slope"])
     nodes = [helper.make_node("Bent", ["x"], ["y"], domain="own", slope=0.5)]
-    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [2])}, ["y"], functions=[function], opsets=[helper.make_opsetid("own", 1)])
+    path = saved(
+        tmp_path / "m.onnx", nodes, {"x": (FLOAT, [2])}, ["y"], functions=[function], opsets=[helper.make_opsetid("own", 1)]
+    )
     np.testing.assert_array_equal(run(load(path), np.array([-2, 2], np.float32))[0], [-1, 2])
 
 
@@ -186,7 +205,11 @@ def test_a_loop_trains(tmp_path: Path) -> None:
     """``x = x * w`` as often as a run tells; and its gradient."""
     body = graph(
         "body",
-        [helper.make_node("Mul", ["h", "w"], ["g"]), helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Exp", ["g"], ["e"])],
+        [
+            helper.make_node("Mul", ["h", "w"], ["g"]),
+            helper.make_node("Identity", ["c"], ["d"]),
+            helper.make_node("Exp", ["g"], ["e"]),
+        ],
         [("i", INT64), ("c", BOOL), ("h", FLOAT)],
         [("d", BOOL), ("g", FLOAT), ("e", FLOAT)],
     )
@@ -206,9 +229,7 @@ def test_a_loop_trains(tmp_path: Path) -> None:
 
 
 def test_a_branch_and_a_scan(tmp_path: Path) -> None:
-    then, other = (
-        graph(op, [helper.make_node(op, ["t"], [f"z{op}"])], [], [(f"z{op}", FLOAT)]) for op in ("Neg", "Identity")
-    )
+    then, other = (graph(op, [helper.make_node(op, ["t"], [f"z{op}"])], [], [(f"z{op}", FLOAT)]) for op in ("Neg", "Identity"))
     body = graph(
         "body",
         [helper.make_node("Add", ["s", "r"], ["t"]), helper.make_node("Identity", ["t"], ["u"])],
@@ -247,7 +268,9 @@ def test_a_quantized_model(tmp_path: Path) -> None:
 
 
 def test_sparse_narrow_and_complex_tensors(tmp_path: Path) -> None:
-    sparse = helper.make_sparse_tensor(helper.make_tensor("w", FLOAT, [2], [3.0, 4.0]), helper.make_tensor("i", INT64, [2], [1, 5]), [2, 3])
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("w", FLOAT, [2], [3.0, 4.0]), helper.make_tensor("i", INT64, [2], [1, 5]), [2, 3]
+    )
     nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
     path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [2, 3])}, ["y"])
     model = onnx.load(path)
@@ -260,7 +283,14 @@ def test_sparse_narrow_and_complex_tensors(tmp_path: Path) -> None:
         helper.make_tensor("u16", TensorProto.UINT16, [2], [0, 65535]),
         helper.make_tensor("b16", TensorProto.BFLOAT16, [2], [1.5, -2.0]),
     ]
-    path = saved(tmp_path / "n.onnx", [*nodes, helper.make_node("Add", ["c", "c"], ["d"])], {"c": (TensorProto.COMPLEX64, [1])}, ["i4f", "u16f", "b16f", "d"], weights, opset=21)
+    path = saved(
+        tmp_path / "n.onnx",
+        [*nodes, helper.make_node("Add", ["c", "c"], ["d"])],
+        {"c": (TensorProto.COMPLEX64, [1])},
+        ["i4f", "u16f", "b16f", "d"],
+        weights,
+        opset=21,
+    )
     i4, u16, b16, double = run(load(path), np.array([1 + 2j], np.complex64))
     assert (i4.tolist(), u16.tolist(), b16.tolist(), double.tolist()) == ([-8, 0, 7], [0, 65535], [1.5, -2.0], [2 + 4j])
 
@@ -289,3 +319,9 @@ def test_a_large_graph_in_linear_time(tmp_path: Path) -> None:
 def test_onnx_is_imported_when_a_file_asks_for_it() -> None:
     code = "import fluid, sys; print([name for name in sys.modules if name == 'onnx' or name.startswith('fluid.onnx')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_table_of_ops_is_current() -> None:
+    text = Path(document.PATH).read_text(encoding="utf-8")
+    assert text == document.render(), "run: python -m fluid.onnx.document"
+    assert document.LIMITS.keys() <= IMPORTS.keys()

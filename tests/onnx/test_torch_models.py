@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
+
+import torch
 
 import fluid
 from fluid import layers
@@ -76,7 +78,9 @@ def build(name: str) -> tuple[Any, tuple[Any, ...]]:
         return vision().models.mobilenet_v3_small(num_classes=10, dropout=0.0), (image,)
     if name == "vit_b_16":
         sizes = {"num_layers": 2, "num_heads": 4, "hidden_dim": 64, "mlp_dim": 128}
-        return vision().models.vision_transformer.VisionTransformer(image_size=64, patch_size=16, num_classes=10, **sizes), (image,)
+        return vision().models.vision_transformer.VisionTransformer(image_size=64, patch_size=16, num_classes=10, **sizes), (
+            image,
+        )
     if name == "lstm":
         return Recurrent(), (ids,)
     transformers = pytest.importorskip("transformers")
@@ -94,7 +98,15 @@ def build(name: str) -> tuple[Any, tuple[Any, ...]]:
         mask[0, 8:] = 0
         return Logits(transformers.BertForSequenceClassification(config), "input_ids", "attention_mask"), (ids, mask)
     if name == "gpt2":
-        sizes = {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        sizes = {
+            "n_positions": 64,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+        }
         config = transformers.GPT2Config(vocab_size=100, use_cache=False, **sizes)
         return Logits(transformers.GPT2LMHeadModel(config), "input_ids"), (ids,)
     config = transformers.T5Config(
@@ -153,7 +165,9 @@ def test_outputs(by: str, name: str, tmp_path: Path) -> None:
     assert distance(outputs_of(loaded, inputs), expected) < 1e-5
 
 
-@pytest.mark.parametrize("by, name", [("dynamo", "bert"), ("dynamo", "gpt2"), ("script", "t5"), ("dynamo", "lstm"), ("script", "vit_b_16")])
+@pytest.mark.parametrize(
+    "by, name", [("dynamo", "bert"), ("dynamo", "gpt2"), ("script", "t5"), ("dynamo", "lstm"), ("script", "vit_b_16")]
+)
 def test_sizes_that_a_run_tells(by: str, name: str, tmp_path: Path) -> None:
     model, inputs = build(name)
     model.eval()
@@ -176,7 +190,9 @@ def test_sizes_that_a_run_tells(by: str, name: str, tmp_path: Path) -> None:
         assert distance(outputs_of(loaded, fed), expected) < 1e-5
 
 
-WAYS = [("dynamo", name) for name in ("resnet18", "mobilenet_v3", "vit_b_16", "bert", "gpt2", "lstm")] + [("script, trained", "t5")]
+WAYS = [("dynamo", name) for name in ("resnet18", "mobilenet_v3", "vit_b_16", "bert", "gpt2", "lstm")] + [
+    ("script, trained", "t5")
+]
 
 
 @pytest.mark.parametrize("by, name", WAYS)

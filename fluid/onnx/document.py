@@ -1,4 +1,4 @@
-"""Writes ``docs/onnx_ops_in.md``, the table of ONNX's ops as they are read, from `fluid.onnx.table`: ``python -m fluid.onnx.document``.
+"""Writes ``docs/onnx_ops_in.md``, the table of ONNX ops as they are read: ``python -m fluid.onnx.document``.
 
 The file is checked in; a test keeps it current.
 """
@@ -16,13 +16,13 @@ PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pa
 
 _HEAD = """# ONNX's ops, as they are read
 
-What `fluid.load_model("m.onnx")` makes programs of. Do not edit: `python -m fluid.onnx.document` writes this file from the table in
-`fluid/onnx/ops_in/`.
+What `fluid.load_model("m.onnx")` makes programs of. Do not edit: `python -m fluid.onnx.document` writes this file from the table
+in `fluid/onnx/ops_in/`.
 
 *Train* says whether gradients flow through the op, and were compared with differences (`tests/onnx/test_gradients.py`). *Forms*
-names opsets from which on an op means something else, as far as that matters. Ops that are not here, and which ONNX itself defines by
-functions of others (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`, `SequenceMap`, ...), are read by
-these functions, and train as those ops do. Not read are ops of strings, `ImageDecoder`, `NonMaxSuppression`, `MaxRoiPool`,
+names opsets from which on an op means something else, as far as that matters. Ops that are not here, and which ONNX itself defines
+by functions of others (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`, `SequenceMap`, ...), are
+read by these functions, and train as those ops do. Not read are ops of strings, `ImageDecoder`, `NonMaxSuppression`, `MaxRoiPool`,
 `TfIdfVectorizer`, and those of other domains, unless the model brings functions for them.
 
 | op | train | forms | limits |

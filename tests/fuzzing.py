@@ -39,6 +39,11 @@ from fluid.saving.checkpoint import load_checkpoint, save_checkpoint
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, as_dtype, is_floating
 
+try:
+    import fuzzing_onnx
+except ImportError:  # the package onnx is not installed
+    fuzzing_onnx = None  # type: ignore[assignment]
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -84,6 +89,8 @@ def corpus(folder: Path, more: Path | None = None) -> list[Base]:
     np.savez_compressed(folder / "packed.npz", **arrays)  # type: ignore[arg-type]
     bases.append(Base("packed.npz", "npz", (folder / "packed.npz").read_bytes()))
     bases += _trained(folder)
+    if fuzzing_onnx is not None:
+        bases += [Base(f"{name}.onnx", "onnx", data) for name, data in fuzzing_onnx.models().items()]
     return bases
 
 
@@ -502,7 +509,10 @@ MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     "safetensors": (_bytes, _safetensors),
     "checkpoint": (_bytes, _npz),
 }
+if fuzzing_onnx is not None:
+    MUTATIONS["onnx"] = (_bytes, fuzzing_onnx.mutated, fuzzing_onnx.mutated)
 _SHARES = {
+    "onnx": 4,
     "program": 8,
     "op": 8,
     "text": 3,

@@ -20,7 +20,13 @@ __all__ = ["LARGEST_IN_OPS", "Builder"]
 LARGEST_IN_OPS = 4096
 """The most numbers of a constant that an op holds; larger ones are persistable variables."""
 
-_FILLED = {"bool": "bool_values", "float32": "fp32_values", "float64": "fp64_values", "int32": "int32_values", "int64": "int64_values"}
+_FILLED = {
+    "bool": "bool_values",
+    "float32": "fp32_values",
+    "float64": "fp64_values",
+    "int32": "int32_values",
+    "int64": "int64_values",
+}
 _OP_SIZE, _NUMBER = 2000, 40
 """Bytes that an op and its variable take in memory, with room to spare, and a number in an attribute."""
 
@@ -206,7 +212,11 @@ class Builder:
             is_own = isinstance(number, Size) and number == self.size_of(x, axis)
             shape.append(0 if is_own else number)
         unknown = [axis for axis, number in enumerate(shape) if not isinstance(number, int)]
-        if len(unknown) == 1 and -1 not in shape and (0 not in shape or all(x.shape[a] != 0 for a, n in enumerate(shape) if n == 0)):
+        if (
+            len(unknown) == 1
+            and -1 not in shape
+            and (0 not in shape or all(x.shape[a] != 0 for a, n in enumerate(shape) if n == 0))
+        ):
             shape[unknown[0]] = -1
             unknown = []
         if not unknown:

@@ -78,7 +78,21 @@ class _Unknown(Exception):
     """A result is not known beforehand."""
 
 
-_MOVES = {"Gather", "Concat", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Mul", "Add", "Sub", "Div", "Transpose"}
+_MOVES = {
+    "Gather",
+    "Concat",
+    "Slice",
+    "Unsqueeze",
+    "Squeeze",
+    "Reshape",
+    "Cast",
+    "Identity",
+    "Mul",
+    "Add",
+    "Sub",
+    "Div",
+    "Transpose",
+}
 """What takes numbers that are partly known."""
 
 
@@ -273,11 +287,12 @@ def _slice(node: Node, arrays: list[Any]) -> Any:
     if node.opset >= 10:
         if _unknown_among(arrays[1:]):
             return None
-        starts, ends, axes, steps = ((arrays[n].tolist() if n < len(arrays) and arrays[n] is not None else None) for n in range(1, 5))
+        bounds: list[Any] = [None if n >= len(arrays) or arrays[n] is None else arrays[n].tolist() for n in range(1, 5)]
     else:
-        starts, ends, axes, steps = node.ints("starts"), node.ints("ends"), node.ints("axes"), None
-    axes = axes if axes is not None else list(range(len(starts)))
-    steps = steps if steps is not None else [1] * len(starts)
+        bounds = [node.ints("starts"), node.ints("ends"), node.ints("axes"), None]
+    starts, ends = bounds[:2]
+    axes = bounds[2] if bounds[2] is not None else list(range(len(starts)))
+    steps = bounds[3] if bounds[3] is not None else [1] * len(starts)
     index = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if step == 0:

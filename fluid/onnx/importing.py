@@ -19,7 +19,7 @@ from .folding import folded
 from .functions import attributes_bound, body_of_op
 from .node import Node
 from .ops_in.sequence import as_array
-from .reading import read_model_proto
+from .reading import check_names, read_model_proto
 from .table import import_of
 from .tensors import TensorReader, check_shape
 from .types import STRING, element_type, is_held_wider
@@ -30,6 +30,9 @@ __all__ = ["Imported", "Importer", "import_model"]
 
 _DEEPEST_CALL = 24
 _SPARE, _PER_BYTE = 64 << 20, 10
+_SPARE_NODES, _BYTES_OF_NODE = 5000, 4
+"""Each call and each trip reads the nodes of functions and of graphs inside again: so many in all, and one for so many bytes of
+the file."""
 _DOMAINS = ("", "ai.onnx")
 Scope = dict[str, Value]
 
@@ -81,9 +84,11 @@ class Importer:
         self._tensors = tensors
         self._constants = constants
         self._room = _SPARE + _PER_BYTE * tensors.size
+        check_names(model.graph)
         self._opsets = {("" if each.domain in _DOMAINS else each.domain): each.version for each in model.opset_import}
         self._functions = {(each.domain, each.name, each.overload): each for each in model.functions}
         self._calls: list[Any] = []
+        self._expansion = _SPARE_NODES + tensors.size // _BYTES_OF_NODE
         self._scopes: list[Scope] = []
         self._dimensions: dict[str, list[int | str | None]] = {}
         self.program = Program()
@@ -118,7 +123,9 @@ class Importer:
     def _declare_initializers(self, graph: Any, scope: Scope) -> None:
         for tensor in graph.initializer:
             if not tensor.name or tensor.name in scope:
-                raise FormatError(f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name")
+                raise FormatError(
+                    f"there are two initializers called {tensor.name!r}" if tensor.name else "an initializer has no name"
+                )
             scope[tensor.name] = self._initializer(tensor.name, tensor)
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
@@ -196,7 +203,9 @@ class Importer:
             raise FormatError(f"{where} is of type {which}; a program is fed tensors and sequences of them")
         tensor = getattr(kind, which)
         if not tensor.HasField("shape"):
-            raise FormatError(f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell")
+            raise FormatError(
+                f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell"
+            )
         dtype = element_type(tensor.elem_type, where)
         var = root.create_var(
             name=name, shape=self._shape(tensor, name), dtype=dtype, is_data=True, need_check_feed=True, stop_gradient=True
@@ -219,26 +228,19 @@ class Importer:
         value = self.find(name)
         root = self.program.global_block()
         self.builder.base = name
+        ours = self._variable_name(name)
         if isinstance(value, SequenceValue):
-            return self._named(self.builder_array(value), name).name
-        if not isinstance(value, Tensor):
+            variable = as_array(self.builder, value)
+        elif isinstance(value, Tensor):
+            variable = value.variable(root)
+        else:
             raise FormatError(f"the output {name!r} is an optional that holds nothing; a program computes tensors")
-        variable = value.variable(root)
-        if variable.name == self._variable_name(name):
-            return variable.name
-        return self._named(self.builder.f.assign(variable), name).name
-
-    def builder_array(self, value: SequenceValue) -> Variable:
-        """A sequence as an array of tensors."""
-        if value.array_variable is not None:
-            return value.array_variable
-        made: Variable = as_array(self.builder, value)
-        return made
-
-    def _named(self, variable: Variable, name: str) -> Variable:
-        """A variable that the last ops made, under a name of the model."""
-        self._rename(variable, self._variable_name(name), 0)
-        return variable
+        if variable.name == ours:
+            return ours
+        if root.has_var(ours):
+            raise FormatError(f"the output {name!r} has the name of another value")
+        self.builder.append("assign", {"X": variable}, {"Out": root.create_var(name=ours, type=variable.type)}, {})
+        return ours
 
     def _add_traffic(self, feeds: list[str], fetches: list[str]) -> None:
         """Feed and fetch ops, as in the inference models of Paddle."""
@@ -277,7 +279,8 @@ class Importer:
                 raise FormatError(text if text.startswith("node ") else f"{self._describe(proto, place)}: {text}") from None
             except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, AssertionError, MemoryError) as error:
                 raise FormatError(
-                    f"{self._describe(proto, place)}: its inputs and attributes do not fit together: {type(error).__name__}: {error}"
+                    f"{self._describe(proto, place)}: its inputs and attributes do not fit together: "
+                    f"{type(error).__name__}: {error}"
                 ) from None
 
     def _describe(self, proto: Any, place: int) -> str:
@@ -286,6 +289,8 @@ class Importer:
         return f"node {place} ({proto.domain + '.' if proto.domain not in _DOMAINS else ''}{proto.op_type}{name}{made})"
 
     def _node(self, proto: Any) -> None:
+        if self._calls:
+            self._expand(1)
         domain = "" if proto.domain in _DOMAINS else proto.domain
         inputs = [self.find(name) if name else None for name in proto.input]
         while inputs and inputs[-1] is None:
@@ -345,7 +350,7 @@ class Importer:
         return SequenceValue(variable=variable) if variable.type is VarType.LOD_TENSOR_ARRAY else Tensor(variable)
 
     def _rename(self, variable: Variable, name: str, start: int) -> None:
-        """Rename a variable that the ops from `start` on have made; leaves alone what others have made, or blocks inside write."""
+        """Rename a variable that the ops from `start` on have made; not what others have made, or blocks inside write."""
         block = self.builder.block
         if variable.block is not block or variable.name == name or block.find_var(name) is not None or variable.persistable:
             return
@@ -365,10 +370,21 @@ class Importer:
         block.vars[name] = variable
 
     # -- functions
+    def _expand(self, count: int) -> None:
+        self._expansion -= count
+        if self._expansion < 0:
+            raise FormatError(
+                "its functions call functions, or its loops hold loops, so often that a small file stands for too many nodes"
+            )
+
     def _call(self, function: Any, proto: Any, inputs: list[Value | None]) -> Any:
         """What a function computes of inputs, for a node that calls it."""
+        self._expand(1)
         if len(self._calls) >= _DEEPEST_CALL or any(each is function for each in self._calls):
-            raise FormatError(f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep")
+            raise FormatError(
+                f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep"
+            )
+        check_names(function)
         scope: Scope = {}
         for place, name in enumerate(function.input):
             value = inputs[place] if place < len(inputs) else None
@@ -410,14 +426,16 @@ class Importer:
                 if size >= 0:
                     dimension.dim_value = size
             inner.tensor_type.shape.SetInParent()
-        return kind.SerializeToString()
+        serialized: bytes = kind.SerializeToString()
+        return serialized
 
     # -- graphs inside
     @contextmanager
     def inner(self, graph: Any, inputs: Sequence[Value]) -> Iterator[list[Value]]:
         """The outputs of a graph that a node holds, for these inputs; its ops are appended to the current block."""
-        if len(inputs) != len(graph.input) and len(inputs) < len([each for each in graph.input]):
+        if len(inputs) < len(graph.input):
             raise FormatError(f"its graph {graph.name!r} takes {len(graph.input)} inputs, and is given {len(inputs)}")
+        check_names(graph)
         scope: Scope = {each.name: value for each, value in zip(graph.input, inputs, strict=False)}
         self._scopes.append(scope)
         calls, base = self._calls, self.builder.base
@@ -472,4 +490,3 @@ def _read_inside(block: Any, needed: set[str]) -> None:
         needed.update(op.input_arg_names)
         for inner in op.sub_blocks:
             _read_inside(inner, needed)
-

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Node"]
 
+Index = int
+"""The type int, which methods of `Node` are called, too."""
+
 
 class Node:
     """A node: its inputs as values, its attributes by type.
@@ -29,7 +32,7 @@ class Node:
         reader: what builds the program, for nodes that hold graphs.
     """
 
-    def __init__(self, proto: Any, inputs: list[Value | None], opset: int, reader: Importer) -> None:
+    def __init__(self, proto: Any, inputs: list[Value | None], opset: Index, reader: Importer) -> None:
         self.proto = proto
         self.inputs = inputs
         self.opset = opset
@@ -37,41 +40,41 @@ class Node:
         self._attributes = {attribute.name: attribute for attribute in proto.attribute}
 
     # -- inputs
-    def __len__(self) -> int:
+    def __len__(self) -> Index:
         return len(self.inputs)
 
-    def value(self, index: int) -> Value | None:
+    def value(self, index: Index) -> Value | None:
         """An input as a value; None if it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
-    def __getitem__(self, index: int) -> Variable:
-        variable = self.get(index)
+    def __getitem__(self, index: Index) -> Variable:
+        variable: Variable | None = self.get(index)
         if variable is None:
             raise FormatError(f"its input {index} is missing")
         return variable
 
-    def get(self, index: int) -> Any:
+    def get(self, index: Index) -> Any:
         """An input as a variable; None if it is left out."""
         value = self.value(index)
         if value is None:
             return None
         return self.tensor_of(value, index).variable(self.reader.builder.block)
 
-    def tensor_of(self, value: Any, index: int) -> Tensor:
+    def tensor_of(self, value: Any, index: Index) -> Tensor:
         """A value as a tensor; `FormatError` if it is a sequence, or nothing."""
         if not isinstance(value, Tensor):
             what = "nothing, an empty optional" if isinstance(value, Absent) else "a sequence"
             raise FormatError(f"its input {index} is {what}; it should be a tensor")
         return value
 
-    def tensor(self, index: int) -> Tensor:
+    def tensor(self, index: Index) -> Tensor:
         """An input as a `Tensor`; `FormatError` if it is left out, or a sequence."""
         value = self.value(index)
         if value is None:
             raise FormatError(f"its input {index} is missing")
         return self.tensor_of(value, index)
 
-    def sequence(self, index: int) -> Sequence:
+    def sequence(self, index: Index) -> Sequence:
         """An input that is a sequence."""
         value = self.value(index)
         if not isinstance(value, Sequence):
@@ -82,12 +85,12 @@ class Node:
         """All inputs, as variables."""
         return [self[index] for index in range(len(self.inputs))]
 
-    def array(self, index: int) -> Any:
+    def array(self, index: Index) -> Any:
         """An input's value if it is known before a run, weights included; else None."""
         value = self.value(index)
         return value.array if isinstance(value, Tensor) else None
 
-    def known(self, index: int, what: str, default: Any = None) -> Any:
+    def known(self, index: Index, what: str, default: Any = None) -> Any:
         """An input's value, which must be known before a run; `default` if it is left out."""
         value = self.value(index)
         if value is None:
@@ -97,7 +100,7 @@ class Node:
             raise FormatError(f"{what} (input {index}) is computed in a run; it can be read only where it is known before")
         return array
 
-    def numbers(self, index: int) -> list[Any] | None:
+    def numbers(self, index: Index) -> list[Any] | None:
         """An input of integers as numbers, `Size`s and `Element`s; None if not even their count is known, or it is left out."""
         value = self.value(index)
         return value.numbers() if isinstance(value, Tensor) else None
@@ -106,7 +109,7 @@ class Node:
     def has(self, name: str) -> bool:
         return name in self._attributes
 
-    def int(self, name: str, default: int | None = None) -> Any:
+    def int(self, name: str, default: Any = None) -> Any:
         return self._attribute(name, default, 2, "i")
 
     def float(self, name: str, default: Any = None) -> Any:
@@ -138,7 +141,7 @@ class Node:
             raise FormatError(f"its attribute {name!r} should be a tensor or a graph")
         return getattr(attribute, fields[attribute.type])
 
-    def _attribute(self, name: str, default: Any, kind: int, field: str) -> Any:
+    def _attribute(self, name: str, default: Any, kind: Index, field: str) -> Any:
         attribute = self._attributes.get(name)
         if attribute is None:
             return default
@@ -152,10 +155,10 @@ class Node:
         """The element type of the first input."""
         return self.tensor(0).dtype
 
-    def is_floating(self, index: int = 0) -> bool:
+    def is_floating(self, index: Index = 0) -> bool:
         return is_floating(self.tensor(index).dtype)
 
-    def scalar(self, index: int) -> Any:
+    def scalar(self, index: Index) -> Any:
         """An input that is a single number, known, and no weight, as a Python number; else None."""
         value = self.value(index)
         if not isinstance(value, Tensor) or value.fixed is None or np.size(value.fixed) != 1:

@@ -1,7 +1,8 @@
 """A file as a checked `onnx.ModelProto`, without the bytes of its large tensors, which stay in the file.
 
-A model's message may be as large as its weights, which protobuf would copy. So it is read twice: `_outline` goes along the message
-and leaves out the bytes of large tensors, of which it notes the place as ONNX does for data in other files; what is left is parsed.
+A model's message may be as large as its weights, which protobuf would copy. So it is read twice: `_Scan.outline` goes along the
+message and leaves out the bytes of large tensors, of which it notes the place as ONNX does for data in other files; what is left
+is parsed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from ..errors import FluidError, FormatError
 from .tensors import SELF, TensorReader, map_file
 
-__all__ = ["read_model_proto"]
+__all__ = ["check_names", "read_model_proto"]
 
 _DEEPEST = 90
 """The most messages inside of each other; protobuf reads no more than 100."""
@@ -39,8 +40,9 @@ def read_model_proto(path: str) -> tuple[Any, TensorReader]:
     from google.protobuf.message import DecodeError
 
     data = map_file(path, "the file")
-    outline = b"".join(_outline(data, 0, len(data), onnx.ModelProto.DESCRIPTOR, 0, path))
-    _check_density(outline, len(data), onnx.ModelProto.DESCRIPTOR, path)
+    scan = _Scan(path, len(data))
+    outline = b"".join(scan.outline(data, 0, len(data), onnx.ModelProto.DESCRIPTOR))
+    scan.check_density(outline, onnx.ModelProto.DESCRIPTOR)
     try:
         model = onnx.ModelProto.FromString(outline)
     except DecodeError as error:
@@ -54,6 +56,25 @@ def _check_versions(model: Any, path: str) -> None:
         raise FormatError(f"{path}: the ONNX model holds no graph")
 
 
+def check_names(graph: Any) -> None:
+    """`FormatError` if names in a graph, or in a function, are no text; protobuf gives the bytes of such as they are."""
+    for node in graph.node:
+        _check_text("a node", (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output))
+        for attribute in node.attribute:
+            _check_text("an attribute", (attribute.name, attribute.ref_attr_name))
+    if isinstance(graph.name, bytes):
+        raise FormatError("the name of a graph is no text")
+    for name, messages in (("input", graph.input), ("output", graph.output), ("initializer", getattr(graph, "initializer", ()))):
+        for message in messages:
+            _check_text(f"an {name}", (message if isinstance(message, (str, bytes)) else message.name,))
+
+
+def _check_text(what: str, names: Any) -> None:
+    for name in names:
+        if name.__class__ is bytes:
+            raise FormatError(f"a name in {what}, {name[:40]!r}, is no text: it is not UTF-8")
+
+
 # --------------------------------------------------------------------------------------------------------- the wire format
 @cache
 def _children(descriptor: Any) -> dict[int, Any]:
@@ -61,62 +82,97 @@ def _children(descriptor: Any) -> dict[int, Any]:
     return {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
 
 
-def _varint(data: memoryview, at: int, end: int, path: str) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= end or shift > 63:
-            raise FormatError(f"{path}: not an ONNX model, or damaged: a number ends too late, at byte {at}")
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
+class _Scan:
+    """Goes along messages in the wire format, without making objects of them.
 
+    Args:
+        path: the file, for errors.
+        size: its size, which bounds how many fields there may be.
+    """
 
-def _fields(data: memoryview, start: int, end: int, path: str) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of the message between two bytes: number, and where it begins, its content begins, and it ends."""
-    at = start
-    while at < end:
-        begin = at
-        tag, at = _varint(data, at, end, path)
-        kind = tag & 7
-        content = at
-        if kind == 0:
-            _, at = _varint(data, at, end, path)
-        elif kind == 2:
-            length, content = _varint(data, at, end, path)
-            at = content + length
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise FormatError(f"{path}: not an ONNX model, or damaged: there is no field of kind {kind}, at byte {begin}")
-        if at > end:
-            raise FormatError(f"{path}: truncated, or damaged: the field at byte {begin} ends behind its message, at {at}")
-        yield (tag >> 3 if kind == 2 else 0), begin, content, at
+    def __init__(self, path: str, size: int) -> None:
+        self._path = path
+        self._left = (_SPARE + _PER_BYTE * size) // 2 // _MESSAGE
 
+    def _damaged(self, what: str) -> FormatError:
+        return FormatError(f"{self._path}: not an ONNX model, or damaged: {what}")
 
-def _outline(data: memoryview, start: int, end: int, descriptor: Any, depth: int, path: str) -> Iterator[bytes | memoryview]:
-    """The parts of a message, without the bytes of large tensors; these become external data in the file itself."""
-    if depth > _DEEPEST:
-        raise FormatError(f"{path}: more than {_DEEPEST} messages inside of each other, at byte {start}; no model has as many")
-    children = _children(descriptor)
-    is_tensor = descriptor.name == "TensorProto"
-    kept = start
-    for number, begin, content, stop in _fields(data, start, end, path):
-        if stop - content < _LARGE or number == 0:
-            continue
-        if is_tensor and number == _RAW_DATA:
-            yield data[kept:begin]
-            yield _as_external(content, stop - content)
-            kept = stop
-        elif number in children:
-            parts = list(_outline(data, content, stop, children[number], depth + 1, path))
-            yield data[kept:begin]
-            yield _tag(number) + _as_varint(sum(map(len, parts)))
-            yield from parts
-            kept = stop
-    yield data[kept:end]
+    def _varint(self, data: memoryview, at: int, end: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            if at >= end or shift > 63:
+                raise self._damaged(f"a number ends too late, at byte {at}")
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value, at
+            shift += 7
+
+    def _fields(self, data: memoryview, start: int, end: int, depth: int) -> Iterator[tuple[int, int, int, int]]:
+        """The fields between two bytes that hold bytes: number, and where it begins, its content begins, and it ends."""
+        if depth > _DEEPEST:
+            raise FormatError(
+                f"{self._path}: more than {_DEEPEST} messages inside of each other, at byte {start}; no model has as many"
+            )
+        at = start
+        while at < end:
+            self._left -= 1
+            if self._left < 0:
+                raise FormatError(
+                    f"{self._path}: its parts are so many, and so small, that they would take more than 64 MiB of memory and ten "
+                    "times the file; no model that computes something is as dense"
+                )
+            begin = at
+            tag, at = self._varint(data, at, end)
+            kind = tag & 7
+            content = at
+            if kind == 0:
+                _, at = self._varint(data, at, end)
+            elif kind == 2:
+                length, content = self._varint(data, at, end)
+                at = content + length
+            elif kind in (1, 5):
+                at += 8 if kind == 1 else 4
+            else:
+                raise self._damaged(f"there is no field of kind {kind}, at byte {begin}")
+            if at > end:
+                raise self._damaged(f"the field at byte {begin} should end at {at}, and its message, or the file, ends before")
+            if kind == 2:
+                yield tag >> 3, begin, content, at
+
+    def outline(self, data: memoryview, start: int, end: int, descriptor: Any, depth: int = 0) -> Iterator[bytes | memoryview]:
+        """The parts of a message, without the bytes of large tensors; these become external data in the file itself."""
+        children = _children(descriptor)
+        is_tensor = descriptor.name == "TensorProto"
+        kept = start
+        for number, begin, content, stop in self._fields(data, start, end, depth):
+            if stop - content < _LARGE:
+                continue
+            if is_tensor and number == _RAW_DATA:
+                yield data[kept:begin]
+                yield _as_external(content, stop - content)
+                kept = stop
+            elif number in children:
+                parts = list(self.outline(data, content, stop, children[number], depth + 1))
+                yield data[kept:begin]
+                yield _tag(number) + _as_varint(sum(map(len, parts)))
+                yield from parts
+                kept = stop
+        yield data[kept:end]
+
+    def check_density(self, outline: bytes, descriptor: Any) -> None:
+        """`FormatError` if the messages in an outline are so many, and so small, that they would take too much memory."""
+        if len(outline) // 2 <= self._left:  # a message has two bytes at least
+            return
+        view = memoryview(outline)
+        stack = [(0, len(outline), descriptor, 0)]
+        while stack:
+            start, end, message, depth = stack.pop()
+            children = _children(message)
+            for number, _, content, stop in self._fields(view, start, end, depth):
+                if number in children:
+                    stack.append((content, stop, children[number], depth + 1))
 
 
 def _as_varint(value: int) -> bytes:
@@ -139,30 +195,3 @@ def _as_external(offset: int, length: int) -> bytes:
         entry = b"".join(_tag(n) + _as_varint(len(text)) + text.encode() for n, text in ((1, key), (2, value)))
         parts.append(_tag(_EXTERNAL) + _as_varint(len(entry)) + entry)
     return b"".join(parts)
-
-
-def _check_density(outline: bytes, size: int, descriptor: Any, path: str) -> None:
-    """`FormatError` if the messages in the outline are so many, and so small, that they would take too much memory.
-
-    The density of a file that is small enough does not matter; of others, every message is counted.
-    """
-    room = _SPARE + _PER_BYTE * size
-    if len(outline) * _MESSAGE // 2 <= room // 2:
-        return
-    view = memoryview(outline)
-    left = room // 2 // _MESSAGE
-    stack = [(0, len(outline), descriptor, 0)]
-    while stack:
-        start, end, message, depth = stack.pop()
-        if depth > _DEEPEST:
-            raise FormatError(f"{path}: more than {_DEEPEST} messages inside of each other; no model has as many")
-        children = _children(message)
-        for number, _, content, stop in _fields(view, start, end, path):
-            left -= 1
-            if left < 0:
-                raise FormatError(
-                    f"{path}: its parts are so many, and so small, that they would take more than 64 MiB of memory and ten times "
-                    "the file; no model that computes something is as dense"
-                )
-            if number in children:
-                stack.append((content, stop, children[number], depth + 1))

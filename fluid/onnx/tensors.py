@@ -139,7 +139,7 @@ class TensorReader:
             raise FormatError(f"{where}: the offset and the length in {location!r} should be numbers, not {entries}") from None
         if start < 0 or length < 0 or start + length > len(data):
             raise FormatError(
-                f"{where}: its data should be {length} bytes from {start} on, in {location or 'its own file'}, which has {len(data)}"
+                f"{where}: its data should be {length} bytes from {start} on in {location or 'its own file'}, of {len(data)}"
             )
         return data[start : start + length]
 

@@ -15,7 +15,8 @@ STRING = 8
 
 NAMES = {
     0: "UNDEFINED", 1: "FLOAT", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "STRING", 9: "BOOL",
-    10: "FLOAT16", 11: "DOUBLE", 12: "UINT32", 13: "UINT64", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16", 17: "FLOAT8E4M3FN",
+    10: "FLOAT16", 11: "DOUBLE", 12: "UINT32", 13: "UINT64", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16",
+    17: "FLOAT8E4M3FN",
     18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ", 21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1", 24: "FLOAT8E8M0",
     25: "UINT2", 26: "INT2",
 }  # fmt: skip
@@ -72,7 +73,9 @@ def element_type(number: int, where: str) -> VarType:
     """Fluid's element type for one of ONNX; `FormatError` if there is none."""
     dtype = _SAME.get(number, _WIDER.get(number))
     if dtype is None:
-        advice = "programs hold no strings" if number == STRING else "it should be one of floats, integers, bools, complex numbers"
+        advice = (
+            "programs hold no strings" if number == STRING else "it should be one of floats, integers, bools, complex numbers"
+        )
         raise FormatError(f"{where}: the element type is {name_of(number)}; {advice}")
     return dtype
 

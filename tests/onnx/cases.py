@@ -73,11 +73,11 @@ def _value(value: Any) -> Any:
     return [_value(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def load(path: Path, model: Any, inputs: list[Any]) -> fluid.io.Model | Any:
+def load(path: Path, model: Any, inputs: list[Any]) -> Any:
     """The model of a case, loaded into a scope of its own.
 
-    What decides how many dimensions a value has (axes, shapes, sizes) comes as an input in many cases, where models have constants;
-    these are loaded with the values of such inputs as constants.
+    What decides how many dimensions a value has (axes, shapes, sizes) comes as an input in many cases, where models have
+    constants; these are loaded with the values of such inputs as constants.
     """
     onnx.save(model, path)
     names = [each.name for each in model.graph.input]

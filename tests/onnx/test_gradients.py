@@ -1,7 +1,7 @@
 """Gradients through what was read from ONNX, against central differences: for each op that the table says trains.
 
-The cases that come with onnx are computed in float64 here, at places that are moved a little, away from the kinks where many of them
-stand.
+The cases that come with onnx are computed in float64 here, at places that are moved a little, away from the kinks where many of
+them stand.
 """
 
 from __future__ import annotations
@@ -148,14 +148,18 @@ def test_gradients_of_every_op_that_trains(tmp_path: Path) -> None:
     assert sorted(trained - {op_type for op_type, count in checked.items() if count}) == sorted(WITHOUT_CASE)
 
 
-@pytest.mark.parametrize("name", ["test_gemm_all_attributes", "test_layer_normalization_3d_axis1_epsilon", "test_lstm_with_peepholes"])
+@pytest.mark.parametrize(
+    "name", ["test_gemm_all_attributes", "test_layer_normalization_3d_axis1_epsilon", "test_lstm_with_peepholes"]
+)
 def test_gradients_of_some_ops(name: str, tmp_path: Path) -> None:
     assert check_case(name, tmp_path / "m.onnx", np.random.default_rng(0)) == "checked"
 
 
 def _graph(nodes: list[Any], name: str = "g", inputs: Any = (), outputs: Any = ("y",)) -> Any:
     infos = [helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each, shape in inputs]
-    return helper.make_graph(nodes, name, infos, [helper.make_tensor_value_info(each, TensorProto.FLOAT, None) for each in outputs])
+    return helper.make_graph(
+        nodes, name, infos, [helper.make_tensor_value_info(each, TensorProto.FLOAT, None) for each in outputs]
+    )
 
 
 def _branch(op: str) -> Any:

@@ -88,7 +88,9 @@ def loop(b: Builder, node: Node) -> Any:
     carried = [node.value(n) for n in range(2, len(node))]
     count = len(carried)
     if len(graph.input) != count + 2 or len(graph.output) < count + 1:
-        raise FormatError(f"it carries {count} values, and its body takes {len(graph.input) - 2} and gives {len(graph.output) - 1}")
+        raise FormatError(
+            f"it carries {count} values, and its body takes {len(graph.input) - 2} and gives {len(graph.output) - 1}"
+        )
     trips, condition = node.scalar(0), node.scalar(1)
     always = _always(graph) and (node.value(1) is None or condition is True)
     holds_sequences = any(isinstance(value, Sequence) and value.items is not None for value in carried)
@@ -123,9 +125,7 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
     condition = b.f.assign(b.f.reshape2(first, shape=[1])) if first is not None else b.f.assign(b.constant(np.ones(1, bool)))
     limit = None if trips is None else b.cast(b.f.reshape2(trips, shape=[1]), VarType.INT64)
     going = b.f.assign(condition if limit is None else b.f.logical_and(b.f.less_than(number, limit), condition))
-    stacks: list[Variable] = []
-    for _ in graph.output[1 + len(carried) :]:
-        stacks.append(b.f.new_array(dtype=int(VarType.FP32)))
+    stacks: list[Variable] = [b.f.new_array(dtype=int(VarType.FP32)) for _ in graph.output[1 + len(carried) :]]
     count = len(states)
     with While(going).block():
         inputs: list[Value] = [Tensor(b.squeeze(number, [0])), Tensor(b.squeeze(condition, [0]))]
@@ -136,7 +136,7 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
                 if stack._dtype is not item.dtype:
                     stack._dtype = item.dtype
                 b.append("write_to_array", {"X": item, "I": number}, {"Out": stack}, {})
-            results = []
+            results: list[Variable | None] = []
             for state, value in zip(states, outputs[1 : 1 + count], strict=True):
                 if isinstance(value, Sequence):
                     if value.array_variable is not state:
@@ -146,8 +146,8 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
                 result = b.variables(value)
                 if result.dtype is not state.dtype or result.ndim != state.ndim:
                     raise FormatError(
-                        f"it carries {state.describe()} into its body, which gives {result.describe()}: element type and number of "
-                        "dimensions should stay"
+                        f"it carries {state.describe()} into its body, which gives {result.describe()}: element type and "
+                        "number of dimensions should stay"
                     )
                 results.append(b.f.assign(result))
             next_condition = b.f.assign(b.f.reshape2(outputs[0], shape=[1]))
@@ -202,4 +202,3 @@ def scan_(b: Builder, node: Node) -> Any:
         axis %= whole.ndim
         out.append(b.transpose(whole, [*range(1, axis + 1), 0, *range(axis + 1, whole.ndim)]))
     return (*last, *out)
-

@@ -11,7 +11,9 @@ from ..node import Node
 from ..table import imports
 
 
-def padding(node: Node, count: int, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+def padding(
+    node: Node, count: int, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int]]:
     """The padding before and after each spatial dimension; `windows` are sizes with their dilations."""
     auto = node.string("auto_pad", "NOTSET")
     if auto == "VALID":
@@ -112,7 +114,9 @@ def conv_transpose(b: Builder, node: Node) -> Any:
         pads = padding(node, count, x.shape[2:], windows, strides)
     image, filters = as_image(b, x, count), as_image(b, weight, count)
     op = b.f.conv3d_transpose if count == 3 else b.f.conv2d_transpose
-    out = op(image, filters, strides=spread(strides, count, 1), dilations=spread(dilations, count, 1), groups=node.int("group", 1))
+    out = op(
+        image, filters, strides=spread(strides, count, 1), dilations=spread(dilations, count, 1), groups=node.int("group", 1)
+    )
     axes, before, after, starts, ends = [], [0, 0], [0, 0], [], []
     for place, ((low, high), more) in enumerate(zip(spread(pads, count, (0, 0)), spread(extra, count, 0), strict=True)):
         high -= more

@@ -14,9 +14,9 @@ from ..types import element_type, float_format, integer_bits, is_held_wider
 from ..values import Tensor
 
 _UNARY = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh", "Cos": "cos",
-    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Log": "log", "Reciprocal": "reciprocal", "Sin": "sin", "Sinh": "sinh",
-    "Sqrt": "sqrt", "Tan": "tan",
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Log": "log", "Reciprocal": "reciprocal", "Sin": "sin",
+    "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan",
 }  # fmt: skip
 _STEPS = {"Ceil": "ceil", "Floor": "floor", "Sign": "sign"}
 _COMPARISONS = {
@@ -108,7 +108,9 @@ def _scaled(b: Builder, node: Node, how: str) -> Any:
         number, tensor = node.scalar(other), node.tensor(this)
         if number is None or tensor.dtype is not VarType.FP32 or tensor.array is not None:
             continue
-        if len(node.tensor(other).shape) > len(tensor.shape) or (how in ("bias", "minus", "over") and other == 0 and how != "bias"):
+        if len(node.tensor(other).shape) > len(tensor.shape) or (
+            how in ("bias", "minus", "over") and other == 0 and how != "bias"
+        ):
             continue
         if how == "over":
             return b.f.scale(node[this], scale=1.0 / number) if number and _is_exact(1.0 / number, number) else None
@@ -279,7 +281,9 @@ def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool 
         wide = 1 << abs(bits)
         x = b.f.elementwise_mod(x, b.number(wide, x.dtype))
         if bits < 0:
-            x = x - b.f.elementwise_mul(b.cast(b.f.greater_equal(x, b.number(wide // 2, x.dtype)), x.dtype), b.number(wide, x.dtype))
+            x = x - b.f.elementwise_mul(
+                b.cast(b.f.greater_equal(x, b.number(wide // 2, x.dtype)), x.dtype), b.number(wide, x.dtype)
+            )
         return Tensor(b.cast(x, dtype), onnx_type=number)
     if floats is not None or number == 24:
         x = b.cast(x, VarType.FP32)
@@ -295,7 +299,7 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
     if found is None:
         raise FormatError("numbers cannot be made FLOAT8E8M0")
     bits, least, greatest = found
-    bounded = b.f.clip(x, min=-2.0**100, max=2.0**100) if number != 16 else x
+    bounded = b.f.clip(x, min=-(2.0**100), max=2.0**100) if number != 16 else x
     split = b.f.scale(bounded, scale=float(2 ** (24 - bits) + 1))
     near = split - (split - bounded)  # Veltkamp: the leading bits
     if number == 16:
@@ -327,7 +331,9 @@ def bit_shift(b: Builder, node: Node) -> Any:
     wide = VarType.SIZE_T if bits == 64 else VarType.INT64
     count = abs(bits)
     shift = b.cast(y, VarType.INT64)
-    out_of_range = b.f.logical_or(b.f.less_than(shift, b.number(0, VarType.INT64)), b.f.greater_equal(shift, b.number(count, VarType.INT64)))
+    out_of_range = b.f.logical_or(
+        b.f.less_than(shift, b.number(0, VarType.INT64)), b.f.greater_equal(shift, b.number(count, VarType.INT64))
+    )
     bounded = choose(b, out_of_range, b.number(count - 1, VarType.INT64), shift)
     power = b.f.elementwise_pow(b.number(2, wide), b.cast(bounded, wide))
     value = b.cast(x, wide)

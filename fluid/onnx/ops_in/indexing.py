@@ -103,7 +103,10 @@ def _with_batch(b: Builder, index: Any, batch: int) -> Any:
     if -1 in index.shape[:-1]:
         raise FormatError("batch_dims with sizes that only a run tells is not read")
     shape = index.shape[:-1]
-    places = [np.broadcast_to(np.arange(shape[n]).reshape([-1 if m == n else 1 for m in range(len(shape))]), shape) for n in range(batch)]
+    places = [
+        np.broadcast_to(np.arange(shape[n]).reshape([-1 if m == n else 1 for m in range(len(shape))]), shape)
+        for n in range(batch)
+    ]
     front = np.stack(places, -1).astype(index.dtype.numpy)
     return b.f.concat([b.constant(front), index], axis=len(shape))
 
@@ -175,7 +178,9 @@ def scatter_nd(b: Builder, node: Node) -> Any:
         raise FormatError(f"the reduction {how} with sizes that only a run tells is not read")
     rows = int(np.prod(x.shape[:depth], dtype=np.int64))
     strides = np.cumprod([1, *x.shape[:depth][::-1]])[:-1][::-1].copy()
-    places = b.reduce("reduce_sum", b.f.elementwise_mul(index, b.constant(strides.astype(index.dtype.numpy))), [index.ndim - 1], False)
+    places = b.reduce(
+        "reduce_sum", b.f.elementwise_mul(index, b.constant(strides.astype(index.dtype.numpy))), [index.ndim - 1], False
+    )
     flat = b.f.reshape2(x, shape=[rows, int(np.prod(x.shape[depth:], dtype=np.int64))])
     count = int(np.prod(index.shape[:-1], dtype=np.int64))
     new = b.f.reshape2(updates, shape=[count, flat.shape[1]])
@@ -221,7 +226,10 @@ def slice_(b: Builder, node: Node) -> Any:
     if any(step != 1 for step in steps):
         raise FormatError("steps with bounds that only a run tells are not read")
     bounds = [[_bounded(number) for number in side] for side in (starts, ends)]
-    lists = {"StartsTensorList": [b.number_variable(n) for n in bounds[0]], "EndsTensorList": [b.number_variable(n) for n in bounds[1]]}
+    lists = {
+        "StartsTensorList": [b.number_variable(n) for n in bounds[0]],
+        "EndsTensorList": [b.number_variable(n) for n in bounds[1]],
+    }
     return b.f.slice(x, axes=axes, starts=[0] * len(axes), ends=[LAST] * len(axes), **lists)
 
 
@@ -259,7 +267,9 @@ def one_hot(b: Builder, node: Node) -> Any:
     rank = index.ndim + 1
     axis = axis + rank if axis < 0 else axis
     whole = b.cast(index, VarType.INT64)
-    whole = whole + b.f.elementwise_mul(b.cast(b.f.less_than(whole, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64))
+    whole = whole + b.f.elementwise_mul(
+        b.cast(b.f.less_than(whole, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64)
+    )
     column = b.f.unsqueeze2(whole, axes=[axis])
     places = np.arange(depth).reshape([depth if n == axis else 1 for n in range(rank)])
     hot = b.f.equal(column, b.constant(places.astype(np.int64)))
@@ -367,4 +377,3 @@ def tensor_scatter(b: Builder, node: Node) -> Any:
         places = b.f.elementwise_mod(places, b.number(past.shape[axis], VarType.INT64))
     places = b.f.expand_v2(places, shape=list(update.shape))
     return b.f.put_along_axis(past, places, update, Axis=axis, Reduce="assign")
-

@@ -83,7 +83,14 @@ def _places(x: Any, kernel: list[int], strides: list[int], dilations: list[int],
 
 
 def windows(
-    b: Builder, x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool, fill: float
+    b: Builder,
+    x: Any,
+    kernel: list[int],
+    strides: list[int],
+    dilations: list[int],
+    pads: list[tuple[int, int]],
+    ceil: bool,
+    fill: float,
 ) -> tuple[Any, Any, list[int]]:
     """The elements of each window: [N, C, windows, elements]; their indices; and the numbers of windows."""
     places, sizes = _places(x, kernel, strides, dilations, pads, ceil)
@@ -212,4 +219,3 @@ def max_unpool(b: Builder, node: Node) -> Any:
         return out
     paddings = [n for have, want in zip(shape, asked.tolist(), strict=True) for n in (0, want - have)]
     return b.f.pad(out, paddings=paddings, pad_value=0.0)
-

@@ -51,7 +51,10 @@ def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int
     if zero is not None:
         whole = b.f.elementwise_add(whole, b.cast(_along(b, x, zero, node), whole.dtype))
     low, high = _limits(number)
-    return Tensor(b.cast(b.f.clip(whole, min=float(low), max=float(high)), dtype), onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None)
+    return Tensor(
+        b.cast(b.f.clip(whole, min=float(low), max=float(high)), dtype),
+        onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None,
+    )
 
 
 @imports("QuantizeLinear", trains=False)
@@ -112,7 +115,9 @@ def qlinear_matmul(b: Builder, node: Node) -> Any:
     left = _less_zero(b, x, x_zero, VarType.FP64, x.ndim - 2)
     right = _less_zero(b, y, y_zero, VarType.FP64, y.ndim - 1)
     product = b.f.matmul_v2(left, right)
-    factor = b.f.elementwise_div(b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(y_scale, VarType.FP64)), b.cast(scale, VarType.FP64))
+    factor = b.f.elementwise_div(
+        b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(y_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
+    )
     return _requantized(b, product, factor, zero, node.tensor(7))
 
 
@@ -130,8 +135,9 @@ def qlinear_conv(b: Builder, node: Node) -> Any:
     right = _less_zero(b, weight, w_zero, VarType.FP64, 0)
     bias = node.get(8)
     product = convolved(b, node, left, right, None if bias is None else b.cast(bias, VarType.FP64))
-    factor = b.f.elementwise_div(b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(w_scale, VarType.FP64)), b.cast(scale, VarType.FP64))
+    factor = b.f.elementwise_div(
+        b.f.elementwise_mul(b.cast(x_scale, VarType.FP64), b.cast(w_scale, VarType.FP64)), b.cast(scale, VarType.FP64)
+    )
     if factor.ndim == 1 and factor.shape != (1,):
         factor = b.ones_like_axes(factor, 0, x.ndim - 2)
     return _requantized(b, product, factor, zero, node.tensor(7))
-

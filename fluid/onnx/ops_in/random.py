@@ -68,4 +68,3 @@ def multinomial(b: Builder, node: Node) -> Any:
     chances = b.f.softmax(node[0])
     drawn = b.f.multinomial(chances, num_samples=node.int("sample_size", 1), replacement=True)
     return b.cast(drawn, element_type(node.int("dtype", 6), "its dtype"))
-

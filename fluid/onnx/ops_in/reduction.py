@@ -114,7 +114,9 @@ def _position(op: str) -> Any:
             size = x.shape[axis]
             if size < 0:
                 raise FormatError("select_last_index=1 along a dimension of a size that only a run tells is not read")
-            place = b.f.scale(getattr(b.f, op)(b.f.flip(x, axis=[axis]), axis=axis, keepdims=True), scale=-1.0, bias=float(size - 1))
+            place = b.f.scale(
+                getattr(b.f, op)(b.f.flip(x, axis=[axis]), axis=axis, keepdims=True), scale=-1.0, bias=float(size - 1)
+            )
             return place if keep else b.squeeze(place, [axis])
         if x.ndim == 1 and not keep:
             return getattr(b.scalar, op)(x, axis=0)

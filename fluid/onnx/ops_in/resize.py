@@ -42,7 +42,9 @@ def resize(b: Builder, node: Node) -> Any:
         if wanted is None or not all(isinstance(size, int) for size in wanted):
             raise FormatError("its sizes should be known beforehand")
     own = [x.shape[axis] for axis in axes]
-    if -1 in own and any(scale != 1 for scale, size in zip(scales if scales is not None else [0] * len(own), own, strict=True) if size < 0):
+    if -1 in own and any(
+        scale != 1 for scale, size in zip(scales if scales is not None else [0] * len(own), own, strict=True) if size < 0
+    ):
         raise FormatError("images of a size that only a run tells are not resized")
     if scales is not None:
         factors = [float(scale) for scale in scales]
@@ -65,7 +67,15 @@ def _floor(size: int, scale: float) -> int:
 
 
 def _resized(
-    b: Builder, x: Any, axes: list[int], scales: list[float], sizes: list[int], mode: str, transformation: str, node: Node, roi: Any
+    b: Builder,
+    x: Any,
+    axes: list[int],
+    scales: list[float],
+    sizes: list[int],
+    mode: str,
+    transformation: str,
+    node: Node,
+    roi: Any,
 ) -> Any:
     """`x` resized along one axis after the other: a product with a matrix of weights, or elements taken by index."""
     dtype = x.dtype
@@ -91,7 +101,9 @@ def _resized(
         if beyond.any():
             shape = [-1 if n == axis else 1 for n in range(x.ndim)]
             keep = b.constant((~beyond).astype(x.dtype.numpy).reshape(shape))
-            x = b.f.elementwise_add(b.f.elementwise_mul(x, keep), b.constant((beyond * value).astype(x.dtype.numpy).reshape(shape)))
+            x = b.f.elementwise_add(
+                b.f.elementwise_mul(x, keep), b.constant((beyond * value).astype(x.dtype.numpy).reshape(shape))
+            )
     return b.cast(x, dtype)
 
 
@@ -141,13 +153,13 @@ def _weights(at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
     """The matrix [results, elements] of an interpolation along one axis."""
     antialias = bool(node.int("antialias", 0)) and scale < 1
     stretch = scale if antialias else 1.0
-    if mode == "linear":
-        support, kernel = 1.0, lambda distance: np.maximum(1.0 - np.abs(distance), 0.0)
-    elif mode == "cubic":
-        a = node.float("cubic_coeff_a", -0.75)
-        support, kernel = 2.0, lambda distance: _cubic(np.abs(distance), a)
-    else:
+    kernels: dict[str, tuple[float, Callable[[Any], Any]]] = {
+        "linear": (1.0, lambda distance: np.maximum(1.0 - np.abs(distance), 0.0)),
+        "cubic": (2.0, lambda distance: _cubic(np.abs(distance), node.float("cubic_coeff_a", -0.75))),
+    }
+    if mode not in kernels:
         raise FormatError(f"its mode {mode!r} should be 'nearest', 'linear' or 'cubic'")
+    support, kernel = kernels[mode]
     reach = math.ceil(support / stretch)
     first = np.floor(at).astype(np.int64) - reach + (0 if antialias else 1)
     count = 2 * reach + (1 if antialias else 0)
@@ -173,10 +185,14 @@ def _cubic(x: Any, a: float) -> Any:
 @imports("GridSample")
 def grid_sample(b: Builder, node: Node) -> Any:
     x, grid = node[0], node[1]
-    mode = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest"}.get(node.string("mode", "linear" if node.opset >= 20 else "bilinear"))
+    mode = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest"}.get(
+        node.string("mode", "linear" if node.opset >= 20 else "bilinear")
+    )
     padding_mode = node.string("padding_mode", "zeros")
     if x.ndim != 4 or mode is None:
-        raise FormatError(f"only images of two dimensions are sampled, by linear interpolation or the nearest, not {node.string('mode')}")
+        raise FormatError(
+            f"only images of two dimensions are sampled, by linear interpolation or the nearest, not {node.string('mode')}"
+        )
     return b.f.grid_sampler(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(node.int("align_corners", 0)))
 
 

@@ -36,7 +36,9 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "LeakyRelu": lambda f, x: f.leaky_relu(x, alpha=0.01 if alpha is None else alpha),
         "ThresholdedRelu": lambda f, x: f.thresholded_relu(x, threshold=1.0 if alpha is None else alpha),
         "ScaledTanh": lambda f, x: f.stanh(x, scale_a=1.0 if beta is None else beta, scale_b=1.0 if alpha is None else alpha),
-        "HardSigmoid": lambda f, x: f.hard_sigmoid(x, slope=0.2 if alpha is None else alpha, offset=0.5 if beta is None else beta),
+        "HardSigmoid": lambda f, x: f.hard_sigmoid(
+            x, slope=0.2 if alpha is None else alpha, offset=0.5 if beta is None else beta
+        ),
         "Elu": lambda f, x: f.elu(x, alpha=1.0 if alpha is None else alpha),
         "Softsign": lambda f, x: f.softsign(x),
         "Softplus": lambda f, x: f.softplus(x),
@@ -106,7 +108,6 @@ def _first_state(b: Builder, node: Node, index: int, x: Any, directions: int, si
     if node.value(index) is not None:
         return b.transpose(node[index], [1, 0, 2]) if batch_first else node[index]
 
-
     return filled(b, [directions, b.size_of(x, 1), size], np.zeros((), x.dtype.numpy))
 
 
@@ -115,8 +116,8 @@ def _by_op(b: Builder, node: Node, kind: str, x: Any, states: list[Any], directi
     weights: list[Any] = []
     biases: list[Any] = []
     for number in range(directions):
-        for index in (1, 2):
-            weights.append(_reordered(b, b.squeeze(b.slice(node[index], 0, number, number + 1), [0]), kind))
+        parts = [b.squeeze(b.slice(node[index], 0, number, number + 1), [0]) for index in (1, 2)]
+        weights += [_reordered(b, part, kind) for part in parts]
         rows = _GATES[kind] * size
         for half in (0, 1):
             if node.value(3) is None:
@@ -247,5 +248,3 @@ def _cell(kind: str, node: Node, act: list[Activation], r: Any, bias: Any, peeph
 
 for _kind in _GATES:
     imports(_kind)(_recurrent(_kind))
-
-

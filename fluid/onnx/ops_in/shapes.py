@@ -159,12 +159,21 @@ def expanded(b: Builder, x: Any, numbers: Sequence[Any]) -> Any:
             else:
                 shape.append(-1 if want == 1 else want)
         if 0 in shape:
-            return b.f.fill_constant(shape=[0 if s == 0 else max(s, h) for s, h in zip(shape, own, strict=True)], dtype=int(x.dtype), value=0.0)
+            return b.f.fill_constant(
+                shape=[0 if s == 0 else max(s, h) for s, h in zip(shape, own, strict=True)], dtype=int(x.dtype), value=0.0
+            )
         if all(size == -1 or size == have for size, have in zip(shape, own, strict=True)) and rank == x.ndim:
             return x
         if -1 not in own or all(want in (1, -1) or have >= 0 for have, want in zip(own, shape, strict=True)):
-            return b.f.expand_v2(x, shape=[have if want == -1 and have >= 0 else want for have, want in zip(own, shape, strict=True)])
-    like = b.f.fill_constant(ShapeTensorList=[b.number_variable(n) for n in wanted], shape=[n if isinstance(n, int) else -1 for n in wanted], dtype=int(VarType.FP32), value=0.0)
+            return b.f.expand_v2(
+                x, shape=[have if want == -1 and have >= 0 else want for have, want in zip(own, shape, strict=True)]
+            )
+    like = b.f.fill_constant(
+        ShapeTensorList=[b.number_variable(n) for n in wanted],
+        shape=[n if isinstance(n, int) else -1 for n in wanted],
+        dtype=int(VarType.FP32),
+        value=0.0,
+    )
     b.declare_shape(like, [n if isinstance(n, int) else -1 for n in wanted])
     return b.f.expand_to(x, broadcast_like(b, [x, like]))
 
@@ -227,7 +236,7 @@ def eye_like(b: Builder, node: Node) -> Any:
 def depth_to_space(b: Builder, node: Node) -> Any:
     x = node[0]
     size = node.int("blocksize")
-    n, c, h, w = x.shape
+    c, h, w = x.shape[1:]
     if node.string("mode", "DCR") == "DCR":
         parts = b.f.reshape2(x, shape=[0, size, size, c // (size * size), h, w])
         moved = b.f.transpose2(parts, axis=[0, 3, 4, 1, 5, 2])
@@ -241,7 +250,7 @@ def depth_to_space(b: Builder, node: Node) -> Any:
 def space_to_depth(b: Builder, node: Node) -> Any:
     x = node[0]
     size = node.int("blocksize")
-    n, c, h, w = x.shape
+    c, h, w = x.shape[1:]
     parts = b.f.reshape2(x, shape=[0, c, h // size, size, w // size, size])
     order = [0, 1, 3, 5, 2, 4] if node.string("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     return b.f.reshape2(b.f.transpose2(parts, axis=order), shape=[0, c * size * size, h // size, w // size])
@@ -260,7 +269,9 @@ def dropout(b: Builder, node: Node) -> Any:
         training = not node.int("is_test", 0)
     if training and ratio > 0:
         outputs = {"Out": b.temporary(), "Mask": b.temporary()}
-        b.append("dropout", {"X": x}, outputs, {"dropout_prob": ratio, "dropout_implementation": "upscale_in_train", "is_test": False})
+        b.append(
+            "dropout", {"X": x}, outputs, {"dropout_prob": ratio, "dropout_implementation": "upscale_in_train", "is_test": False}
+        )
         return outputs["Out"], b.cast(outputs["Mask"], VarType.BOOL)
     out = b.f.dropout(x, dropout_prob=ratio, dropout_implementation="upscale_in_train", is_test=True)
     if len(node.proto.output) < 2 or not node.proto.output[1]:
@@ -310,4 +321,3 @@ def _cropped(b: Builder, x: Any, before: list[int], after: list[int]) -> Any:
     starts = [max(-before[axis], 0) for axis in axes]
     ends = [min(after[axis], 0) or LAST for axis in axes]
     return b.f.slice(x, axes=axes, starts=starts, ends=ends)
-

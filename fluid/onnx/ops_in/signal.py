@@ -120,4 +120,3 @@ def mel_weight_matrix(b: Builder, node: Node) -> Any:
         for place in range(centre, right):
             out[place, band] = (right - place) / (right - centre)
     return out
-

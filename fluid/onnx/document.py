@@ -1,0 +1,85 @@
+"""Writes ``docs/onnx_ops_in.md``, the table of ONNX ops as they are read: ``python -m fluid.onnx.document``.
+
+The file is checked in; a test keeps it current.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import ops_in  # noqa: F401  fills the table
+from .table import IMPORTS
+
+__all__ = ["LIMITS", "PATH", "render"]
+
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "docs", "onnx_ops_in.md")
+
+_HEAD = """# ONNX's ops, as they are read
+
+What `fluid.load_model("m.onnx")` makes programs of. Do not edit: `python -m fluid.onnx.document` writes this file from the table
+in `fluid/onnx/ops_in/`.
+
+*Train* says whether gradients flow through the op, and were compared with differences (`tests/onnx/test_gradients.py`). *Forms*
+names opsets from which on an op means something else, as far as that matters. Ops that are not here, and which ONNX itself defines
+by functions of others (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`, `SequenceMap`, ...), are
+read by these functions, and train as those ops do. Not read are ops of strings, `ImageDecoder`, `NonMaxSuppression`, `MaxRoiPool`,
+`TfIdfVectorizer`, and those of other domains, unless the model brings functions for them.
+
+| op | train | forms | limits |
+|---|---|---|---|
+"""
+
+_KNOWN = "known when the program is built"
+
+LIMITS = {
+    "BitCast": "types that Fluid holds as they are",
+    "Col2Im": "images of two dimensions",
+    "ConvTranspose": "with `auto_pad` or `output_shape`, sizes " + _KNOWN,
+    "CumSum": f"the axis {_KNOWN}",
+    "CumProd": f"the axis {_KNOWN}",
+    "DFT": f"length and axis {_KNOWN}; at most 4096 elements",
+    "STFT": f"lengths {_KNOWN}",
+    "Dropout": f"ratio and training mode {_KNOWN}",
+    "EyeLike": f"the shape {_KNOWN}",
+    "GridSample": "images of two dimensions, linear or nearest",
+    "If": "no optionals, and sequences of one length, from both branches",
+    "Loop": "what is carried keeps its type and number of dimensions; to sequences of unknown length it may append",
+    "MaxPool": f"with dilations or indices, sizes {_KNOWN}",
+    "AveragePool": f"with dilations or `ceil_mode`, sizes {_KNOWN}",
+    "OneHot": f"the depth {_KNOWN}",
+    "Pad": f"the pads {_KNOWN}",
+    "Reshape": "the number of dimensions " + _KNOWN,
+    "Resize": f"scales and sizes {_KNOWN}",
+    "Upsample": f"scales {_KNOWN}",
+    "RoiAlign": f"averages; `sampling_ratio` above 0, and sizes {_KNOWN}",
+    "Scan": "from opset 9 on",
+    "ScatterElements": f"`max` and `min`: at most 256 updates along the axis, {_KNOWN}",
+    "ScatterND": f"`mul`, `max` and `min`: sizes {_KNOWN}",
+    "SequenceInsert": "into a sequence of unknown length, at its end",
+    "SequenceErase": "from a sequence of known length",
+    "Slice": f"axes and steps {_KNOWN}; where bounds are not, steps of 1",
+    "SplitToSequence": f"sizes {_KNOWN}",
+    "Squeeze": f"axes {_KNOWN}",
+    "Unsqueeze": f"axes {_KNOWN}",
+    "TensorScatter": f"sizes {_KNOWN}",
+    "Trilu": f"the diagonal {_KNOWN}",
+}
+"""Op -> in which forms alone it is read."""
+
+
+def render() -> str:
+    """The text of the document."""
+    rows = []
+    for op_type, versions in sorted(IMPORTS.items()):
+        forms = ", ".join(str(version.since) for version in versions if version.since > 1)
+        trains = "yes" if versions[-1].trains else ""
+        limit = LIMITS.get(op_type, "")
+        if op_type.startswith("Reduce"):
+            limit = f"axes {_KNOWN}"
+        rows.append(f"| `{op_type}` | {trains} | {forms} | {limit} |\n")
+    return _HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    with open(PATH, "w", encoding="utf-8") as file:
+        file.write(render())

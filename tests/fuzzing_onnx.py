@@ -1,0 +1,134 @@
+"""ONNX models for the fuzzers, and mutations of their messages. Needs the package onnx."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+__all__ = ["models", "mutated"]
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+STRANGE = (0, 1, -1, 2, 7, 255, 1 << 31, -(1 << 31), 1 << 40, 1 << 62, -(1 << 63))
+OPS = (
+    "Relu",
+    "Add",
+    "Reshape",
+    "Concat",
+    "Slice",
+    "Gather",
+    "Conv",
+    "If",
+    "Loop",
+    "Scan",
+    "Resize",
+    "LSTM",
+    "Pad",
+    "Expand",
+    "Split",
+    "Magic",
+)
+
+
+def _model(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights: dict[str, Any]) -> bytes:
+    infos = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    results = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs]
+    arrays = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "graph", infos, results, arrays)
+    data: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    return data
+
+
+def _graph(name: str, nodes: list[Any], inputs: list[tuple[str, int]], outputs: list[tuple[str, int]]) -> Any:
+    sides = [[helper.make_tensor_value_info(each, kind, None) for each, kind in side] for side in (inputs, outputs)]
+    return helper.make_graph(nodes, name, *sides)
+
+
+def models() -> dict[str, bytes]:
+    """Good models, by name."""
+    ones = np.ones((2, 3, 3, 3), np.float32)
+    image = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Resize", ["p", "", "scales"], ["r"], mode="linear"),
+        helper.make_node("Flatten", ["r"], ["y"]),
+    ]
+    shapes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Concat", ["n", "rest"], ["t"], axis=0),
+        helper.make_node("Reshape", ["x", "t"], ["u"]),
+        helper.make_node("Slice", ["u", "zero", "two", "one"], ["v"]),
+        helper.make_node("Split", ["v", "halves"], ["a", "b"], axis=1),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    body = _graph(
+        "body",
+        [helper.make_node("Mul", ["h", "w"], ["g"]), helper.make_node("Identity", ["c"], ["d"])],
+        [("i", INT64), ("c", BOOL), ("h", FLOAT)],
+        [("d", BOOL), ("g", FLOAT), ("g", FLOAT)],
+    )
+    then = _graph("then", [helper.make_node("Relu", ["y"], ["z"])], [], [("z", FLOAT)])
+    other = _graph("else", [helper.make_node("Neg", ["y"], ["z"])], [], [("z", FLOAT)])
+    control = [
+        helper.make_node("Loop", ["times", "", "x"], ["y", "all"], body=body),
+        helper.make_node("ReduceSum", ["y"], ["s"], keepdims=0),
+        helper.make_node("Cast", ["s"], ["k"], to=BOOL),
+        helper.make_node("If", ["k"], ["o"], then_branch=then, else_branch=other),
+    ]
+    recurrent = [helper.make_node("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=2)]
+    gates = np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32)
+    ints = {
+        "zero": np.array([0]),
+        "two": np.array([2]),
+        "one": np.array([1]),
+        "rest": np.array([-1, 4]),
+        "halves": np.array([1, 1]),
+    }
+    return {
+        "image": _model(image, {"x": (FLOAT, ["n", 3, 4, 4])}, ["y"], {"w": ones, "scales": np.array([1, 1, 2, 2], np.float32)}),
+        "shapes": _model(shapes, {"x": (FLOAT, ["n", 12])}, ["y"], ints),
+        "control": _model(control, {"x": (FLOAT, [3]), "times": (INT64, [])}, ["o", "all"], {"w": np.ones(3, np.float32)}),
+        "recurrent": _model(recurrent, {"x": (FLOAT, [4, 1, 3])}, ["y", "h"], dict(zip("wr", gates, strict=True))),
+    }
+
+
+def mutated(draw: random.Random, data: bytes, bases: Any) -> bytes:
+    """The model with another dimension, element type, name, op, attribute, or order of its nodes."""
+    model = onnx.ModelProto.FromString(data)
+    graph = model.graph
+    node = draw.choice(graph.node)
+    names = [name for each in graph.node for name in (*each.input, *each.output)]
+    how = draw.randrange(9)
+    if how == 0:
+        tensor = draw.choice(graph.initializer)
+        tensor.dims[:] = [draw.choice((*STRANGE, *tensor.dims)) for _ in range(draw.choice((0, 1, 2, 40)))]
+    elif how == 1:
+        draw.choice(graph.initializer).data_type = draw.randrange(30)
+    elif how == 2:
+        dimension = draw.choice(
+            [each for info in graph.input for each in info.type.tensor_type.shape.dim] or [onnx.TensorShapeProto.Dimension()]
+        )
+        dimension.dim_value = draw.choice(STRANGE)
+    elif how == 3 and node.input:
+        node.input[draw.randrange(len(node.input))] = draw.choice([*names, "", "@EMPTY@"])
+    elif how == 4 and node.output:
+        node.output[draw.randrange(len(node.output))] = draw.choice([*names, "", "x@GRAD"])
+    elif how == 5:
+        node.op_type = draw.choice(OPS)
+    elif how == 6 and node.attribute:
+        attribute = draw.choice(node.attribute)
+        attribute.i = draw.choice(STRANGE)
+        attribute.ints[:] = [draw.choice(STRANGE) for _ in range(draw.randrange(5))]
+    elif how == 7:
+        graph.node.insert(draw.randrange(len(graph.node)), node)
+    else:
+        for tensor in graph.initializer:
+            values = numpy_helper.to_array(tensor).copy()
+            values.reshape(-1)[draw.randrange(values.size)] = draw.choice(STRANGE[:8])
+            tensor.raw_data = values.tobytes()
+    changed: bytes = model.SerializeToString()
+    return changed

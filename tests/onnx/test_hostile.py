@@ -1,0 +1,241 @@
+"""Damaged and hostile ONNX files: each ends in an error of ours that says which file, where in it, and what is wrong there."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper
+
+import fluid
+from fluid.errors import FluidError, FormatError
+from fluid.onnx import reading
+
+FLOAT = TensorProto.FLOAT
+
+
+def linear(nodes: list[Any] | None = None, initializers: list[Any] | None = None, **model: Any) -> Any:
+    """A model ``y = x @ w``, or of other nodes."""
+    weight = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2), "w")
+    graph = helper.make_graph(
+        nodes if nodes is not None else [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, ["rows", 3])],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        initializers if initializers is not None else [weight],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10, **model)
+
+
+def error_of(path: Path, data: bytes | Any) -> str:
+    """What loading says of a file; nothing comes into the scope."""
+    path.write_bytes(data if isinstance(data, bytes) else data.SerializeToString())
+    scope = fluid.Scope()
+    with pytest.raises(FormatError) as caught:
+        fluid.load_model(path, scope=scope)
+    assert str(caught.value).startswith(str(path)) and not scope.array("w")
+    return str(caught.value)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "m.onnx"
+
+
+def test_truncated_anywhere(file: Path) -> None:
+    data = linear().SerializeToString()
+    for end in range(3, len(data), 3):
+        error_of(file, data[:end])
+
+
+def nested(levels: int) -> bytes:
+    """Graphs in attributes of nodes, each inside of the one before."""
+    parts = [b""]
+    length = 0
+    for level in range(levels):
+        for number in (6, 5, 1) if level else (5, 1):  # AttributeProto.g, NodeProto.attribute, GraphProto.node
+            head = reading._tag(number) + reading._as_varint(length)
+            parts.append(head)
+            length += len(head)
+    head = b"\x08\x0a" + reading._tag(7) + reading._as_varint(length)
+    return b"".join([*parts, head][::-1])
+
+
+@pytest.mark.parametrize("levels", [50, 500, pytest.param(350_000, marks=pytest.mark.slow)])
+def test_nested_a_million_deep(file: Path, levels: int) -> None:
+    """A level is three messages."""
+    error = error_of(file, nested(levels))
+    assert "messages inside of each other" in error or "not an ONNX model, or damaged" in error
+
+
+@pytest.mark.parametrize("dims", [[1 << 62], [1 << 31, 1 << 31], [-1], [0, 1 << 62], [1] * 70, [2, 2], [7]])
+def test_shapes_that_lie(file: Path, dims: list[int]) -> None:
+    model = linear()
+    del model.graph.initializer[0].dims[:]
+    model.graph.initializer[0].dims.extend(dims)
+    assert "initializer 'w'" in error_of(file, model)
+
+
+@pytest.mark.parametrize("dims", [[1 << 62, 3], [1 << 40, 1 << 40, 3]])
+def test_inputs_that_no_array_has(file: Path, dims: list[int]) -> None:
+    model = linear()
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", FLOAT, dims))
+    assert "is no shape of a tensor" in error_of(file, model)
+
+
+def test_cycles_and_duplicates(file: Path) -> None:
+    cycle = [
+        helper.make_node("Add", ["x", "b"], ["a"]),
+        helper.make_node("Add", ["a", "x"], ["b"]),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    assert "node 0 (Add, which makes a): the value 'b' is read, and nothing before computes it" in error_of(file, linear(cycle))
+    twice = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Tanh", ["x"], ["y"])]
+    assert "node 1 (Tanh, which makes y): the value 'y' is computed twice" in error_of(file, linear(twice))
+    weight = numpy_helper.from_array(np.ones(3, np.float32), "w")
+    assert "two initializers called 'w'" in error_of(file, linear(initializers=[weight, weight]))
+    assert "nothing before computes it" in error_of(file, linear([helper.make_node("Relu", ["x"], ["z"])]))
+
+
+def functions(bodies: dict[str, list[Any]]) -> Any:
+    own = [
+        helper.make_function("own", name, ["a"], ["b"], nodes, [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)])
+        for name, nodes in bodies.items()
+    ]
+    model = linear([helper.make_node("f0", ["x"], ["y"], domain="own")], functions=own)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    return model
+
+
+def test_functions_without_end(file: Path) -> None:
+    assert "calls itself" in error_of(file, functions({"f0": [helper.make_node("f0", ["a"], ["b"], domain="own")]}))
+    doubling = {
+        f"f{n}": [helper.make_node(f"f{n + 1}", [a], [b], domain="own") for a, b in (("a", "c"), ("c", "b"))] for n in range(20)
+    }
+    error = error_of(file, functions(doubling | {"f20": [helper.make_node("Relu", ["a"], ["b"])]}))
+    assert "a small file stands for too many nodes" in error
+
+
+@pytest.mark.parametrize(
+    "location", ["../secret", "/etc/passwd", "a/../../secret", "link", "missing", "folder", "..", "", "C:\\secret", "a\0b"]
+)
+def test_external_data_outside(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret").write_bytes(bytes(24))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "folder").mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    model = linear()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    error_of(folder / "m.onnx", model)
+
+
+@pytest.mark.parametrize(
+    "offset, length", [("8", "24"), ("-8", "24"), ("0", "-24"), ("0", "16"), (str(1 << 62), "24"), ("x", "24")]
+)
+def test_external_data_beyond(file: Path, offset: str, length: str) -> None:
+    (file.parent / "data").write_bytes(bytes(24))
+    model = linear()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "data"), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=value)
+    error_of(file, model)
+
+
+def test_large_things_of_small_files(file: Path) -> None:
+    """Nothing is computed beforehand that the file's size does not justify."""
+
+    def constant(value: list[int], name: str) -> Any:
+        return helper.make_node("Constant", [], [name], value_ints=value)
+
+    large = [
+        [constant([1 << 30, 1 << 20], "s"), helper.make_node("ConstantOfShape", ["s"], ["y"])],
+        [constant([1 << 30, 3], "s"), helper.make_node("Expand", ["x", "s"], ["y"])],
+        [constant([1 << 30, 1], "s"), helper.make_node("Tile", ["x", "s"], ["y"])],
+        [
+            *(constant([n], f"n{n}") for n in (0, 1)),
+            constant([1 << 40], "n2"),
+            *(helper.make_node("Squeeze", [f"n{n}"], [f"m{n}"]) for n in range(3)),
+            helper.make_node("Range", ["m0", "m2", "m1"], ["y"]),
+        ],
+    ]
+    for nodes in large:
+        file.write_bytes(linear(nodes).SerializeToString())
+        tracemalloc.start()
+        try:
+            fluid.load_model(file, scope=fluid.Scope())
+        except FluidError:
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 64 << 20
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("w", FLOAT, [1], [1.0]), helper.make_tensor("i", TensorProto.INT64, [1], [0]), [1 << 20, 1 << 20]
+    )
+    model = linear(initializers=[])
+    model.graph.sparse_initializer.append(sparse)
+    assert "too large to be made dense" in error_of(file, model)
+
+
+def test_dense_files(file: Path) -> None:
+    """Two million nodes of two bytes: refused before protobuf makes messages of them."""
+    body = b"\x0a\x00" * 2_000_000
+    error = error_of(file, b"\x08\x0a" + reading._tag(7) + reading._as_varint(len(body)) + body)
+    assert "so many, and so small" in error
+
+
+def test_what_is_not_read(file: Path) -> None:
+    assert "the op Magic of ONNX, opset 18, is not known" in error_of(file, linear([helper.make_node("Magic", ["x"], ["y"])]))
+    assert "imports no opset of the domain 'own'" in error_of(
+        file, linear([helper.make_node("Relu", ["x"], ["y"], domain="own")])
+    )
+    model = linear()
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert "input 'x' has no shape" in error_of(file, model)
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.STRING, [1]))
+    assert "programs hold no strings" in error_of(file, model)
+    bad = linear([helper.make_node("Concat", ["x", "x"], ["y"], axis=9)])
+    assert "node 0 (Concat, which makes y)" in error_of(file, bad)
+    name = linear().SerializeToString().replace(b"product", b"prod\xff\xfet")
+    assert "is no text" in error_of(file, name)
+
+
+@pytest.mark.random
+def test_random_mutations(file: Path) -> None:
+    chosen = random.Random(0)
+    gates = linear([helper.make_node("Gemm", ["x", "w"], ["h"], alpha=0.5), helper.make_node("Softmax", ["h"], ["y"], axis=-1)])
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_tensor_value_info("z", FLOAT, None)]
+    )
+    deciding = linear(
+        [
+            helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+            helper.make_node("Cast", ["s"], ["c"], to=TensorProto.BOOL),
+            helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+        ]
+    )
+    bases = [model.SerializeToString() for model in (linear(), gates, deciding)]
+    for _ in range(200):
+        data = bytearray(chosen.choice(bases))
+        for _ in range(chosen.choice((1, 2, 5))):
+            data[chosen.randrange(2, len(data))] = chosen.choice((0, 1, 127, 128, 255, chosen.randrange(256)))
+        file.write_bytes(data)
+        try:
+            model = fluid.load_model(file, scope=fluid.Scope())
+            if model.program is not None and model.feeds == ["x"]:
+                feed = {"x": np.ones((2, 3), np.float32)}
+                fluid.Executor().run(model.program, feed=feed, fetch_list=model.fetches, scope=model.scope)
+        except FluidError:
+            pass

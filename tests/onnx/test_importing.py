@@ -1,0 +1,327 @@
+"""ONNX models as programs: what becomes of names, sizes, weights, functions and graphs inside; and what can be done with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import fluid
+from fluid import layers
+from fluid.errors import ProgramError
+from fluid.onnx import document
+from fluid.onnx.table import IMPORTS
+from fluid.values.types import VarType
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+RANDOM = np.random.default_rng(0)
+
+
+def weight(name: str, *shape: int) -> Any:
+    return numpy_helper.from_array(RANDOM.standard_normal(shape).astype(np.float32), name)
+
+
+def constant(name: str, value: Any, dtype: Any = np.int64) -> Any:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value, dtype)))
+
+
+def saved(
+    path: Path,
+    nodes: list[Any],
+    inputs: dict[str, Any],
+    outputs: list[str],
+    weights: list[Any] | None = None,
+    opset: int = 18,
+    **more: Any,
+) -> Path:
+    """A model's file; inputs are (element type, shape)."""
+    infos = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    results = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs]
+    graph = helper.make_graph(nodes, "graph", infos, results, weights or [])
+    imports = [helper.make_opsetid("", opset), *more.pop("opsets", [])]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10, **more), path)
+    return path
+
+
+def load(path: Path, **how: Any) -> Any:
+    return fluid.load_model(path, scope=fluid.Scope(), **how)
+
+
+def run(model: Any, *values: Any) -> list[Any]:
+    feed = dict(zip(model.feeds, values, strict=True))
+    results: list[Any] = fluid.Executor().run(model.program, feed=feed, fetch_list=model.fetches, scope=model.scope)
+    return results
+
+
+@pytest.fixture
+def mlp(tmp_path: Path) -> Path:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], name="first"),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "w2"], ["y"], transB=1),
+    ]
+    weights = [weight("w1", 4, 8), weight("b1", 8), weight("w2", 3, 8)]
+    return saved(tmp_path / "mlp.onnx", nodes, {"x": (FLOAT, ["batch", 4])}, ["y"], weights)
+
+
+def expected(model: Any, x: Any) -> Any:
+    return np.maximum(x @ model.value("w1") + model.value("b1"), 0) @ model.value("w2").T
+
+
+def test_names_sizes_and_weights(mlp: Path) -> None:
+    model = load(mlp)
+    assert (model.format, model.feeds, [var.name for var in model.fetches]) == ("onnx", ["x"], ["y"])
+    assert model.dimensions == {"x": ["batch", 4]}
+    assert sorted(model.parameters) == ["b1", "w1", "w2"] and model.missing == []
+    root = model.program.global_block()
+    assert root.var("x").shape == (-1, 4) and root.var("y").shape == (-1, 3) and {"h", "r"} <= root.vars.keys()
+    for count in (1, 5):
+        x = RANDOM.standard_normal((count, 4)).astype(np.float32)
+        np.testing.assert_allclose(run(model, x)[0], expected(model, x), rtol=1e-5, atol=1e-5)
+
+
+def test_it_trains(mlp: Path) -> None:
+    model = load(mlp)
+    model.program.make_trainable()
+    with fluid.program_guard(model.program, fluid.Program()):
+        y = model.program.global_block().var("y")
+        loss = layers.mean(layers.square(y - 1.0))
+        fluid.optimizer.SGD(0.05).minimize(loss)
+        startup = fluid.default_startup_program()
+    executor = fluid.Executor()
+    executor.run(startup, scope=model.scope)
+    x = RANDOM.standard_normal((16, 4)).astype(np.float32)
+    losses = [float(executor.run(model.program, {"x": x}, [loss], scope=model.scope)[0]) for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_it_is_saved_as_paddle_does(mlp: Path, tmp_path: Path) -> None:
+    model = load(mlp)
+    x = RANDOM.standard_normal((2, 4)).astype(np.float32)
+    fluid.save_model(tmp_path / "net.pdmodel", model.program, model.feeds, model.fetches, scope=model.scope, target="paddle-2.6")
+    again = load(tmp_path / "net.pdmodel")
+    np.testing.assert_array_equal(run(again, x)[0], run(model, x)[0])
+    model.program.prune(["x"], ["h"])
+    assert [op.type for op in model.program.global_block().ops if op.type not in ("feed", "fetch")] == [
+        "matmul_v2",
+        "elementwise_add",
+    ]
+
+
+def test_arithmetic_on_shapes_is_folded(tmp_path: Path) -> None:
+    """Shape -> Gather -> Mul -> Concat -> Reshape: the batch is told by a run, and no op computes shapes."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        constant("zero", 0),
+        constant("one", [1]),
+        constant("two", [2]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Unsqueeze", ["n", "axes"], ["n1"]),
+        helper.make_node("Slice", ["s", "one", "two"], ["c"]),
+        helper.make_node("Mul", ["c", "two"], ["wide"]),
+        helper.make_node("Concat", ["n1", "two", "wide"], ["t"], axis=0),
+        helper.make_node("Reshape", ["x", "t"], ["y"]),
+    ]
+    axes = numpy_helper.from_array(np.array([0]), "axes")
+    model = load(saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["n", 3, 4])}, ["y"], [axes]))
+    assert [op.type for op in model.program.global_block().ops] == ["feed", "reshape2", "fetch"]
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.testing.assert_array_equal(run(model, x)[0], x.reshape(2, 2, 6))
+
+
+def test_shapes_that_only_a_run_tells(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        constant("four", [4]),
+        helper.make_node("Concat", ["s", "four"], ["t"], axis=0),
+        helper.make_node("Unsqueeze", ["x", "two"], ["u"]),
+        constant("two", [2]),
+        helper.make_node("Expand", ["u", "t"], ["y"]),
+    ]
+    nodes[3], nodes[4] = nodes[4], nodes[3]
+    model = load(saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["a", "b"])}, ["y"]))
+    x = RANDOM.standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_array_equal(run(model, x)[0], np.broadcast_to(x[:, :, None], (2, 3, 4)))
+
+
+def test_inputs_that_are_known_beforehand(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path / "m.onnx",
+        [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+        {"x": (FLOAT, [2, 3]), "axes": (INT64, [1])},
+        ["y"],
+    )
+    with pytest.raises(fluid.errors.FormatError, match=r"its axes \(input 1\) is computed in a run"):
+        load(path)
+    model = load(path, constants={"axes": np.array([0])})
+    assert model.feeds == ["x"]
+    np.testing.assert_array_equal(run(model, np.ones((2, 3), np.float32))[0], [2, 2, 2])
+    with pytest.raises(ProgramError, match="no input 'axis' to be a constant; did you mean axes"):
+        load(path, constants={"axis": np.array([0])})
+
+
+def test_large_tensors_stay_in_the_file(tmp_path: Path) -> None:
+    """They are views of the mapped file, or of one beside it; the file on disk says the same."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [1, 64])}, ["y"], [weight("w", 64, 64)])
+    model = load(path)
+    x = np.ones((1, 64), np.float32)
+    assert not model.scope.array("w").flags.owndata and not model.scope.array("w").flags.writeable
+    beside = onnx.load(path)
+    onnx.save(beside, tmp_path / "e.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (tmp_path / "weights.bin").stat().st_size == 64 * 64 * 4
+    other = load(tmp_path / "e.onnx")
+    np.testing.assert_array_equal(other.value("w"), model.value("w"))
+    np.testing.assert_array_equal(run(other, x)[0], run(model, x)[0])
+
+
+def test_functions_with_attributes(tmp_path: Path) -> None:
+    leaky = helper.make_node("LeakyRelu", ["a"], ["b"])
+    reference = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    leaky.attribute.append(reference)
+    function = helper.make_function("own", "Bent", ["a"], ["b"], [leaky], [helper.make_opsetid("", 18)], ["slope"])
+    nodes = [helper.make_node("Bent", ["x"], ["y"], domain="own", slope=0.5)]
+    path = saved(
+        tmp_path / "m.onnx", nodes, {"x": (FLOAT, [2])}, ["y"], functions=[function], opsets=[helper.make_opsetid("own", 1)]
+    )
+    np.testing.assert_array_equal(run(load(path), np.array([-2, 2], np.float32))[0], [-1, 2])
+
+
+def graph(name: str, nodes: list[Any], inputs: list[tuple[str, int]], outputs: list[tuple[str, int]]) -> Any:
+    infos = [[helper.make_tensor_value_info(each, kind, None) for each, kind in side] for side in (inputs, outputs)]
+    return helper.make_graph(nodes, name, *infos)
+
+
+def test_a_loop_trains(tmp_path: Path) -> None:
+    """``x = x * w`` as often as a run tells; and its gradient."""
+    body = graph(
+        "body",
+        [
+            helper.make_node("Mul", ["h", "w"], ["g"]),
+            helper.make_node("Identity", ["c"], ["d"]),
+            helper.make_node("Exp", ["g"], ["e"]),
+        ],
+        [("i", INT64), ("c", BOOL), ("h", FLOAT)],
+        [("d", BOOL), ("g", FLOAT), ("e", FLOAT)],
+    )
+    nodes = [helper.make_node("Loop", ["times", "", "x"], ["y", "all"], body=body)]
+    path = saved(tmp_path / "m.onnx", nodes, {"times": (INT64, []), "x": (FLOAT, [3])}, ["y", "all"], [weight("w", 3)])
+    model = load(path)
+    x, w = np.array([1, 2, 3], np.float32), model.value("w").copy()
+    y, steps = run(model, np.int64(4), x)
+    np.testing.assert_allclose(y, x * w**4, rtol=1e-5)
+    np.testing.assert_allclose(steps, np.exp([x * w**n for n in range(1, 5)]), rtol=1e-5)
+    model.program.make_trainable()
+    with fluid.program_guard(model.program, fluid.Program()):
+        root = model.program.global_block()
+        (gradient,) = fluid.gradients([layers.reduce_sum(root.var("y"))], [root.var("w")])
+    (value,) = fluid.Executor().run(model.program, {"times": np.int64(4), "x": x}, [gradient], scope=model.scope)
+    np.testing.assert_allclose(value, x * 4 * w**3, rtol=1e-4)
+
+
+def test_a_branch_and_a_scan(tmp_path: Path) -> None:
+    then, other = (graph(op, [helper.make_node(op, ["t"], [f"z{op}"])], [], [(f"z{op}", FLOAT)]) for op in ("Neg", "Identity"))
+    body = graph(
+        "body",
+        [helper.make_node("Add", ["s", "r"], ["t"]), helper.make_node("Identity", ["t"], ["u"])],
+        [("s", FLOAT), ("r", FLOAT)],
+        [("t", FLOAT), ("u", FLOAT)],
+    )
+    nodes = [
+        helper.make_node("Scan", ["first", "x"], ["last", "t"], body=body, num_scan_inputs=1),
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [3, 2]), "first": (FLOAT, [2]), "c": (BOOL, [])}, ["y", "last"])
+    model = load(path)
+    x, first = RANDOM.standard_normal((3, 2)).astype(np.float32), np.ones(2, np.float32)
+    for condition, sign in ((True, -1), (False, 1)):
+        y, last = run(model, x, first, np.bool_(condition))
+        np.testing.assert_allclose(y, sign * (first + np.cumsum(x, 0)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(last, first + x.sum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_quantized_model(tmp_path: Path) -> None:
+    """QDQ: weights and activations go through integers; here beside onnx's reference."""
+    scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")
+    quantized = numpy_helper.from_array(RANDOM.integers(0, 255, (4, 3)).astype(np.uint8), "q")
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["wd"]),
+        helper.make_node("MatMul", ["xd", "wd"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "s", "z"], ["mq"]),
+        helper.make_node("DequantizeLinear", ["mq", "s", "z"], ["y"]),
+    ]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["n", 4])}, ["y"], [scale, zero, quantized], opset=21)
+    x = RANDOM.standard_normal((5, 4)).astype(np.float32)
+    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(onnx.load(path)).run(None, {"x": x})[0]
+    np.testing.assert_allclose(run(load(path), x)[0], reference, atol=1e-5)
+
+
+def test_sparse_narrow_and_complex_tensors(tmp_path: Path) -> None:
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("w", FLOAT, [2], [3.0, 4.0]), helper.make_tensor("i", INT64, [2], [1, 5]), [2, 3]
+    )
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [2, 3])}, ["y"])
+    model = onnx.load(path)
+    model.graph.sparse_initializer.append(sparse)
+    onnx.save(model, path)
+    np.testing.assert_array_equal(run(load(path), np.zeros((2, 3), np.float32))[0], [[0, 3, 0], [0, 0, 4]])
+    nodes = [helper.make_node("Cast", [name], [f"{name}f"], to=FLOAT) for name in ("i4", "u16", "b16")]
+    weights = [
+        helper.make_tensor("i4", TensorProto.INT4, [3], [-8, 0, 7]),
+        helper.make_tensor("u16", TensorProto.UINT16, [2], [0, 65535]),
+        helper.make_tensor("b16", TensorProto.BFLOAT16, [2], [1.5, -2.0]),
+    ]
+    path = saved(
+        tmp_path / "n.onnx",
+        [*nodes, helper.make_node("Add", ["c", "c"], ["d"])],
+        {"c": (TensorProto.COMPLEX64, [1])},
+        ["i4f", "u16f", "b16f", "d"],
+        weights,
+        opset=21,
+    )
+    i4, u16, b16, double = run(load(path), np.array([1 + 2j], np.complex64))
+    assert (i4.tolist(), u16.tolist(), b16.tolist(), double.tolist()) == ([-8, 0, 7], [0, 65535], [1.5, -2.0], [2 + 4j])
+
+
+def test_sequences_are_fed_as_lists(tmp_path: Path) -> None:
+    node = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
+    info = helper.make_tensor_sequence_value_info("s", FLOAT, ["n", 2])
+    made = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", FLOAT, None)])
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
+    model = load(tmp_path / "m.onnx")
+    assert model.program.global_block().var("s").type is VarType.LOD_TENSOR_ARRAY
+    parts = [np.ones((1, 2), np.float32), np.zeros((3, 2), np.float32)]
+    np.testing.assert_array_equal(run(model, parts)[0], np.concatenate(parts))
+
+
+def test_a_large_graph_in_linear_time(tmp_path: Path) -> None:
+    """Ten times the nodes, ten times the work, as counted in calls of the function that appends ops."""
+    counts = []
+    for size in (100, 1000):
+        nodes = [helper.make_node("Tanh", [f"h{n}"], [f"h{n + 1}"]) for n in range(size)]
+        model = load(saved(tmp_path / "m.onnx", nodes, {"h0": (FLOAT, [2])}, [f"h{size}"]))
+        counts.append(len(model.program.global_block().ops))
+    assert counts == [102, 1002]
+
+
+def test_onnx_is_imported_when_a_file_asks_for_it() -> None:
+    code = "import fluid, sys; print([name for name in sys.modules if name == 'onnx' or name.startswith('fluid.onnx')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_table_of_ops_is_current() -> None:
+    text = Path(document.PATH).read_text(encoding="utf-8")
+    assert text == document.render(), "run: python -m fluid.onnx.document"
+    assert document.LIMITS.keys() <= IMPORTS.keys()

@@ -375,8 +375,8 @@ def _check_is_folder(path: str, ending: str) -> None:
     """`ProgramError` if a path looks like that of a file of another format, and not of a folder."""
     if ending[:1].isalpha() and not os.path.isdir(path):
         raise ProgramError(
-            f"save_model: {path}: .{ending} is none of the formats that are written, which are .pdmodel, .json, .onnx, .txt, .npz, "
-            ".safetensors and .pdparams; a path without such an ending is a folder. To save into a folder of this name, make it first"
+            f"save_model: {path}: .{ending} is none of the formats that are written, which are .pdmodel, .json, .onnx, .txt, "
+            ".npz, .safetensors and .pdparams; a path without such an ending is a folder. To save into a folder of this name, make it first"
         )
 
 

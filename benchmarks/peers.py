@@ -116,7 +116,8 @@ class _Names(dict[str, str]):
         return name
 
 
-def fluid_step(workload: Workload) -> Step:
+def fluid_program(workload: Workload, place: Any = None) -> tuple[Any, Any, Any, Any]:
+    """An executor, the program, what is fetched of it, and the scope with the first values."""
     import fluid
 
     batch = dict(workload.batch())
@@ -132,10 +133,16 @@ def fluid_step(workload: Workload) -> Step:
                 "adam": lambda: fluid.optimizer.Adam(rate, BETA1, BETA2, EPSILON),
             }
             optimizers[kind]().minimize(out)
-    executor = fluid.Executor(fluid.CPUPlace())
+    executor = fluid.Executor(place)
     executor.run(startup, scope=scope)
     for name, value in ops.values.items():
         scope.find_var(name).get_tensor().set(value)
+    return executor, main, out, scope
+
+
+def fluid_step(workload: Workload, place: Any = None) -> Step:
+    executor, main, out, scope = fluid_program(workload, place)
+    batch = dict(workload.batch())
     if workload.optimizer is None:
         return lambda: float(np.abs(executor.run(main, batch, [out], scope=scope)[0]).mean())
     return lambda: executor.run(main, batch, [out], scope=scope)[0].item()
@@ -360,19 +367,55 @@ class JaxOps:
 
 
 def jax_step(workload: Workload) -> Step:
+    import jax.numpy as jnp
+
+    batch = {name: jnp.asarray(value) for name, value in workload.batch().items()}
+    if workload.optimizer is None:
+        predict, p = jax_prediction(workload)
+        return lambda: float(predict(p, batch))
+    return jax_training_step(*jax_training(workload), batch)
+
+
+def jax_training_step(run: Any, p: Any, state: Any, batch: Any) -> Step:
+    """A step of `jax_training`, fed the same batch each time."""
+
+    def step() -> float:
+        nonlocal p, state
+        loss, p, state = run(p, state, batch)
+        return float(loss)
+
+    return step
+
+
+def _jax_parameters(workload: Workload) -> Any:
+    import jax.numpy as jnp
+
+    return {
+        name: jnp.asarray(value.transpose(2, 3, 1, 0) if value.ndim == 4 else value) for name, value in workload.first().items()
+    }
+
+
+def jax_prediction(workload: Workload) -> tuple[Any, Any]:
+    """A jitted function of parameters and a batch, and the parameters."""
     import jax
     import jax.numpy as jnp
 
     ops = JaxOps()
-    batch = {name: jnp.asarray(value) for name, value in workload.batch().items()}
-    p = {name: jnp.asarray(value.transpose(2, 3, 1, 0) if value.ndim == 4 else value) for name, value in workload.first().items()}
+    return jax.jit(lambda p, batch: jnp.abs(workload.model(ops, p, batch)).mean()), _jax_parameters(workload)
+
+
+def jax_training(workload: Workload) -> tuple[Any, Any, Any]:
+    """A jitted function of parameters, the optimizer's state and a batch, which gives the loss and what becomes of the first two;
+    and their first values."""
+    import jax
+    import jax.numpy as jnp
+
+    ops, p = JaxOps(), _jax_parameters(workload)
 
     def out_of(p: Any, batch: Any) -> Any:
         return workload.model(ops, p, batch)
 
-    if workload.optimizer is None:
-        predict = jax.jit(lambda p, batch: jnp.abs(out_of(p, batch)).mean())
-        return lambda: float(predict(p, batch))
+    assert workload.optimizer is not None
     kind, rate = workload.optimizer
     zeros = jax.tree.map(jnp.zeros_like, p)
     state: Any = {
@@ -406,14 +449,7 @@ def jax_step(workload: Workload) -> Step:
         )
         return loss, {workload.sparse: table.at[ids].add(-rate * grad)}, state
 
-    run = jax.jit(train, donate_argnums=(0, 1))
-
-    def step() -> float:
-        nonlocal p, state
-        loss, p, state = run(p, state, batch)
-        return float(loss)
-
-    return step
+    return jax.jit(train, donate_argnums=(0, 1)), p, state
 
 
 # -------------------------------------------------------------------------------------------------------- onnxruntime

@@ -143,7 +143,7 @@ class Array(NDArrayOperatorsMixin):
     def _seen_by(self, shadow: Any, view: View) -> Array:
         return Array(self.buffer, shadow, (*self.views, view))
 
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         sizes = tuple(operator.index(size) for size in sizes)
         if sizes == self.shape:
@@ -155,15 +155,15 @@ class Array(NDArrayOperatorsMixin):
             return wrap(self.shadow.reshape(sizes) if self.is_known else lax.reshape(self.read(), sizes))
         return self._seen_by(shadow, Reshaped(self.shape, shadow.shape))
 
-    def ravel(self, order: str = "C") -> Array:
+    def ravel(self, order: str = "C") -> Any:
         return self.reshape(-1)
 
-    def flatten(self, order: str = "C") -> Array:
+    def flatten(self, order: str = "C") -> Any:
         return self.reshape(-1).copy()
 
     def transpose(self, *axes: Any) -> Array:
         if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-            axes = axes[0] or ()
+            axes = tuple(axes[0] or ())
         order = tuple(axis % self.ndim for axis in axes) if axes else tuple(range(self.ndim))[::-1]
         if order == tuple(range(self.ndim)):
             return Array(self.buffer, self.shadow, self.views)
@@ -176,7 +176,7 @@ class Array(NDArrayOperatorsMixin):
         axes[one], axes[other] = axes[other], axes[one]
         return self.transpose(axes)
 
-    def squeeze(self, axis: Any = None) -> Array:
+    def squeeze(self, axis: Any = None) -> Any:
         return self.reshape(self.shadow.squeeze(axis).shape)
 
     def view(self, dtype: Any = None) -> Array:
@@ -201,12 +201,12 @@ class Array(NDArrayOperatorsMixin):
         return Array(self.buffer, shadow, (Picked(base.shape, numbers),))
 
     # -- indexing
-    def __getitem__(self, index: Any) -> Array:
+    def __getitem__(self, index: Any) -> Any:
         index = _plain(index)
         region = basic_region(index, self.shape)
         if region is None:
-            return FUNCTIONS["take_elements"](self, index)  # type: ignore[no-any-return]
-        shadow = self.shadow[(*region.index, ...)]
+            return FUNCTIONS["take_elements"](self, index)
+        shadow = self.shadow[(*region.items, ...)]
         if region.extents != self.shape or any(step != 1 for step in region.steps):
             if any(isinstance(view, Picked) for view in self.views):
                 return self.picked(shadow)  # elements may lie in it twice: a part is put back by itself
@@ -257,12 +257,12 @@ class Array(NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return FUNCTIONS[function.__name__](*args, **kwargs)
 
-    def copy(self, order: str = "C") -> Array:
+    def copy(self, order: str = "C") -> Any:
         if self.buffer.value is None and not self.is_known:
             return empty(self.shape, self.dtype)
         return wrap(self.read())
 
-    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", copy: bool = True) -> Array:
+    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", copy: bool = True) -> Any:
         kind = np.dtype(dtype)
         if kind == self.dtype and not copy:
             return self

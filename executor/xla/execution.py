@@ -17,7 +17,7 @@ from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import outer_names
 from fluid.parallel.mesh import Mesh
-from fluid.values.lod_array import array_of
+from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.lod_tensor import LoDTensor, Remote
 from fluid.values.place import XLAPlace
 from fluid.values.selected_rows import SelectedRows
@@ -57,7 +57,8 @@ class OnDevice(Remote):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.value.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.value.dtype)
+        return dtype
 
     def fetch(self) -> np.ndarray[Any, Any]:
         return whole(self.value)
@@ -204,7 +205,7 @@ class XlaStep:
         self.plan = plan
         self._scope = weakref.ref(scope)
         self._updated: dict[str, OnDevice] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants: dict[str, OnDevice] = {}
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -219,7 +220,7 @@ class XlaStep:
         layout, externals = self.plan.layout, self.plan.externals
         held = {name: _on_device(scope, name, layout, layout.of_state(name, spec.shape)) for name, spec in externals.items()}
         self._updated = {name: held[name] for name in self.plan.updated}
-        self._constants = {name: held[name].value for name in self.plan.constants}
+        self._constants = {name: held[name] for name in self.plan.constants}
         self.generation = scope.generation
 
     def run(
@@ -243,9 +244,10 @@ class XlaStep:
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
+            constants = {name: held.value for name, held in self._constants.items()}
             layout = plan.layout
             fed = {name: layout.feed(name, array_of(value)) for name, value in feeds.items()}
-            given = state, self._constants, fed, layout.words(words)
+            given = state, constants, fed, layout.words(words)
             for _ in range(_MOST_CORRECTIONS):
                 fetched, kept, met = compiled(*given)
                 if not plan.corrected(met):
@@ -275,9 +277,11 @@ class XlaStep:
             value = pattern(arrays)
             held = self._updated.get(name)
             if held is not None:
-                held.value = value
+                held.value = array_of(value)
+            elif isinstance(value, SelectedRows):
+                scope.put(name, value)
             else:
-                scope.put(name, value if isinstance(value, SelectedRows) else OnDevice(value))
+                scope.put(name, with_lod(OnDevice(array_of(value)), lod_of(value)))
 
 
 def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnDevice:

@@ -35,7 +35,7 @@ def _convolution(attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -
     return partial(
         lax.conv_general_dilated,
         window_strides=tuple(attrs["strides"]),
-        padding=[tuple(pad) for pad in pads],
+        padding=[(pad[0], pad[1]) for pad in pads],
         rhs_dilation=tuple(dilations),
         dimension_numbers=(images, f"OI{axes}", images),
         feature_group_count=max(attrs["groups"], 1),

@@ -53,15 +53,15 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
 
 
 @_function
-def take_elements(array: Array, index: Any) -> Array:
+def take_elements(array: Array, index: Any) -> Any:
     """``array[index]`` for an index with arrays in it."""
     parts = index if isinstance(index, tuple) else (index,)
     if array.is_known and all(map(is_known, parts)):
-        return wrap(np.array(array.shadow[_numpy_index(index)]))  # type: ignore[no-any-return]
+        return wrap(np.array(array.shadow[_numpy_index(index)]))
     if any(map(_is_traced_mask, parts)):
         raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
     value = jnp.asarray(array.read())
-    return wrap(value.at[_jax_index(index)].get(mode="clip"))  # type: ignore[no-any-return]
+    return wrap(value.at[_jax_index(index)].get(mode="clip"))
 
 
 @_function
@@ -147,7 +147,7 @@ FUNCTIONS["empty"] = empty
 
 
 @_function
-def full(shape: Any, value: Any, dtype: Any = None, order: str = "C") -> Array:
+def full(shape: Any, value: Any, dtype: Any = None, order: str = "C") -> Any:
     kind = dtype if dtype is not None else np.asarray(value).dtype if not isinstance(value, Array) else value.dtype
     array = empty(shape, kind)
     array.fill(value)
@@ -155,47 +155,47 @@ def full(shape: Any, value: Any, dtype: Any = None, order: str = "C") -> Array:
 
 
 @_function
-def zeros(shape: Any, dtype: Any = float, order: str = "C") -> Array:
+def zeros(shape: Any, dtype: Any = float, order: str = "C") -> Any:
     return full(shape, 0, dtype)
 
 
 @_function
-def ones(shape: Any, dtype: Any = float, order: str = "C") -> Array:
+def ones(shape: Any, dtype: Any = float, order: str = "C") -> Any:
     return full(shape, 1, dtype)
 
 
 @_function
-def empty_like(array: Any, dtype: Any = None, order: str = "K") -> Array:
+def empty_like(array: Any, dtype: Any = None, order: str = "K") -> Any:
     return empty(array.shape, array.dtype if dtype is None else dtype)
 
 
 @_function
-def zeros_like(array: Any, dtype: Any = None, order: str = "K") -> Array:
+def zeros_like(array: Any, dtype: Any = None, order: str = "K") -> Any:
     return full(array.shape, 0, array.dtype if dtype is None else dtype)
 
 
 @_function
-def ones_like(array: Any, dtype: Any = None, order: str = "K") -> Array:
+def ones_like(array: Any, dtype: Any = None, order: str = "K") -> Any:
     return full(array.shape, 1, array.dtype if dtype is None else dtype)
 
 
 @_function
-def full_like(array: Any, value: Any, dtype: Any = None, order: str = "K") -> Array:
+def full_like(array: Any, value: Any, dtype: Any = None, order: str = "K") -> Any:
     return full(array.shape, value, array.dtype if dtype is None else dtype)
 
 
 @_function
-def asarray(value: Any, dtype: Any = None, order: Any = None) -> Array:
+def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
     if isinstance(value, (list, tuple)) and not is_known(value):
         value = stack([asarray(each) for each in value])
     if not is_known(value) or isinstance(value, Array):
         array = wrap(value)
         return array if dtype is None else array.astype(dtype, copy=False)
-    return wrap(np.array(elements_of(value), dtype, order="C"))  # type: ignore[no-any-return]
+    return wrap(np.array(elements_of(value), dtype, order="C"))
 
 
 @_function
-def array(value: Any, dtype: Any = None, copy: bool = True, order: Any = None) -> Array:
+def array(value: Any, dtype: Any = None, copy: bool = True, order: Any = None) -> Any:
     made = asarray(value, dtype)
     return made.copy() if made is value and copy else made
 
@@ -204,80 +204,80 @@ FUNCTIONS["ascontiguousarray"] = asarray
 
 
 @_function
-def arange(*bounds: Any, dtype: Any = None) -> Array:
+def arange(*bounds: Any, dtype: Any = None) -> Any:
     if len(bounds) == 4:
         *bounds, dtype = bounds  # type: ignore[assignment]
     if len(bounds) == 1 and is_known(bounds) and operator.index(bounds[0]) > SMALL:
         kind = np.dtype(np.int64 if dtype is None else dtype)
-        return wrap(lax.iota(kind, operator.index(bounds[0])))  # type: ignore[no-any-return]
+        return wrap(lax.iota(kind, operator.index(bounds[0])))
     if not is_known(bounds):
         raise ValueAsked("numpy.arange is given a bound that is known only when the compiled program runs")
-    return wrap(np.arange(*map(elements_of, bounds), dtype=dtype))  # type: ignore[no-any-return]
+    return wrap(np.arange(*map(elements_of, bounds), dtype=dtype))
 
 
 # --------------------------------------------------------------------------------------------------------------- views
 @_function
-def reshape(array: Any, shape: Any, order: str = "C") -> Array:
+def reshape(array: Any, shape: Any, order: str = "C") -> Any:
     return asarray(array).reshape(shape)
 
 
 @_function
-def transpose(array: Any, axes: Any = None) -> Array:
+def transpose(array: Any, axes: Any = None) -> Any:
     return asarray(array).transpose(axes)
 
 
 @_function
-def swapaxes(array: Any, one: int, other: int) -> Array:
+def swapaxes(array: Any, one: int, other: int) -> Any:
     return asarray(array).swapaxes(one, other)
 
 
 @_function
-def moveaxis(array: Any, source: Any, destination: Any) -> Array:
+def moveaxis(array: Any, source: Any, destination: Any) -> Any:
     ndim = array.ndim
     numbers = np.moveaxis(np.empty(range(ndim)), source, destination).shape  # sizes tell the axes
     return asarray(array).transpose([int(axis) for axis in numbers])
 
 
 @_function
-def expand_dims(array: Any, axis: Any) -> Array:
+def expand_dims(array: Any, axis: Any) -> Any:
     array = asarray(array)
-    return array.reshape(np.expand_dims(array.shadow, axis).shape)  # type: ignore[no-any-return]
+    return array.reshape(np.expand_dims(array.shadow, axis).shape)
 
 
 @_function
-def squeeze(array: Any, axis: Any = None) -> Array:
+def squeeze(array: Any, axis: Any = None) -> Any:
     return asarray(array).squeeze(axis)
 
 
 @_function
-def ravel(array: Any, order: str = "C") -> Array:
+def ravel(array: Any, order: str = "C") -> Any:
     return asarray(array).reshape(-1)
 
 
 @_function
-def broadcast_to(array: Any, shape: Any) -> Array:
+def broadcast_to(array: Any, shape: Any) -> Any:
     return asarray(array).spread(tuple(map(operator.index, shape)) if isinstance(shape, (tuple, list)) else (shape,))
 
 
 @_function
-def broadcast_arrays(*arrays: Any) -> list[Array]:
+def broadcast_arrays(*arrays: Any) -> list[Any]:
     shape = np.broadcast_shapes(*map(np.shape, arrays))
     return [broadcast_to(array, shape) for array in arrays]
 
 
 @_function
-def flip(array: Any, axis: Any = None) -> Array:
+def flip(array: Any, axis: Any = None) -> Any:
     axes = {each % array.ndim for each in (range(array.ndim) if axis is None else np.atleast_1d(axis).tolist())}
-    return array[tuple(slice(None, None, -1 if each in axes else None) for each in range(array.ndim))]  # type: ignore[no-any-return]
+    return array[tuple(slice(None, None, -1 if each in axes else None) for each in range(array.ndim))]
 
 
 @_function
-def diagonal(array: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(array: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return array.picked(np.diagonal(array.shadow, offset, axis1, axis2))
 
 
 @_function
-def as_strided(array: Array, shape: Any = None, strides: Any = None, **kwargs: Any) -> Array:
+def as_strided(array: Array, shape: Any = None, strides: Any = None, **kwargs: Any) -> Any:
     return array.picked(np.lib.stride_tricks.as_strided(array.shadow, shape, strides))
 
 

@@ -145,7 +145,7 @@ class Ufunc:
         function = _BY_KIND.get(kind, {}).get(name) or self._jax
         if function is None:
             raise TypeError(f"numpy.{name} has no counterpart in jax")
-        return function  # type: ignore[no-any-return]
+        return function
 
     # -- methods
     def reduce(

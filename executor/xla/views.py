@@ -98,7 +98,7 @@ class Region(NamedTuple):
     extents: Shape
     steps: Shape
     shape: Shape
-    index: tuple[Any, ...]
+    items: tuple[Any, ...]
 
 
 @dataclass(frozen=True)

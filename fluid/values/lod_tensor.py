@@ -65,16 +65,16 @@ class LoDTensor:
         return tensor
 
     @property
+    def held(self) -> Any:
+        """The array, or the `Remote` that stands for it."""
+        return self._array
+
+    @property
     def array(self) -> Any:
         """The array itself, on its place; None until it is set. One that lives on a device is fetched to stay: whoever has it
         may write to it."""
         if isinstance(self._array, Remote):
             self.array = self._array.fetch()
-        return self._array
-
-    @property
-    def held(self) -> Any:
-        """The array, or the `Remote` that stands for it."""
         return self._array
 
     @array.setter

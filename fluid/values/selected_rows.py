@@ -130,13 +130,15 @@ class SelectedRows:
         as many rows: those that are none have the index `height` and zeros as values.
         """
         if (choose := getattr(xp, "choose_rows", None)) is not None:
-            return cls(*choose(index, value, is_chosen, height), height)
+            index, value = choose(index, value, is_chosen, height)
+            return cls(index, value, height)
         return cls(index[is_chosen], value[is_chosen], height)
 
     def merged(self, xp: Any) -> SelectedRows:
         """The same tensor with each row stored once, sorted by index."""
         if (merge := getattr(xp, "merge_rows", None)) is not None:
-            return SelectedRows(*merge(self.index, self.value, self.shape[0]), self.shape[0])
+            index, value = merge(self.index, self.value, self.shape[0])
+            return SelectedRows(index, value, self.shape[0])
         order, index, is_first = self._ordered(xp)
         if is_first is None:
             return SelectedRows(index, self.value.take(order, 0), self.shape[0])

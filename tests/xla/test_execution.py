@@ -103,6 +103,17 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path: Any) -> None:
     assert losses(other, again) == expected
 
 
+def test_programs_take_turns_in_one_scope() -> None:
+    """One reads what the other updates, whose former values are gone."""
+    loss = regression()
+    test = fluid.default_main_program().clone(for_test=True)
+    executor, scope = started(fluid.XLAPlace())
+    for _ in range(3):
+        expected = executor.run(test, {"x": X, "y": Y}, [loss], scope=scope)[0]
+        assert executor.run(feed={"x": X, "y": Y}, fetch_list=[loss], scope=scope)[0] == expected
+        assert executor.run(test, {"x": X, "y": Y}, [loss], scope=scope)[0] < expected
+
+
 def test_places_take_turns_in_one_scope() -> None:
     loss = regression()
     executor, scope = started(fluid.XLAPlace())

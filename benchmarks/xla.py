@@ -1,0 +1,115 @@
+"""Training steps at an XLAPlace beside jax written by hand: the same models, first values and batches, in one process in turns.
+
+Both are fed numpy's arrays in each step. CPU time is that of the process, all threads together. `trace` is the time from the
+program to what XLA is given, per op; `compile` is what XLA takes for it, beside what it takes for the other's; `again` is what
+it takes in a second process, where it is found on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from common import machine
+
+NAMES = ("small_ops", "mlp", "lenet", "resnet20", "lstm", "transformer", "table")
+LOSSES = {"resnet20": 1e-4}
+"""How far losses may be apart, relative, if that is not 1e-5: sums over so many places round differently."""
+
+
+def compile_times(name: str) -> tuple[int, float, float]:
+    """The number of ops of a program, and the CPU seconds of tracing and of compiling it."""
+    from peers import fluid_program
+    from workloads import WORKLOADS
+
+    import fluid
+    from fluid.executor.xla.caching import keep_compiled
+
+    executor, main, out, scope = fluid_program(WORKLOADS[name], fluid.XLAPlace())
+    plan = executor.plan(main, dict(WORKLOADS[name].batch()), [out], scope)
+    keep_compiled()
+    began = time.process_time()
+    lowered = plan.lowered()
+    traced = time.process_time()
+    lowered.compile()
+    return len(plan.ops), traced - began, time.process_time() - traced
+
+
+def compiled_again(name: str) -> tuple[float, float]:
+    """The CPU seconds of compiling in one process, and in another after it."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "FLUID_XLA_CACHE": folder}
+        command = [sys.executable, str(Path(__file__)), "--compile", name]
+        first, second = (
+            float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout) for _ in range(2)
+        )
+    return first, second
+
+
+def row(name: str, seconds: float) -> str:
+    from peers import fluid_step, jax_training, jax_training_step
+    from workloads import WORKLOADS
+
+    import fluid
+
+    workload = WORKLOADS[name]
+    batch = dict(workload.batch())
+    run, p, state = jax_training(workload)
+    lowered = run.lower(p, state, batch)
+    began = time.process_time()
+    lowered.compile()
+    of_jax = time.process_time() - began
+    count, trace, compiling = compile_times(name)
+    steps = {
+        "plan": fluid_step(workload),
+        "xla": fluid_step(workload, fluid.XLAPlace()),
+        "jax": jax_training_step(run, p, state, batch),
+    }
+    losses = {system: [step() for _ in range(4)] for system, step in steps.items()}
+    apart = max(abs(a - b) / abs(a) for a, b in zip(losses["plan"], losses["xla"], strict=True))
+    assert apart <= LOSSES.get(name, 1e-5), f"{name}: losses are {apart:.2g} apart: {losses}"
+    times: dict[str, list[float]] = {system: [] for system in steps}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for system, step in steps.items():
+            for _ in range(3):
+                began = time.process_time()
+                step()
+                times[system].append(time.process_time() - began)
+    ms = {system: 1e3 * median(values) for system, values in times.items()}
+    first, second = compiled_again(name)
+    cells = [
+        name,
+        f"{ms['xla']:.2f} ms",
+        f"{ms['jax']:.2f} ms",
+        f"{ms['xla'] / ms['jax']:.2f}",
+        f"{ms['plan']:.2f} ms",
+    ]
+    cells += [f"{apart:.1e}", f"{1e3 * trace / count:.2f} ms", f"{compiling / of_jax:.2f}", f"{second / first:.2f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("--seconds", type=float, default=5, help="how long the steps of a workload run")
+    parser.add_argument("--compile", metavar="NAME", help="print the CPU seconds of compiling one")
+    args = parser.parse_args()
+    if args.compile:
+        print(compile_times(args.compile)[2])
+        return
+    print("| what | XLAPlace | jax | XLAPlace / jax | plan | losses apart | trace, per op | compile / jax's | again |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in args.names:
+        print(row(name, args.seconds), flush=True)
+    print(f"\n{machine(torch=False)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,9 @@ __all__ = ["MeshLayout", "OneDevice", "whole"]
 class OneDevice:
     """All arrays lie on one device."""
 
+    whole: Any
+    """How a value is divided of which each device has all."""
+
     def __init__(self, place: XLAPlace) -> None:
         self.whole = SingleDeviceSharding(place.jax_device())
 

@@ -217,7 +217,7 @@ class TracedBlock:
                 raise not_made(name)
             self.fetched.append(pattern_of(value, fetches))
         kept: list[Any] = []
-        left = {name: array_of(value) for name in self._written if (value := env.state.get(name)) is not None}
+        left = {name: value for name in self._written if (value := env.state.get(name)) is not None}
         self.kept_names = []
         for name, value in left.items():
             self.kept[name] = pattern_of(value, kept)

@@ -6,7 +6,7 @@ are tensors of planned shapes. So it stays with native code, and no worker has t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +21,11 @@ __all__ = ["gather_lookups"]
 _LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
 
 
-def gather_lookups(instructions: Sequence[Any], specs: dict[Value, Spec]) -> list[Any]:
-    """The instructions of a plan, with this exchange; adds the specs of what is gathered."""
+def gather_lookups(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Container[str]) -> list[Any]:
+    """The instructions of a plan, with this exchange; adds the specs of what is gathered. What lies in `storage`, where it may be
+    overwritten meanwhile, is not gathered later than it was read."""
     makers = {each.written[0]: each for each in instructions if each.op.type in _LOOKUPS and len(each.written) == 1}
-    exchanged = [each for each in instructions if _can_exchange(each, makers, instructions, specs)]
+    exchanged = [each for each in instructions if _can_exchange(each, makers, instructions, specs, storage)]
     if not exchanged:
         return list(instructions)
     left_out = {id(makers[each.read[0]]) for each in exchanged}
@@ -38,16 +39,24 @@ def gather_lookups(instructions: Sequence[Any], specs: dict[Value, Spec]) -> lis
     return results
 
 
-def _can_exchange(instruction: Any, makers: dict[Value, Any], instructions: Sequence[Any], specs: dict[Value, Spec]) -> bool:
+def _can_exchange(
+    instruction: Any,
+    makers: dict[Value, Any],
+    instructions: Sequence[Any],
+    specs: dict[Value, Spec],
+    storage: Container[str],
+) -> bool:
     if instruction.op.type != "c_allreduce_sum" or not instruction.op.attrs.get("nranks") or len(instruction.read) != 1:
         return False
     (rows,) = instruction.read
     maker = makers.get(rows)
     if maker is None or not maker.op.attrs.get("is_sparse"):
         return False
-    sources = [specs.get(maker.reads[slot][0]) for slot in ("Ids", grad_slot("Out"))]
+    values = [maker.reads[slot][0] for slot in ("Ids", grad_slot("Out"))]
+    sources = [specs.get(value) for value in values if value[0] not in storage]
     readers = [each for each in instructions if rows in each.read or rows in each.outer.values()]
-    return all(spec is not None and spec.known and spec.ndim and not spec.lod for spec in sources) and readers == [instruction]
+    are_known = all(spec is not None and spec.known and spec.ndim and not spec.lod for spec in sources)
+    return len(sources) == 2 and are_known and readers == [instruction]
 
 
 def _gathered(instruction: Any, maker: Any, gathered: dict[Value, Value], specs: dict[Value, Spec]) -> list[Any]:
@@ -62,11 +71,13 @@ def _gathered(instruction: Any, maker: Any, gathered: dict[Value, Value], specs:
         reads[slot] = [gathered[value]]
     for values in reads.values():
         outer.update((value[0], value) for value in values if value is not None)
-    slots = {slot: [value[0] for value in values if value is not None] for slot, values in reads.items()}
-    op = Operator(maker.op.block, maker.op.type, slots, dict(maker.op.outputs), dict(maker.op.attrs), maker.op.frames)
     writes = {slot: list(instruction.written) for slot, values in maker.writes.items() if any(values)}
-    op.outputs = {slot: [value[0] for value in values] for slot, values in writes.items()}
+    op = Operator(maker.op.block, maker.op.type, _names(reads), _names(writes), dict(maker.op.attrs), maker.op.frames)
     return [*results, replace(maker, op=op, reads=reads, writes=writes, outer=outer)]
+
+
+def _names(slots: Mapping[str, Sequence[Value | None]]) -> dict[str, list[str]]:
+    return {slot: [value[0] for value in values if value is not None] for slot, values in slots.items()}
 
 
 def _gathering(instruction: Any, value: Value, gathered: dict[Value, Value], specs: dict[Value, Spec]) -> Any:

@@ -244,7 +244,7 @@ def compile_plan(
         return Plan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
     planner = _Planner(program, versions, dict(feeds), list(fetches), scope)
     planner.infer()
-    planner.instructions = gather_lookups(planner.instructions, planner.specs)
+    planner.instructions = gather_lookups(planner.instructions, planner.specs, planner.storage)
     if native:
         planner.use_native_code()
     planner.place(reuse)

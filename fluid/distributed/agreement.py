@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 
 __all__ = ["digest_of", "first_difference"]
@@ -15,6 +14,8 @@ _ADVICE = (
 
 def digest_of(lines: Iterable[tuple[str, str]]) -> int:
     """A number of 63 bits of lines, the same in every process."""
+    import hashlib  # slow to import, and few programs need it
+
     text = "\n".join(line for _, line in lines)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
 

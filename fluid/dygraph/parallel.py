@@ -134,12 +134,13 @@ class DataParallel(Layer):
         if self._strategy.nranks == 1:
             return
         gradients = {param.name: param._grad._array for param in self._layers.parameters() if param._grad is not None}
-        if not gradients:
-            return
-        first = next(iter(gradients.values()))
-        group = group_of(namespace_of(first.value if isinstance(first, SelectedRows) else first))
+        arrays = [array.value if isinstance(array, SelectedRows) else array for array in gradients.values()]
+        group = group_of(namespace_of(arrays[0])) if arrays else communicator()
         lines = [(f"the gradient of {name}", f"{name}: {array.dtype}{list(array.shape)}") for name, array in gradients.items()]
         group.state(Statement(digest_of(lines), lambda: lines))
+        if not arrays:
+            group.barrier()  # the others may have some, and learn here that this one has none
+            return
         sparse = [array for array in gradients.values() if isinstance(array, SelectedRows)]
         for rows in sparse:
             rows.index, rows.value = group.gather_rows(rows.index, rows.value)

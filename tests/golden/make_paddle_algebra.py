@@ -26,8 +26,8 @@ def regular(*batch):
 
 
 F, C, I = "float32", "complex64", "int32"
-# Symmetric matrices alone: of a stack of them, Paddle's gradients of eigh and eigvalsh are not symmetric. No complex cumprod: what
-# Paddle gives is not what differences give.
+# Symmetric matrices alone: of a stack of them, Paddle's gradients of eigh and eigvalsh are not symmetric. And no complex cumprod:
+# what Paddle gives is not what differences give.
 hermitian = (definite() * np.exp(0.4j * (np.arange(3)[:, None] - np.arange(3)))).astype(C)
 T = {"normalization": "ortho", "forward": True}
 CASES = [

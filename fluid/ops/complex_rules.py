@@ -19,8 +19,8 @@ _LINEAR = """
 """
 _ANALYTIC = """
     acos acosh asin asinh atan atanh bmm cos cosh cross dot einsum einsum_like elementwise_div elementwise_mul elementwise_pow exp
-    expm1 increment kron log log10 log1p log2 matmul matmul_v2 mul mv pow reciprocal reduce_prod rsqrt scale sin sinh sqrt
-    square tan tanh unkron
+    expm1 increment kron log log10 log1p log2 matmul matmul_v2 mul mv pow reciprocal reduce_prod rsqrt scale sigmoid silu sin
+    sinh sqrt square tan tanh unkron
 """
 
 for _names, _rule in ((_LINEAR, LINEAR), (_ANALYTIC, ANALYTIC)):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ShapeOnly, define, required
+from ..opdef.registry import ANALYTIC, ShapeOnly, define, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import normalize_axis
@@ -27,7 +27,7 @@ def _before(f: Any, X: Any, axis: int, strictly: bool = False) -> Any:
     return (f.less_than if strictly else f.less_equal)(row, column).astype(X.dtype)
 
 
-@define("cumprod(X: int|real) -> Out", infer=lambda X, dim: _along(X, dim), dim=required("int"))
+@define("cumprod(X: int|float) -> Out", infer=lambda X, dim: _along(X, dim), complex_rule=ANALYTIC, dim=required("int"))
 def cumprod(f: Any, X: Any, Out: ShapeOnly, dOut: Any, dim: int) -> Any:
     """Products of all elements up to each one along the dimension `dim`.
 

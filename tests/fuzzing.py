@@ -89,9 +89,13 @@ def corpus(folder: Path, more: Path | None = None) -> list[Base]:
     np.savez_compressed(folder / "packed.npz", **arrays)  # type: ignore[arg-type]
     bases.append(Base("packed.npz", "npz", (folder / "packed.npz").read_bytes()))
     bases += _trained(folder)
-    if fuzzing_onnx is not None:
-        bases += [Base(f"{name}.onnx", "onnx", data) for name, data in fuzzing_onnx.models().items()]
     return bases
+
+
+def onnx_corpus() -> list[Base]:
+    """Models of ONNX; none if the package onnx is not installed."""
+    models = fuzzing_onnx.models() if fuzzing_onnx is not None else {}
+    return [Base(f"{name}.onnx", "onnx", data) for name, data in models.items()]
 
 
 def _trained(folder: Path) -> Iterator[Base]:

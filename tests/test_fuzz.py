@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from checks import MORE
-from fuzzing import Base, Contract, corpus, make_case, op_corpus, run_case
+from fuzzing import Base, Contract, corpus, make_case, onnx_corpus, op_corpus, run_case
 
 CASES = 150 * MORE
 WATCHED = 8 * MORE
@@ -43,6 +43,25 @@ def test_damaged_files_end_in_a_model_or_an_error_of_ours(bases: list[Base], tmp
                 f"case {number}, of {case.base.name}: {type(error).__name__}: {error}", pytrace=not isinstance(error, Contract)
             )
     assert min(ends[how] for how in ("refused", "parsed", "ran", "loaded")) > CASES // 400, ends
+
+
+@pytest.mark.random
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_onnx_models_end_in_a_model_or_an_error_of_ours(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    bases = onnx_corpus()
+    ends: collections.Counter[str] = collections.Counter()
+    for base in bases:
+        case = make_case(0, 0, [base])
+        case.data = base.data
+        assert run_case(case, tmp_path) in ("compiled", "ran"), base.name
+    for number in range(CASES // 2):
+        case = make_case(0, number, bases)
+        try:
+            ends[run_case(case, tmp_path)] += 1
+        except Exception as error:
+            pytest.fail(f"case {number}, of {case.base.name}: {type(error).__name__}: {error}", pytrace=False)
+    assert min(ends[how] for how in ("refused", "ran")) > 0, ends
 
 
 @pytest.mark.numpy_alone

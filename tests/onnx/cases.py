@@ -17,16 +17,18 @@ import fluid
 from fluid.errors import FormatError
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+IN_FILES = KINDS[1:]
+"""Kinds of cases that lie in files; those of single nodes are made by onnx, all of them, in seconds."""
 MOST_CONSTANT = 64
 STRING = onnx.TensorProto.STRING
 
 
 @cache
-def all_cases() -> dict[str, Any]:
+def all_cases(kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
     """The cases of domain ai.onnx that hold no strings, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cases = [case for kind in KINDS for case in load_model_tests(kind=kind)]
+        cases = [case for kind in kinds for case in load_model_tests(kind=kind)]
     return {case.name: case for case in cases if _counts(model_of(case))}
 
 

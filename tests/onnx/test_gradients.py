@@ -148,6 +148,7 @@ def test_gradients_of_every_op_that_trains(tmp_path: Path) -> None:
     assert sorted(trained - {op_type for op_type, count in checked.items() if count}) == sorted(WITHOUT_CASE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["test_gemm_all_attributes", "test_layer_normalization_3d_axis1_epsilon", "test_lstm_with_peepholes"]
 )

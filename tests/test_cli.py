@@ -319,6 +319,14 @@ def test_convert_folds_and_rewrites(tmp_path):
     assert call("convert", tmp_path / "w.npz", tmp_path / "w.safetensors").strip().endswith("w.safetensors: 2 values")
 
 
+def test_convert_for_inference(tmp_path):
+    call("convert", LENET, tmp_path / "fast.pdmodel", "--for-inference")
+    before, after = (json.loads(call("inspect", model, "--json")) for model in (LENET, tmp_path / "fast.pdmodel"))
+    assert {"fc", "fused_conv2d_add_act"} <= set(after["ops"]) and sum(after["ops"].values()) < sum(before["ops"].values())
+    assert after["unsupported"] == [] and after["parameters"]["missing"] == []
+    assert [item["name"] for item in after["outputs"]] == [item["name"] for item in before["outputs"]]
+
+
 def test_run_computes_what_paddle_does(tmp_path):
     np.savez(tmp_path / "feed.npz", img=np.load(ZOO / "lenet" / "feeds.npz")["img"], label=np.zeros(3))
     done = CliRunner().invoke(cli, ["run", LENET, "--feed", str(tmp_path / "feed.npz"), "--out", str(tmp_path / "out.npz")])

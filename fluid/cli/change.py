@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..saving.models import Model, save_arrays, save_model
+from ..transform.inference import optimize_for_inference
 from ..transform.op_versions import TARGETS
 from .common import echo, listed, model_argument, program_of, read_model
 
@@ -38,7 +39,8 @@ def prune(
 @click.argument("output", type=click.Path())
 @click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
 @click.option("--fold", is_flag=True, help="Compute constants now, and put batch_norms into the weights before them.")
-def convert(model: str, params: str | None, output: str, target: str | None, fold: bool) -> None:
+@click.option("--for-inference", is_flag=True, help="Fold, leave out what only training needs, and make several ops one.")
+def convert(model: str, params: str | None, output: str, target: str | None, fold: bool, for_inference: bool) -> None:
     """Write a model to OUTPUT in another form; its ending says which.
 
     .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .onnx, .txt (the program alone), .npz, .safetensors, .pdparams
@@ -52,6 +54,10 @@ def convert(model: str, params: str | None, output: str, target: str | None, fol
     if fold:
         for report in (loaded.program.fold_constants(loaded.scope), loaded.program.fold_batch_norm(loaded.scope)):
             echo(str(report).partition("\n")[0])
+    if for_inference:
+        report = optimize_for_inference(loaded.program, scope=loaded.scope)
+        loaded.program = report.program
+        echo(str(report).partition("\n")[0])
     _save(loaded, output, None, None, target)
 
 

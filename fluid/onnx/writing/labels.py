@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import Graph, Tensor
 from .indexing import one_hot_of
-from .making import as_vector
+from .making import as_vector, filled
 from .sequences import lengths_of_rows, longest_of, padded_rows, taken_rows
 
 __all__: list[str] = []
@@ -112,3 +113,76 @@ def ctc_states(
         "End": penalty(end),
         "Weight": g.unsqueeze(g.cast(possible, dtype), 1),
     }
+
+
+# ------------------------------------------------------------------------------------------------------------ decoding
+def _scan(g: Graph, states: list[Tensor], rows: list[Tensor], step: Any, outs: list[Spec]) -> list[Tensor]:
+    """`Scan`: the last states, then what the steps give; ``step(states, slices) -> (states, outputs)``."""
+    with g.inside() as scope:
+        befores = [Tensor(g, g.unique("state"), each.spec) for each in states]
+        slices = [Tensor(g, g.unique("row"), Spec(each.shape[1:], each.dtype)) for each in rows]
+        scope.inputs += [*befores, *slices]
+        afters, outputs = step(befores, slices)
+        scope.outputs = [g.identity(each) for each in (*afters, *outputs)]
+    return g.nodes("Scan", [*states, *rows], [*(each.spec for each in states), *outs], body=scope, num_scan_inputs=len(rows))
+
+
+def _turned(g: Graph, x: Tensor) -> Tensor:
+    return g.slice(x, [0], [-1], [-(2**62)], [-1])
+
+
+@exports("crf_decoding")
+def crf_decoding(
+    g: Graph, Emission: Tensor, Transition: Tensor, Label: Tensor | None, Length: Tensor | None, specs: Any
+) -> Tensor:
+    """The best score of each tag step by step, with the tag before it; then back along these from the best last one."""
+    tags = g.size(Emission, -1)
+    flat = g.reshape(Emission, [-1, tags], (-1, Emission.shape[-1]))
+    if Length is None:
+        lengths = lengths_of_rows(Emission)
+        positions = padded_rows(g, lengths, g.binary("Max", longest_of(g, lengths), g.ints(1)))
+    else:
+        positions = padded_positions(g, Emission, Length)
+    by_time = g.transpose(positions, [1, 0])
+    begin, end = (g.slice(Transition, [0], [place], [place + 1]) for place in (0, 1))
+    between = g.slice(Transition, [0], [2], [2**31 - 1])
+    count = g.size(positions, 0)
+    best = filled(g, g.joined_sizes([count, tags]), 0, Spec((-1, Emission.shape[-1]), Emission.dtype))
+    started = filled(g, g.joined_sizes([count, 1]), 0, Spec((-1, 1), Emission.dtype))
+    zero = g.constant(np.int64(0))
+
+    def forward(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        (scores, before), (rows,) = states, slices
+        here = g.unsqueeze(g.binary("GreaterOrEqual", rows, zero, VarType.BOOL), 1)
+        is_later = g.cast(before, VarType.BOOL)
+        paths = g.binary("Add", g.unsqueeze(scores, 2), between)
+        came = g._sized("ArgMax", [paths], VarType.INT64, (-1, -1), axis=1, keepdims=0)
+        top = g.where(is_later, g.reduce("ReduceMax", paths, [1]), begin)
+        new = g.where(here, g.binary("Add", top, taken_rows(g, flat, rows)), scores)
+        return [new, g.where(here, g.number(1, before), before)], [came]
+
+    def backward(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        (tag,), (came, rows) = states, slices
+        here = g.binary("GreaterOrEqual", rows, zero, VarType.BOOL)
+        former = g._sized("GatherElements", [came, g.unsqueeze(tag, 1)], VarType.INT64, (-1, 1), axis=1)
+        return [g.where(here, g.squeeze(former, 1), tag)], [tag]
+
+    came_spec, tag_spec = Spec((-1, -1, -1), VarType.INT64), Spec((-1, -1), VarType.INT64)
+    best, _, came = _scan(g, [g.identity(best), g.identity(started)], [by_time], forward, [came_spec])
+    last = g._sized("ArgMax", [g.binary("Add", best, end)], VarType.INT64, (-1,), axis=1, keepdims=0)
+    _, path = _scan(g, [last], [_turned(g, came), _turned(g, by_time)], backward, [tag_spec])
+    path = g.transpose(_turned(g, path), [1, 0])
+    inside = g.binary("GreaterOrEqual", positions, zero, VarType.BOOL)
+    if Length is None:
+        rows = g.transpose(g._sized("NonZero", [inside], VarType.INT64, (2, -1)), [1, 0])
+        result = g._sized("GatherND", [path, rows], VarType.INT64, (-1,))  # sequence by sequence, as the rows are
+    else:
+        result = g.where(inside, path, zero)
+    if Label is not None:
+        label = g.reshape_as(g.cast(Label, VarType.INT64), result)
+        result = g.cast(g.binary("Equal", result, label, VarType.BOOL), VarType.INT64)
+        if Length is not None:
+            result = g.where(inside, result, zero)
+    out = g.reshape(result, [-1, *g.sizes_of(Emission)[1:-1], 1]) if specs["ViterbiPath"].ndim > result.ndim else result
+    out.lengths = Emission.lengths
+    return out

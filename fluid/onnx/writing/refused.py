@@ -22,8 +22,8 @@ _BY_REASON = {
         "rpn_target_assign locality_aware_nms matrix_nms multiclass_nms multiclass_nms2 multiclass_nms3"
     ),
     "there is no function that writes it yet": (
-        "auc mean_iou positive_negative_pair precision_recall average_accumulates update_loss_scaling box_clip box_coder "
-        "box_decoder_and_assign crf_decoding ctc_align edit_distance cvm filter_by_instag row_of_each rows_of_tagged "
+        "auc mean_iou positive_negative_pair precision_recall average_accumulates box_clip "
+        "box_decoder_and_assign ctc_align edit_distance cvm filter_by_instag row_of_each rows_of_tagged "
         "deform_columns deform_image deform_mask deformable_conv deformable_conv_v1 deformable_psroi_pooling moved_parts "
         "moved_parts_back precise_parts precise_parts_back prroi_pool psroi_pool psroi_pool_back roi_align roi_align_back "
         "roi_perspective_transform roi_pick roi_place roi_pool shift_of_parts straightened_back sum_of_shifts "

@@ -168,6 +168,36 @@ def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool)
     return g.where(some, common / g.where(some, whole, g.number(1, whole)), g.number(0, whole))
 
 
+def _halves(g: Graph, boxes: Tensor) -> tuple[Any, Any]:
+    """The first two and the last two of four numbers."""
+    axis = boxes.ndim - 1
+    return g.slice(boxes, [axis], [0], [2]), g.slice(boxes, [axis], [2], [4])
+
+
+@exports("box_coder")
+def box_coder(g: Graph, f: Any, PriorBox: Tensor, PriorBoxVar: Tensor | None, TargetBox: Tensor, attrs: dict[str, Any]) -> Any:
+    edge = 0.0 if attrs["box_normalized"] else 1.0
+    first, last = _halves(g, PriorBox)
+    size = last - first + edge
+    middle = first + size * 0.5
+    variance = PriorBoxVar if PriorBoxVar is not None else g.constant(attrs["variance"] or [1.0] * 4, PriorBox.dtype)
+    by_place, by_size = _halves(g, variance)
+    if attrs["code_type"] == "decode_center_size":
+        if attrs["axis"] == 1:
+            middle, size = g.unsqueeze(middle, 1), g.unsqueeze(size, 1)
+            if variance.ndim == 2:
+                by_place, by_size = g.unsqueeze(by_place, 1), g.unsqueeze(by_size, 1)
+        moved, ratio = _halves(g, TargetBox)
+        middle = g.binary("Add", g.binary("Mul", g.binary("Mul", moved, by_place), size), middle)
+        half: Any = g.binary("Mul", g.binary("Mul", g.unary("Exp", g.binary("Mul", ratio, by_size)), size), g.number(0.5, size))
+        return g.concat([g.binary("Sub", middle, half), g.binary("Add", middle, half) - edge], middle.ndim - 1)
+    first, last = _halves(g, g.unsqueeze(TargetBox, 1))
+    center = g.binary("Mul", g.binary("Add", first, last), g.number(0.5, first))
+    shift = g.binary("Div", g.binary("Div", g.binary("Sub", center, middle), size), by_place)
+    ratio = g.unary("Abs", g.binary("Div", g.binary("Sub", last, first) + edge, size))
+    return g.concat([shift, g.binary("Div", g.unary("Log", ratio), by_size)], 2)
+
+
 @exports("polygon_box_transform")
 def polygon_box_transform(g: Graph, Input: Tensor) -> Tensor:
     wide = g.cast(positions(g, g.size(Input, 3), 3, 4), Input.dtype)
@@ -215,6 +245,31 @@ def check_finite_and_unscale(g: Graph, f: Any, X: list[Tensor], Scale: Tensor) -
         finite = g.binary("And", finite, f.isfinite(each))
     outs = [g.binary("Div", each, g.cast(scale, each.dtype)) for each in X]
     return {"Out": outs, "FoundInfinite": g.unary("Not", finite)}
+
+
+@exports("update_loss_scaling")
+def update_loss_scaling(g: Graph, X: list[Tensor], FoundInfinite: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
+    infinite = g.reshape(FoundInfinite, [])
+    before = [g.reshape(inputs[slot], []) for slot in ("PrevLossScaling", "InGoodSteps", "InBadSteps")]
+    scale, good, bad = before
+
+    def more(count: Tensor) -> Tensor:
+        return g.binary("Add", count, g.number(1, count))
+
+    good, bad = g.where(infinite, g.number(0, good), more(good)), g.where(infinite, more(bad), g.number(0, bad))
+    shrinks = g.binary("Equal", bad, g.number(attrs["decr_every_n_nan_or_inf"], bad), VarType.BOOL)
+    grows = g.binary("Equal", good, g.number(attrs["incr_every_n_steps"], good), VarType.BOOL)
+    less = g.binary("Max", g.binary("Mul", scale, g.number(attrs["decr_ratio"], scale)), g.number(1, scale))
+    scale = g.where(shrinks, less, scale)
+    larger = g.binary("Mul", scale, g.number(attrs["incr_ratio"], scale))
+    finite = g.binary("Less", larger, g.number(np.inf, scale), VarType.BOOL)
+    scale = g.where(g.binary("And", grows, finite), larger, scale)
+    after = [scale, g.where(grows, g.number(0, good), good), g.where(shrinks, g.number(0, bad), bad)]
+    stop = inputs.get("StopUpdate")
+    stops = g.constant(bool(attrs["stop_update"])) if stop is None else g.reshape(stop, [])
+    results = [g.where(stops, old, new) for old, new in zip(before, after, strict=True)]
+    outs = [g.where(infinite, g.number(0, each), each) for each in X]
+    return {"Out": outs, **dict(zip(("LossScaling", "OutGoodSteps", "OutBadSteps"), results, strict=True))}
 
 
 @exports("coalesce_tensor")

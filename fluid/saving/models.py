@@ -376,7 +376,8 @@ def _check_is_folder(path: str, ending: str) -> None:
     if ending[:1].isalpha() and not os.path.isdir(path):
         raise ProgramError(
             f"save_model: {path}: .{ending} is none of the formats that are written, which are .pdmodel, .json, .onnx, .txt, "
-            ".npz, .safetensors and .pdparams; a path without such an ending is a folder. To save into a folder of this name, make it first"
+            ".npz, .safetensors and .pdparams; a path without such an ending is a folder. To save into a folder of this name, "
+            "make it first"
         )
 
 

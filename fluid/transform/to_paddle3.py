@@ -231,14 +231,14 @@ _PADDINGS = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
 def _pad2d(op: Operator) -> None:
     """As images of one layer in depth."""
     only(op, "X")
-    x, (out,) = input_of(op), op.output("Out")
+    x, out = input_of(op), op.block.var(op.output("Out")[0])
     sizes = list(shape_of(x))
     depth = 2 if op.attr("data_format") == "NCHW" else 1
     top, bottom, left, right = op.attr("paddings")
     deep = temporary(op, x, [*sizes[:depth], 1, *sizes[depth:]])
     outputs = {"Out": deep, "XShape": temporary(op, x, (0, *sizes))}
     put(op, "unsqueeze2", {"X": x}, outputs, {"axes": [depth]}, after=False)
-    wide = shape_of(op.block.var(out))
+    wide = shape_of(out)
     padded = temporary(op, x, [*wide[:depth], 1, *wide[depth:]])
     outputs = {"Out": out, "XShape": temporary(op, x, (0, *shape_of(padded)))}
     put(op, "squeeze2", {"X": padded}, outputs, {"axes": [depth]}, after=True)

@@ -454,6 +454,10 @@ class Schedule:
         extents = extents_of(group.core)
         if node.halo and node.shape != group.core.shape:
             return False
+        if node.within is not None:  # kernels of cores store the last dimension in vectors
+            steps = steps_over(node, node.shape, extents)
+            if steps is None or (steps[-1] != 1 and extents[-1] != 1):
+                return False
         for operand in node.operands:
             source = source_of(operand)
             if source in self.floating:

@@ -258,6 +258,44 @@ def test_a_scope_may_hold_views(view: Callable[[Any], Any], monkeypatch: pytest.
     assert_close(results[1], results[0], 1e-6)
 
 
+def _filter(x: Any) -> Any:
+    return layers.conv2d(x, 2, 3, padding=1, param_attr=fluid.ParamAttr(initializer=fluid.initializer.Constant(0.1)))
+
+
+PARTS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    "products": ((10, 10), lambda x: layers.matmul(x, x)),
+    "large products": ((300, 300), lambda x: layers.tanh(layers.matmul(x, x))),
+    "columns": ((9, 9), lambda x: layers.matmul(x, layers.slice(x, [1], [0], [1]))),
+    "batches of products": ((3, 5, 5), lambda x: layers.matmul(x, x)),
+    "convolutions": ((2, 3, 6, 6), _filter),
+    "pools": ((2, 3, 6, 6), lambda x: layers.pool2d(x, 2, "avg", 2)),
+    "rows": ((7, 5), lambda x: layers.reduce_sum(x, dim=1)),
+    "formulas": ((4, 6), layers.sigmoid),
+}
+
+
+@each("name", PARTS)
+def test_parts_side_by_side(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever computes them, and along whatever axis they are put together."""
+    shape, part = PARTS[name]
+    draws = np.random.default_rng(0)
+    for place, joined in [(axis, joined) for axis in range(len(shape) + 1) for joined in (layers.stack, layers.concat)]:
+        with fresh_programs() as (main, startup):
+            x = fluid.data("x", list(shape))
+            parts = [part(x), layers.relu(part(layers.scale(x, 2.0)))]
+            if place > len(parts[0].shape) - (joined is layers.concat):
+                continue
+            y = layers.scale(joined(parts, place), 0.5)
+            feed = {"x": draws.standard_normal(shape, np.float32)}
+            results = []
+            for native in "01":
+                monkeypatch.setenv("FLUID_NATIVE", native)
+                executor, scope = fluid.Executor(), fluid.Scope()
+                executor.run(startup, scope=scope)
+                results.append(executor.run(main, feed, [y], scope=scope))
+        assert_close(results[1], results[0], 1e-5, 1e-5)
+
+
 def test_numbers_without_dimensions_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     with fresh_programs() as (main, _):
         x = fluid.data("x", [2])

@@ -191,7 +191,7 @@ def test_no_module_imports_itself_through_others():
 
 
 def test_flat_modules_are_those_of_fluid_1_6():
-    """What lies flat in the package: names that Fluid 1.6 has, errors, extend, what runs the command line; others hand on names."""
+    """What lies flat in the package: names that Fluid 1.6 has, errors, extend, the command line; others hand names on."""
     flat = {path.stem for path in (ROOT / "fluid").glob("*.py")} - {"__init__"}
     for door in flat - FLUID_1_6 - {"__main__", "errors", "extend", "not_here"}:
         body = ast.parse((ROOT / "fluid" / f"{door}.py").read_text()).body

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,3 +194,12 @@ def test_functions_of_eager_mode_change_tensors() -> None:
         before = norm._mean.numpy().copy()
         run(x)
         assert (norm._mean.numpy() != before).any()
+
+
+def test_compiled_programs_are_kept() -> None:
+    x = fluid.data("x", [2, 3])
+    out = fluid.layers.scale(x, 1234.5)
+    folder = Path(os.environ["FLUID_XLA_CACHE"])
+    before = {path.name for path in folder.iterdir()}
+    fluid.Executor(fluid.XLAPlace()).run(feed={"x": X[:2, :3]}, fetch_list=[out])
+    assert {path.name for path in folder.iterdir()} - before

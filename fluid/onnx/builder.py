@@ -240,13 +240,6 @@ class Builder:
         flat = self.f.reshape2(holder, shape=[1]) if not holder.ndim else self.slice(holder, 0, number.index, number.index + 1)
         return self.cast(flat, VarType.INT32)
 
-    def vector(self, numbers: Sequence[Any], dtype: VarType = VarType.INT64) -> Any:
-        """Integers, some of which only a run tells, as a variable of one dimension."""
-        if all(isinstance(number, int) for number in numbers):
-            return self.constant(np.array(numbers, dtype.numpy)).variable(self.block)
-        parts = [self.number_variable(number) for number in numbers]
-        return self.cast(self.f.concat(parts, axis=0) if len(parts) > 1 else parts[0], dtype)
-
     def append(self, op_type: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         """Append an op whose outputs are variables that exist."""
         self.count()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FormatError
 from ..formats.writing import reason
-from .types import STRING, name_of, numpy_type
+from .types import name_of, numpy_type
 
 __all__ = ["MOST_ELEMENTS", "SELF", "TensorReader", "map_file"]
 
@@ -199,6 +199,3 @@ def _narrow(codes: Any, number: int) -> Any:
         24: ml_dtypes.float8_e8m0fnu,
     }
     return codes.astype(np.uint8).view(kinds[number]).astype(np.float32)
-
-
-assert STRING not in _RAW

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Union
 
 import numpy as np
 
 from ..ir.program import Block, Variable
-from ..values.types import VarType, as_dtype, is_floating
+from ..values.types import VarType, as_dtype
 
 __all__ = ["Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
 
@@ -84,10 +84,6 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.array.shape) if self.array is not None else next(iter(self._variables.values())).shape
 
-    @property
-    def is_floating(self) -> bool:
-        return is_floating(self.dtype)
-
     def numbers(self) -> list[Any] | None:
         """The elements of a vector of integers, each a number, a `Size` or an `Element`; None if its length is unknown."""
         if self.array is not None:
@@ -104,20 +100,15 @@ class Tensor:
 class Sequence:
     """A sequence: its items, if their number is known before a run, else a variable that is an array of tensors."""
 
-    __slots__ = ("_variable", "items", "onnx_type")
+    __slots__ = ("_variable", "items")
 
-    def __init__(self, items: list[Any] | None = None, variable: Variable | None = None, onnx_type: int | None = None) -> None:
+    def __init__(self, items: list[Any] | None = None, variable: Variable | None = None) -> None:
         self.items = items
         self._variable = variable
-        self.onnx_type = onnx_type
 
     @property
     def array_variable(self) -> Variable | None:
         return self._variable
-
-    def __iter__(self) -> Iterator[Any]:
-        assert self.items is not None
-        return iter(self.items)
 
 
 class Absent:

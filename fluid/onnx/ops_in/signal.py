@@ -42,7 +42,8 @@ def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inv
         imaginary = part(1)
         outs = [outs[0] - b.f.matmul_v2(imaginary, sines), outs[1] + b.f.matmul_v2(imaginary, cosines)]
     back = [order.index(n) for n in range(last)]
-    return b.f.stack([b.transpose(out, back) for out in outs], axis=last)
+    both = b.f.stack([b.transpose(out, back) for out in outs], axis=0)
+    return b.transpose(both, [*range(1, last + 1), 0])
 
 
 def _dft(b: Builder, node: Node, axis: int) -> Any:

@@ -22,7 +22,7 @@ from ..ir.program import Operator, Program, Variable
 from ..opdef.registry import EMPTY, OpDef
 from .edit import infer_downstream
 
-__all__ = ["FlopCount", "count_flops", "flops_of", "human", "with_shapes"]
+__all__ = ["FlopCount", "count_flops"]
 
 PER_ELEMENT = {
     "batch_norm": 2,

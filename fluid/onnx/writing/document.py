@@ -47,11 +47,13 @@ def _conditions(definition: OpDef) -> str:
 
 def exported(definition: OpDef) -> str:
     """How an op is written; empty if it is not."""
+    if definition.type in REFUSED:
+        return ""
     if definition.type in HANDLERS:
         return "a graph inside"
     if definition.type in EXPORTS:
         return "a function"
-    if definition.decomposition is not None:
+    if definition.decomposition is not None or definition.composition is not None:
         return "ordinary ops"
     return "a constant" if is_exported(definition) else ""
 
@@ -60,7 +62,7 @@ def _gradient(definition: OpDef) -> str:
     """How the gradient of an op is written."""
     if not isinstance(definition.rule, Rule):
         return "by a graph inside" if f"{definition.type}_grad" in HANDLERS else ""
-    if definition.decomposition is not None:
+    if definition.decomposition is not None or definition.composition is not None:
         return "of the ordinary ops"
     own = definition.grad_type in EXPORTS or definition.grad_type in HANDLERS
     return "by an own function" if own else "by its rule"

@@ -27,6 +27,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Tensor
+from .refused import REFUSED
 
 __all__ = ["EXPORTS", "Namespace", "export", "exports", "is_exported"]
 
@@ -134,9 +135,11 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 def is_exported(definition: OpDef) -> bool:
     """Whether there is a way to write ops of this type, with some attributes at least."""
     forward = definition.forward
+    if definition.type in REFUSED:
+        return False
     if definition.type in EXPORTS or (forward or definition).decomposition is not None or _reads_shapes_alone(definition):
         return True
-    return forward is not None and isinstance(forward.rule, Rule)
+    return definition.composition is not None or (forward is not None and isinstance(forward.rule, Rule))
 
 
 def export(
@@ -240,6 +243,8 @@ def _called(
 def _by_rule(
     graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
 ) -> dict[str, Any]:
+    if definition.composition is not None:
+        return definition.composition(graph.ops, dict(inputs), attrs, wanted)
     forward = definition.forward
     if forward is None:
         raise NotExported("there is no function that writes it")

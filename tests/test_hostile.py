@@ -242,6 +242,8 @@ MISUSED = [
     ("rnn", "rnn_grad", "num_layers", 3, "should be"),
     ("rnn", "rnn", "num_layers", 2**31 - 1, "is above 256, the most that is allowed"),
     ("cudnn_lstm", "cudnn_lstm", "num_layers", 2**31 - 1, "is above 256, the most that is allowed"),
+    ("cudnn_lstm", "cudnn_lstm_grad", "num_layers", 2**62, "is above 256"),
+    ("rnn", "rnn_grad", "num_layers", 2**62, "is above 256"),
     ("cudnn_lstm", "cudnn_lstm_grad", "hidden_size", 2**31 - 1, "W should have|should be"),
     ("spectral_norm", "spectral_norm", "power_iters", 2**31 - 1, "is above 1000"),
     ("detection_map", "detection_map", "class_num", 2**31 - 1, "is above 65536"),

@@ -21,6 +21,7 @@ from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.renaming import rename_variables
+from ..ir.verify import misuses_of
 from ..ir.versions import Value, outer_names
 from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType
@@ -98,6 +99,8 @@ def _replace(block: Block, op: Operator) -> None:
 def _expand(block: Block, op: Operator) -> None:
     definition = op.definition
     forward = definition.forward if definition is not None else None
+    for fault in misuses_of(op):  # an attribute may ask for more than there is memory for
+        raise BackwardError(f"{op.type}: {fault}\n{locate(op)}")
     if op.sub_blocks:
         expansion = _EXPANSIONS.get(op.type)
         if expansion is None:

@@ -56,11 +56,16 @@ class Traced(OneOp):
     def _data(self, name: str, value: Any) -> Any:
         slot = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
         is_constant = slot in CONSTANTS or slot == OF_OP.get(self.case.type)
-        if not is_constant or isinstance(value, list) or lod_of(value):
+        is_data = isinstance(value, list) or lod_of(value) or (slot == "Offset" and value.dtype.kind == "f")
+        if not is_constant or is_data:
             return super()._data(name, value)
         block = self.program.global_block()
         var = block.create_var(name=name, shape=value.shape, dtype=value.dtype)
-        if value.dtype == np.float64:
+        if value.dtype == np.float64 and value.size > 1:  # sizes, which are whole numbers
+            narrow = block.create_var(name=f"{name}_narrow", shape=value.shape, dtype="float32")
+            block.append_op("assign_value", {}, {"Out": narrow}, value_attrs(value, narrow.dtype))
+            block.append_op("cast", {"X": narrow}, {"Out": var}, {"in_dtype": narrow.dtype, "out_dtype": var.dtype})
+        elif value.dtype == np.float64:
             attrs = {"shape": list(value.shape), "dtype": var.dtype, "value": value.item()}
             block.append_op("fill_constant", {}, {"Out": var}, attrs)
         else:

@@ -14,13 +14,13 @@ from fluid.executor import threads
 
 
 @pytest.fixture
-def three() -> Iterator[None]:
-    """The number of threads is three, of BLAS too; afterwards, what it was."""
-    before, of_blas = fluid.get_num_threads(), threads.blas_threads()
+def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The number of threads is three, of BLAS too, whatever plans of other tests still hold it; afterwards, what it was."""
+    of_blas = threads.blas_threads()
+    monkeypatch.setattr(threads, "_THREADS", threads._Threads())
     fluid.set_num_threads(3)
     yield
-    fluid.set_num_threads(of_blas or before)
-    fluid.set_num_threads(before)
+    fluid.set_num_threads(of_blas or 1)
 
 
 def test_number_of_threads_is_checked() -> None:

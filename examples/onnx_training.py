@@ -14,7 +14,6 @@ import sys
 import tempfile
 
 import numpy as np
-import onnxruntime
 
 import fluid
 from fluid.dataset import digits
@@ -53,6 +52,8 @@ class Model:
     """A model of onnxruntime, with the state that it is given in each run."""
 
     def __init__(self, path):
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # no warning for each weight that is an input
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -70,7 +70,10 @@ def test_every_module_of_the_wheel_imports(installed, tmp_path):
 import importlib, os, pkgutil, fluid
 assert os.path.dirname(os.path.dirname(fluid.__file__)) == os.environ["PYTHONPATH"], fluid.__file__
 for module in pkgutil.walk_packages(fluid.__path__, "fluid."):
-    print(importlib.import_module(module.name).__name__)
+    try:
+        print(importlib.import_module(module.name).__name__)
+    except ModuleNotFoundError as error:  # what computes with an extra asks for it at its top
+        assert (error.name.split(".")[0], module.name.rsplit(".", 1)[0]) == ("jax", "fluid.executor.xla"), (module.name, error)
 """
     names = run(sys.executable, "-c", code, env=installed, cwd=tmp_path).split()
     assert {"fluid.proto", "fluid.executor.kernels.table", "fluid.dataset.digits", "fluid.framework"} <= set(names)

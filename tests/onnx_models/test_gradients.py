@@ -138,7 +138,7 @@ def test_gradients_of_every_op_that_trains(tmp_path: Path) -> None:
             try:
                 outcome = check_case(name, tmp_path / "m.onnx", random)
             except FormatError:
-                continue  # tests/onnx/test_backend.py says which are not read
+                continue  # tests/onnx_models/test_backend.py says which are not read
             except (AssertionError, fluid.errors.FluidError) as error:
                 faults.append(f"{name}: {str(error).splitlines()[:8]}")
                 continue

@@ -128,7 +128,7 @@ BY_VALUE = {
     **dict.fromkeys(("graph_sample_neighbors", "weighted_sample_neighbors", "graph_khop_sampler"), _COUNTS),
     **dict.fromkeys(("viterbi_decode", "histogram", "polygamma", "digamma"), _SEARCH),
     **dict.fromkeys(("inverse", "determinant", "slogdeterminant", "matrix_power", "solve", "cholesky_solve"), _SINGULAR),
-    **dict.fromkeys(("cholesky", "qr", "lu"), _SINGULAR),
+    **dict.fromkeys(("cholesky", "qr", "lu", "triangular_solve"), _SINGULAR),
     **dict.fromkeys(("eig", "eigvals"), "numpy's eigenvalues are real where all are, and complex otherwise"),
     "lstsq": "residuals are there where all matrices have full rank",
     **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),

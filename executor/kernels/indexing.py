@@ -54,10 +54,13 @@ def check_picked_sum(X: Any, Indices: list[Any]) -> None:
 @kernel("index_put")
 def index_put(xp: Any, x: Any, indices: list[Any], value: Any, accumulate: bool, out: Any) -> None:
     xp.copyto(out, x)
-    if accumulate:
-        xp.add.at(out, tuple(indices), value)
-    else:
-        out[tuple(indices)] = value
+    try:
+        if accumulate:
+            xp.add.at(out, tuple(indices), value)
+        else:
+            out[tuple(indices)] = value
+    except ValueError as error:  # a mask decides how many places there are
+        raise ExecutionError(f"index_put: value should be as large as what is picked, or broadcast to it: {error}") from None
 
 
 @kernel("picked_sum")

@@ -256,9 +256,11 @@ def shuffle_batch(f: Any, ShuffleIdx: Any, dOut: Any) -> Any:
     return {"X": f.reshape_like(f.scatter_add_like(rows, ShuffleIdx, rows), dOut)}
 
 
-def _top_p(x: Spec, ps: Spec) -> tuple[Spec, Spec]:
+def _top_p(x: Spec, ps: Spec, threshold: Spec | None) -> tuple[Spec, Spec]:
     if x.ndim != 2 or x.shape[1] == 0 or not fits(ps.size, x.shape[0]):
         raise InferenceError(f"top_p_sampling: x is {x} and ps {ps}; they should be rows of probabilities, and a number for each")
+    if threshold is not None and not fits(threshold.size, x.shape[0]):
+        raise InferenceError(f"top_p_sampling: threshold is {threshold}; it should be a number for each row of x, which is {x}")
     return x.with_shape((x.shape[0], 1)), Spec((x.shape[0], 1), VarType.INT64)
 
 

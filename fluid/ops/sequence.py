@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, counted, define, ints, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, counted, define, ints, least, required
 from ..values.lod_array import lengths_of
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
@@ -112,13 +112,33 @@ def _is_batch(X: Spec) -> bool:
     return X.ndim == 3 and not X.lod
 
 
-@define("sequence_context(X) -> Out", infer=_context, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, start=0, length=1)
+_LONGEST_CONTEXT = 1 << 16
+"""Rows of a window: a file may ask for no more."""
+
+
+@define(
+    "sequence_context(X) -> Out",
+    infer=_context,
+    grad=ZERO_GRADIENT,
+    shape_only=("X",),
+    lod_aware=True,
+    start=0,
+    length=at_most(_LONGEST_CONTEXT, 1),
+)
 def sequence_context() -> None:
     """``Out[t, i] = t + start + i``; -1 if that row is not in the sequence of row t. In X [batch, steps, width] without LoD, the
     rows are counted through the batch."""
 
 
-@define("sequence_margins(X) -> Out", infer=_context, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, start=0, length=1)
+@define(
+    "sequence_margins(X) -> Out",
+    infer=_context,
+    grad=ZERO_GRADIENT,
+    shape_only=("X",),
+    lod_aware=True,
+    start=0,
+    length=at_most(_LONGEST_CONTEXT, 1),
+)
 def sequence_margins() -> None:
     """Where `sequence_context` is -1: the row, of those that stand around each sequence, that is there; -1 elsewhere.
 

@@ -19,11 +19,12 @@ _HEAD = """# ONNX's ops, as they are read
 What `fluid.load_model("m.onnx")` makes programs of. Do not edit: `python -m fluid.onnx.document` writes this file from the table
 in `fluid/onnx/ops_in/`.
 
-*Train* says whether gradients flow through the op, and were compared with differences (`tests/onnx_models/test_gradients.py`).
-*Forms* names opsets from which on an op means something else, as far as that matters. Ops that are not here, and which ONNX
-itself defines by functions of others (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`,
-`SequenceMap`, ...), are read by these functions, and train as those ops do. Not read are ops of strings, `ImageDecoder`, `NonMaxSuppression`,
-`MaxRoiPool`, `TfIdfVectorizer`, and those of other domains, unless the model brings functions for them.
+*Train* says whether gradients flow through the op, and were compared with differences
+(`tests/onnx_models/test_gradients.py`). *Forms* names opsets from which on an op means something else, as far as that
+matters. Ops that are not here, and which ONNX itself defines by functions of others (`Attention`, `RotaryEmbedding`,
+`NegativeLogLikelihoodLoss`, `CenterCropPad`, `SequenceMap`, ...), are read by these functions, and train as those ops do.
+Not read are ops of strings, `ImageDecoder`, `NonMaxSuppression`, `MaxRoiPool`, `TfIdfVectorizer`, and those of other
+domains, unless the model brings functions for them.
 
 | op | train | forms | limits |
 |---|---|---|---|

@@ -28,6 +28,7 @@ __all__ = ["OF_LENGTHS", "ON_HOST", "REFUSED", "add_value_check", "called_back",
 _LENGTHS = "takes sequences as long as values say"
 _PATHS = "follows paths that labels decide"
 _SEARCH = "goes on with what it found before"
+_ALGEBRA = "is computed by numpy's LAPACK or FFT"
 ON_HOST = {
     "bipartite_match": _SEARCH,
     "chunk_eval": _SEARCH,
@@ -36,6 +37,9 @@ ON_HOST = {
     "sample_logits": "draws classes until it has as many different ones as wanted",
     "similarity_focus": _SEARCH,
     "warpctc": _PATHS,
+    **dict.fromkeys(("cholesky", "cholesky_solve", "determinant", "inverse", "lu", "matrix_power", "matrix_rank"), _ALGEBRA),
+    **dict.fromkeys(("qr", "slogdeterminant", "solve", "svd", "triangular_solve", "eig", "eigh", "eigvalsh"), _ALGEBRA),
+    **dict.fromkeys(("fft_c2c", "fft_c2r", "fft_r2c"), _ALGEBRA),
     "roi_pool": "goes through as many places of an image as its regions are large",
 }
 """Op type -> why numpy computes it at the host, in the middle of what XLA computes. The shapes of its outputs are known."""
@@ -52,9 +56,15 @@ REFUSED = {
     ),
     **dict.fromkeys(("multiclass_nms", "multiclass_nms2", "multiclass_nms3", "retinanet_detection_output"), _COUNTS),
     **dict.fromkeys(("retinanet_target_assign", "rows_of_tagged", "rpn_target_assign", "sequence_erase", "unique"), _COUNTS),
-    **dict.fromkeys(("mine_hard_examples", "unique_with_counts", "where_index"), _COUNTS),
+    **dict.fromkeys(("mine_hard_examples", "unique_with_counts", "where_index", "bincount", "unique_consecutive"), _COUNTS),
+    **dict.fromkeys(("graph_khop_sampler", "graph_reindex", "graph_sample_neighbors", "segment_pool", "nms"), _COUNTS),
+    **dict.fromkeys(("weighted_sample_neighbors", "logspace"), _COUNTS),
+    **dict.fromkeys(
+        ("eigvals", "lstsq", "stft", "dirichlet", "poisson"), "calls functions of numpy that are not written for XLA"
+    ),
+    **dict.fromkeys(("digamma", "polygamma", "histogram", "shuffle_batch", "viterbi_decode"), "asks for values"),
 }
-"""Op type -> why it is refused: values decide the shapes of its outputs."""
+"""Op type -> why it is refused: mostly, values decide the shapes of its outputs."""
 
 
 def _reason(op: Operator, place: XLAPlace) -> str:

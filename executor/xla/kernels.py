@@ -222,3 +222,25 @@ def _define_update(op_type: str) -> None:
 
 for _op_type in ("adam", "adamw", "momentum", "adamax", "adadelta", "decayed_adagrad", "rmsprop"):
     _define_update(_op_type)
+
+
+# ----------------------------------------------------------------------------------------------------- complex numbers
+@kernel("complex")
+def complex_numbers(X: Any, Y: Any, Out: Any) -> None:
+    Out.write(lax.complex(*(jnp.broadcast_to(part.read(), Out.shape) for part in (X, Y))))
+
+
+@kernel("as_complex")
+def as_complex(X: Any, Out: Any) -> None:
+    pairs = jnp.asarray(X.read())
+    Out.write(lax.complex(pairs[..., 0], pairs[..., 1]))
+
+
+@kernel("as_real")
+def as_real(X: Any, Out: Any) -> None:
+    Out.write(jnp.stack([jnp.real(X.read()), jnp.imag(X.read())], -1))
+
+
+@kernel("angle")
+def angle(X: Any, Out: Any) -> None:
+    Out.write(jnp.angle(X.read()))

@@ -37,7 +37,7 @@ ON_HOST = {
     "sample_logits": "draws classes until it has as many different ones as wanted",
     "similarity_focus": _SEARCH,
     "warpctc": _PATHS,
-    **dict.fromkeys(("cholesky", "cholesky_solve", "determinant", "inverse", "lu", "matrix_power", "matrix_rank"), _ALGEBRA),
+    **dict.fromkeys(("cholesky", "determinant", "inverse", "lu", "matrix_power", "matrix_rank"), _ALGEBRA),
     **dict.fromkeys(("qr", "slogdeterminant", "solve", "svd", "triangular_solve", "eig", "eigh", "eigvalsh"), _ALGEBRA),
     **dict.fromkeys(("fft_c2c", "fft_c2r", "fft_r2c"), _ALGEBRA),
     "roi_pool": "goes through as many places of an image as its regions are large",
@@ -60,7 +60,8 @@ REFUSED = {
     **dict.fromkeys(("graph_khop_sampler", "graph_reindex", "graph_sample_neighbors", "segment_pool", "nms"), _COUNTS),
     **dict.fromkeys(("weighted_sample_neighbors", "logspace"), _COUNTS),
     **dict.fromkeys(
-        ("eigvals", "lstsq", "stft", "dirichlet", "poisson"), "calls functions of numpy that are not written for XLA"
+        ("cholesky_solve", "eigvals", "lstsq", "stft", "dirichlet", "poisson"),
+        "calls functions of numpy that are not written for XLA",
     ),
     **dict.fromkeys(("digamma", "polygamma", "histogram", "shuffle_batch", "viterbi_decode"), "asks for values"),
 }

@@ -110,7 +110,7 @@ def keys_of(op_type: str) -> list[str]:
 
 
 def test_how_many_ops_are_compiled() -> None:
-    assert len(COMPILED) / len(KEYS) > 0.945 and len(KEYS) - len(COMPILED) == len(REFUSED.keys() & KEYS.keys())
+    assert len(COMPILED) / len(KEYS) > 0.93 and len(KEYS) - len(COMPILED) == len(REFUSED.keys() & KEYS.keys())
     assert len({*ON_HOST} & {*KEYS}) <= 30
 
 

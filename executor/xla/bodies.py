@@ -19,7 +19,7 @@ from fluid.values.selected_rows import SelectedRows
 
 from ..stepwise.control import add, no_gradient, zeros_like
 from ..stepwise.interpreter import Environment
-from .stacks import Stack, fit
+from .stacks import InFront, Stack, fit
 from .stacks import add as add_stacks
 from .trees import ShapesVary, flatten, form_of
 
@@ -69,19 +69,6 @@ class Kept(NamedTuple):
     frame: dict[str, Any]
 
 
-class _Outside(Environment):
-    """The values around a block: those that it overwrites in this run, and behind them, all others."""
-
-    __slots__ = ("_env",)
-
-    def __init__(self, env: Environment, values: dict[str, Any]) -> None:
-        super().__init__(env.block, None, values)
-        self._env = env
-
-    def _outside(self, name: str) -> Any:
-        return self._env.get(name)
-
-
 class Body:
     """The block that an op owns, as a function of what its runs are given to what they leave."""
 
@@ -115,7 +102,7 @@ class Body:
     def run(self, carry: Carry, slices: Mapping[str, Any], frame: Mapping[str, Any]) -> tuple[Carry, Kept]:
         """Run the block once; returns what the next run is handed, and what is kept of this one."""
         region, tracer, captured = self.region, self.tracer, self._captured
-        outside: Environment = _Outside(self.env, {name: carry["outer", name] for name in self._overwritten})
+        outside: Environment = InFront(self.env, {name: carry["outer", name] for name in self._overwritten})
         around = outside if region.forward is None else Environment(region.forward, outside, dict(frame))
         values = {state.before: carry["state", number] for number, state in enumerate(region.states)}
         values.pop(EMPTY, None)

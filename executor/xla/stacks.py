@@ -243,8 +243,8 @@ def on_lists(tracer: Tracer, op: Operator, env: Environment) -> None:
     HANDLERS[op.type](tracer, op, _Seen(env, {name: each.entries(_length(tracer, op, each)) for name, each in stacks.items()}))
 
 
-class _Seen(Environment):
-    """An environment in which some names have other values."""
+class InFront(Environment):
+    """Values by name, which are written here, too; behind them, all others of an environment."""
 
     __slots__ = ("_env",)
 
@@ -254,6 +254,10 @@ class _Seen(Environment):
 
     def _outside(self, name: str) -> Any:
         return self._env.get(name)
+
+
+class _Seen(InFront):
+    """An environment in which some names have other values."""
 
     def set(self, name: str, value: Any) -> None:
         self._env.set(name, value)

@@ -60,24 +60,14 @@ def _reduction(xp: Any, X: Any, kind: str, nranks: int, Out: Any) -> list[Call]:
     return [partial(start_reduction, xp, X, kind, nranks, Out), partial(finish_reduction, xp, Out)]
 
 
-@prepared("c_allreduce_sum", inplace={"Out": "X"})
-def c_allreduce_sum(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
-    return _reduction(xp, X, "sum", nranks, Out)
+def _define_reduction(kind: str) -> None:
+    @prepared(f"c_allreduce_{kind}", inplace={"Out": "X"})
+    def reduction(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
+        return _reduction(xp, X, kind, nranks, Out)
 
 
-@prepared("c_allreduce_max", inplace={"Out": "X"})
-def c_allreduce_max(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
-    return _reduction(xp, X, "max", nranks, Out)
-
-
-@prepared("c_allreduce_min", inplace={"Out": "X"})
-def c_allreduce_min(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
-    return _reduction(xp, X, "min", nranks, Out)
-
-
-@prepared("c_allreduce_prod", inplace={"Out": "X"})
-def c_allreduce_prod(xp: Any, X: Any, nranks: int, Out: Any) -> list[Call]:
-    return _reduction(xp, X, "prod", nranks, Out)
+for _kind in KINDS:
+    _define_reduction(_kind)
 
 
 @prepared("allreduce", inplace={"Out": "X"})

@@ -114,31 +114,23 @@ def _is_batch(X: Spec) -> bool:
 
 _LONGEST_CONTEXT = 1 << 16
 """Rows of a window: a file may ask for no more."""
+_CONTEXT: dict[str, Any] = {
+    "infer": _context,
+    "grad": ZERO_GRADIENT,
+    "shape_only": ("X",),
+    "lod_aware": True,
+    "start": 0,
+    "length": at_most(_LONGEST_CONTEXT, 1),
+}
 
 
-@define(
-    "sequence_context(X) -> Out",
-    infer=_context,
-    grad=ZERO_GRADIENT,
-    shape_only=("X",),
-    lod_aware=True,
-    start=0,
-    length=at_most(_LONGEST_CONTEXT, 1),
-)
+@define("sequence_context(X) -> Out", **_CONTEXT)
 def sequence_context() -> None:
     """``Out[t, i] = t + start + i``; -1 if that row is not in the sequence of row t. In X [batch, steps, width] without LoD, the
     rows are counted through the batch."""
 
 
-@define(
-    "sequence_margins(X) -> Out",
-    infer=_context,
-    grad=ZERO_GRADIENT,
-    shape_only=("X",),
-    lod_aware=True,
-    start=0,
-    length=at_most(_LONGEST_CONTEXT, 1),
-)
+@define("sequence_margins(X) -> Out", **_CONTEXT)
 def sequence_margins() -> None:
     """Where `sequence_context` is -1: the row, of those that stand around each sequence, that is there; -1 elsewhere.
 

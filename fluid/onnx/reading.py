@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import FluidError, FormatError
 from .tensors import SELF, TensorReader, map_file
+from .wire import head_of_field, varint
 
 __all__ = ["check_names", "read_model_proto"]
 
@@ -156,7 +157,7 @@ class _Scan:
             elif number in children:
                 parts = list(self.outline(data, content, stop, children[number], depth + 1))
                 yield data[kept:begin]
-                yield _tag(number) + _as_varint(sum(map(len, parts)))
+                yield head_of_field(number, sum(map(len, parts)))
                 yield from parts
                 kept = stop
         yield data[kept:end]
@@ -175,23 +176,10 @@ class _Scan:
                     stack.append((content, stop, children[number], depth + 1))
 
 
-def _as_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _tag(number: int) -> bytes:
-    return _as_varint(number << 3 | 2)
-
-
 def _as_external(offset: int, length: int) -> bytes:
     """The fields of a tensor that say where its bytes are."""
-    parts = [_as_varint(_LOCATION << 3), b"\x01"]
+    parts = [varint(_LOCATION << 3), b"\x01"]
     for key, value in (("location", SELF), ("offset", str(offset)), ("length", str(length))):
-        entry = b"".join(_tag(n) + _as_varint(len(text)) + text.encode() for n, text in ((1, key), (2, value)))
-        parts.append(_tag(_EXTERNAL) + _as_varint(len(entry)) + entry)
+        entry = b"".join(head_of_field(n, len(text)) + text.encode() for n, text in ((1, key), (2, value)))
+        parts.append(head_of_field(_EXTERNAL, len(entry)) + entry)
     return b"".join(parts)

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fluid
 from fluid.errors import FluidError, FormatError
-from fluid.onnx import reading
+from fluid.onnx.wire import head_of_field
 
 FLOAT = TensorProto.FLOAT
 
@@ -61,10 +61,10 @@ def nested(levels: int) -> bytes:
     length = 0
     for level in range(levels):
         for number in (6, 5, 1) if level else (5, 1):  # AttributeProto.g, NodeProto.attribute, GraphProto.node
-            head = reading._tag(number) + reading._as_varint(length)
+            head = head_of_field(number, length)
             parts.append(head)
             length += len(head)
-    head = b"\x08\x0a" + reading._tag(7) + reading._as_varint(length)
+    head = b"\x08\x0a" + head_of_field(7, length)
     return b"".join([*parts, head][::-1])
 
 
@@ -192,7 +192,7 @@ def test_large_things_of_small_files(file: Path) -> None:
 def test_dense_files(file: Path) -> None:
     """Two million nodes of two bytes: refused before protobuf makes messages of them."""
     body = b"\x0a\x00" * 2_000_000
-    error = error_of(file, b"\x08\x0a" + reading._tag(7) + reading._as_varint(len(body)) + body)
+    error = error_of(file, b"\x08\x0a" + head_of_field(7, len(body)) + body)
     assert "so many, and so small" in error
 
 

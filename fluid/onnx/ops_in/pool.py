@@ -30,25 +30,29 @@ def _size(size: int, window: int, stride: int, pair: tuple[int, int], ceil: bool
     return out - 1 if ceil and (out - 1) * stride >= size + pair[0] else out
 
 
+def _pooled(b: Builder, x: Any, kernel: list[int], strides: list[int], pads: list[tuple[int, int]], **attrs: Any) -> Any:
+    """A pool that Fluid has an op for; over one dimension, that of images of one row."""
+    count = x.ndim - 2
+    op = b.f.pool3d if count == 3 else b.f.pool2d
+    out = op(
+        as_image(b, x, count),
+        ksize=spread(kernel, count, 1),
+        strides=spread(strides, count, 1),
+        paddings=flat(spread(pads, count, (0, 0))),
+        **attrs,
+    )
+    return b.squeeze(out, [2]) if count == 1 else out
+
+
 @imports("MaxPool")
 def max_pool(b: Builder, node: Node) -> Any:
     x = node[0]
-    count, kernel, strides, dilations, pads = _window(node, x)
+    _, kernel, strides, dilations, pads = _window(node, x)
     ceil = bool(node.int("ceil_mode", 0))
     wants_places = len(node.proto.output) > 1 and bool(node.proto.output[1])
-    image = as_image(b, x, count)
     plain = is_floating(x.dtype) and all(by == 1 for by in dilations) and not wants_places
     if plain and (not ceil or _same_with_ceil(x, kernel, strides, pads)):
-        op = b.f.pool3d if count == 3 else b.f.pool2d
-        out = op(
-            image,
-            pooling_type="max",
-            ksize=spread(kernel, count, 1),
-            strides=spread(strides, count, 1),
-            paddings=flat(spread(pads, count, (0, 0))),
-            ceil_mode=ceil,
-        )
-        return b.squeeze(out, [2]) if count == 1 else out
+        return _pooled(b, x, kernel, strides, pads, pooling_type="max", ceil_mode=ceil)
     values, places = _max_by_index(b, x, kernel, strides, dilations, pads, ceil)
     if not wants_places:
         return values
@@ -134,21 +138,11 @@ def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
 @imports("AveragePool")
 def average_pool(b: Builder, node: Node) -> Any:
     x = node[0]
-    count, kernel, strides, dilations, pads = _window(node, x)
+    _, kernel, strides, dilations, pads = _window(node, x)
     ceil = bool(node.int("ceil_mode", 0))
     include = bool(node.int("count_include_pad", 0))
     if all(by == 1 for by in dilations) and not ceil:
-        image = as_image(b, x, count)
-        op = b.f.pool3d if count == 3 else b.f.pool2d
-        out = op(
-            image,
-            pooling_type="avg",
-            ksize=spread(kernel, count, 1),
-            strides=spread(strides, count, 1),
-            paddings=flat(spread(pads, count, (0, 0))),
-            exclusive=not include,
-        )
-        return b.squeeze(out, [2]) if count == 1 else out
+        return _pooled(b, x, kernel, strides, pads, pooling_type="avg", exclusive=not include)
     taken, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, 0.0)
     area = int(np.prod(x.shape[2:]))
     counts = (places < area).sum(1)

@@ -11,6 +11,7 @@ import numpy as np
 from fluid.formats.writing import together, write_file
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
+from ..wire import head_of_field
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, Node, Scope, Tensor
 
 __all__ = ["LARGEST", "Contents", "chunks_of", "write_contents"]
@@ -113,20 +114,6 @@ def _version(opset: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------- bytes
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def _field(number: int, size: int) -> bytes:
-    """The bytes in front of a message or of bytes in a field."""
-    return _varint(number << 3 | 2) + _varint(size)
-
-
 def _raw(array: Any) -> memoryview:
     """The bytes of an array, without a copy where it is contiguous and of this machine's byte order."""
     array = np.ascontiguousarray(array)
@@ -150,14 +137,14 @@ class _Initializer:
         head = b""
         if place is None:
             self.raw = _raw(array)
-            head = _field(9, self.raw.nbytes)
+            head = head_of_field(9, self.raw.nbytes)
         else:
             message.data_location = TensorProto.EXTERNAL
             for key, value in (("location", place[0]), ("offset", place[1]), ("length", array.nbytes)):
                 message.external_data.add(key=key, value=str(value))
         body = message.SerializeToString() + head
         size = len(body) + self.raw.nbytes
-        self.head = _field(5, size) + body
+        self.head = head_of_field(5, size) + body
         self.size = len(self.head) + self.raw.nbytes
 
 
@@ -173,7 +160,7 @@ def chunks_of(contents: Contents, places: Mapping[str, tuple[str, int]]) -> list
     body = _graph_message(graph.scopes[0], "program", _names_of_sizes(graph)).SerializeToString()
     initializers = [_Initializer(name, array, places.get(name)) for name, array in contents.arrays().items()]
     size = len(body) + sum(each.size for each in initializers)
-    chunks: list[bytes | memoryview] = [model.SerializeToString(), _field(7, size), body]
+    chunks: list[bytes | memoryview] = [model.SerializeToString(), head_of_field(7, size), body]
     for each in initializers:
         chunks += [each.head, each.raw]
     return chunks

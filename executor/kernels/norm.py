@@ -636,10 +636,27 @@ def dropout(
     Mask: Any,
 ) -> list[Call]:
     scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
+    return _dropped(xp, scratch, rng, X, Seed, X.shape, dropout_prob, scale, is_test, Out, Mask)
+
+
+def _dropped(
+    xp: Any,
+    scratch: Any,
+    rng: Any,
+    X: Any,
+    Seed: Any,
+    shape: tuple[int, ...],
+    dropout_prob: float,
+    scale: float,
+    is_test: bool,
+    Out: Any,
+    Mask: Any,
+) -> list[Call]:
+    """Calls that draw a mask of a shape that broadcasts with X, and keep what it says, times `scale`."""
     if is_test:
         return [*([] if Mask is None else [fill(xp, Mask, 1)]), *([] if Out is None else _scaled(xp, X, scale, Out))]
-    mask = Mask if Mask is not None else scratch(X.shape, xp.dtype("uint8"))
-    draws = scratch(X.shape, xp.dtype("float32"))
+    mask = Mask if Mask is not None else scratch(shape, xp.dtype("uint8"))
+    draws = scratch(shape, xp.dtype("float32"))
     steps: list[Call] = [partial(_draw, xp, rng, Seed, draws), partial(xp.greater_equal, draws, dropout_prob, mask)]
     if Out is None:
         return steps
@@ -676,14 +693,7 @@ def dropout_nd(
     Out: Any,
     Mask: Any,
 ) -> list[Call]:
-    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
-    if is_test:
-        return [*([] if Mask is None else [fill(xp, Mask, 1)]), *([] if Out is None else _scaled(xp, X, scale, Out))]
     alone = {place % X.ndim for place in axis} or set(range(X.ndim))
     shape = tuple(size if place in alone else 1 for place, size in enumerate(X.shape))
-    mask = Mask if Mask is not None else scratch(shape, xp.dtype("uint8"))
-    draws = scratch(shape, xp.dtype("float32"))
-    steps: list[Call] = [partial(_draw, xp, rng, Seed, draws), partial(xp.greater_equal, draws, dropout_prob, mask)]
-    if Out is None:
-        return steps
-    return [*steps, partial(xp.multiply, X, mask, Out), *([] if scale == 1.0 else [partial(xp.multiply, Out, scale, Out)])]
+    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
+    return _dropped(xp, scratch, rng, X, Seed, shape, dropout_prob, scale, is_test, Out, Mask)

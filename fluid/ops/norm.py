@@ -55,18 +55,45 @@ def _batch_norm(
     return {"Y": X, **statistics, "ReserveSpace": X.with_shape((0,))}  # a workspace of other backends
 
 
+def _normalized(X: Any, mean: Callable[[Any], Any], epsilon: float) -> tuple[Any, Any, Callable[[Any], Any]]:
+    """X with mean 0 and variance 1, its inverse deviation, and a function from the gradient of the first to that of X."""
+    centered = X - mean(X)
+    inverse = (mean(centered * centered) + epsilon) ** -0.5
+    normal = centered * inverse
+    return normal, inverse, lambda grad: (grad - mean(grad) - normal * mean(grad * normal)) * inverse
+
+
+_BATCH_NORM: dict[str, Any] = {
+    "infer": _batch_norm,
+    "wrt": ("X", "Scale", "Bias"),
+    "constants": ("Mean", "Variance"),
+    "is_test": False,
+    "momentum": 0.9,
+    "epsilon": least(0, 1e-5),
+    "data_layout": "NCHW",
+    "use_global_stats": False,
+    "trainable_statistics": False,
+}
+
+
+def _with_statistics(
+    f: Any, d_x: Any, X: Any, normal: Any, inverse: Any, channel: int, workers: int, d_mean: Any, d_variance: Any
+) -> Any:
+    """The gradient `d_x` of X, and what comes through the saved mean and variance, whose gradients are those of all workers."""
+    if d_mean is not None or d_variance is not None:
+        others = [axis for axis in range(X.ndim) if axis != channel]
+        count = f.reduce_sum(f.fill_any_like(X, value=float(workers)), dim=others, keep_dim=True)
+    if d_mean is not None:
+        d_x = d_x + f.expand_to(d_mean, X, axis=channel) / count
+    if d_variance is not None:
+        d_x = d_x - f.elementwise_mul(normal * inverse * inverse / count, d_variance, axis=channel)
+    return d_x
+
+
 @define(
     "batch_norm(X: float, Scale?, Bias?, Mean: float, Variance: float, MomentumTensor?)"
     " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?",
-    infer=_batch_norm,
-    wrt=("X", "Scale", "Bias"),
-    constants=("Mean", "Variance"),
-    is_test=False,
-    momentum=0.9,
-    epsilon=least(0, 1e-5),
-    data_layout="NCHW",
-    use_global_stats=False,
-    trainable_statistics=False,
+    **_BATCH_NORM,
 )
 def batch_norm(
     f: Any,
@@ -104,16 +131,8 @@ def batch_norm(
         def mean(value: Any) -> Any:
             return f.reduce_mean(value, dim=others, keep_dim=True)
 
-        centered = X - mean(X)
-        inverse = (mean(centered * centered) + epsilon) ** -0.5
-        normal = centered * inverse
-        d_x = (scaled - mean(scaled) - normal * mean(scaled * normal)) * inverse
-        if dSavedMean is not None or dSavedVariance is not None:
-            count = f.reduce_sum(f.fill_any_like(X, value=1.0), dim=others, keep_dim=True)
-        if dSavedMean is not None:
-            d_x = d_x + f.expand_to(dSavedMean, X, axis=channel) / count
-        if dSavedVariance is not None:
-            d_x = d_x - f.elementwise_mul(normal * inverse * inverse / count, dSavedVariance, axis=channel)
+        normal, inverse, back = _normalized(X, mean, epsilon)
+        d_x = _with_statistics(f, back(scaled), X, normal, inverse, channel, 1, dSavedMean, dSavedVariance)
     return {
         "X": d_x,
         "Scale": lambda: f.sum_to(dY * normal, Scale, axis=channel),
@@ -124,15 +143,7 @@ def batch_norm(
 @define(
     "sync_batch_norm(X: float, Scale?, Bias?, Mean: float, Variance: float, MomentumTensor?)"
     " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?",
-    infer=_batch_norm,
-    wrt=("X", "Scale", "Bias"),
-    constants=("Mean", "Variance"),
-    is_test=False,
-    momentum=0.9,
-    epsilon=least(0, 1e-5),
-    data_layout="NCHW",
-    use_global_stats=False,
-    trainable_statistics=False,
+    **_BATCH_NORM,
     nranks=least(1, 1),
 )
 def sync_batch_norm(
@@ -167,16 +178,9 @@ def sync_batch_norm(
         def mean(value: Any) -> Any:
             return total(f.reduce_mean(value, dim=others, keep_dim=True)) * (1.0 / nranks)
 
-        centered = X - mean(X)
-        inverse = (mean(centered * centered) + epsilon) ** -0.5
-        normal = centered * inverse
-        d_x = (scaled - mean(scaled) - normal * mean(scaled * normal)) * inverse
-        if dSavedMean is not None or dSavedVariance is not None:
-            count = f.reduce_sum(f.fill_any_like(X, value=float(nranks)), dim=others, keep_dim=True)
-        if dSavedMean is not None:
-            d_x = d_x + f.expand_to(total(dSavedMean), X, axis=channel) / count
-        if dSavedVariance is not None:
-            d_x = d_x - f.elementwise_mul(normal * inverse * inverse / count, total(dSavedVariance), axis=channel)
+        normal, inverse, back = _normalized(X, mean, epsilon)
+        d_mean, d_variance = (None if value is None else total(value) for value in (dSavedMean, dSavedVariance))
+        d_x = _with_statistics(f, back(scaled), X, normal, inverse, channel, nranks, d_mean, d_variance)
     return {
         "X": d_x,
         "Scale": lambda: f.sum_to(dY * normal, Scale, axis=channel),
@@ -185,14 +189,6 @@ def sync_batch_norm(
 
 
 # --------------------------------------------------------------------------------------- layer, instance and group norm
-def _normalized(X: Any, mean: Callable[[Any], Any], epsilon: float) -> tuple[Any, Callable[[Any], Any]]:
-    """X with mean 0 and variance 1, and a function from the gradient of that to the gradient of X."""
-    centered = X - mean(X)
-    inverse = (mean(centered * centered) + epsilon) ** -0.5
-    normal = centered * inverse
-    return normal, lambda grad: (grad - mean(grad) - normal * mean(grad * normal)) * inverse
-
-
 def _statistics_of(X: Spec, shape: tuple[int, ...]) -> Spec:
     return Spec(shape, VarType.FP32 if X.dtype is VarType.FP16 else X.dtype)
 
@@ -222,7 +218,7 @@ def layer_norm(
 
     x = f.flatten2(X, axis=begin_norm_axis)
     d_y = f.flatten2(dY, axis=begin_norm_axis)
-    normal, back = _normalized(x, mean, epsilon)
+    normal, _, back = _normalized(x, mean, epsilon)
     return {
         "X": lambda: f.reshape_like(back(d_y if Scale is None else d_y * Scale), X),
         "Scale": lambda: f.sum_to(d_y * normal, Scale),
@@ -249,7 +245,7 @@ def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Any, SavedVariance: Any
     def mean(value: Any) -> Any:
         return f.reduce_mean(value, dim=places, keep_dim=True) if places else value
 
-    normal, back = _normalized(X, mean, epsilon)
+    normal, _, back = _normalized(X, mean, epsilon)
     return {
         "X": lambda: back(dY if Scale is None else f.elementwise_mul(dY, Scale, axis=1)),
         "Scale": lambda: f.reduce_sum(dY * normal, dim=[0, *places]),
@@ -299,7 +295,7 @@ def group_norm(
     def mean(value: Any) -> Any:
         return f.reduce_mean(value, dim=[2], keep_dim=True)
 
-    normal, back = _normalized(grouped(x), mean, epsilon)
+    normal, _, back = _normalized(grouped(x), mean, epsilon)
 
     def d_x() -> Any:
         scaled = d_y if Scale is None else f.elementwise_mul(d_y, Scale, axis=1)
@@ -499,16 +495,17 @@ def _dropout_nd(X: Spec, dropout_prob: float, dropout_implementation: str, axis:
     return out, mask.with_shape(tuple(size if place in alone else 1 for place, size in enumerate(X.shape)))
 
 
-@define(
-    "dropout(X: float, Seed?) -> Out, Mask~",
-    infer=_dropout,
-    wrt=("X",),
-    dropout_prob=0.5,
-    dropout_implementation="downgrade_in_infer",
-    is_test=False,
-    fix_seed=False,
-    seed=0,
-)
+_DROPOUT: dict[str, Any] = {
+    "wrt": ("X",),
+    "dropout_prob": 0.5,
+    "dropout_implementation": "downgrade_in_infer",
+    "is_test": False,
+    "fix_seed": False,
+    "seed": 0,
+}
+
+
+@define("dropout(X: float, Seed?) -> Out, Mask~", infer=_dropout, **_DROPOUT)
 def dropout(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementation: Any, is_test: Any) -> Any:
     """X with each element set to zero with probability `dropout_prob`; Mask is 1 where an element is kept.
 
@@ -519,17 +516,7 @@ def dropout(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementat
     return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}
 
 
-@define(
-    "dropout_nd(X: float, Seed?) -> Out, Mask~",
-    infer=_dropout_nd,
-    wrt=("X",),
-    dropout_prob=0.5,
-    dropout_implementation="downgrade_in_infer",
-    is_test=False,
-    fix_seed=False,
-    seed=0,
-    axis=ints(),
-)
+@define("dropout_nd(X: float, Seed?) -> Out, Mask~", infer=_dropout_nd, **_DROPOUT, axis=ints())
 def dropout_nd(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementation: Any, is_test: Any) -> Any:
     """As `dropout`, where all elements that differ only along other axes than `axis` stay or go together.
 

@@ -4,66 +4,109 @@ const KINDS = ['forward', 'backward', 'optimizer'];
 
 function readGraph(data) {
   const text = (place) => data.once[place];
-  const blocks = data.blocks.map((entry, id) => ({ ...entry, id, owner: null, nodes: [], depth: 0, sheet: null }));
-  const vars = data.vars.map((entry, id) => ({ ...entry, id, values: [] }));
-  const values = data.values.map(([variable, version, block, node, source], id) => {
-    const found = { id, var: vars[variable], version, block: blocks[block], node: null, source: null, readers: [], from: [], to: [] };
-    found.var.values.push(found);
-    return Object.assign(found, { makerNumber: node, sourceNumber: source });
+  // What is drawn inside of one box; those of blocks come first, under the same numbers.
+  const areas = data.areas.map((_, id) => ({
+    id, owner: null, nodes: [], inputs: new Map(), depth: 0, sheet: null, isBlock: id < data.blocks.length,
+  }));
+  const blocks = data.blocks.map((entry, id) => ({ ...entry, id, area: areas[id] }));
+  const vars = data.vars.map(([name, spec, flags, size], id) => ({ id, name, spec: text(spec), flags: text(flags), size, values: [] }));
+  const values = data.values.map(([variable, version, block], id) => {
+    const value = { id, var: vars[variable], version, block: blocks[block], node: null, source: null, readers: [], from: [], to: [] };
+    value.var.values.push(value);
+    return value;
   });
-  const nodes = data.nodes.map((entry, id) => {
-    const slots = (pairs) => {
-      const found = new Map();
-      for (const [slot, number] of pairs) {
-        const name = text(slot);
-        if (!found.has(name)) found.set(name, []);
-        found.get(name).push(number < 0 ? null : values[number]);
-      }
-      return found;
-    };
-    const node = {
-      id, block: blocks[entry.block], kind: entry.kind, index: entry.index, isInput: entry.type === undefined,
-      type: entry.type === undefined ? '' : text(entry.type), roles: entry.roles === undefined ? '' : text(entry.roles),
-      attrs: (entry.attrs || []).map(text), frames: (entry.frames || []).map(text), unknown: Boolean(entry.unknown),
-      inputs: slots(entry.reads), outputs: slots(entry.writes), subs: (entry.subs || []).map((number) => blocks[number]),
-      from: null, gradients: [], fromNumber: entry.from === undefined ? -1 : entry.from, owned: [], open: false,
-    };
-    node.writes = [...node.outputs.values()].flat().filter(Boolean);
-    const updates = (entry.updates || []).map((number) => values[number]);
-    node.reads = [...new Set([...[...node.inputs.values()].flat().filter(Boolean), ...updates])];
-    node.block.nodes.push(node);
-    return node;
+  const nodes = data.nodes.map((entry, id) => readNode(entry, id, text, { areas, blocks, values }));
+  data.nodes.forEach((entry, id) => joinNode(nodes[id], entry, nodes));
+  data.values.forEach(([, , , node, source], id) => {
+    if (node >= 0) values[id].node = nodes[node];
+    if (source >= 0) values[id].source = values[source];
   });
-  for (const node of nodes) {
-    if (node.fromNumber >= 0) {
-      node.from = nodes[node.fromNumber];
-      node.from.gradients.push(node);
-    }
-    for (const value of node.reads) value.readers.push(node);
-  }
-  for (const value of values) {
-    if (value.makerNumber >= 0) value.node = nodes[value.makerNumber];
-    if (value.sourceNumber >= 0) value.source = values[value.sourceNumber];
-  }
   for (const [from, to] of data.links) {
     values[from].to.push(values[to]);
     values[to].from.push(values[from]);
   }
-  data.owner.forEach((number, id) => {
-    if (number < 0) return;
-    blocks[id].owner = nodes[number];
-    nodes[number].owned.push(blocks[id]);
+  data.areas.forEach((owner, id) => {
+    if (owner < 0) return;
+    areas[id].owner = nodes[owner];
+    nodes[owner].owned.push(areas[id]);
   });
-  for (const block of blocks) {
-    let depth = 0;
-    for (let up = block; up.owner; up = up.owner.block) depth += 1;
-    block.depth = depth;
-  }
+  for (const area of areas) for (let up = area; up.owner; up = up.owner.area) area.depth += 1;
+  for (const node of nodes) finishNode(node);
+  if (data.measured) addMeasures(data.measured, nodes, values);
   const sheets = data.sheets.map(({ columns, rows }) => ({
-    columns: columns.map(([block, kind]) => ({ block: blocks[block], kind })), rows, depth: blocks[columns[0][0]].depth,
+    columns: columns.map(([area, kind]) => ({ area: areas[area], kind })), rows, depth: areas[columns[0][0]].depth,
   }));
-  for (const sheet of sheets) for (const column of sheet.columns) column.block.sheet = sheet;
-  return { nodes, values, vars, blocks, sheets, loss: data.loss >= 0 ? values[data.loss] : null };
+  for (const sheet of sheets) for (const column of sheet.columns) column.area.sheet = sheet;
+  const isCompared = data.blocks.some((block) => block.program > 0);
+  const loss = data.loss >= 0 ? values[data.loss] : null;
+  return { isCompared, isMeasured: Boolean(data.measured), nodes, values, vars, blocks, areas, sheets, loss };
+}
+
+// A node by itself: an op, which has a type, a box, which has a name, or an input.
+function readNode(entry, id, text, { areas, blocks, values }) {
+  const { block = 0, kind = 0, difference = 0, index } = entry;
+  const slots = (pairs = []) => {
+    const bySlot = new Map();
+    for (let i = 0; i < pairs.length; i += 2) {
+      const slot = text(pairs[i]);
+      if (!bySlot.has(slot)) bySlot.set(slot, []);
+      bySlot.get(slot).push(pairs[i + 1] < 0 ? null : values[pairs[i + 1]]);
+    }
+    return bySlot;
+  };
+  const [isOp, isBox] = [entry.type !== undefined, entry.name !== undefined];
+  const [inputs, outputs] = [slots(entry.reads), slots(entry.writes)];
+  const all = (bySlot) => [...bySlot.values()].flat().filter(Boolean);
+  const node = {
+    id, index, kind, difference, isOp, isBox, isInput: !isOp && !isBox, inputs, outputs,
+    block: blocks[block], area: areas[entry.area ?? block],
+    type: isOp ? text(entry.type) : '', name: isBox ? text(entry.name) : '', roles: entry.roles === undefined ? '' : text(entry.roles),
+    attrs: isOp ? text(entry.attrs).map(text) : [], frames: isOp ? text(entry.frames).map(text) : [], unknown: Boolean(entry.unknown),
+    subs: (entry.subs || []).map((number) => blocks[number]), owned: [], open: false, seconds: null, bytes: 0,
+    writes: all(outputs), reads: [...new Set([...all(inputs), ...(entry.updates || []).map((number) => values[number])])],
+    from: null, gradients: [], twin: null, alike: [], first: null,
+  };
+  node.area.nodes.push(node);
+  return node;
+}
+
+// What a node has to do with others.
+function joinNode(node, { from, twin, alike }, nodes) {
+  if (from !== undefined) {
+    node.from = nodes[from];
+    node.from.gradients.push(node);
+  }
+  if (twin !== undefined) node.twin = nodes[twin];
+  if (alike !== undefined) {
+    node.first = nodes[alike];
+    node.first.alike.push(node);
+  }
+  if (node.isOp) for (const value of node.reads) value.readers.push(node);
+}
+
+// What follows when all nodes are joined: the first in a row of the same structure, the place in the program, inputs of areas.
+function finishNode(node) {
+  if (node.isBox && node.from && node.from.first) {
+    node.first = node.from.first.gradients.find((one) => one.kind === node.kind && one.block === node.block);
+  }
+  node.first ??= node;
+  node.place = node.isInput ? -1 : node.isBox ? opsIn(node).reduce((least, op) => Math.min(least, op.id), Infinity) : node.id;
+  const value = node.isInput ? node.writes[0] : null;
+  if (value && value.node !== node) node.area.inputs.set(value, node);
+}
+
+// What a run has told: seconds of ops, and numbers of values.
+function addMeasures(measured, nodes, values) {
+  for (const [number, seconds] of measured.seconds) nodes[number].seconds = seconds;
+  for (const [number, [kind, bytes, least, mean, most, nans, infinities]] of measured.values) {
+    values[number].stats = { kind, bytes, least, mean, most, nans, infinities };
+    values[number].node.bytes += bytes;
+  }
+  for (const box of nodes.filter((node) => node.isBox)) {
+    const ops = opsIn(box);
+    box.bytes = ops.reduce((sum, op) => sum + op.bytes, 0);
+    if (ops.some((op) => op.seconds !== null)) box.seconds = ops.reduce((sum, op) => sum + op.seconds, 0);
+  }
 }
 
 // The node that makes a value, in this block or around it.
@@ -72,55 +115,26 @@ function makerOf(value) {
   return value.node;
 }
 
-function label(value) {
-  return value.version > 1 || (value.version === 1 && value.var.values.some((other) => other.version === 0 && other.block === value.block))
-    ? `${value.var.name} (${value.version})` : value.var.name;
+// The nodes, and all that is around them.
+function withBoxes(nodes) {
+  const found = new Set();
+  for (const node of nodes) for (let up = node; up && !found.has(up); up = up.area.owner) found.add(up);
+  return found;
 }
 
-// Ops whose every output depends on each input only as their blocks say; others are taken to mix all that they read.
-const REGIONS = new Set(['while', 'conditional_block', 'while_grad', 'conditional_block_grad']);
-
-// Values that a value leads to (or, backwards, that lead to it), itself included, and the nodes between.
-function reach(start, backwards) {
-  const values = new Set([start]);
-  const nodes = new Set();
-  const waiting = [start];
-  const add = (value) => {
-    if (!values.has(value)) {
-      values.add(value);
-      waiting.push(value);
-    }
-  };
-  const cross = (node, value) => {
-    const others = backwards ? node.reads : node.writes;
-    if (REGIONS.has(node.type) && node.owned.length) {
-      nodes.add(node);
-      others.filter((other) => other.var === value.var).forEach(add);
-    } else if (!nodes.has(node)) {
-      nodes.add(node);
-      others.forEach(add);
-    }
-  };
-  while (waiting.length) {
-    const value = waiting.pop();
-    (backwards ? value.from : value.to).forEach(add);
-    if (!backwards) value.readers.forEach((node) => cross(node, value));
-    else if (value.node) cross(value.node, value);
-  }
-  return { values, nodes };
+// The node of an area that stands for what makes a value: the op, a box around it, or an input of the area; else null.
+function shownIn(value, area) {
+  let node = value.node;
+  while (node && node.area !== area && !node.area.isBlock) node = node.area.owner;
+  return node && node.area === area ? node : area.inputs.get(value) || null;
 }
 
-// All that lies on ways from one value to another: null if there is none.
-function between(start, end) {
-  const ahead = reach(start, false);
-  if (!ahead.values.has(end)) return null;
-  const behind = reach(end, true);
-  const both = (a, b) => new Set([...a].filter((item) => b.has(item)));
-  const values = both(ahead.values, behind.values);
-  // A loop is on the way if what enters it and what leaves it are.
-  const nodes = new Set([...both(ahead.nodes, behind.nodes)].filter(
-    (node) => node.reads.some((value) => values.has(value)) && node.writes.some((value) => values.has(value)),
-  ));
-  if (start.node && start.node.isInput) nodes.add(start.node);
-  return { values, nodes };
+// The ops of an area, also those in its boxes.
+function opsOf(area) {
+  return area.nodes.flatMap((node) => (node.isBox ? opsIn(node) : node.isOp ? [node] : []));
+}
+
+// The ops inside of a box, at any depth.
+function opsIn(node) {
+  return node.owned.flatMap(opsOf);
 }

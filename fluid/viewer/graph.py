@@ -1,29 +1,25 @@
-"""A program as nodes and values, in the form that the page needs: numbers and short texts."""
+"""A program, or two, as nodes and values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import ProgramError
-from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
+from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..ir.regions import region_of
 from ..ir.versions import BlockVersions
 from ..opdef.registry import EMPTY
-from ..values.types import VarType
 from .pairs import find_pairs, has_role
 
-__all__ = ["BACKWARD", "FORWARD", "KINDS", "UPDATE", "Graph", "Node", "Value", "show"]
+__all__ = ["ALONE", "BACKWARD", "CHANGED", "FORWARD", "KINDS", "SAME", "UPDATE", "Area", "Graph", "Node", "Value"]
 
 FORWARD, BACKWARD, UPDATE = range(3)
 """The parts of a program, which the page draws side by side."""
 KINDS = ("forward", "backward", "optimizer")
 
-_ROLES = {OpRole.RPC: "rpc", OpRole.DIST: "dist", OpRole.LR_SCHED: "learning rate", OpRole.LOSS: "loss"}
-_CALLSTACK = "op_callstack"
-_ITEMS = 32
-_LETTERS = 1000
+SAME, CHANGED, ALONE = range(3)
+"""How a node compares with those of another program."""
 
 
 def _carried(op: Operator) -> dict[str, str]:
@@ -36,23 +32,54 @@ def _carried(op: Operator) -> dict[str, str]:
 
 
 @dataclass
-class Node:
-    """An op or, if `op` is None, an input of a block: data that is fed, or a value of the block around it.
+class Area:
+    """What is drawn inside of one box, or as a whole: a block, or what a part has of one block and one kind.
 
     Attributes:
+        owner: index of the (first) node in whose box this is drawn, or -1.
+        first: index of the area whose rows it shares.
+        inputs: value made elsewhere -> the node that stands for it here.
+    """
+
+    owner: int
+    first: int
+    inputs: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Node:
+    """An op; a box of several ops, if it has a name; or an input: data that is fed, or a value from around a block or a box.
+
+    Attributes:
+        area: index of the area where it is drawn; those of blocks come first.
         reads, writes: pairs of a slot and the index of a value, or -1 for an empty name.
         updates: values that the op reads because it updates an output.
         made_from: index of the node whose gradient this is, or -1.
+        name: of the ops in a box.
+        order: sorts the nodes of an area.
+        alike: for a box, the index of the first one in a row of boxes of the same structure, or -1.
+        twin: index of the node of the other program that it is compared with, or -1.
+        difference: how it compares: 0 is not at all, or the same.
     """
 
     block: int
     kind: int
     op: Operator | None = None
     index: int = -1
+    area: int = -1
+    name: str = ""
+    order: int = -1
+    alike: int = -1
+    twin: int = -1
+    difference: int = SAME
     reads: list[tuple[str, int]] = field(default_factory=list)
     writes: list[tuple[str, int]] = field(default_factory=list)
     updates: list[int] = field(default_factory=list)
     made_from: int = -1
+
+    def __post_init__(self) -> None:
+        if self.area < 0:
+            self.area = self.block
 
     def all_reads(self) -> list[int]:
         return [value for _, value in self.reads if value >= 0] + self.updates
@@ -80,22 +107,25 @@ class Value:
 
 
 class Graph:
-    """Nodes and values of all the blocks of a program.
+    """Nodes and values of all the blocks of programs.
 
     Attributes:
-        owner: for each block, the index of the (first) node that owns it, or -1.
+        blocks: of all programs, one after the other.
+        areas: where nodes are drawn; those of blocks come first.
+        place: block -> its number.
         links: pairs of values: into blocks, out of them, and from one iteration of a loop to the next.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.blocks: list[Block] = list(program.blocks)
+    def __init__(self, *programs: Program) -> None:
+        self.programs = programs
+        self.blocks: list[Block] = [block for program in programs for block in program.blocks]
         self.nodes: list[Node] = []
         self.values: list[Value] = []
         self.links: list[tuple[int, int]] = []
         self._numbers: dict[tuple[int, str, int], int] = {}
         self._versions = [BlockVersions(block) for block in self.blocks]
         self._first: list[int] = []
-        self._place = {block: number for number, block in enumerate(self.blocks)}
+        self.place = {block: number for number, block in enumerate(self.blocks)}
         pairs = find_pairs(self.blocks)
         for number, block in enumerate(self.blocks):
             self._first.append(len(self.nodes))
@@ -107,7 +137,10 @@ class Graph:
             node.made_from = numbers[forward]
             if node.kind == FORWARD and op.type.endswith("_grad"):  # a file without roles
                 node.kind = BACKWARD
-        self.owner = self._owners()
+        self.areas = [Area(owner, number) for number, owner in enumerate(self._owners())]
+        for number, area in enumerate(self.areas):
+            body = self.body_of(number)
+            area.first = self.areas[body].first if 0 <= body < number else number
         self._join()
         self._add_inputs()
 
@@ -118,7 +151,7 @@ class Graph:
             kind = UPDATE
         elif has_role(op, OpRole.BACKWARD):
             kind = BACKWARD
-        node = Node(block, kind, op, index)
+        node = Node(block, kind, op, index, order=len(self.nodes))
         for slots, pairs in ((versions.reads[index], node.reads), (versions.writes[index], node.writes)):
             for slot, values in slots.items():
                 pairs.extend((slot, -1 if value is None else self._value(block, *value)) for value in values)
@@ -139,7 +172,7 @@ class Graph:
         for number, node in enumerate(self.nodes):
             assert node.op is not None
             for sub in node.op.sub_blocks:
-                place = self._place.get(sub)
+                place = self.place.get(sub)
                 if place and owner[place] < 0 and not self._is_around(place, node.block, owner):
                     owner[place] = number
         return owner
@@ -153,15 +186,16 @@ class Graph:
     def body_of(self, block: int) -> int:
         """For a block of gradients whose owner is the gradient op of another block's owner: that other block; else -1."""
         forward = self.blocks[block].forward
-        place = self._place.get(forward, -1) if forward is not None else -1
-        if place < 0 or self.owner[place] < 0 or self.owner[block] < 0:
+        place = self.place.get(forward, -1) if forward is not None else -1
+        owner, forward_owner = self.areas[block].owner, self.areas[place].owner if place >= 0 else -1
+        if owner < 0 or forward_owner < 0:
             return -1
-        return place if self.nodes[self.owner[block]].made_from == self.owner[place] else -1
+        return place if self.nodes[owner].made_from == forward_owner else -1
 
     def _join(self) -> None:
         """Link the inputs of blocks to the values outside, and what blocks write to the outputs of their owners."""
         for block, versions in enumerate(self._versions):
-            owner = self.owner[block]
+            owner = self.areas[block].owner
             if owner < 0:
                 continue
             node = self.nodes[owner]
@@ -197,61 +231,7 @@ class Graph:
                 value.node = len(self.nodes)
                 self.nodes.append(Node(value.block, FORWARD, writes=[("", index)]))
 
-    # ------------------------------------------------------------------------------------------------------ as JSON
-    def to_json(self) -> dict[str, Any]:
-        """The graph as plain lists and dicts; texts and tuples of texts are stored once, under ``once``."""
-        places: dict[Any, int] = {}
-
-        def once(item: Any) -> int:
-            """The index of a text, or of a tuple of texts, in the list ``once``."""
-            return places.setdefault(item, len(places))
-
-        numbers: dict[tuple[str, int], int] = {}
-        variables: list[dict[str, Any]] = []
-        values = []
-        for value in self.values:
-            key = value.name, id(value.var)
-            if key not in numbers:
-                numbers[key] = len(variables)
-                variables.append(_variable(value))
-            values.append([numbers[key], value.version, value.block, value.node, value.source])
-        return {
-            "blocks": [{"parent": block.parent_idx, "forward": block.forward_block_idx} for block in self.blocks],
-            "owner": self.owner,
-            "nodes": [self._node_json(node, once) for node in self.nodes],  # fills `places`
-            "values": values,
-            "vars": variables,
-            "links": self.links,
-            "loss": self._loss(),
-            "once": list(places),
-        }
-
-    def _node_json(self, node: Node, once: Any) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "block": node.block,
-            "kind": node.kind,
-            "reads": [[once(slot), value] for slot, value in node.reads],
-            "writes": [[once(slot), value] for slot, value in node.writes],
-        }
-        if node.updates:
-            fields["updates"] = node.updates
-        if node.op is not None:
-            op = node.op
-            fields |= {"type": once(_cut(op.type)), "index": node.index, "attrs": [once(attr) for attr in _attrs(op)]}
-            fields["frames"] = [once(frame) for frame in _frames(op)]
-            subs = [self._place[sub] for sub in op.sub_blocks if sub in self._place]
-            if subs:
-                fields["subs"] = subs
-            if node.made_from >= 0:
-                fields["from"] = node.made_from
-            roles = [name for bit, name in _ROLES.items() if has_role(op, bit)]
-            if roles:
-                fields["roles"] = once(", ".join(roles))
-            if op.definition is None:
-                fields["unknown"] = 1
-        return fields
-
-    def _loss(self) -> int:
+    def loss(self) -> int:
         """The value that paths lead to initially: the loss, else the first fetched value, else the last forward output."""
         marked = [node for node in self.nodes if node.op is not None and has_role(node.op, OpRole.LOSS) and node.kind == FORWARD]
         if marked:
@@ -261,60 +241,3 @@ class Graph:
         if fetches:
             return next(iter(fetches[0].all_reads()), -1)
         return next((value for node in reversed(mains) for value in node.all_writes()), -1)
-
-
-def _cut(text: str, letters: int = _LETTERS) -> str:
-    return text if len(text) <= letters else f"{text[:letters]}... {len(text) - letters} more letters"
-
-
-def show(value: Any) -> str:
-    """The value of an attribute as a short text."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Block):
-        return f"block {value.idx}"
-    if isinstance(value, (list, tuple)):
-        more = [f"... {len(value) - _ITEMS} more"] if len(value) > _ITEMS else []
-        return f"[{', '.join([*map(show, value[:_ITEMS]), *more])}]"
-    return _cut(repr(value))
-
-
-def _attrs(op: Operator) -> list[tuple[str, str, int]]:
-    """For each attribute: its name, its value, and whether it has the default."""
-    definition = op.definition
-    triples = []
-    for name, value in {**(definition.defaults({}) if definition is not None else {}), **op.attrs}.items():
-        if name == _CALLSTACK:
-            continue
-        attr = definition.attrs.get(name) if definition is not None else None
-        usual = name.startswith("op_") or (attr is not None and not attr.required and show(attr.default) == show(value))
-        triples.append((_cut(name), show(value), int(usual)))
-    return triples
-
-
-def _frames(op: Operator) -> list[str]:
-    """The lines of the user's code that made an op, innermost first."""
-    if op.frames:
-        return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in op.frames]
-    stack = op.attrs.get(_CALLSTACK)
-    if not isinstance(stack, list):
-        return []
-    return [_cut(str(line).strip()) for line in stack[-2 * _ITEMS :] if str(line).strip()]
-
-
-def _variable(value: Value) -> dict[str, Any]:
-    var = value.var
-    if var is None:
-        return {"name": _cut(value.name), "spec": "not declared", "flags": []}
-    spec = f"{var.dtype.text if var.has_dtype else '?'}{list(var.shape) if var.has_shape else '[?]'}"
-    kind = "" if var.type is VarType.LOD_TENSOR else var.type.name.lower().replace("_", " ") + " "
-    flags = [
-        ("parameter", isinstance(var, Parameter)),
-        ("not trainable", isinstance(var, Parameter) and not var.trainable),
-        ("persistable", var.persistable and not isinstance(var, Parameter)),
-        ("data", var.is_data),
-        (f"lod_level {var.lod_level}", var.lod_level),
-        ("stop_gradient", var.stop_gradient),
-    ]
-    text = kind + (spec if var.has_dtype or var.has_shape else "")
-    return {"name": _cut(value.name), "spec": _cut(text.strip(), 200), "flags": [flag for flag, holds in flags if holds]}

@@ -1,8 +1,9 @@
 """The rows of a program's nodes: forward ops in layers, gradient ops and updates in the rows of their forward ops.
 
-A *sheet* is a set of columns with common rows: the three parts of block 0, or the block of a loop and, beside it, the block of
-its gradients. Each part of each block is a column. A row holds, for each column from left to right, items: nodes (their
-indices) and values that only pass through on their way to a later row (``-1 - index``).
+A *sheet* is a set of columns with common rows: the three kinds of ops of block 0; the block of a loop and, beside it, the block
+of its gradients; or the inside of a box of ops, of that of their gradients, and of their updates. Where two programs are shown,
+those of the second one follow. Each kind of op of each area is a column. A row holds, for each column from left to right, items:
+nodes (their indices) and values that only pass through on their way to a later row (``-1 - index``).
 
 All this takes linear time, except the order within rows, which is sorted by barycenters a fixed number of times.
 """
@@ -10,7 +11,7 @@ All this takes linear time, except the order within rows, which is sorted by bar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ _PASSES = 12
 """The average number of rows that values may pass through, per node; the longest ways beyond that are drawn on request only."""
 
 Column = tuple[int, int]
-"""Block and part."""
+"""Area and kind."""
 
 
 @dataclass
@@ -56,15 +57,9 @@ class Sheet:
 
 def make_sheets(graph: Graph) -> list[Sheet]:
     """The sheets of a program; each node is in one row of one of them."""
-    root: list[int] = []
-    for block in range(len(graph.blocks)):
-        body = block
-        while (above := graph.body_of(body)) >= 0:
-            body = above
-        root.append(body)
     members: dict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(graph.nodes):
-        members[root[node.block]].append(number)
+        members[graph.areas[node.area].first].append(number)
     return [_SheetMaker(graph, numbers).make() for _, numbers in sorted(members.items())]
 
 
@@ -72,8 +67,7 @@ class _SheetMaker:
     def __init__(self, graph: Graph, members: Sequence[int]) -> None:
         self.graph = graph
         nodes = graph.nodes
-        inputs = [number for number in members if nodes[number].op is None]
-        self.members = [*inputs, *(number for number in members if nodes[number].op is not None)]
+        self.members = sorted(members, key=lambda number: nodes[number].order)
         self.columns = sorted({self._column(number) for number in members})
         inside = set(members)
         self.before = {number: self._makers(number, inside) for number in self.members}
@@ -81,7 +75,7 @@ class _SheetMaker:
 
     def _column(self, number: int) -> Column:
         node = self.graph.nodes[number]
-        return node.block, node.kind
+        return node.area, node.kind
 
     def _is_body(self, number: int) -> bool:
         """Whether a node is in the first column, whose nodes determine the layers; others are placed beside these."""
@@ -94,13 +88,21 @@ class _SheetMaker:
             value = values[value].source
         return values[value].node
 
+    def _shown(self, value: int, area: int, inside: Container[int]) -> int:
+        """The node of this sheet that stands for the one that makes a value, for a reader in an area."""
+        maker = self.maker(value)
+        while maker >= 0 and maker not in inside and self.graph.nodes[maker].area >= len(self.graph.blocks):
+            maker = self.graph.areas[self.graph.nodes[maker].area].owner
+        return maker if maker in inside else self.graph.areas[area].inputs.get(value, -1)
+
     def _makers(self, number: int, inside: set[int]) -> list[int]:
-        makers = dict.fromkeys(self.maker(value) for value in self.graph.nodes[number].all_reads())
+        node = self.graph.nodes[number]
+        makers = dict.fromkeys(self._shown(value, node.area, inside) for value in node.all_reads())
         return [maker for maker in makers if maker in inside and maker != number]
 
     # -------------------------------------------------------------------------------------------------------- layers
     def _anchors(self, inside: set[int]) -> dict[int, int]:
-        """For gradient ops and updates, the node of the first column beside which each is placed, if there is one."""
+        """For gradient ops, updates and a second program, the node of the first column beside which each is placed, if any."""
         graph = self.graph
         makers: dict[str, int] = {}
         by_name: dict[str, int] = {}
@@ -112,7 +114,8 @@ class _SheetMaker:
             if self._is_body(number):
                 makers.update(dict.fromkeys(writes, number))
                 continue
-            anchor = anchors.get(node.made_from, node.made_from)
+            beside = node.twin if 0 <= node.twin < number else node.made_from
+            anchor = anchors.get(beside, beside)
             if anchor not in inside or not self._is_body(anchor):
                 placed = [anchors[maker] for maker in self.before[number] if maker in anchors]
                 bases = [makers[base] for name in [*reads, *writes] if (base := base_name(name)) is not None and base in makers]
@@ -209,7 +212,9 @@ class _SheetMaker:
         for number in self.members:
             column = self._column(number)
             for value in self.graph.nodes[number].all_reads():
-                maker = self.graph.values[value].node
+                if self.graph.values[value].node < 0:
+                    continue
+                maker = self._shown(value, self.graph.nodes[number].area, row_of)
                 if maker == number or maker not in row_of or self._column(maker) != column:
                     continue
                 way = ways.setdefault(value, _Way(place[column], maker, row_of[maker], row_of[maker], []))

@@ -2,6 +2,7 @@
 // they are, and so where they stand, depends on the font and on which blocks are open.
 
 const GAP = { row: 34, item: 22, pass: 14, column: 70, inside: 18, header: 30, title: 44 };
+const ROOM = 1.25; // titles grow as one zooms out, and boxes leave them some room
 const SWEEPS = 8;
 const STRETCH = 8; // rows to each side
 const MAIN = ['Out', 'Y', 'Output', 'ParamOut', 'Loss', 'X@GRAD', 'Input@GRAD']; // slots of what an op is mainly for
@@ -40,26 +41,30 @@ function straighten(rows) {
 }
 
 class Layout {
-  constructor(graph, measure) {
-    this.graph = graph;
-    this.measure = measure;
+  constructor(graph, look, measure) {
+    Object.assign(this, { graph, look, measure });
     for (const node of graph.nodes) this.describe(node);
     this.run();
   }
 
   // The lines of text of a node's box.
   describe(node) {
+    node.title = nameOf(node);
+    node.spec = this.specOf(node);
+    const kept = node.kind === 0 && node.isOp ? parametersOf([node]) : [];
+    node.below = node.owned.length ? insideOf(node) : kept.map((variable) => variable.name).join(', ');
+    const title = ROOM * (this.measure(node.title, 'title') + (node.owned.length ? 18 : 0));
+    const widest = Math.max(title, this.measure(node.spec, 'small'), this.measure(node.below, 'small')) + 20;
+    node.plainWidth = Math.ceil(Math.min(Math.max(widest, node.isBox ? 150 : 84), node.isBox ? 320 : 280));
+    node.plainHeight = node.below ? 56 : 42;
+  }
+
+  // What a node mainly makes: a box its last result, and nothing for boxes of gradients and updates, which make many.
+  specOf(node) {
+    if (node.isBox) return node.kind === 0 && node.writes.length ? node.writes.at(-1).var.spec : '';
     const slot = MAIN.find((name) => node.outputs.has(name));
     const first = (slot ? node.outputs.get(slot) : node.writes).find(Boolean);
-    node.title = node.isInput ? label(first) : node.type;
-    node.spec = first ? first.var.spec : '';
-    const kept = node.kind === 0 ? node.reads.filter((value) => value.var.flags.includes('parameter')) : [];
-    node.params = kept.map((value) => value.var.name).join(', ');
-    const widest = Math.max(
-      this.measure(node.title, 'title') + (node.owned.length ? 22 : 0), this.measure(node.spec, 'small'), this.measure(node.params, 'small'),
-    );
-    node.plainWidth = Math.ceil(Math.min(Math.max(widest + 22, 84), 280));
-    node.plainHeight = node.params || node.owned.length ? 56 : 42;
+    return first ? first.var.spec : '';
   }
 
   run() {
@@ -72,28 +77,22 @@ class Layout {
     this.segments = [];
     this.crossing = [];
     this.titles = [];
-    const shown = graph.sheets.filter((sheet) => this.isShown(sheet.columns[0].block) || sheet.columns.some((c) => this.isShown(c.block)));
+    const shown = graph.sheets.filter((sheet) => sheet.columns.some((column) => this.isShown(column.area)));
     shown.sort((a, b) => b.depth - a.depth);
     for (const sheet of shown) this.place(sheet);
     shown.reverse();
     let bottom = 0;
     for (const sheet of shown) {
-      const block = sheet.columns[0].block;
-      if (!block.owner) {
-        if (block.id) this.titles.push({ text: `Block ${block.id}, which no op owns`, x: 0, y: bottom + 10, kind: -1 });
-        this.settleBlock(sheet, block, 0, bottom + (block.id ? 40 : GAP.title));
-        if (!block.id) {
-          for (const column of sheet.columns) {
-            const mid = column.offset + (column.left + column.right) / 2;
-            if (sheet.columns.length > 1) this.titles.push({ text: KINDS[column.kind], x: mid, y: bottom + 12, kind: column.kind });
-          }
-        }
+      const roots = [...new Set(sheet.columns.map((column) => column.area))].filter((area) => !area.owner);
+      for (const area of roots) this.settle(sheet, area, 0, bottom + GAP.title);
+      if (roots.length) {
+        this.entitle(sheet, graph.blocks[roots[0].id], bottom);
         bottom += sheet.height + GAP.title + 60;
       }
-      // Blocks inside come later: they lie deeper.
+      // What is inside comes later: it lies deeper.
       for (const column of sheet.columns) {
         for (const item of column.items) {
-          if (item.node && item.node.visible && item.node.open) this.openBlocks(item.node);
+          if (item.node && item.node.visible && item.node.open) this.settleInside(item.node);
         }
       }
     }
@@ -101,49 +100,79 @@ class Layout {
     this.bounds = this.measureAll();
   }
 
-  isShown(block) {
-    for (let up = block; up.owner; up = up.owner.block) if (!up.owner.open) return false;
+  // What stands over the columns of a block, or over the block, if no op owns it.
+  entitle(sheet, block, top) {
+    if (block.number) {
+      this.titles.push({ text: `Block ${block.number}, which no op owns`, x: 0, y: top + 10, kind: -1 });
+    } else if (sheet.columns.length > 1) {
+      for (const column of sheet.columns) {
+        const side = this.graph.isCompared ? `${this.graph.blocks[column.area.id].program ? 'after' : 'before'}: ` : '';
+        const x = column.offset + (column.left + column.right) / 2;
+        this.titles.push({ text: `${side}${KINDS[column.kind]}`, x, y: top + 12, kind: column.kind });
+      }
+    }
+  }
+
+  isShown(area) {
+    for (let up = area; up.owner; up = up.owner.area) if (!up.owner.open) return false;
     return true;
   }
 
   // Rows and columns of a sheet, from its own corner; the sheets of open blocks inside have been placed.
   place(sheet) {
     for (const column of sheet.columns) column.items = [];
-    const items = sheet.rows.map((cells, row) => cells.map((cell, place) => cell.map((number) => {
-      const node = number >= 0 ? this.graph.nodes[number] : null;
-      if (node && node.open) this.sizeOpen(node);
-      const item = {
-        node, value: node ? null : this.graph.values[-1 - number], row, w: node ? node.w : 2, h: node ? node.h : 0, x: 0, up: [], down: [],
-      };
-      if (node) node.item = item;
-      sheet.columns[place].items.push(item);
-      return item;
-    })));
+    const rows = sheet.rows.map((cells) => cells.map((cell) => cell.map((number) => this.itemOf(number)).filter(Boolean)));
+    sheet.isGone = sheet.rows.map((cells, row) => {
+      const [had, has] = [cells.flat().some((number) => number >= 0), rows[row].flat().some((item) => item.node)];
+      return had && !has;
+    });
+    const items = rows.map((cells, row) => cells.map((cell, place) => {
+      const kept = sheet.isGone[row] ? [] : cell;
+      for (const item of kept) item.row = row;
+      sheet.columns[place].items.push(...kept);
+      return kept;
+    }));
     const heights = items.map((cells) => Math.max(0, ...cells.flat().map((item) => item.h)));
     sheet.tops = [];
     let y = 0;
-    for (const height of heights) {
+    heights.forEach((height, row) => {
       sheet.tops.push(y);
-      y += height + GAP.row;
-    }
+      if (!sheet.isGone[row]) y += height + GAP.row;
+    });
     sheet.heights = heights;
     sheet.height = Math.max(0, y - GAP.row);
     sheet.columns.forEach((column, place) => {
       column.rows = items.map((cells) => cells[place]);
-      this.link(column);
+      this.link(column, sheet);
       this.placeColumn(column);
     });
     let offset = 0;
     sheet.columns.forEach((column, place) => {
-      if (place && column.block !== sheet.columns[place - 1].block) offset = 0;
+      const isNew = place && column.area !== sheet.columns[place - 1].area;
+      if (isNew) offset = column.area.owner ? 0 : offset + 2 * GAP.column; // of two programs, one stands beside the other
       column.offset = offset - column.left;
       offset += column.right - column.left + GAP.column;
-      column.block.contentWidth = offset - GAP.column;
+      column.area.contentWidth = offset - GAP.column;
     });
   }
 
+  // A node, or a value on its way; null for a node that another stands for.
+  itemOf(number) {
+    const node = number >= 0 ? this.graph.nodes[number] : null;
+    if (node && this.standIn(node) !== node) return null;
+    if (node && node.open) this.sizeOpen(node);
+    const size = node ? { w: node.w, h: node.h } : { w: 2, h: 0 };
+    const item = { node, value: node ? null : this.graph.values[-1 - number], ...size, x: 0, up: [], down: [] };
+    if (node) node.item = item;
+    return item;
+  }
+
+  standIn(node) {
+    return this.look.once ? node.first : node;
+  }
+
   // Join each item to those above and below that the same value leads to: the stretches of its way.
-  link(column) {
+  link(column, sheet) {
     column.stretches = [];
     column.far = [];
     const passing = new Map();
@@ -153,36 +182,52 @@ class Layout {
         passing.get(item.value).set(item.row, item);
       }
     }
-    const inside = new Set(column.items.filter((item) => item.node).map((item) => item.node));
-    for (const item of column.items) {
-      if (!item.node) continue;
-      for (const value of item.node.reads) {
-        if (!value.node || !inside.has(value.node) || value.node === item.node) continue;
-        const start = value.node.item;
-        const step = Math.sign(item.row - start.row);
-        const passes = passing.get(value);
-        const way = [start];
-        for (let row = start.row + step; step && row !== item.row; row += step) way.push(passes && passes.get(row));
-        way.push(item);
-        if (!step || way.some((part) => !part)) {
-          column.far.push({ value, from: value.node, to: item.node });
-          continue;
-        }
-        for (let i = 1; i < way.length; i += 1) {
-          const [a, b] = [way[i - 1], way[i]];
-          if (b.value && b.fed) continue;
-          b.fed = true;
-          column.stretches.push({ value, a, b, step });
-          (step > 0 ? a.down : a.up).push(b);
-          (step > 0 ? b.up : b.down).push(a);
-        }
+    const inside = new Set(column.items.map((item) => item.node));
+    const joined = new Set();
+    for (const node of column.area.nodes) {
+      const to = this.standIn(node);
+      if (!inside.has(to)) continue;
+      for (const value of node.reads) {
+        const maker = shownIn(value, column.area);
+        const from = maker && this.standIn(maker);
+        if (!from || !inside.has(from) || from === to || joined.has(`${value.id} ${to.id}`)) continue;
+        joined.add(`${value.id} ${to.id}`);
+        const way = this.wayOf(from.item, to.item, passing.get(value), sheet.isGone);
+        if (way) this.addStretches(column, value, way);
+        else column.far.push({ value, from, to });
       }
+    }
+  }
+
+  // The items from one to another, row by row; null if they lie in the same row, or if the value has no place between.
+  wayOf(start, end, passes, isGone) {
+    const step = Math.sign(end.row - start.row);
+    if (!step) return null;
+    const way = [start];
+    for (let row = start.row + step; row !== end.row; row += step) {
+      if (isGone[row]) continue;
+      if (!passes || !passes.has(row)) return null;
+      way.push(passes.get(row));
+    }
+    return [...way, end];
+  }
+
+  addStretches(column, value, way) {
+    const step = Math.sign(way[way.length - 1].row - way[0].row);
+    for (let i = 1; i < way.length; i += 1) {
+      const [a, b] = [way[i - 1], way[i]];
+      if (b.value && b.fed) continue;
+      b.fed = true;
+      column.stretches.push({ value, a, b, step });
+      (step > 0 ? a.down : a.up).push(b);
+      (step > 0 ? b.up : b.down).push(a);
     }
   }
 
   placeColumn(column) {
     const rows = column.rows.filter((row) => row.length);
-    const apart = rows.map((row) => row.slice(1).map((item, i) => (item.w + row[i].w) / 2 + (item.value || row[i].value ? GAP.pass : GAP.item)));
+    const gap = (a, b) => (a.w + b.w) / 2 + (a.value || b.value ? GAP.pass : GAP.item);
+    const apart = rows.map((row) => row.slice(1).map((item, i) => gap(row[i], item)));
     const weights = rows.map((row) => row.map((item) => (item.value ? 2 : 1)));
     rows.forEach((row, i) => {
       const width = apart[i].reduce((sum, gap) => sum + gap, 0);
@@ -215,27 +260,26 @@ class Layout {
   }
 
   sizeOpen(node) {
-    const blocks = node.owned.filter((block) => block.sheet && block.sheet.columns[0].items);
-    const width = blocks.reduce((sum, block) => sum + (block.contentWidth || 0) + GAP.inside, 0) - GAP.inside;
-    const height = Math.max(0, ...blocks.map((block) => block.sheet.height));
+    const areas = node.owned.filter((area) => area.sheet && area.sheet.columns[0].items);
+    const width = areas.reduce((sum, area) => sum + (area.contentWidth || 0) + GAP.inside, 0) - GAP.inside;
+    const height = Math.max(0, ...areas.map((area) => area.sheet.height));
     node.w = Math.max(node.plainWidth, width + 2 * GAP.inside);
     node.h = height + GAP.header + 2 * GAP.inside;
   }
 
-  openBlocks(node) {
+  settleInside(node) {
     let x = node.x + GAP.inside;
-    for (const block of node.owned) {
-      if (!block.sheet || !block.sheet.columns[0].items) continue;
-      this.settleBlock(block.sheet, block, x, node.y + GAP.header + GAP.inside);
-      x += block.contentWidth + GAP.inside;
+    for (const area of node.owned) {
+      if (!area.sheet || !area.sheet.columns[0].items) continue;
+      this.settle(area.sheet, area, x, node.y + GAP.header + GAP.inside);
+      x += area.contentWidth + GAP.inside;
     }
   }
 
-  // Give the items of a block their places on the page.
-  settleBlock(sheet, block, x, y) {
-    block.placed = { x, y };
+  // Give the items of an area their places on the page.
+  settle(sheet, area, x, y) {
     for (const column of sheet.columns) {
-      if (column.block !== block) continue;
+      if (column.area !== area) continue;
       for (const item of column.items) {
         item.pageX = x + column.offset + item.x;
         item.top = y + sheet.tops[item.row];
@@ -249,7 +293,7 @@ class Layout {
   join(sheets) {
     for (const sheet of sheets) {
       for (const column of sheet.columns) {
-        if (!this.isShown(column.block)) continue;
+        if (!this.isShown(column.area)) continue;
         const port = (item, other, side) => {
           if (item.value) return item.pageX;
           const ends = item[side];
@@ -270,14 +314,22 @@ class Layout {
       }
     }
     for (const node of this.graph.nodes) {
-      if (!node.visible) continue;
-      for (const value of node.reads) {
-        const maker = makerOf(value);
-        if (!maker || !maker.visible || maker === node) continue;
-        if (maker.block === node.block && maker.kind === node.kind) continue;
-        const near = maker.block.sheet === node.block.sheet && Math.abs(maker.item.row - node.item.row) <= 2;
-        this.crossing.push({ value, from: maker, to: node, near });
-      }
+      if (node.visible && !(node.isBox && node.open)) this.joinAcross(node);
+    }
+  }
+
+  // From other columns and boxes to a node, in the order of what it reads; once from each.
+  joinAcross(node) {
+    const seen = new Set();
+    for (const value of node.reads) {
+      let maker = makerOf(value);
+      while (maker && !maker.visible) maker = maker.area.owner;
+      if (!maker || maker === node || maker.open || seen.has(maker)) continue;
+      if (maker.area === node.area && maker.kind === node.kind) continue;
+      if (node.kind === 0 && node.area.inputs.has(value)) continue;
+      seen.add(maker);
+      const near = maker.area.sheet === node.area.sheet && Math.abs(maker.item.row - node.item.row) <= 2;
+      this.crossing.push({ value, from: maker, to: node, near });
     }
   }
 

@@ -1,59 +1,79 @@
-// Mouse, keys and search.
+// Puts the parts of the page together.
 
-const MANY = 60; // search results shown
-const LARGE = 3000; // from so many ops on, blocks are folded at first
+const LARGE = 300; // with more ops, boxes are folded at first
 
 class Viewer {
-  constructor() {
-    this.graph = readGraph(JSON.parse(document.getElementById('data').textContent));
+  constructor(data) {
+    this.graph = readGraph(data);
     this.byId = (id) => document.getElementById(id);
     this.canvas = this.byId('canvas');
-    this.painter = new Painter(this.canvas, this.byId('map'), this.graph);
-    this.panel = new Panel(this.byId('panel'), this);
+    this.ops = this.graph.nodes.filter((node) => node.isOp);
+    this.byName = new Map();
+    for (const variable of this.graph.vars) this.byName.set(variable.name, [...(this.byName.get(variable.name) || []), variable]);
     this.target = this.graph.loss;
-    const { nodes } = this.graph;
-    for (const node of nodes) node.open = node.owned.length > 0 && nodes.length < LARGE;
-    this.layout = new Layout(this.graph, (text, font) => this.painter.measure(text, font));
+    this.fold(this.ops.length <= LARGE);
+    const texts = new Texts();
+    this.look = new Look(this.graph);
+    this.camera = new Camera(() => this.painter.ask());
+    this.overview = new Overview(this.byId('map'), this.camera, this.look);
+    this.painter = new Painter(this.canvas, this.overview, this.camera, this.look, this.graph, texts);
+    this.panel = new Panel(this.byId('panel'), this);
+    this.layout = new Layout(this.graph, this.look, (text, font) => texts.measure(text, font));
     this.painter.use(this.layout);
+    this.search = new Search(this.byId('search'), this.byId('results'), this);
+    this.list = new List(this.byId('list'), this);
     this.describe();
+    this.pointer = new Pointer(this);
+    this.keys = new Keys(this);
     this.listen();
     this.painter.resize();
-    this.painter.show(!this.painter.isTall);
-    this.index();
+    this.camera.show('readable');
+    this.followAddress();
   }
 
+  // The line of facts, the legend and the keys.
   describe() {
-    const ops = this.graph.nodes.filter((node) => !node.isInput);
+    const { ops, graph } = this;
     const counts = KINDS.map((kind, number) => [ops.filter((node) => node.kind === number).length, kind]).filter(([count]) => count);
-    const blocks = this.graph.blocks.length;
     const parts = counts.length > 1 ? ` (${counts.map(([count, kind]) => `${count} ${kind}`).join(', ')})` : '';
-    this.byId('summary').textContent = `${ops.length} op${ops.length === 1 ? '' : 's'}${parts}, ${blocks} block${blocks === 1 ? '' : 's'}`;
-    const legend = [...counts.map(([, kind]) => [kind, kind]), ['input', 'what is fed or comes from outside']];
-    this.byId('legend').replaceChildren(...legend.map(([kind, text]) => element('span', {}, element('i', { class: kind }), text)));
-    const keys = [
-      ['/', 'search'], ['Enter', 'next result'], ['drag, wheel', 'move, zoom'], ['arrows, + -', 'move, fold and unfold'], ['0, 1', 'whole program, width'],
-      ['click', 'op, or line of a variable'], ['double click', 'fold or unfold a block'], ['p', 'paths of the variable to the loss'], ['t', 'dark or light'],
-      ['Esc', 'clear'],
-    ];
-    this.byId('help').replaceChildren(element('table', {}, ...keys.map(([key, text]) => element('tr', {}, element('th', {}, key), element('td', {}, text)))));
+    this.byId('summary').textContent = `${many(ops.length, 'op')}${parts}, ${many(graph.blocks.length, 'block')}`;
+    this.explainColours();
+    this.byId('colouring').replaceChildren(...this.look.colourings.map(({ name }) => element('option', {}, name)));
+    this.byId('colours').hidden = this.look.colourings.length < 2;
+    this.byId('next').hidden = !graph.isCompared;
+    this.byId('help').replaceChildren(element('table', {}, ...KEYS.map(([key, text]) => row(key, text))));
+    this.byId('once').hidden = !graph.nodes.some((node) => node.alike.length);
+    this.byId('fold').hidden = !graph.areas.some((area) => area.owner);
+    this.byId('unfold').hidden = this.byId('fold').hidden;
+  }
+
+  explainColours() {
+    this.byId('legend').replaceChildren(...this.look.colouring.legend());
+  }
+
+  colourBy(name) {
+    this.look.colouring = this.look.colourings.find((colouring) => colouring.name === name);
+    this.recolour();
   }
 
   // ------------------------------------------------------------------------------------------------------ selecting
   select(item) {
-    const { painter } = this;
-    painter.selected = item;
-    if (!item) painter.path = null;
+    this.hideTip();
+    this.look.select(item);
     if (item) this.panel.show(item);
     else this.panel.clear();
-    painter.ask();
+    const said = item && (item.reads ? `${sayingOf(item)}, ${item.spec}` : `${label(item)}, ${item.var.spec}`);
+    this.byId('said').textContent = said || '';
+    showAddress(item);
+    this.resized();
   }
 
   // Select, and bring into view.
   visit(item) {
     const node = item.reads ? item : this.nodesOf(item)[0] || item.readers[0];
-    if (node) this.reveal(node);
+    if (node) this.reveal([node]);
     this.select(item);
-    if (node) this.painter.goTo(node);
+    if (node) this.camera.goTo(node);
   }
 
   // Where a value is to be seen: where it is made, or else where it is read.
@@ -62,41 +82,65 @@ class Viewer {
     return maker ? [maker] : value.readers.filter((node) => node.kind === 0);
   }
 
-  reveal(node) {
-    let changed = false;
-    for (let { owner } = node.block; owner; owner = owner.block.owner) {
-      changed = changed || !owner.open;
-      owner.open = true;
-    }
-    if (changed) this.place();
+  // Open what is around nodes.
+  reveal(nodes) {
+    const around = nodes.flatMap((node) => [...withBoxes([node])].filter((box) => box !== node));
+    const hidden = this.look.once && around.concat(nodes).some((node) => node.first !== node);
+    if (hidden) this.setOnce(false);
+    if (!hidden && around.every((box) => box.open)) return;
+    for (const box of around) for (const one of this.together(box)) one.open = true;
+    this.place();
   }
 
   gradientsOf(value) {
     const names = [`${value.var.name}@GRAD`, `grad/${value.var.name}@GRAD`, `grad/grad/${value.var.name}@GRAD`];
-    return names.flatMap((name) => this.byName.get(name) || []).map((variable) => variable.values[variable.values.length - 1]);
+    const variables = names.flatMap((name) => this.byName.get(name) || []);
+    return variables.filter((variable) => variable.values.length).map((variable) => variable.values.at(-1));
   }
 
+  // The next op, or the one before, that is not the same in both programs.
+  visitDifference(step) {
+    const differing = this.ops.filter((node) => node.difference && !(node.block.program && node.twin));
+    if (!differing.length) return;
+    const { selected } = this.look;
+    const at = differing.findIndex((node) => selected && (node === selected || node.twin === selected));
+    this.visit(differing[(Math.max(at, step < 0 ? 0 : -1) + step + differing.length) % differing.length]);
+  }
+
+  followAddress() {
+    const item = itemAt(window.location.hash, this.graph);
+    if (item) this.visit(item);
+  }
+
+  // ----------------------------------------------------------------------------------------------------------- paths
   setTarget(value) {
     this.target = value;
-    this.painter.path = null;
+    this.look.setPath(null);
     this.select(value);
   }
 
   // Highlight all ways from a value to the loss, or say that there is none.
   showPath(value) {
-    const { painter, target } = this;
+    const { look, target } = this;
     const starts = [value, ...value.var.values.filter((other) => other !== value).sort((a, b) => a.version - b.version)];
-    const path = starts.reduce((found, start) => found || (start === target ? null : between(start, target)), null);
-    painter.path = path;
+    const path = starts.reduce((ways, start) => ways || (start === target ? null : between(start, target)), null);
+    look.setPath(path);
     if (!path) {
       this.panel.answer(value === target ? 'This is where paths end.' : `No value flows from here to ${label(target)}.`, []);
     } else {
-      for (const node of path.nodes) this.reveal(node);
-      const ops = [...path.nodes].filter((node) => !node.isInput).sort((a, b) => a.id - b.id);
-      this.panel.answer(`${ops.length} op${ops.length === 1 ? '' : 's'} on the way to ${label(target)}:`, ops);
+      const ops = [...path.nodes].filter((node) => node.isOp).sort((a, b) => a.id - b.id);
+      this.panel.answer(`${many(ops.length, 'op')} on the way to ${label(target)}:`, ops);
     }
-    painter.mapImage = null;
-    painter.ask();
+    this.overview.forget();
+    this.painter.ask();
+  }
+
+  showPathOfSelected() {
+    const { selected } = this.look;
+    const value = selected && (selected.reads ? selected.writes[0] : selected);
+    if (!value || !this.target) return;
+    this.select(value);
+    this.showPath(value);
   }
 
   // -------------------------------------------------------------------------------------------------------- folding
@@ -105,227 +149,131 @@ class Viewer {
     this.painter.use(this.layout);
   }
 
-  // Fold or unfold the blocks of an op, which stays where it is on the screen.
+  // A box opens with those of its gradients and updates beside it.
+  together(node) {
+    const body = node.isBox && node.from ? node.from : node;
+    const bodies = [body, ...(body.twin ? [body.twin] : [])];
+    return bodies.flatMap((one) => (one.isBox ? [one, ...one.gradients] : [one]));
+  }
+
+  // Fold or unfold what is in a box, which stays where it is on the screen.
   toggle(node) {
-    const { view } = this.painter;
+    const { camera } = this;
     const [x, y] = [node.x, node.y];
-    node.open = !node.open;
+    const open = !node.open;
+    for (const one of this.together(node)) one.open = open;
+    this.hideTip();
     this.place();
-    view.x += (x - node.x) * view.scale;
-    view.y += (y - node.y) * view.scale;
-    if (this.painter.selected === node) this.panel.show(node);
+    camera.x += (x - node.x) * camera.scale;
+    camera.y += (y - node.y) * camera.scale;
+    if (this.look.selected === node) this.panel.show(node);
+  }
+
+  fold(open) {
+    for (const node of this.graph.nodes) node.open = open && node.owned.length > 0;
   }
 
   foldAll(open) {
-    for (const node of this.graph.nodes) node.open = open && node.owned.length > 0;
+    this.fold(open);
+    this.hideTip();
     this.place();
-    this.painter.show(!this.painter.isTall);
+    this.camera.show('readable');
   }
 
-  // ---------------------------------------------------------------------------------------------------------- search
-  index() {
-    this.byName = new Map();
-    this.entries = [];
-    for (const variable of this.graph.vars) {
-      if (!variable.values.length) continue;
-      if (!this.byName.has(variable.name)) this.byName.set(variable.name, []);
-      this.byName.get(variable.name).push(variable);
-      this.entries.push({ text: variable.name, key: variable.name.toLowerCase(), item: variable.values[0], what: variable.spec });
-    }
-    for (const node of this.graph.nodes) {
-      if (node.isInput) continue;
-      const what = `op ${node.index} of block ${node.block.id}`;
-      this.entries.push({ text: node.type, key: node.type.toLowerCase(), item: node, what });
-    }
+  setOnce(once) {
+    this.look.once = once;
+    this.byId('once').setAttribute('aria-pressed', String(once));
   }
 
-  find(query) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return [];
-    const rank = ({ key }) => (key === words[0] ? 0 : key.startsWith(words[0]) ? 1 : 2);
-    const fits = ({ key, what }) => words.every((word, i) => key.includes(word) || (i && what.toLowerCase().includes(word)));
-    return this.entries.filter(fits).map((entry, i) => ({ entry, i, rank: rank(entry) })).sort((a, b) => a.rank - b.rank || a.i - b.i).map(({ entry }) => entry);
-  }
-
-  search(query) {
-    const list = this.byId('results');
-    const found = this.find(query);
-    this.results = found;
-    this.current = -1;
-    this.painter.found = new Set(found.flatMap(({ item }) => (item.reads ? [item] : this.nodesOf(item))));
-    this.painter.ask();
-    list.replaceChildren(...found.slice(0, MANY).map((entry, i) => element(
-      'li', { role: 'option', id: `result-${i}`, click: () => this.choose(i) },
-      element('i', { class: entry.item.reads ? KINDS[entry.item.kind] : 'input' }), entry.text, element('small', {}, ` ${entry.what}`),
-    )));
-    if (query.trim()) {
-      const more = found.length > MANY ? `${found.length} found, the first ${MANY} shown` : `${found.length} found`;
-      list.append(element('li', { class: 'count', role: 'presentation' }, more));
-    }
-    this.openList(Boolean(query.trim()));
-  }
-
-  openList(open) {
-    this.byId('results').hidden = !open;
-    this.byId('search').setAttribute('aria-expanded', String(open));
-  }
-
-  choose(i) {
-    if (!this.results || !this.results.length) return;
-    const count = Math.min(this.results.length, MANY);
-    this.current = (i + count) % count;
-    const list = this.byId('results');
-    [...list.children].forEach((child, place) => child.setAttribute('aria-selected', String(place === this.current)));
-    list.children[this.current].scrollIntoView({ block: 'nearest' });
-    this.byId('search').setAttribute('aria-activedescendant', `result-${this.current}`);
-    this.visit(this.results[this.current].item);
+  // Show one box for all in a row of the same structure.
+  showOnce(once) {
+    this.setOnce(once);
+    this.hideTip();
+    this.place();
+    this.camera.show('readable');
   }
 
   // ------------------------------------------------------------------------------------------------------- listening
   listen() {
-    const { canvas, painter } = this;
-    let pressed = null;
-    canvas.addEventListener('pointerdown', (event) => {
-      if (event.button) return;
-      pressed = { x: event.clientX, y: event.clientY, moved: false };
-      canvas.setPointerCapture(event.pointerId);
+    const { painter, camera } = this;
+    window.addEventListener('resize', () => this.resized());
+    window.addEventListener('hashchange', () => this.followAddress());
+    document.addEventListener('pointerdown', (event) => {
+      if (!this.byId('finder').contains(event.target)) this.search.openList(false);
     });
-    canvas.addEventListener('pointermove', (event) => {
-      if (!pressed) {
-        this.hover(event);
-        return;
-      }
-      const [dx, dy] = [event.clientX - pressed.x, event.clientY - pressed.y];
-      if (!pressed.moved && Math.hypot(dx, dy) < 4) return;
-      Object.assign(pressed, { x: event.clientX, y: event.clientY, moved: true });
-      canvas.classList.add('moving');
-      painter.pan(dx, dy);
-    });
-    canvas.addEventListener('pointerup', (event) => {
-      canvas.classList.remove('moving');
-      if (pressed && !pressed.moved) this.click(event);
-      pressed = null;
-    });
-    canvas.addEventListener('pointercancel', () => { pressed = null; });
-    canvas.addEventListener('pointerleave', () => { this.byId('tip').hidden = true; });
-    canvas.addEventListener('dblclick', (event) => {
-      const node = painter.nodeAt(event.offsetX, event.offsetY);
-      if (node && node.owned.length) this.toggle(node);
-    });
-    canvas.addEventListener('wheel', (event) => {
-      event.preventDefault();
-      const unit = event.deltaMode === 1 ? 20 : 1;
-      if (event.shiftKey) painter.pan(-event.deltaY * unit, 0);
-      else painter.zoom(Math.exp((-event.deltaY * unit) / 500), event.offsetX, event.offsetY);
-    }, { passive: false });
-    const map = this.byId('map');
-    const move = (event) => {
-      const { bounds } = this.layout;
-      const at = (event.offsetY / map.clientHeight) * bounds.h;
-      painter.view.y = painter.height / 2 - at * painter.view.scale;
-      painter.ask();
-    };
-    map.addEventListener('pointerdown', (event) => {
-      map.setPointerCapture(event.pointerId);
-      if (painter.view.scale < 0.3) painter.show(false);
-      move(event);
-    });
-    map.addEventListener('pointermove', (event) => { if (event.buttons & 1) move(event); });
-    window.addEventListener('resize', () => painter.resize());
-    document.addEventListener('keydown', (event) => this.key(event));
-    const box = this.byId('search');
-    box.addEventListener('input', () => this.search(box.value));
-    box.addEventListener('focus', () => { if (box.value.trim()) this.openList(true); });
-    box.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' || event.key === 'ArrowDown') this.choose(this.current + 1);
-      else if (event.key === 'ArrowUp') this.choose(this.current - 1);
-      else return;
-      event.preventDefault();
-    });
-    document.addEventListener('pointerdown', (event) => { if (!this.byId('finder').contains(event.target)) this.openList(false); });
     const act = (id, action) => this.byId(id).addEventListener('click', action);
-    act('fit', () => painter.show(true));
-    act('width', () => painter.show(false));
+    act('fit', () => camera.show('readable'));
+    act('width', () => camera.show('width'));
     act('fold', () => this.foldAll(false));
     act('unfold', () => this.foldAll(true));
+    act('once', () => this.showOnce(!this.look.once));
+    act('list-button', () => this.list.show(this.list.root.hidden));
+    act('svg', () => download(toSvg(painter), `${document.title}.svg`));
+    act('png', async () => download(await toPng(painter), `${document.title}.png`));
+    act('next', () => this.visitDifference(1));
+    this.byId('colouring').addEventListener('change', (event) => this.colourBy(event.target.value));
     act('theme', () => this.turn());
-    act('keys', () => { this.byId('help').hidden = !this.byId('help').hidden; });
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-      painter.readColours();
-      painter.ask();
-    });
+    act('keys', () => this.showHelp());
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.recolour());
+  }
+
+  resized() {
+    this.painter.resize();
+  }
+
+  recolour() {
+    this.look.readColours();
+    this.explainColours();
+    this.overview.forget();
+    this.painter.ask();
   }
 
   turn() {
     const root = document.documentElement;
     const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
     root.dataset.theme = dark ? 'light' : 'dark';
-    this.painter.readColours();
+    this.recolour();
+  }
+
+  showHelp() {
+    this.byId('help').hidden = !this.byId('help').hidden;
+  }
+
+  // Escape: the last thing that was opened closes, one at a time.
+  stepBack() {
+    const { look, search } = this;
+    const help = this.byId('help');
+    const tip = this.byId('tip');
+    if (!tip.hidden) this.hideTip();
+    else if (!help.hidden) help.hidden = true;
+    else if (search.isOpen) search.openList(false);
+    else if (look.path) this.clearPath();
+    else if (look.selected) this.select(null);
+    else if (search.box.value) search.clear();
+    else if (!this.list.root.hidden) this.list.show(false);
+    else this.canvas.focus();
+  }
+
+  clearPath() {
+    this.look.setPath(null);
+    this.panel.answer('', []);
+    this.overview.forget();
     this.painter.ask();
   }
 
-  click(event) {
-    const node = this.painter.nodeAt(event.offsetX, event.offsetY);
-    const inHead = node && node.open && this.painter.toPage(0, event.offsetY).y < node.y + GAP.header;
-    if (node && inHead && this.painter.toPage(event.offsetX, 0).x < node.x + 30) this.toggle(node);
-    else if (node && (!node.open || inHead)) this.select(node);
-    else this.select(this.painter.valueAt(event.offsetX, event.offsetY) || node);
-  }
-
-  hover(event) {
+  // ----------------------------------------------------------------------------------------------------------- saying
+  showTip(text, x, y) {
     const tip = this.byId('tip');
-    const node = this.painter.nodeAt(event.offsetX, event.offsetY);
-    const value = node && !node.open ? null : this.painter.valueAt(event.offsetX, event.offsetY);
-    const text = value ? `${label(value)}: ${value.var.spec}` : node && !node.open ? this.hint(node) : '';
-    this.canvas.classList.toggle('over', Boolean(text || (node && node.open)));
     tip.hidden = !text;
     tip.textContent = text;
-    tip.style.left = `${Math.min(event.offsetX + 14, this.painter.width - tip.offsetWidth - 8)}px`;
-    tip.style.top = `${event.offsetY + 18}px`;
+    tip.style.left = `${Math.max(4, Math.min(x + 14, this.camera.width - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${Math.min(y + 18, this.camera.height - tip.offsetHeight - 8)}px`;
   }
 
-  hint(node) {
-    if (node.isInput) return `${label(node.writes[0])}: ${node.writes[0].var.spec}`;
-    const made = node.frames.length ? `\n${node.frames[0]}` : '';
-    return `${node.writes.slice(0, 4).map((value) => `${label(value)}: ${value.var.spec}`).join('\n')}${made}`;
-  }
-
-  key(event) {
-    const { painter } = this;
-    const box = this.byId('search');
-    if (event.key === 'Escape') {
-      box.value = '';
-      box.blur();
-      this.byId('help').hidden = true;
-      this.search('');
-      this.select(null);
-      return;
-    }
-    if (event.target === box || event.ctrlKey || event.metaKey || event.altKey) return;
-    const step = 80;
-    const actions = {
-      '/': () => { box.focus(); box.select(); },
-      0: () => painter.show(true), 1: () => painter.show(false), '+': () => this.foldAll(true), '-': () => this.foldAll(false),
-      t: () => this.turn(), '?': () => this.byId('keys').click(),
-      ArrowLeft: () => painter.pan(step, 0), ArrowRight: () => painter.pan(-step, 0),
-      ArrowUp: () => painter.pan(0, step), ArrowDown: () => painter.pan(0, -step),
-      PageUp: () => painter.pan(0, painter.height * 0.9), PageDown: () => painter.pan(0, -painter.height * 0.9),
-      p: () => {
-        const { selected } = painter;
-        if (!selected || !this.target) return;
-        const value = selected.reads ? selected.writes[0] : selected;
-        if (!value) return;
-        this.select(value);
-        this.showPath(value);
-      },
-    };
-    const action = actions[event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
+  hideTip() {
+    this.byId('tip').hidden = true;
   }
 }
 
-const viewer = new Viewer();
-window.fluidViewer = viewer; // for the console, and for tests
+window.fluidViewer = new Viewer(JSON.parse(document.getElementById('data').textContent)); // for the console, and for tests
 document.documentElement.dataset.ready = 'yes';

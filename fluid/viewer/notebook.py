@@ -63,7 +63,7 @@ class Frame:
 
     def _repr_html_(self) -> str:
         style = f"width: 100%; height: {self.height}px; border: 1px solid #ccc"
-        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(self.page)}"></iframe>'
+        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(self.page)}"></iframe>'
 
 
 def framed(program: Program, height: int, title: str | None = None) -> Frame:

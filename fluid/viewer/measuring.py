@@ -1,0 +1,161 @@
+"""What a run of a program tells of its ops: how long each takes, and what the values are that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..executor import CPUPlace, Executor, Scope
+from ..executor.timing import Watch
+from ..formats.bfloat16 import computable
+from ..ir.checked import checked
+from ..ir.program import Operator, Program
+from .graph import Graph
+
+__all__ = ["Measured", "Stats", "measure", "measures_of"]
+
+_TIMED = 3
+"""How often a program is run for the times, the least of which count."""
+
+Place = tuple[int, int]
+"""Of an op: the number of its block, and its own."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A value, in numbers.
+
+    Attributes:
+        least, mean, most: of the elements that are finite; None if there are none, or if these are no numbers.
+        nans, infinities: counts of elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    least: float | None = None
+    mean: float | None = None
+    most: float | None = None
+    nans: int = 0
+    infinities: int = 0
+
+
+@dataclass
+class Measured:
+    """What a run tells.
+
+    Attributes:
+        seconds: place of an op of block 0 -> the time of its kernel on numpy, with its blocks, if it owns some.
+        values: (place of an op, name) -> what it made there; in a loop, the last time.
+    """
+
+    seconds: dict[Place, float] = field(default_factory=dict)
+    values: dict[tuple[Place, str], Stats] = field(default_factory=dict)
+
+
+@checked
+def measure(program: Program, feed: Mapping[str, Any], fetches: Sequence[str], scope: Scope) -> Measured:
+    """Run a program op by op on the CPU: once for its values, and some more times for the times of its ops.
+
+    Args:
+        program: what is run; ops that neither the fetches nor persistable variables need are not.
+        feed: array by name of a variable.
+        fetches: names of variables; if there are none, the loss, or else what the last forward op makes.
+        scope: where persistable variables live; it is changed as by any run.
+
+    Raises:
+        FeedError: a feed is missing or unknown, or of another dtype or shape than declared.
+        ExecutionError: an op failed.
+
+    Example:
+        >>> import fluid, numpy as np
+        >>> from fluid.viewer import measure
+        >>> program = fluid.Program()
+        >>> with fluid.program_guard(program):
+        ...     y = fluid.layers.relu(fluid.data("x", [2]))
+        >>> measured = measure(program, {"x": np.array([-1, 3], "float32")}, [y.name], fluid.Scope())
+        >>> measured.values[(0, 0), y.name].most
+        3.0
+    """
+    executor = Executor(CPUPlace())
+    fetches = list(fetches) or _result(program)
+    places: dict[Operator, Place] = {}
+    result = Measured()
+
+    def place_of(op: Operator) -> Place:
+        if op not in places:
+            places.update((other, (op.block.idx, index)) for index, other in enumerate(op.block.ops))
+        return places[op]
+
+    def note(op: Operator, name: str, value: Any) -> None:
+        result.values[place_of(op), name] = _stats(value)
+
+    executor.interpret(program, dict(feed), fetches, scope, check=note)
+    for _ in range(_TIMED):
+        times = _Times()
+        executor.interpret(program, dict(feed), fetches, scope, timer=times)
+        for op, seconds in times.seconds.items():
+            place = place_of(op)
+            result.seconds[place] = min(seconds, result.seconds.get(place, seconds))
+    return result
+
+
+def _result(program: Program) -> list[str]:
+    graph = Graph(program)
+    loss = graph.loss()
+    return [graph.values[loss].name] if loss >= 0 else []
+
+
+def measures_of(graph: Graph, program: Program, measured: Measured) -> dict[str, Any]:
+    """For the page: seconds of nodes, and statistics of values."""
+    seconds: list[tuple[int, float]] = []
+    values: dict[int, list[Any]] = {}
+    for number, node in enumerate(graph.nodes):
+        if node.op is None or node.op.block.program is not program:
+            continue
+        place = (node.op.block.idx, node.index)
+        if place in measured.seconds:
+            seconds.append((number, measured.seconds[place]))
+        for value in node.all_writes():
+            stats = measured.values.get((place, graph.values[value].name))
+            if stats is not None:
+                kind = f"{stats.dtype}{list(stats.shape)}"
+                values[value] = [kind, stats.bytes, stats.least, stats.mean, stats.most, stats.nans, stats.infinities]
+    return {"seconds": seconds, "values": list(values.items())}
+
+
+class _Times(Watch):
+    """The seconds that each op of block 0 takes in a run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[Operator, float] = {}
+
+    def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
+        for op in ops:
+            self.seconds[op] = self.seconds.get(op, 0.0) + end - start
+
+
+def _stats(value: Any) -> Stats:
+    held = np.asarray(getattr(value, "array", value))
+    array = computable(held)
+    plain = Stats(str(held.dtype) if array is held else "bfloat16", held.shape, held.nbytes)
+    if array.dtype.kind not in "fiub" or not array.size:
+        return plain
+    finite = np.isfinite(array)
+    nans = int(np.isnan(array).sum())
+    kept = array[finite].astype(np.float64)
+    if not kept.size:
+        return Stats(plain.dtype, plain.shape, plain.bytes, nans=nans, infinities=array.size - nans)
+    return Stats(
+        plain.dtype,
+        plain.shape,
+        plain.bytes,
+        float(kept.min()),
+        float(kept.mean()),
+        float(kept.max()),
+        nans,
+        array.size - kept.size - nans,
+    )

@@ -1,0 +1,171 @@
+"""Joins two programs in one graph: which op of one is which of the other, what differs, and how both come to lie side by side."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from ..ir.program import Operator
+from ..transform.compare import match_ops, telling_attrs
+from .graph import ALONE, CHANGED, FORWARD, SAME, Graph, Node
+
+__all__ = ["join_ops", "join_rows"]
+
+
+_ROUNDS = 3
+"""How often twins are looked for among what is left."""
+
+
+def join_ops(graph: Graph) -> None:
+    """Let ops and inputs of the two programs of a graph that correspond know each other, and say how they differ."""
+    one, two = (program.blocks for program in graph.programs)
+    numbers = {node.op: number for number, node in enumerate(graph.nodes) if node.op is not None}
+    for node in graph.nodes:
+        node.difference = ALONE
+
+    def telling(op: Operator) -> tuple[str, str]:
+        return op.type, _says(graph, graph.nodes[numbers[op]])
+
+    def named(op: Operator) -> tuple[str, str, str]:
+        return *telling(op), repr((sorted(op.inputs.items()), sorted(op.outputs.items())))
+
+    for pair in zip(one, two, strict=False):
+        before, after = ([op for op in block.ops if graph.nodes[numbers[op]].kind == FORWARD] for block in pair)
+        start = next(
+            (at for at, ops in enumerate(zip(before, after, strict=False)) if named(ops[0]) != named(ops[1])),
+            min(len(before), len(after)),
+        )
+        alike = zip(before[:start], after[:start], strict=True)  # layers that were added to many are the last ones
+        others = match_ops(before[start:], after[start:], telling, lambda op: op.type)
+        for op, other in [*alike, *((op, other) for op, other, _ in others)]:
+            if op is not None and other is not None:
+                _join(graph, numbers[op], numbers[other])
+    inputs: dict[tuple[int, str], int] = {}
+    for number, node in enumerate(graph.nodes):
+        if node.op is None:
+            key = node.block % len(one), graph.values[node.writes[0][1]].name
+            if node.block < len(one):
+                inputs[key] = number
+            elif node.block < 2 * len(one) and key in inputs:
+                _join(graph, inputs[key], number)
+    _join_others(graph, len(one))
+    for number, node in enumerate(graph.nodes):
+        if node.twin > number:
+            is_same = _says(graph, node) == _says(graph, graph.nodes[node.twin]) and _reads_the_same(graph, node)
+            node.difference = graph.nodes[node.twin].difference = SAME if is_same else CHANGED
+
+
+def _join(graph: Graph, one: int, two: int) -> None:
+    graph.nodes[one].twin, graph.nodes[two].twin = two, one
+
+
+def _join_others(graph: Graph, count: int) -> None:
+    """Join gradient ops as the ops that they were made from; others, and updates, by what they read.
+
+    That is what other twins make, and parameters that forward twins read. Names and places shift where layers come in between.
+    """
+    homes: dict[tuple[bool, str], tuple[int, int]] = {}
+    waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+
+    def first_of(number: int) -> int:
+        """The node of the first program that a node is, or is the twin of."""
+        return number if number < 0 or graph.nodes[number].block < count else graph.nodes[number].twin
+
+    def identity(node: Node) -> tuple[Any, ...]:
+        op_type = node.op.type if node.op is not None else ""
+        if node.made_from >= 0:
+            return node.kind, op_type, first_of(node.made_from)
+        makers = [(graph.values[value].node, graph.values[value].name) for value in node.all_reads()]
+        reads = [first_of(maker) if maker >= 0 else homes.get((node.block < count, name)) for maker, name in makers]
+        return node.kind, op_type, node.block % count, tuple(reads)
+
+    rest: list[int] = []
+    for number, node in enumerate(graph.nodes):
+        if node.op is not None and node.kind != FORWARD:
+            rest.append(number)
+        elif node.op is not None:
+            for place, value in enumerate(node.all_reads()):
+                homes.setdefault((node.block < count, graph.values[value].name), (first_of(number), place))
+    for _ in range(_ROUNDS):  # in loops, values come from ops further down
+        waiting.clear()
+        for number in rest:
+            node = graph.nodes[number]
+            if node.block < count:
+                waiting[identity(node)].append(number)
+            elif others := waiting.get(identity(node)):
+                _join(graph, others.pop(0), number)
+        rest = [number for number in rest if graph.nodes[number].twin < 0]
+
+
+def _says(graph: Graph, node: Node) -> str:
+    """What an op says of what it computes, but for names, which shift where layers come in between."""
+    declared = [(slot, graph.values[value].var if value >= 0 else None) for slot, value in (*node.reads, *node.writes)]
+    specs = [(slot, var.describe() if var is not None else "") for slot, var in declared]
+    return repr((specs, telling_attrs(node.op) if node.op is not None else ()))
+
+
+def _reads_the_same(graph: Graph, node: Node) -> bool:
+    """Whether a node and its twin read what twins make, and parameters."""
+    twin = graph.nodes[node.twin]
+    for (_, one), (_, two) in zip(node.reads, twin.reads, strict=True):
+        makers = [graph.values[value].node if value >= 0 else -1 for value in (one, two)]
+        if makers[0] >= 0 and makers[1] >= 0 and graph.nodes[makers[0]].twin != makers[1]:
+            return False
+    return True
+
+
+def join_rows(graph: Graph) -> None:
+    """Let blocks of the same number, and boxes with most ops in common, share rows; boxes know what differs in them."""
+    rows: dict[int, list[int]] = defaultdict(list)
+    area_of: dict[int, int] = {}
+    for number, area in enumerate(graph.areas):
+        rows[area.first].append(number)
+        area_of[area.owner] = number
+
+    def share(one: int, two: int) -> None:
+        first, second = graph.areas[one].first, graph.areas[two].first
+        if first != second:
+            for area in rows.pop(second):
+                graph.areas[area].first = first
+                rows[first].append(area)
+
+    count = len(graph.programs[0].blocks)
+    for block in range(min(count, len(graph.blocks) - count)):
+        owners = [graph.areas[number].owner for number in (block, count + block)]
+        if max(owners) < 0 or (min(owners) >= 0 and graph.nodes[owners[0]].twin == owners[1]):
+            share(block, count + block)
+    common = _in_common(graph)
+    for _, one, two in sorted(common, key=lambda key: (key[0], -common[key])):  # outer boxes first
+        first, second = graph.nodes[one], graph.nodes[two]
+        is_beside = graph.areas[first.area].first == graph.areas[second.area].first
+        if first.twin < 0 and second.twin < 0 and first.kind == second.kind and is_beside:
+            first.twin, second.twin = two, one
+            share(area_of[one], area_of[two])
+
+
+def _in_common(graph: Graph) -> Counter[tuple[int, int, int]]:
+    """(depth, box, box of the other program) -> how many ops they have in common."""
+    common: Counter[tuple[int, int, int]] = Counter()
+    differences: dict[int, set[int]] = defaultdict(set)
+    for number, node in enumerate(graph.nodes):
+        if node.op is None:
+            continue
+        around = list(_boxes_around(graph, number))[::-1]
+        for box in around:
+            differences[box].add(node.difference)
+        if node.twin > number:
+            beside = list(_boxes_around(graph, node.twin))[::-1]
+            common.update((depth, *boxes) for depth, boxes in enumerate(zip(around, beside, strict=False)))
+    for box, inside in differences.items():
+        graph.nodes[box].difference = inside.pop() if len(inside) == 1 else CHANGED
+    return common
+
+
+def _boxes_around(graph: Graph, number: int) -> Iterator[int]:
+    """The boxes around a node, innermost first."""
+    area = graph.nodes[number].area
+    while area >= len(graph.blocks):
+        number = graph.areas[area].owner
+        yield number
+        area = graph.nodes[number].area

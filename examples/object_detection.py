@@ -99,8 +99,8 @@ def main():
     # The same net in another program, which looks for shapes and measures how well it finds them.
     with fluid.program_guard(test_program, fluid.default_startup_program()):
         variables = test_program.global_block().vars
-        predicted = [variables[variable.name] for variable in (location, confidence, prior, variance)]
-        detected = layers.detection_output(*predicted, nms_threshold=0.3, score_threshold=0.05)
+        where, which, priors, variances = (variables[variable.name] for variable in (location, confidence, prior, variance))
+        detected = layers.detection_output(where, which, priors, variances, nms_threshold=0.3, score_threshold=0.05)
         measure = fluid.metrics.DetectionMAP(detected, variables["label"], variables["box"], class_num=len(SHAPES))
 
     # The executor: computes it.

@@ -68,11 +68,10 @@ class Model:
         return results, {**state, **{name: results[output] for name, output in self.updated.items()}}
 
 
-def batches(samples, size, order):
-    for start in range(0, len(order), size):
-        rows = [samples[place] for place in order[start : start + size]]
-        images = np.stack([np.asarray(image, np.float32).reshape(1, 8, 8) for image, _ in rows])
-        yield {"image": images, "label": np.array([[label] for _, label in rows], np.int64)}
+def batches(part, size, **order):
+    """A loader of the images of a part, as feeds."""
+    data = fluid.io.TensorDataset(*digits.arrays(part))
+    return fluid.io.DataLoader(data, size, feed_list=["image", "label"], **order)
 
 
 def main():
@@ -90,17 +89,13 @@ def main():
         train_path, test_path, loss, accuracy = write_programs(folder, args.seed, args.learning_rate)
         train, test = Model(train_path), Model(test_path)
         print(f"train.onnx: {os.path.getsize(train_path):,} bytes, state: {len(train.updated)} tensors that each run updates")
-        samples, unseen = list(digits.train()()), list(digits.test()())
-        shuffled, state = np.random.default_rng(args.seed), {}
+        seen, unseen, state = batches("train", args.batch_size, shuffle=True, seed=args.seed), batches("test", 128), {}
         for epoch in range(1, args.epochs + 1):
             losses = []
-            for feed in batches(samples, args.batch_size, shuffled.permutation(len(samples))):
+            for feed in seen:
                 results, state = train.run(feed, state)
                 losses.append(results[loss].item())
-            hits = [
-                (test.run(feed, state)[0][accuracy].item(), len(feed["label"]))
-                for feed in batches(unseen, 128, range(len(unseen)))
-            ]
+            hits = [(test.run(feed, state)[0][accuracy].item(), len(feed["label"])) for feed in unseen]
             share = np.average([hit for hit, _ in hits], weights=[count for _, count in hits])
             print(f"epoch {epoch}/{args.epochs}  loss {np.mean(losses):.4f}  accuracy on unseen images {share:.2%}")
     if share < args.goal:

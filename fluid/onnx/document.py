@@ -23,8 +23,7 @@ in `fluid/onnx/ops_in/`.
 (`tests/onnx_models/test_gradients.py`). *Forms* names opsets from which on an op means something else, as far as that
 matters. Ops that are not here, and which ONNX itself defines by functions of others (`Attention`, `RotaryEmbedding`,
 `NegativeLogLikelihoodLoss`, `CenterCropPad`, `SequenceMap`, ...), are read by these functions, and train as those ops do.
-Not read are ops of strings, `ImageDecoder`, `NonMaxSuppression`, `MaxRoiPool`, `TfIdfVectorizer`, and those of other
-domains, unless the model brings functions for them.
+Not read are ops of strings, `ImageDecoder`, and those of other domains, unless the model brings functions for them.
 
 | op | train | forms | limits |
 |---|---|---|---|
@@ -42,11 +41,13 @@ LIMITS = {
     "STFT": f"lengths {_KNOWN}",
     "Dropout": f"ratio and training mode {_KNOWN}",
     "EyeLike": f"the shape {_KNOWN}",
-    "GridSample": "images of two dimensions, linear or nearest",
+    "GridSample": f"cubic, or of other than two dimensions: channels and sizes of images {_KNOWN}",
     "If": "no optionals, and sequences of one length, from both branches",
     "Loop": "what is carried keeps its type and number of dimensions; to sequences of unknown length it may append",
     "MaxPool": f"with dilations or indices, sizes {_KNOWN}",
     "AveragePool": f"with dilations or `ceil_mode`, sizes {_KNOWN}",
+    "MaxRoiPool": f"how many regions there are {_KNOWN}",
+    "NonMaxSuppression": f"limits, and numbers of boxes and classes {_KNOWN}",
     "OneHot": f"the depth {_KNOWN}",
     "Pad": f"the pads {_KNOWN}",
     "Reshape": "the number of dimensions " + _KNOWN,
@@ -63,6 +64,7 @@ LIMITS = {
     "Squeeze": f"axes {_KNOWN}",
     "Unsqueeze": f"axes {_KNOWN}",
     "TensorScatter": f"sizes {_KNOWN}",
+    "TfIdfVectorizer": f"integers, in rows of a length {_KNOWN}",
     "Trilu": f"the diagonal {_KNOWN}",
 }
 """Op -> in which forms alone it is read."""

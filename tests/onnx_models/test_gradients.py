@@ -26,7 +26,16 @@ from fluid.values.types import VarType
 CASES_EACH = 3
 STEP = 1e-6
 
-WITHOUT_CASE = {"GlobalLpPool", "If", "SequenceConstruct", "SequenceErase", "SequenceInsert", "SplitToSequence", "Trilu"}
+WITHOUT_CASE = {
+    "GlobalLpPool",
+    "If",
+    "MaxRoiPool",
+    "SequenceConstruct",
+    "SequenceErase",
+    "SequenceInsert",
+    "SplitToSequence",
+    "Trilu",
+}
 """Ops whose cases hold no floats, or that have none: `test_ops_without_a_case`."""
 
 
@@ -173,6 +182,12 @@ def _number(value: int, name: str) -> Any:
 
 ALONE = {
     "GlobalLpPool": [helper.make_node("GlobalLpPool", ["x"], ["y"], p=3)],
+    "MaxRoiPool": [
+        helper.make_node("Constant", [], ["flat"], value_floats=[1.0, 0.0, 0.0, 3.0, 2.0, 0.0, 1.0, 1.0, 3.0, 3.0]),
+        helper.make_node("Constant", [], ["shape"], value_ints=[2, 5]),
+        helper.make_node("Reshape", ["flat", "shape"], ["rois"]),
+        helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[2, 2]),
+    ],
     "Trilu": [_number(1, "k"), helper.make_node("Trilu", ["x", "k"], ["y"])],
     "If": [
         helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),

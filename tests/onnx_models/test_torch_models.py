@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import io
 import logging
 import warnings
@@ -34,7 +35,9 @@ RATE, STEPS = 0.01, 20
 
 def vision() -> Any:
     """torchvision; where its compiled ops do not fit torch, which these models do not use, without them."""
-    pytest.importorskip("PIL")
+    for package in ("PIL", "torchvision"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"could not import {package}")
     try:
         import torchvision
     except RuntimeError:

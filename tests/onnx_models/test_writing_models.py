@@ -271,11 +271,10 @@ def test_refusals_are_known_before_anything_is_written(tmp_path: Path) -> None:
     x = fluid.data("x", [None, 4], "int64")
     layers.hash(x, 10)
     image = fluid.data("image", [1, 3, 8, 8])
-    rois = fluid.data("rois", [None, 4], lod_level=1)
-    layers.roi_pool(image, rois)
+    layers.similarity_focus(image, axis=1, indexes=[0])
     path = tmp_path / "net.onnx"
     with pytest.raises(
-        ProgramError, match=r"cannot be written to ONNX:\n  hash: it computes with unsigned.*\n  roi_pool: there is"
+        ProgramError, match=r"cannot be written to ONNX:\n  hash: it computes with unsigned.*\n  similarity_focus: it chooses"
     ):
         fluid.save_model(str(path), fluid.default_main_program())
     assert not list(tmp_path.iterdir())

@@ -31,7 +31,7 @@ BOUNDS = {"float32": (2e-5, 1e-5), "float64": (1e-6, 1e-7)}
 TELLS = (
     "axis that is computed", "axes that are computed", "strides that are computed", "a size that is computed", "which is drawn",
     "levels of sequences", "one memory for several tensors", "margins in the mode", "of different sizes",
-    "known only at run time",
+    "known only at run time", "elements of complex", "polygons", "boxes of each class", "a threshold that falls", "before opset",
 )  # fmt: skip
 """Parts of the reasons for which some samples of ops are not written."""
 
@@ -102,18 +102,18 @@ def test_all_samples(op_type: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("opset", [13, 15, 16, 17, 21, 23])
 def test_samples_in_each_opset(opset: int) -> None:
-    """Of each op the first sample; before opset 16 nothing adds by index along an axis."""
+    """Of each op the first sample; before opset 16 nothing adds by index along an axis, before 18 nothing compares bits."""
     with Checks() as checks:
         for op_type, keys in WRITTEN.items():
             with checks(op_type):
                 try:
                     check(keys[0], every_dtype(CASES[keys[0]][1])[0], opset)
                 except ProgramError as error:
-                    assert opset < 16 and "before opset 16" in str(error)
+                    assert opset < 18 and "before opset" in str(error)
 
 
-UNKNOWN = {"matmul", "reshape", "reshape2", "row_conv", "squeeze", "squeeze2", "unsqueeze2"}
-"""Ops of which samples do not fit together where a size is not known: the program cannot be built, or Fluid itself fails."""
+UNKNOWN = {"squeeze", "squeeze2"}
+"""Ops of which samples do not fit together where a size is not known."""
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """What each op of ONNX is in Fluid's terms, a module a family; importing this fills `fluid.onnx.table`."""
 
-from . import (  # noqa: F401  # noqa: F401
+from . import (  # noqa: F401
     activation,
     control_flow,
     convolution,
+    counting,
+    detection,
     elementwise,
     indexing,
     matmul,
@@ -14,6 +16,7 @@ from . import (  # noqa: F401  # noqa: F401
     reduction,
     resize,
     rnn,
+    sampling,
     sequence,
     shapes,
     signal,

@@ -358,11 +358,6 @@ def reverse_sequence(b: Builder, node: Node) -> Any:
     return b.transpose(out, [order.index(n) for n in range(x.ndim)])
 
 
-@imports("NonMaxSuppression", trains=False)
-def non_max_suppression(b: Builder, node: Node) -> Any:
-    raise FormatError("the boxes that it keeps would have to be searched for in a run, which no op here does as ONNX asks")
-
-
 @imports("TensorScatter")
 def tensor_scatter(b: Builder, node: Node) -> Any:
     past, update = node[0], node[1]

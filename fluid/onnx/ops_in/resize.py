@@ -182,20 +182,6 @@ def _cubic(x: Any, a: float) -> Any:
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
-@imports("GridSample")
-def grid_sample(b: Builder, node: Node) -> Any:
-    x, grid = node[0], node[1]
-    mode = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest"}.get(
-        node.string("mode", "linear" if node.opset >= 20 else "bilinear")
-    )
-    padding_mode = node.string("padding_mode", "zeros")
-    if x.ndim != 4 or mode is None:
-        raise FormatError(
-            f"only images of two dimensions are sampled, by linear interpolation or the nearest, not {node.string('mode')}"
-        )
-    return b.f.grid_sampler(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(node.int("align_corners", 0)))
-
-
 @imports("RoiAlign")
 def roi_align(b: Builder, node: Node) -> Any:
     """The mean, or the greatest, of points in each part of each region, between the elements of the image."""

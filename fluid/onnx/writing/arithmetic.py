@@ -1,4 +1,4 @@
-"""How elementwise ops are written: arithmetic, comparisons, logic, activations."""
+"""How elementwise arithmetic, comparisons and logic are written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fluid.ops.activation import GELU_TANH
 from fluid.ops.shapes import aligned
 from fluid.values.types import VarType, as_dtype
 
 from .exporting import exports
 from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
 
-__all__ = ["align", "log1p", "number_of", "softplus"]
+__all__ = ["align", "is_nan", "number_of", "plus", "times"]
 
 
 # ------------------------------------------------------------------------------------------------------ two operands
@@ -142,11 +141,11 @@ def number_of(g: Graph, tensor: Tensor, ndim: int = 0) -> Tensor:
     return tensor if tensor.ndim <= ndim else g.reshape(tensor, [1] * ndim)
 
 
-def _times(g: Graph, x: Tensor, factor: float) -> Tensor:
+def times(g: Graph, x: Tensor, factor: float) -> Tensor:
     return x if factor == 1 else g.unary("Neg", x) if factor == -1 else g.binary("Mul", x, g.number(factor, x))
 
 
-def _plus(g: Graph, x: Tensor, term: float) -> Tensor:
+def plus(g: Graph, x: Tensor, term: float) -> Tensor:
     return x if term == 0 else g.binary("Add", x, g.number(term, x))
 
 
@@ -154,12 +153,12 @@ def _plus(g: Graph, x: Tensor, term: float) -> Tensor:
 def scale(g: Graph, X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
     if X.dtype is VarType.BOOL:
         raise NotExported("truth values as numbers")
-    x = X if bias_after_scale else _plus(g, X, bias)
+    x = X if bias_after_scale else plus(g, X, bias)
     if ScaleTensor is None:
-        x = _times(g, x, scale)
+        x = times(g, x, scale)
     else:
         x = g.binary("Mul", x, g.cast(number_of(g, ScaleTensor), x.dtype))
-    x = _plus(g, x, bias) if bias_after_scale else x
+    x = plus(g, x, bias) if bias_after_scale else x
     return g.identity(X) if x is X else x
 
 
@@ -235,7 +234,7 @@ def expand_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
 
 # -------------------------------------------------------------------------------------------------------------- tests
 def _is_finite(g: Graph, x: Tensor) -> Tensor:
-    return g.unary("Not", g.binary("Or", _is_inf(g, x), _is_nan(g, x)))
+    return g.unary("Not", g.binary("Or", _is_inf(g, x), is_nan(g, x)))
 
 
 def _floats(g: Graph, x: Tensor) -> Tensor:
@@ -247,7 +246,7 @@ def _is_inf(g: Graph, x: Tensor) -> Tensor:
     return g.binary("Equal", g.unary("Abs", x), g.number(math.inf, x), VarType.BOOL)
 
 
-def _is_nan(g: Graph, x: Tensor) -> Tensor:
+def is_nan(g: Graph, x: Tensor) -> Tensor:
     x = _floats(g, x)
     return g._sized("IsNaN", [x], VarType.BOOL, x.sizes)
 
@@ -274,7 +273,7 @@ def isinf_v2(g: Graph, X: Tensor) -> Tensor:
 
 @exports("isnan_v2")
 def isnan_v2(g: Graph, X: Tensor) -> Tensor:
-    return _is_nan(g, X)
+    return is_nan(g, X)
 
 
 @exports("isfinite")
@@ -289,7 +288,7 @@ def isinf(g: Graph, X: Tensor) -> Tensor:
 
 @exports("isnan")
 def isnan(g: Graph, X: Tensor) -> Tensor:
-    return _any(g, _is_nan(g, X))
+    return _any(g, is_nan(g, X))
 
 
 @exports("is_empty")
@@ -298,215 +297,129 @@ def is_empty(g: Graph, X: Tensor) -> Tensor:
     return g.binary("Equal", count, g.ints(0), VarType.BOOL)
 
 
-# -------------------------------------------------------------------------------------------------------- activations
-def _unary(op: str, of_ints: str = "") -> Callable[..., Tensor]:
-    def of_one(g: Graph, X: Tensor) -> Tensor:
-        if not X.is_floating and of_ints:
-            return g.unary(of_ints, X)
-        return g.unary(op, X)
+# ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
+def _bitwise(op: str) -> Callable[..., Tensor]:
+    def of_bits(g: Graph, X: Tensor, Y: Tensor | None) -> Tensor:
+        if X.dtype is not VarType.BOOL and g.opset < 18:
+            raise NotExported("bits of integers, before opset 18")
+        name = op if X.dtype is VarType.BOOL else f"Bitwise{op}"
+        return g.unary(name, X) if Y is None else g.binary(name, X, Y)
 
-    return of_one
+    return of_bits
 
 
-for _type, _op in {
-    "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "sqrt": "Sqrt", "abs": "Abs", "log": "Log", "sin": "Sin", "cos": "Cos",
-    "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
-    "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "sign": "Sign",
-}.items():  # fmt: skip
-    exports(_type)(_unary(_op))
-exports("floor")(_unary("Floor", "Identity"))
-exports("ceil")(_unary("Ceil", "Identity"))
+for _type, _op in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor", "bitwise_not": "Not"}.items():
+    exports(_type)(_bitwise(_op))
 
 
-@exports("relu")
-def relu(g: Graph, X: Tensor) -> Tensor:
-    return g.unary("Relu", X) if X.is_floating else g.binary("Max", X, g.number(0, X))
+def _number_of_two(op: str) -> Callable[..., Tensor]:
+    """The larger or smaller of two, or the one that is a number."""
 
+    def of_two(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+        result = g.binary(op, X, Y)
+        if not X.is_floating:
+            return result
+        return g.where(is_nan(g, X), Y, g.where(is_nan(g, Y), X, result))
 
-@exports("reciprocal")
-def reciprocal(g: Graph, X: Tensor) -> Tensor:
-    return g.unary("Reciprocal", X) if X.is_floating else g.binary("Div", g.number(1, X), X)
+    return of_two
 
 
-@exports("round")
-def round_(g: Graph, X: Tensor) -> Tensor:
-    """ONNX's own rounds halves to even numbers."""
-    if not X.is_floating:
-        return g.identity(X)
-    return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", _plus(g, g.unary("Abs", X), 0.5)))
+exports("elementwise_fmax")(_number_of_two("Max"))
+exports("elementwise_fmin")(_number_of_two("Min"))
 
 
-@exports("square")
-def square(g: Graph, X: Tensor) -> Tensor:
-    return g.binary("Mul", X, X)
+@exports("elementwise_heaviside")
+def elementwise_heaviside(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    none = g.binary("Equal", X, g.number(0, X), VarType.BOOL)
+    step = g.cast(g.binary("Greater", X, g.number(0, X), VarType.BOOL), X.dtype)
+    return g.where(none, Y, g.where(is_nan(g, X), X, step) if X.is_floating else step)
 
 
-@exports("rsqrt")
-def rsqrt(g: Graph, X: Tensor) -> Tensor:
-    return g.unary("Reciprocal", g.unary("Sqrt", X))
+def _below_zero(g: Graph, x: Tensor) -> Tensor:
+    """Whether numbers are below 0, or are the 0 that has a sign."""
+    none = g.binary("Equal", x, g.number(0, x), VarType.BOOL)
+    # One over a zero with a sign is minus infinity.
+    return g.binary("Less", g.where(none, g.unary("Reciprocal", x), x), g.number(0, x), VarType.BOOL)
 
 
-@exports("expm1")
-def expm1(g: Graph, X: Tensor) -> Tensor:
-    """``tanh(x / 2) * (exp(x) + 1)``, which is exact near 0."""
-    return g.binary("Mul", g.unary("Tanh", _times(g, X, 0.5)), _plus(g, g.unary("Exp", X), 1.0))
+@exports("atan2")
+def atan2(g: Graph, X1: Tensor, X2: Tensor) -> Tensor:
+    """The arc tangent of the smaller coordinate by the larger one, put into the eighth of the circle that the signs say."""
+    y, x = (each if each.is_floating else g.cast(each, VarType.FP64) for each in (X1, X2))
+    behind, below = _below_zero(g, x), _below_zero(g, y)
+    wide, high = g.unary("Abs", x), g.unary("Abs", y)
+    steep = g.binary("Greater", high, wide, VarType.BOOL)
+    larger, smaller = g.where(steep, high, wide), g.where(steep, wide, high)
+    same = g.binary("Equal", larger, smaller, VarType.BOOL)  # both may be infinite, or 0
+    none = g.binary("Equal", larger, g.number(0, x), VarType.BOOL)
+    ratio = g.binary("Div", smaller, g.where(none, g.number(1, x), larger))
+    ratio = g.where(none, smaller, g.where(same, g.number(1, x), ratio))
+    angle = g.cast(g.unary("Atan", ratio), x.dtype)
+    angle = g.where(steep, g.binary("Sub", g.number(math.pi / 2, x), angle), angle)
+    angle = g.where(behind, g.binary("Sub", g.number(math.pi, x), angle), angle)
+    angle = g.where(below, g.unary("Neg", angle), angle)
+    return g.where(g.binary("Or", is_nan(g, x), is_nan(g, y)), g.number(math.nan, x), angle)
 
 
-@exports("log1p")
-def log1p(g: Graph, X: Tensor) -> Tensor:
-    """``x * log(1 + x) / ((1 + x) - 1)``, which is exact near 0, where the rounding of 1 + x is made up for."""
-    above = _plus(g, X, 1.0)
-    step = _plus(g, above, -1.0)
-    none = g.binary("Equal", step, g.number(0, X), VarType.BOOL)
-    finite = g.binary("Less", above, g.number(math.inf, X), VarType.BOOL)
-    ratio = g.binary("Div", X, g.where(none, g.number(1, X), step))
-    ratio = g.where(g.binary("And", finite, g.binary("Greater", above, g.number(0, X), VarType.BOOL)), ratio, g.number(1, X))
-    return g.where(none, X, g.binary("Mul", g.unary("Log", above), ratio))
+@exports("trunc")
+def trunc(g: Graph, X: Tensor) -> Tensor:
+    return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", g.unary("Abs", X))) if X.is_floating else g.identity(X)
 
 
-@exports("log2")
-def log2(g: Graph, X: Tensor) -> Tensor:
-    return _times(g, g.unary("Log", X), 1.0 / math.log(2.0))
+@exports("grad_add")
+def grad_add(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
+    return g.binary("Add", *_pair(g, X, Y, axis))
 
 
-@exports("log10")
-def log10(g: Graph, X: Tensor) -> Tensor:
-    return _times(g, g.unary("Log", X), 1.0 / math.log(10.0))
+def _close(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    one, other = (inputs[slot] for slot in ("Input", "Other"))
+    one, other = (each if each.is_floating else g.cast(each, VarType.FP64) for each in (one, other))
+    relative, absolute = (
+        g.number(float(attrs[name.lower()]), one) if inputs.get(name) is None else g.cast(number_of(g, inputs[name]), one.dtype)
+        for name in ("Rtol", "Atol")
+    )
+    bound = g.binary("Add", absolute, g.binary("Mul", relative, g.unary("Abs", other)))
+    near = g.binary("LessOrEqual", g.unary("Abs", g.binary("Sub", one, other)), bound, VarType.BOOL)
+    same = g.binary("Equal", one, other, VarType.BOOL)  # infinities
+    finite = g.binary("And", _is_finite(g, one), _is_finite(g, other))
+    close = g.binary("Or", same, g.binary("And", near, finite))
+    return g.binary("Or", close, g.binary("And", is_nan(g, one), is_nan(g, other))) if attrs["equal_nan"] else close
 
 
-def softplus(g: Graph, x: Tensor) -> Tensor:
-    """``log(1 + exp(x))`` without overflow."""
-    small = g.unary("Exp", g.unary("Neg", g.unary("Abs", x)))
-    return g.binary("Add", g.unary("Relu", x), g.unary("Log", _plus(g, small, 1.0)))
+@exports("isclose")
+def isclose(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    return _close(g, inputs, attrs)
 
 
-def _between(g: Graph, x: Tensor, low: float, high: float) -> Tensor:
-    return g.binary("Min", g.binary("Max", x, g.number(low, x)), g.number(high, x))
+@exports("allclose")
+def allclose(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    return _any(g, _close(g, inputs, attrs), every=True)
 
 
-@exports("relu6")
-def relu6(g: Graph, X: Tensor, threshold: float) -> Tensor:
-    return _between(g, X, 0, threshold)
-
-
-@exports("brelu")
-def brelu(g: Graph, X: Tensor, t_min: float, t_max: float) -> Tensor:
-    return _between(g, X, t_min, t_max)
-
-
-@exports("hard_sigmoid")
-def hard_sigmoid(g: Graph, X: Tensor, slope: float, offset: float) -> Tensor:
-    return _between(g, _plus(g, _times(g, X, slope), offset), 0, 1)
-
-
-@exports("hard_swish")
-def hard_swish(g: Graph, X: Tensor, threshold: float, scale: float, offset: float) -> Tensor:
-    return _times(g, g.binary("Mul", X, _between(g, _plus(g, X, offset), 0, threshold)), 1.0 / scale)
-
-
-def _choice(g: Graph, x: Tensor, above: float, yes: Tensor, no: Tensor) -> Tensor:
-    """One where x is above a number, another elsewhere."""
-    return g.where(g.binary("Greater", x, g.number(above, x), VarType.BOOL), yes, no)
-
-
-def _negative(g: Graph, x: Tensor) -> Tensor:
-    return g.binary("Min", x, g.number(0, x))
-
-
-@exports("selu")
-def selu(g: Graph, X: Tensor, scale: float, alpha: float) -> Tensor:
-    return _times(g, _choice(g, X, 0, X, _times(g, expm1(g, _negative(g, X)), alpha)), scale)
-
-
-@exports("elu")
-def elu(g: Graph, X: Tensor, alpha: float) -> Tensor:
-    return _choice(g, X, 0, X, _times(g, expm1(g, _negative(g, X)), alpha))
-
-
-@exports("celu")
-def celu(g: Graph, X: Tensor, alpha: float) -> Tensor:
-    return _choice(g, X, 0, X, _times(g, expm1(g, _times(g, _negative(g, X), 1.0 / alpha)), alpha))
-
-
-@exports("soft_relu")
-def soft_relu(g: Graph, X: Tensor, threshold: float) -> Tensor:
-    return softplus(g, _between(g, X, -threshold, threshold))
-
-
-@exports("leaky_relu")
-def leaky_relu(g: Graph, X: Tensor, alpha: float) -> Tensor:
-    return g.unary("LeakyRelu", X, alpha=float(alpha))
-
-
-@exports("gelu")
-def gelu(g: Graph, X: Tensor, approximate: bool) -> Tensor:
-    if approximate:
-        a, b = GELU_TANH
-        bent = g.binary("Mul", X, _plus(g, _times(g, g.binary("Mul", X, X), b), 1.0))
-        share = g.unary("Tanh", _times(g, bent, a))
-    else:
-        share = g.unary("Erf", _times(g, X, math.sqrt(0.5)))
-    return _times(g, g.binary("Mul", X, _plus(g, share, 1.0)), 0.5)
-
-
-@exports("softplus")
-def softplus_(g: Graph, X: Tensor, beta: float, threshold: float) -> Tensor:
-    bent = _times(g, X, beta)
-    return _choice(g, bent, threshold, X, _times(g, softplus(g, bent), 1.0 / beta))
-
-
-@exports("softsign")
-def softsign(g: Graph, X: Tensor) -> Tensor:
-    return g.binary("Div", X, _plus(g, g.unary("Abs", X), 1.0))
-
-
-@exports("logsigmoid")
-def logsigmoid(g: Graph, X: Tensor) -> Tensor:
-    return g.unary("Neg", softplus(g, g.unary("Neg", X)))
-
-
-@exports("swish")
-def swish(g: Graph, X: Tensor, beta: float) -> Tensor:
-    return g.binary("Mul", X, g.unary("Sigmoid", _times(g, X, beta)))
-
-
-@exports("silu")
-def silu(g: Graph, X: Tensor) -> Tensor:
-    return g.binary("Mul", X, g.unary("Sigmoid", X))
-
-
-@exports("mish")
-def mish(g: Graph, X: Tensor, threshold: float) -> Tensor:
-    return g.binary("Mul", X, g.unary("Tanh", _choice(g, X, threshold, X, softplus(g, X))))
-
-
-@exports("tanh_shrink")
-def tanh_shrink(g: Graph, X: Tensor) -> Tensor:
-    return g.binary("Sub", X, g.unary("Tanh", X))
-
-
-@exports("softshrink")
-def softshrink(g: Graph, X: Tensor, lambda_: float) -> Tensor:
-    shrunk = g.unary("Relu", _plus(g, g.unary("Abs", X), -lambda_))
-    return g.binary("Mul", g.unary("Sign", X), shrunk)
-
-
-@exports("hard_shrink")
-def hard_shrink(g: Graph, X: Tensor, threshold: float) -> Tensor:
-    return _choice(g, g.unary("Abs", X), threshold, X, g.number(0, X))
-
-
-@exports("thresholded_relu")
-def thresholded_relu(g: Graph, X: Tensor, threshold: float) -> Tensor:
-    return _choice(g, X, threshold, X, g.number(0, X))
-
-
-@exports("stanh")
-def stanh(g: Graph, X: Tensor, scale_a: float, scale_b: float) -> Tensor:
-    return _times(g, g.unary("Tanh", _times(g, X, scale_a)), scale_b)
-
-
-@exports("tanh_grad_grad")
-def tanh_grad_grad(inputs: dict[str, Any], Out: Tensor, grad_out: Tensor) -> dict[str, Any]:
-    upper = inputs["grad_x@GRAD"]
-    return {"grad_out@GRAD": upper * (1.0 - Out * Out), "Out@GRAD": Out * grad_out * upper * -2.0}
+@exports("equal_all")
+def equal_all(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    if X.ndim != Y.ndim or any(
+        0 <= a < FIRST_SYMBOL and 0 <= b < FIRST_SYMBOL and a != b for a, b in zip(X.sizes, Y.sizes, strict=True)
+    ):
+        return g.constant([False])
+    if X.sizes != Y.sizes or -1 in X.sizes:
+        raise NotExported("whether shapes are equal that are known only at run time")
+    return _any(g, g.binary("Equal", X, Y, VarType.BOOL), every=True)
+
+
+def _columns(g: Graph, X: list[Tensor], start: int, length: int) -> list[Tensor]:
+    end = start + length if length >= 0 and (start >= 0 or start + length < 0) else 2**31 - 1
+    return [g.slice(each, [1], [start], [end]) for each in X]
+
+
+@exports("partial_sum")
+def partial_sum(g: Graph, X: list[Tensor], start_index: int, length: int) -> Tensor:
+    result, *others = _columns(g, X, start_index, length)
+    for each in others:
+        result = g.binary("Add", result, each)
+    return result
+
+
+@exports("partial_concat")
+def partial_concat(g: Graph, X: list[Tensor], start_index: int, length: int) -> Tensor:
+    return g.concat(_columns(g, X, start_index, length), 1)

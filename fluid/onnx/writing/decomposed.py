@@ -1,4 +1,5 @@
-"""Ops that are decomposed into ordinary ones (`define(..., decomposition=...)`), and their gradients, are written as these."""
+"""Ops that are decomposed into ordinary ones (`define(..., decomposition=...)`), or composed of such ops, and their gradients,
+are written as these."""
 
 from __future__ import annotations
 
@@ -24,15 +25,19 @@ class _Decomposition:
     """A program of the ordinary ops of an op, with variables that stand for its inputs."""
 
     def __init__(self, writer: Writer, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
-        assert forward.decomposition is not None
         self.program = Program()
         self.tensors: dict[str, Tensor] = {}
         self.writer = writer
         self.variables: dict[str, Any] = {slot: _each(value, self._variable) for slot, value in inputs.items()}
         values = {slot: value for slot, value in self.variables.items() if "@GRAD" not in slot}
         with program_guard(self.program, Program()):
+            namespace = BuildNamespace(self.program.global_block())
             try:
-                self.outputs = dict(forward.decomposition(BuildNamespace(self.program.global_block()), values, attrs))
+                if forward.decomposition is not None:
+                    self.outputs = dict(forward.decomposition(namespace, values, attrs))
+                else:
+                    assert forward.composition is not None
+                    self.outputs = forward.composition(namespace, values, attrs, set(forward.outputs))
             except KeyError as error:
                 raise NotExported(f"{error.args[0]}, which is drawn") from None
 

@@ -195,3 +195,17 @@ def take_along_axis(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], spe
 @exports("index_sample")
 def index_sample(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
     return g._sized("GatherElements", [X, g.cast(Index, VarType.INT64)], X.dtype, Index.sizes, axis=1)
+
+
+@exports("tdm_child")
+def tdm_child(g: Graph, X: Tensor, TreeInfo: Tensor, specs: Any) -> dict[str, Tensor]:
+    info, nodes = g.cast(TreeInfo, VarType.INT64), g.cast(X, VarType.INT64)
+    children = g.gather(g.slice(info, [1], [3], [2**31 - 1]), nodes)
+    some = g.unsqueeze(g.unary("Not", g.binary("Equal", nodes, g.ints(0), VarType.BOOL)), nodes.ndim)
+    first = g.slice(children, [children.ndim - 1], [0], [1])
+    some = g.binary("And", some, g.unary("Not", g.binary("Equal", first, g.ints(0), VarType.BOOL)))
+    children = g.where(some, children, g.ints(0))
+    items = g.gather(g.squeeze(g.slice(info, [1], [0], [1]), 1), children)
+    leaf = g.binary("And", some, g.unary("Not", g.binary("Equal", items, g.ints(0), VarType.BOOL)))
+    dtype = specs["Child"].dtype
+    return {"Child": g.cast(children, dtype), "LeafMask": g.cast(leaf, dtype)}

@@ -13,7 +13,7 @@ from .exporting import exports
 from .graph import Graph, Tensor
 from .indexing import one_hot_of
 from .making import as_vector, filled
-from .sequences import lengths_of_rows, longest_of, padded_rows, taken_rows
+from .sequence_rows import lengths_of_rows, longest_of, padded_rows, taken_rows
 
 __all__: list[str] = []
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fluid.values.types import VarType
 
-from .arithmetic import softplus
+from .activations import log1p, softplus
 from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 from .indexing import picked
@@ -277,3 +277,12 @@ def accuracy(g: Graph, Indices: Tensor, Label: Tensor, inputs: dict[str, Any]) -
     count = g.squeeze(g.as_size(g.size(Indices, 0)), 0)
     share = g.binary("Div", g.cast(correct, VarType.FP32), g.cast(count, VarType.FP32))
     return {"Accuracy": share, "Correct": correct, "Total": g.cast(count, VarType.INT32)}
+
+
+@exports("cvm")
+def cvm(g: Graph, X: Tensor, use_cvm: bool) -> Tensor:
+    rest = g.slice(X, [1], [2], [2**31 - 1])
+    if not use_cvm:
+        return rest
+    shown, clicked = (log1p(g, g.slice(X, [1], [place], [place + 1])) for place in (0, 1))
+    return g.concat([shown, g.binary("Sub", clicked, shown), rest], 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.executor.binding.compiled import apply_op
 from fluid.ops.creation import assigned_values
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
@@ -147,3 +148,39 @@ def eye(g: Graph, specs: Any) -> Tensor:
 def where_index(g: Graph, Condition: Tensor) -> Tensor:
     places = g.node("NonZero", [g.cast(Condition, VarType.BOOL)], Spec((Condition.ndim, -1), VarType.INT64))
     return g.transpose(places, [1, 0])
+
+
+@exports("empty")
+def empty(g: Graph, ShapeTensor: Tensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any) -> Tensor:
+    return filled(g, asked_dims(g, attrs["shape"], ShapeTensor, ShapeTensorList), 0, specs["Out"])
+
+
+@exports("fill_any")
+def fill_any(g: Graph, X: Tensor, value: float) -> Tensor:
+    return zeros_like(g, X, value=value)
+
+
+@exports("full_int_array")
+def full_int_array(g: Graph, value: list[int], specs: Any) -> Tensor:
+    return g.constant(value, specs["out"].dtype)
+
+
+def _triangle(op_type: str) -> None:
+    @exports(op_type)
+    def indices(g: Graph, attrs: dict[str, Any]) -> Tensor:
+        [found] = apply_op(op_type, {}, attrs).values()
+        return g.constant(found)
+
+
+_triangle("tril_indices")
+_triangle("triu_indices")
+
+
+@exports("logspace")
+def logspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, Base: Tensor, specs: Any) -> Tensor:
+    start, stop, base = (g.reshape(g.cast(each, VarType.FP64), []) for each in (Start, Stop, Base))
+    count = g.reshape(g.cast(Num, VarType.INT64), [1])
+    steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
+    places = g.cast(g.arange(count), VarType.FP64)
+    powers = g.binary("Add", start, g.binary("Mul", places, g.binary("Div", g.binary("Sub", stop, start), steps)))
+    return g.cast(g.binary("Pow", base, powers), specs["Out"].dtype)

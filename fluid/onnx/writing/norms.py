@@ -202,3 +202,20 @@ def dropout(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> 
     drawn = drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0)
     kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
     return {"Out": g.where(kept, times(X), g.number(0, X)), "Mask": g.cast(kept, VarType.UINT8)}
+
+
+@exports("dropout_nd")
+def dropout_nd(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    probability = attrs["dropout_prob"]
+    factor = dropout_scale(probability, attrs["dropout_implementation"], attrs["is_test"])
+    alone = {place % X.ndim for place in attrs["axis"]} or set(range(X.ndim))
+    others = [axis for axis in range(X.ndim) if axis not in alone]
+    like = g.slice(X, others, [0] * len(others), [1] * len(others)) if others else X
+    if attrs["is_test"] or probability == 0.0:
+        kept = g.binary("Equal", like, like, VarType.BOOL)
+        return {"Out": g.binary("Mul", X, g.number(factor, X)), "Mask": g.cast(kept, VarType.UINT8)}
+    if Seed is not None:
+        raise NotExported("a seed that is computed")
+    drawn = drawn_like(g, like, "RandomUniformLike", low=0.0, high=1.0)
+    kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
+    return {"Out": g.where(kept, g.binary("Mul", X, g.number(factor, X)), g.number(0, X)), "Mask": g.cast(kept, VarType.UINT8)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 from fluid.ops.einsum import parsed
@@ -253,3 +255,22 @@ def conv_shift(g: Graph, f: Any, X: Tensor, Y: Tensor) -> Any:
         for shift in range(-half, half + 1)
     ]
     return f.sum(terms)
+
+
+@exports("multi_dot")
+def multi_dot(g: Graph, X: list[Tensor]) -> Tensor:
+    """In the order in which the fewest numbers are multiplied, where sizes are known."""
+    first, *others = X
+    factors = [g.unsqueeze(first, 0) if first.ndim == 1 else first, *others]
+    if factors[-1].ndim == 1:
+        factors[-1] = g.unsqueeze(factors[-1], 1)
+    while len(factors) > 1:
+        costs = [prod(max(size, 1) for size in (*one.shape, other.shape[1])) for one, other in pairwise(factors)]
+        place = costs.index(min(costs)) if len(set(costs)) > 1 else 0
+        factors[place : place + 2] = [g.matmul(*factors[place : place + 2])]
+    return factors[0]
+
+
+@exports("determinant")
+def determinant(g: Graph, Input: Tensor) -> Tensor:
+    return g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])

@@ -296,7 +296,9 @@ class Writer:
         inputs = self.inputs(op, definition, names)
         wanted = {slot for slot, outs in op.outputs.items() if any(name != EMPTY for name in outs)}
         attrs = definition.defaults(op.attrs)
-        if definition.type not in EXPORTS and (definition.forward or definition).decomposition is not None:
+        forward = definition.forward or definition
+        in_parts = forward.decomposition is not None or (forward.composition is not None and forward.lod_aware)
+        if definition.type not in EXPORTS and in_parts:
             results = DECOMPOSERS[0](self, definition, inputs, attrs, wanted)
             self.outputs(op, definition, results, names, first, names_it)
             return

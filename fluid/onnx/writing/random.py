@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
@@ -11,6 +14,7 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Size, Tensor
 from .making import asked_dims, filled
+from .shaping import positions
 
 __all__ = ["drawn_like"]
 
@@ -84,3 +88,114 @@ def randint(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any)
     drawn = _in_shape(g, dims, specs["Out"].shape, {**attrs, "min": low, "max": high}, _uniform)
     whole = g.unary("Floor", drawn)
     return g.cast(g.binary("Min", whole, g.number(high - 1, whole)), specs["Out"].dtype)
+
+
+# ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
+@exports("gaussian_inplace")
+def gaussian_inplace(g: Graph, x: Tensor, attrs: dict[str, Any]) -> Tensor:
+    return _normal(g, x, attrs)
+
+
+@exports("uniform_random_inplace")
+def uniform_random_inplace(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    if attrs.get("diag_num"):
+        raise NotExported("values of its own on the diagonal")
+    return _uniform(g, X, attrs)
+
+
+def _unit(g: Graph, like: Tensor, seed: int = 0) -> Tensor:
+    """Numbers above 0 and below 1, whose logarithms are finite."""
+    drawn = drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0)
+    return g.binary("Min", g.binary("Max", drawn, g.number(_LEAST, drawn)), g.number(1 - 2.0**-24, drawn))
+
+
+_LEAST = 2.0**-24
+
+
+@exports("exponential")
+def exponential(g: Graph, X: Tensor, lambda_: float, seed: int) -> Tensor:
+    waits = g.unary("Neg", g.unary("Log", _unit(g, X, seed)))
+    return g.binary("Mul", waits, g.number(1.0 / lambda_, waits))
+
+
+@exports("gumbel_softmax")
+def gumbel_softmax(g: Graph, X: Tensor, temperature: float, hard: bool, axis: int, seed: int) -> Tensor:
+    if not X.ndim:
+        return g.number(1, X)
+    noise = g.unary("Log", g.unary("Neg", g.unary("Log", _unit(g, X, seed))))
+    noisy = g.binary("Mul", g.binary("Sub", X, g.cast(noise, X.dtype)), g.number(1.0 / temperature, X))
+    if not hard:
+        return g.unary("Softmax", noisy, axis=axis)
+    axis %= X.ndim
+    sizes = tuple(1 if place == axis else size for place, size in enumerate(X.sizes))
+    best = g._sized("ArgMax", [noisy], VarType.INT64, sizes, axis=axis, keepdims=1)
+    return g.cast(g.binary("Equal", positions(g, g.size(X, axis), axis, X.ndim), best, VarType.BOOL), X.dtype)
+
+
+@exports("rrelu")
+def rrelu(g: Graph, X: Tensor, is_test: bool, lower: float, upper: float, seed: int) -> dict[str, Tensor]:
+    slope = g.number((lower + upper) / 2, X)
+    if not is_test:
+        slope = g.cast(drawn_like(g, X, "RandomUniformLike", seed, low=float(lower), high=float(upper)), X.dtype)
+    noise = g.where(g.binary("Less", X, g.number(0, X), VarType.BOOL), slope, g.number(1, X))
+    return {"Out": g.binary("Mul", X, noise), "Noise": noise}
+
+
+@exports("truncated_gaussian_random")
+def truncated_gaussian_random(g: Graph, f: Any, attrs: dict[str, Any], specs: Any) -> Any:
+    """By the inverse of the distribution function, of what is drawn between its values at two deviations."""
+    edge = math.erf(2 / math.sqrt(2))
+    bounds = {**attrs, "min": -edge, "max": edge}
+    drawn = _in_shape(g, g.ints(*attrs["shape"]), specs["Out"].shape, bounds, _uniform)
+    return f.erfinv(drawn) * (math.sqrt(2) * attrs["std"]) + attrs["mean"]
+
+
+@exports("randperm")
+def randperm(g: Graph, n: int, seed: int) -> Tensor:
+    drawn = _in_shape(g, g.ints(n), (n,), {"min": 0, "max": 1, "seed": seed}, _uniform)
+    return _order(g, drawn, n)
+
+
+def _order(g: Graph, keys: Tensor, count: int) -> Tensor:
+    """Where the `count` smallest numbers along the last dimension are."""
+    shape = (*keys.shape[:-1], count)
+    spec = Spec(shape, keys.dtype)
+    _, places = g.nodes("TopK", [keys, g.ints(count)], [spec, spec.with_dtype(VarType.INT64)], axis=-1, largest=0, sorted=1)
+    places.sizes = (*keys.sizes[:-1], count)
+    return places
+
+
+@exports("multinomial")
+def multinomial(g: Graph, X: Tensor, num_samples: int, replacement: bool, seed: int) -> Tensor:
+    if X.ndim > 2:
+        raise NotExported("weights of more than two dimensions")
+    rows = X if X.ndim == 2 else g.unsqueeze(X, 0)
+    ids = _with_replacement(g, rows, num_samples, seed) if replacement else _winners(g, rows, num_samples, seed)
+    return ids if X.ndim == 2 else g.squeeze(ids, 0)
+
+
+def _winners(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
+    """The first of races between exponential clocks of these rates, which are draws without replacement."""
+    clocks = g.cast(g.unary("Neg", g.unary("Log", _unit(g, rows, seed))), rows.dtype)
+    some = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
+    times = g.binary("Div", clocks, g.where(some, rows, g.number(1, rows)))
+    return _order(g, g.where(some, times, g.number(math.inf, rows)), count)
+
+
+def _with_replacement(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
+    sums = g._sized("CumSum", [rows, g.constant(np.int64(1))], rows.dtype, rows.sizes)
+    whole = g.slice(sums, [1], [-1], [2**31 - 1])
+    like = g.expand(whole, g.joined_sizes([g.size(rows, 0), count]), (rows.sizes[0], count))
+    drawn = g.binary("Mul", g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0), rows.dtype), whole)
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(drawn, 2), g.unsqueeze(sums, 1), VarType.BOOL)
+    ids = g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [2])
+    return g.binary("Min", ids, g.binary("Sub", g.as_size(g.size(rows, 1)), g.ints(1)))
+
+
+@exports("sampling_id")
+def sampling_id(g: Graph, X: Tensor, min: float, max: float, seed: int) -> Tensor:
+    sums = g._sized("CumSum", [X, g.constant(np.int64(1))], X.dtype, X.sizes)
+    like = g.slice(sums, [1], [0], [1])
+    drawn = g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=float(min), high=float(max)), X.dtype)
+    ids = g.reduce("ReduceSum", g.cast(g.binary("LessOrEqual", sums, drawn, VarType.BOOL), VarType.INT64), [1])
+    return g.binary("Min", ids, g.binary("Sub", g.as_size(g.size(X, 1)), g.ints(1)))

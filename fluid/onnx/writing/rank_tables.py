@@ -14,7 +14,7 @@ from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 from .making import filled
 from .program import Names, Writer, handles
-from .sequences import cut_rows, ends_of, ids_of, starts_of
+from .sequence_rows import cut_rows, ends_of, ids_of, starts_of
 
 __all__: list[str] = []
 

@@ -69,7 +69,7 @@ def _test(op: str) -> Any:
     def test(g: Graph, X: Tensor, inputs: dict[str, Any], dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
         if inputs.get("AxisTensor") is not None or inputs.get("AxisTensorList"):
             raise NotExported("axes that are computed")
-        numbers = g.reduce(op, g.cast(X, VarType.INT32), reduced_axes(X.ndim, dim, reduce_all), keep_dim)
+        numbers = g.reduce(op, g.cast(g.cast(X, VarType.BOOL), VarType.INT32), reduced_axes(X.ndim, dim, reduce_all), keep_dim)
         return g.cast(numbers, VarType.BOOL)
 
     return test

@@ -1,4 +1,4 @@
-"""How ops on rows that form sequences are written: one level of sequences, known by their lengths, which are a tensor."""
+"""How ops on sequences are written, which lie as rows one after the other."""
 
 from __future__ import annotations
 
@@ -12,228 +12,29 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
 from .making import as_vector, filled
+from .sequence_rows import (
+    concatenated,
+    cut_rows,
+    ids_of,
+    is_empty,
+    lengths_of_rows,
+    like_rows,
+    longest_of,
+    padded_rows,
+    repeated,
+    sequence_context,
+    sequence_ends,
+    sequence_margins,
+    sequence_reversed,
+    sequence_scattered,
+    starts_of,
+    taken_rows,
+    width,
+    within,
+)
 from .shaping import add_rows as added_rows
 
-__all__ = ["cut_rows", "ends_of", "ids_of", "lengths_of_rows", "longest_of", "padded_rows", "starts_of", "taken_rows"]
-
-
-def lengths_of_rows(x: Tensor) -> Tensor:
-    if x.lengths is None:
-        raise NotExported("rows whose sequences are not known")
-    return x.lengths
-
-
-def ends_of(g: Graph, lengths: Tensor) -> Tensor:
-    return g.node("CumSum", [lengths, g.constant(np.int64(0))], lengths)
-
-
-def starts_of(g: Graph, lengths: Tensor) -> Tensor:
-    return g.binary("Sub", ends_of(g, lengths), lengths)
-
-
-def _total(g: Graph, lengths: Tensor) -> Tensor:
-    """The number of rows, of shape [1]."""
-    return g.reduce("ReduceSum", lengths, [0], keep=True)
-
-
-def ids_of(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
-    """For each row, the number of its sequence: of the sequences that end before it, how many there are."""
-    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
-    return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
-
-
-def _within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
-    """For each row, its position in its sequence."""
-    return g.binary("Sub", g.arange(rows), g.gather(starts_of(g, lengths), ids))
-
-
-def _like_rows(result: Tensor, x: Tensor) -> Tensor:
-    """A result with as many rows as x, and its sequences."""
-    if result.ndim and x.ndim:
-        result.sizes = (x.sizes[0], *result.sizes[1:])
-    result.lengths = x.lengths
-    return result
-
-
-# ------------------------------------------------------------------------------------------------------- moving rows
-def taken_rows(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> Tensor:
-    """Rows by number; `other`, by default zeros, where the number is -1."""
-    none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
-    rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
-    mask = g.unsqueeze(none, *range(none.ndim, rows.ndim)) if rows.ndim > none.ndim else none
-    return g.where(mask, g.number(0, x) if other is None else other, rows)
-
-
-@exports("take_rows")
-def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
-    result = taken_rows(g, X, Index)
-    result.lengths = Index.lengths
-    return result
-
-
-@exports("add_rows")
-def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
-    count = g.size(Like, 0)
-    index = g.reshape(Index, [-1], (-1,))
-    last = g.squeeze(g.as_size(count), 0)
-    index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), last, index)
-    inner = g.sizes_of(X)[Index.ndim :]
-    rows = g.reshape(X, [g.size(index, 0) if any(not isinstance(n, int) for n in inner) else -1, *inner])
-    more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
-    zeros = filled(g, g.joined_sizes([more, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
-    whole = added_rows(g, zeros, index, rows)
-    end = g.as_size(count)
-    result = g._sized("Slice", [whole, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
-    result.lengths = Like.lengths
-    return result
-
-
-# ----------------------------------------------------------------------------------------------------------- indices
-@exports("sequence_ids")
-def sequence_ids(g: Graph, X: Tensor) -> Tensor:
-    return _like_rows(ids_of(g, lengths_of_rows(X), g.size(X, 0)), X)
-
-
-@exports("sequence_lengths")
-def sequence_lengths(g: Graph, X: Tensor) -> Tensor:
-    return g.identity(lengths_of_rows(X))
-
-
-@exports("sequence_ends")
-def sequence_ends(g: Graph, X: Tensor, first: bool) -> Tensor:
-    lengths = lengths_of_rows(X)
-    at = starts_of(g, lengths) if first else g.binary("Sub", ends_of(g, lengths), g.constant(np.int64(1)))
-    return g.where(_is_empty(g, lengths), g.constant(np.int64(-1)), at)
-
-
-def _is_empty(g: Graph, lengths: Tensor) -> Tensor:
-    return g.binary("Equal", lengths, g.constant(np.int64(0)), VarType.BOOL)
-
-
-def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each row, the rows around it; and where its sequence begins and ends, as columns."""
-    if X.lengths is None and X.ndim == 3:  # sequences of one length
-        steps = g.as_size(g.size(X, 1))
-        rows: Size = g.product_of(g.sizes_of(X)[:2])
-        number = g.arange(rows)
-        begin = g.binary("Sub", number, g.binary("Mod", number, steps))
-        end = g.binary("Add", begin, steps)
-    else:
-        lengths = lengths_of_rows(X)
-        number = g.arange(g.size(X, 0))
-        ids = ids_of(g, lengths, g.size(X, 0))
-        begin, end = g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids)
-    around = g.binary("Add", g.unsqueeze(number, 1), g.constant(np.arange(start, start + length, dtype=np.int64)[None]))
-    return around, g.unsqueeze(begin, 1), g.unsqueeze(end, 1)
-
-
-@exports("sequence_context")
-def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
-    around, begin, end = _context(g, X, start, length)
-    inside = g.binary("And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL))
-    result = g.where(inside, around, g.constant(np.int64(-1)))
-    return _like_rows(result, X) if X.lengths is not None else result
-
-
-@exports("sequence_margins")
-def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
-    around, begin, end = _context(g, X, start, length)
-    up = g.constant(np.int64(max(0, -start)))
-    before = g.binary("Add", g.binary("Sub", around, begin), up)
-    after = g.binary("Add", g.binary("Sub", around, end), up)
-    result = g.where(g.binary("GreaterOrEqual", around, end, VarType.BOOL), after, g.constant(np.int64(-1)))
-    result = g.where(g.binary("Less", around, begin, VarType.BOOL), before, result)
-    return _like_rows(result, X) if X.lengths is not None else result
-
-
-@exports("sequence_reversed")
-def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
-    lengths = lengths_of_rows(X)
-    ids = ids_of(g, lengths, g.size(X, 0))
-    ends = g.binary("Add", g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids))
-    last = g.binary("Sub", ends, g.constant(np.int64(1)))
-    return _like_rows(g.binary("Sub", last, g.arange(g.size(X, 0))), X)
-
-
-def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
-    """The row that is entry t of sequence s; -1 past its end."""
-    t = g.unsqueeze(g.arange(width), 0)
-    at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
-    inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
-    return g.where(inside, at, g.constant(np.int64(-1)))
-
-
-def longest_of(g: Graph, lengths: Tensor) -> Tensor:
-    return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
-
-
-def _width(g: Graph, lengths: Tensor, padded_length: int) -> Size:
-    return padded_length if padded_length != -1 else longest_of(g, lengths)
-
-
-@exports("sequence_positions")
-def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: int) -> Tensor:
-    lengths = lengths_of_rows(X)
-    return padded_rows(g, lengths, _width(g, lengths, padded_length) if Like is None else g.size(Like, 1))
-
-
-def _repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The rows that `sequence_expand` copies, and the lengths of the sequences that they form."""
-    total = _total(g, times)
-    which = ids_of(g, times, total)
-    if X.lengths is None:
-        return which, None
-    lengths = g.gather(X.lengths, which)
-    rows = _total(g, lengths)
-    ids = ids_of(g, lengths, rows)
-    source = g.gather(g.gather(starts_of(g, X.lengths), which), ids)
-    return g.binary("Add", source, _within(g, lengths, rows, ids)), lengths
-
-
-@exports("sequence_expanded")
-def sequence_expanded(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    index, lengths = _repeated(g, X, lengths_of_rows(Y))
-    index.lengths = lengths
-    return index
-
-
-def _concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
-    """For each row of one input, its place among the rows of all, sequence by sequence."""
-    lengths = [lengths_of_rows(each) for each in X]
-    whole = lengths[0]
-    for each in lengths[1:]:
-        whole = g.binary("Add", whole, each)
-    begin = starts_of(g, whole)
-    for each in lengths[:which]:
-        begin = g.binary("Add", begin, each)
-    rows = g.size(X[which], 0)
-    ids = ids_of(g, lengths[which], rows)
-    return g.binary("Add", g.gather(begin, ids), _within(g, lengths[which], rows, ids))
-
-
-@exports("sequence_concatenated")
-def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
-    return _like_rows(_concatenated(g, X, which), X[which])
-
-
-def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
-    """The rows of pieces that begin at these rows and have these lengths."""
-    rows = _total(g, lengths)
-    ids = ids_of(g, lengths, rows)
-    return g.binary("Add", g.gather(starts, ids), _within(g, lengths, rows, ids))
-
-
-@exports("sequence_sliced")
-def sequence_sliced(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor, Like: Tensor) -> Tensor:
-    starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
-    return _like_rows(cut_rows(g, starts, as_vector(g, Length)), Like)
-
-
-@exports("sequence_scattered")
-def sequence_scattered(g: Graph, Ids: Tensor) -> Tensor:
-    ids = ids_of(g, lengths_of_rows(Ids), g.size(Ids, 0))
-    both = g.concat([g.unsqueeze(ids, 1), g.unsqueeze(as_vector(g, Ids), 1)], 1)
-    return _like_rows(both, Ids)
+__all__: list[str] = []
 
 
 # ----------------------------------------------------------------------------------------------------------- pooling
@@ -273,7 +74,7 @@ def _argmax(g: Graph, X: Tensor) -> Tensor:
     padded = _one_more(g, _padded(g, X, _LEAST), _LEAST)
     at = g._sized("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
     rows = g.binary("Add", at, _column(g, starts_of(g, lengths), at))
-    return g.where(_column(g, _is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
+    return g.where(_column(g, is_empty(g, lengths), at), g.constant(np.int64(-1)), rows)
 
 
 @exports("sequence_argmax")
@@ -295,7 +96,7 @@ def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[
             count = g.cast(g.binary("Max", lengths, g.constant(np.int64(1))), X.dtype)
             count = count if pooltype == "AVERAGE" else g.unary("Sqrt", count)
             result = g.binary("Div", result, _column(g, count, result))
-    result = g.where(_column(g, _is_empty(g, lengths), result), g.number(pad_value, X), result)
+    result = g.where(_column(g, is_empty(g, lengths), result), g.number(pad_value, X), result)
     result.sizes = (lengths.sizes[0], *X.sizes[1:])
     if pooltype == "MAX":
         return {"Out": result, "MaxIndex": g.cast(_argmax(g, X), VarType.INT32)}
@@ -331,13 +132,13 @@ def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
     top = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
     powers = g.unary("Exp", g.binary("Sub", X, g.gather(top, ids)))
     powers.lengths = X.lengths
-    return _like_rows(g.binary("Div", powers, g.gather(_sums(g, powers), ids)), X)
+    return like_rows(g.binary("Div", powers, g.gather(_sums(g, powers), ids)), X)
 
 
 # ------------------------------------------------------------------------------------- expanding, joining and cutting
 @exports("sequence_expand")
 def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    index, lengths = _repeated(g, X, lengths_of_rows(Y))
+    index, lengths = repeated(g, X, lengths_of_rows(Y))
     result = g.gather(X, index)
     result.lengths = lengths
     if lengths is None:  # as many rows as Y has, which then has the sequences
@@ -347,12 +148,12 @@ def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 @exports("sequence_expand_as")
 def sequence_expand_as(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    return _like_rows(g.gather(X, ids_of(g, lengths_of_rows(Y), g.size(Y, 0))), Y)
+    return like_rows(g.gather(X, ids_of(g, lengths_of_rows(Y), g.size(Y, 0))), Y)
 
 
 @exports("sequence_concat")
 def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
-    index = g.concat([_concatenated(g, X, which) for which in range(len(X))], 0)
+    index = g.concat([concatenated(g, X, which) for which in range(len(X))], 0)
     rows = g.concat(X, 0)
     zeros = filled(g, g.dims(rows), 0, Spec(rows.shape, rows.dtype))
     result = g.node("ScatterND", [zeros, g.unsqueeze(index, 1), rows], rows)
@@ -375,7 +176,7 @@ def sequence_slice(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor) -> Tenso
 @exports("sequence_pad")
 def sequence_pad(g: Graph, X: Tensor, PadValue: Tensor, padded_length: int) -> dict[str, Tensor]:
     lengths = lengths_of_rows(X)
-    index = padded_rows(g, lengths, _width(g, lengths, padded_length))
+    index = padded_rows(g, lengths, width(g, lengths, padded_length))
     value = PadValue
     if PadValue.spec.size == 1:
         value = g.reshape(PadValue, [])
@@ -406,14 +207,14 @@ def sequence_reshape(g: Graph, X: Tensor, new_dim: int) -> Tensor:
 
 @exports("sequence_reverse")
 def sequence_reverse(g: Graph, X: Tensor) -> Tensor:
-    return _like_rows(g.gather(X, sequence_reversed(g, X)), X)
+    return like_rows(g.gather(X, sequence_reversed(g, X)), X)
 
 
 @exports("sequence_enumerate")
 def sequence_enumerate(g: Graph, X: Tensor, win_size: int, pad_value: int) -> Tensor:
     index = sequence_context(g, X, 0, win_size)
     flat = g.reshape(X, [-1], (-1,))
-    return _like_rows(taken_rows(g, flat, index, g.number(pad_value, X)), X)
+    return like_rows(taken_rows(g, flat, index, g.number(pad_value, X)), X)
 
 
 @exports("sequence_erase")
@@ -456,15 +257,17 @@ def sequence_conv(
     if not isinstance(width, int):
         raise NotExported("rows whose width is known only at run time")
     joined = g.reshape(rows, [-1, contextLength * width], (-1, contextLength * width))
-    return _like_rows(g.matmul(joined, Filter), X)
+    return like_rows(g.matmul(joined, Filter), X)
 
 
 @exports("row_conv")
 def row_conv(g: Graph, X: Tensor, Filter: Tensor) -> Tensor:
+    if Filter.shape[0] < 0:
+        raise NotExported("a filter whose size is known only at run time")
     index = sequence_context(g, X, 0, Filter.shape[0])
     flat = X if X.ndim == 2 else g.reshape(X, [-1, X.shape[2]], (-1, X.shape[2]))
     result = g.reduce("ReduceSum", g.binary("Mul", taken_rows(g, flat, index), Filter), [1])
-    return _like_rows(result, X) if X.ndim == 2 else g.reshape_as(result, X)
+    return like_rows(result, X) if X.ndim == 2 else g.reshape_as(result, X)
 
 
 # --------------------------------------------------------------------------------------------------------------- LoD
@@ -520,3 +323,36 @@ def patch_index(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strid
     of_images = g.binary("Add", images, g.constant(np.where(index == size, 0, index)))
     placed = g.where(g.constant(index == size), g.constant(np.int64(-1)), of_images)
     return g.reshape(placed, [-1, index.shape[1]], (-1, index.shape[1]))
+
+
+# ------------------------------------------------------------------------------------------------- pairs of two sequences
+@exports("sequence_pairs")
+def sequence_pairs(g: Graph, X: Tensor, Y: Tensor, times: int) -> dict[str, Tensor]:
+    lengths, widths = lengths_of_rows(X), lengths_of_rows(Y)
+    counts = g.binary("Mul", g.binary("Mul", lengths, widths), g.ints(times))
+    total = g.reduce("ReduceSum", counts, [0], keep=True)
+    number = ids_of(g, counts, total)
+    place = within(g, counts, total, number)
+    high, wide = g.gather(lengths, number), g.gather(widths, number)
+    size = g.binary("Max", g.binary("Mul", high, wide), g.ints(1))
+    time, rest = g.binary("Div", place, size), g.binary("Mod", place, size)
+    wide = g.binary("Max", wide, g.ints(1))
+    row = g.binary("Add", g.gather(starts_of(g, lengths), number), g.binary("Div", rest, wide))
+    column = g.binary("Add", g.gather(starts_of(g, widths), number), g.binary("Mod", rest, wide))
+    results = {"First": g.binary("Add", g.binary("Mul", row, g.ints(times)), time), "Second": column}
+    for each in results.values():
+        each.lengths = counts
+    return results
+
+
+@exports("match_matrix_tensor")
+def match_matrix_tensor(g: Graph, f: Any, X: Tensor, Y: Tensor, W: Tensor, dim_t: int) -> dict[str, Any]:
+    width = W.shape[2]
+    if W.shape[0] < 0 or width < 0:
+        raise NotExported("matrices whose size is known only at run time")
+    half = g.reshape(g.matmul(X, g.reshape(W, [W.shape[0], -1])), [-1, width], (-1, width))
+    first, second = f.sequence_pairs(X, Y, times=dim_t)
+    products = g.binary("Mul", taken_rows(g, half, first), taken_rows(g, Y, second))
+    out = g.reduce("ReduceSum", products, [1], keep=True)
+    out.lengths = first.lengths
+    return {"Out": out, "Tmp": g.reshape(half, [-1, 1], (-1, 1))}

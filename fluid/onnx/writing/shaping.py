@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fluid.ops.manipulation import PAD_MODES, all_paddings
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -15,7 +14,7 @@ from .exporting import exports
 from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
 from .making import as_vector, filled, joined_vector
 
-__all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "positions", "shape_of"]
+__all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "padded", "positions", "shape_of"]
 
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
@@ -40,8 +39,9 @@ def reshape(g: Graph, X: Tensor, Shape: Tensor | None, ShapeTensor: Any, shape: 
         return _with_shape_of(X, g.in_shape(X, spec.shape, lambda: _copied(g, X, shape)))
     elif all(0 <= size < FIRST_SYMBOL for size in spec.shape):
         dims = g.ints(*spec.shape)
-    else:
-        dims = g.ints(*shape)
+    else:  # where a copied size is 0, what is asked for as -1 does not follow; where it is known, it is told
+        pairs = zip(shape, spec.shape, strict=True)
+        dims = g.ints(*(size if asked == -1 and 0 <= size < FIRST_SYMBOL else asked for asked, size in pairs))
     return _with_shape_of(X, g._sized("Reshape", [X, dims], X.dtype, spec.shape))
 
 
@@ -247,7 +247,7 @@ def unslice(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: di
             start, end, step = (numbers[place] for numbers in bounds.numbers)
             taken = range(*slice(start, None if end < -(2**61) else end, step).indices(size))
             if step == 1:
-                result = _padded(g, result, axis, taken.start, size - taken.start - len(taken))
+                result = padded(g, result, axis, taken.start, size - taken.start - len(taken))
             else:
                 result = _at(g, result, axis, list(taken), size)
             continue
@@ -258,11 +258,11 @@ def unslice(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: di
         start = g.where(g.binary("Less", start, g.ints(0), VarType.BOOL), g.binary("Add", start, whole), start)
         start = g.binary("Min", g.binary("Max", start, g.ints(0)), whole)
         after = g.binary("Sub", g.binary("Sub", whole, start), g.as_size(g.size(result, axis)))
-        result = _padded(g, result, axis, start, after)
+        result = padded(g, result, axis, start, after)
     return result
 
 
-def _padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
+def padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
     """Zeros before and after along an axis."""
     if before == 0 and after == 0 and isinstance(before, int) and isinstance(after, int):
         return x
@@ -286,7 +286,7 @@ def _at(g: Graph, x: Tensor, axis: int, places: list[int], size: int) -> Tensor:
     """The elements of x along an axis at other places of zeros."""
     source = np.full(size, len(places))
     source[places] = np.arange(len(places))
-    return g.gather(_padded(g, x, axis, 0, 1), g.constant(source), axis)
+    return g.gather(padded(g, x, axis, 0, 1), g.constant(source), axis)
 
 
 # ------------------------------------------------------------------------------------------------ order and repetition
@@ -404,170 +404,10 @@ def meshgrid(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
     return {"Out": results}
 
 
-# ------------------------------------------------------------------------------------------------- triangles, diagonals
+# ------------------------------------------------------------------------------------------------- places, sums by place
 def positions(g: Graph, size: Size, axis: int, ndim: int) -> Tensor:
     """0, 1, ... along an axis of `ndim` dimensions."""
     return g.unsqueeze(g.arange(size), *(place for place in range(ndim) if place != axis % ndim))
-
-
-def _offsets(g: Graph, x: Tensor) -> Tensor:
-    """Column minus row, of the matrices in the last two dimensions."""
-    rows, columns = positions(g, g.size(x, -2), 0, 2), positions(g, g.size(x, -1), 1, 2)
-    if rows.value is not None and columns.value is not None:
-        return g.constant(columns.value - rows.value)
-    return g.binary("Sub", columns, rows)
-
-
-@exports("tril_triu")
-def tril_triu(g: Graph, X: Tensor, diagonal: int, lower: bool) -> Tensor:
-    kept = g.binary("LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)), VarType.BOOL)
-    return g.where(kept, X, g.number(0, X))
-
-
-def _matrices_last(g: Graph, x: Tensor, axis1: int, axis2: int) -> tuple[Tensor, list[int]]:
-    first, second = axis1 % x.ndim, axis2 % x.ndim
-    order = [*(axis for axis in range(x.ndim) if axis not in (first, second)), first, second]
-    return g.transpose(x, order), order
-
-
-def _diagonal_places(rows: int, columns: int, offset: int) -> Any:
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    return np.arange(count) * (columns + 1) + (offset if offset >= 0 else -offset * columns)
-
-
-@exports("diagonal")
-def diagonal(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
-    matrices, _ = _matrices_last(g, Input, axis1, axis2)
-    rows, columns = g.size(matrices, -2), g.size(matrices, -1)
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise NotExported("the diagonal of matrices whose size is known only at run time")
-    flat = g.reshape(matrices, [*g.sizes_of(matrices)[:-2], rows * columns], (*matrices.sizes[:-2], rows * columns))
-    return g.gather(flat, g.constant(_diagonal_places(rows, columns, offset)), flat.ndim - 1)
-
-
-@exports("undiagonal")
-def undiagonal(g: Graph, X: Tensor, Like: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
-    first, second = axis1 % Like.ndim, axis2 % Like.ndim
-    order = [*(axis for axis in range(Like.ndim) if axis not in (first, second)), first, second]
-    rows, columns = g.size(Like, first), g.size(Like, second)
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise NotExported("the diagonal of matrices whose size is known only at run time")
-    flat = _diagonal_places(rows, columns, offset)
-    shape = [g.size(Like, axis) for axis in order[:-2]]
-    sizes = tuple(Like.sizes[axis] for axis in order)
-    values = g.expand(X, g.joined_sizes([*shape, len(flat)]), (*sizes[:-2], len(flat)))
-    source = np.full(rows * columns, len(flat))
-    source[flat] = np.arange(len(flat))
-    whole = g.gather(_padded(g, values, values.ndim - 1, 0, 1), g.constant(source), values.ndim - 1)
-    matrices = g.reshape(whole, [*shape, rows, columns], sizes)
-    return g.transpose(matrices, [order.index(axis) for axis in range(Like.ndim)])
-
-
-@exports("trace")
-def trace(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
-    return g.reduce("ReduceSum", diagonal(g, Input, offset, axis1, axis2), [-1])
-
-
-@exports("diag_v2")
-def diag_v2(g: Graph, f: Any, X: Tensor, offset: int, padding_value: float, specs: Any) -> Tensor:
-    if X.ndim == 2:
-        return diagonal(g, X, offset, 0, 1)
-    rows, columns = specs["Out"].shape
-    if not (0 <= rows < FIRST_SYMBOL and 0 <= columns < FIRST_SYMBOL):
-        raise NotExported("a diagonal whose length is known only at run time")
-    flat = _diagonal_places(rows, columns, offset)
-    source = np.full(rows * columns, len(flat))
-    source[flat] = np.arange(len(flat))
-    values = g.concat([X, g.constant([padding_value], X.dtype)], 0)
-    return g.reshape(g.gather(values, g.constant(source)), [rows, columns])
-
-
-@exports("diag")
-def diag(g: Graph, f: Any, Diagonal: Tensor, specs: Any) -> Tensor:
-    return diag_v2(g, f, Diagonal, 0, 0.0, specs)
-
-
-# -------------------------------------------------------------------------------------------------------------- padding
-def _padded_by(g: Graph, X: Tensor, paddings: Sequence[int], mode: str, value: float) -> Tensor:
-    """X with margins, in numpy's modes."""
-    before, after = list(paddings[::2]), list(paddings[1::2])
-    if mode == "wrap":
-        for axis, pair in enumerate(zip(before, after, strict=True)):
-            if any(pair):
-                X = g.gather(X, _copies(g, X, axis, pair, mode), axis)
-        return X
-    sizes = tuple(
-        size + low + high if 0 <= size < FIRST_SYMBOL else (size if low + high == 0 else -1)
-        for size, low, high in zip(X.sizes, before, after, strict=True)
-    )
-    return pad_node(g, X, g.ints(*before, *after), sizes, value, mode)
-
-
-def _copies(g: Graph, x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
-    """Along an axis, the index of the element that each element of the padded tensor is a copy of."""
-    size = g.size(x, axis)
-    if not isinstance(size, int):
-        raise NotExported(f"padding by the mode {mode} of a dimension whose size is known only at run time")
-    return g.constant(np.pad(np.arange(size), pair, mode=mode))  # type: ignore[call-overload]
-
-
-@exports("pad")
-def pad(g: Graph, X: Tensor, paddings: list[int], pad_value: float) -> Tensor:
-    return _padded_by(g, X, paddings, "constant", pad_value)
-
-
-@exports("pad2d")
-def pad2d(
-    g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, pad_value: float, data_format: str, specs: Any
-) -> Tensor:
-    if Paddings is None:
-        return _padded_by(g, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value)
-    return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, pad_value, PAD_MODES[mode])
-
-
-def _margins(g: Graph, Paddings: Tensor, data_format: str) -> Tensor:
-    """What `Pad` takes, of top, bottom, left and right."""
-    margins = as_vector(g, Paddings)
-    none, both = [0, 0], [0]
-    before, after = g.gather(margins, g.ints(0, 2)), g.gather(margins, g.ints(1, 3))
-    first, last = (both, both) if data_format.endswith("C") else (none, [])
-    parts = [each for pair in (before, after) for each in (g.ints(*first), pair, g.ints(*last)) if each.shape[0]]
-    return g.concat(parts, 0)
-
-
-@exports("pad3d")
-def pad3d(g: Graph, X: Tensor, paddings: list[int], mode: str, value: float, data_format: str) -> Tensor:
-    return _padded_by(g, X, all_paddings(paddings, data_format, True), PAD_MODES[mode], value)
-
-
-@exports("pad_by")
-def pad_by(g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str, specs: Any) -> Tensor:
-    if Paddings is not None:
-        return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, 0.0, mode)
-    return _padded_by(g, X, paddings, mode, 0.0)
-
-
-@exports("unpad_by")
-def unpad_by(
-    g: Graph, f: Any, X: Tensor, Like: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str
-) -> Any:
-    if Paddings is not None:
-        if mode != "constant":
-            raise NotExported(f"the gradient of padding by computed margins in the mode {mode}")
-        margins = _margins(g, Paddings, data_format)
-        starts = g.slice(margins, [0], [0], [Like.ndim])
-        ends = g.binary("Add", starts, g.dims(Like))
-        return g._sized("Slice", [X, starts, ends, g.ints(*range(Like.ndim))], X.dtype, Like.sizes)
-    for axis in range(Like.ndim):
-        pair = (paddings[2 * axis], paddings[2 * axis + 1])
-        if not any(pair):
-            continue
-        if mode == "constant":
-            X = g.slice(X, [axis], [pair[0]], [-pair[1] or _FAR])
-            continue
-        sizes = tuple(Like.shape[at] if at == axis else size for at, size in enumerate(X.sizes))
-        X = added_along(g, X, _copies(g, Like, axis, pair, mode), axis, Like.shape[axis], sizes)
-    return X
 
 
 def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:

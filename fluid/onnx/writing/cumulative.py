@@ -1,0 +1,84 @@
+"""How products, extrema and logarithms of sums that grow along an axis are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fluid.values.types import VarType, as_dtype
+
+from .arithmetic import is_nan
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .shaping import positions
+
+__all__: list[str] = []
+
+
+def running(g: Graph, combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
+    """What `combine` makes of all elements up to each one; in as many steps as the logarithm of their number."""
+    size, step = g.size(x, axis), 1
+    if not isinstance(size, int):
+        raise NotExported("running along a dimension whose size is known only at run time")
+    while step < size:
+        first = g.slice(x, [axis], [0], [step])
+        rest = combine(g.slice(x, [axis], [0], [size - step]), g.slice(x, [axis], [step], [size]))
+        x, step = g.concat([first, rest], axis), 2 * step
+    return g.identity(x)
+
+
+@exports("cumprod")
+def cumprod(g: Graph, X: Tensor, dim: int) -> Tensor:
+    return running(g, lambda a, b: g.binary("Mul", a, b), X, dim % X.ndim) if X.ndim else g.identity(X)
+
+
+def _extreme(op: str) -> Any:
+    def extreme(g: Graph, x: Tensor, axis: int, dtype: int) -> dict[str, Tensor]:
+        values = x if x.ndim else g.reshape(x, [1])
+        axis %= values.ndim
+
+        def better(a: Tensor, b: Tensor) -> Tensor:  # NaN counts as the best
+            best = g.binary(op, a, b)
+            if not x.is_floating:
+                return best
+            none = g.binary("Or", is_nan(g, a), is_nan(g, b))
+            return g.where(none, g.number(math.nan, a), best)
+
+        best = running(g, better, values, axis)
+        reached = g.binary("Equal", values, best, VarType.BOOL)
+        if x.is_floating:
+            reached = g.binary("Or", reached, is_nan(g, values))
+        places = g.where(reached, positions(g, g.size(values, axis), axis, values.ndim), g.number(0, g.ints(0)))
+        last = running(g, lambda a, b: g.binary("Max", a, b), places, axis)
+        return {"out": best, "indices": g.cast(last, as_dtype(dtype))}
+
+    return extreme
+
+
+exports("cummax")(_extreme("Max"))
+exports("cummin")(_extreme("Min"))
+
+
+@exports("logcumsumexp")
+def logcumsumexp(g: Graph, f: Any, X: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
+    x = g.reshape(X, [-1], (X.spec.size,)) if flatten or not X.ndim else X
+    axis = axis % x.ndim if not flatten and X.ndim else 0
+    lowest = g.number(-math.inf, x)
+
+    def sum_of_two(a: Tensor, b: Tensor) -> Tensor:
+        top = g.binary("Max", a, b)
+        apart = g.unary("Neg", g.unary("Abs", g.binary("Sub", a, b)))
+        none = g.binary("Equal", top, lowest, VarType.BOOL)  # both are logarithms of 0
+        return g.where(none, lowest, g.binary("Add", top, f.log1p(g.unary("Exp", g.where(none, g.number(0, x), apart)))))
+
+    x = f.flip(x, axis=[axis]) if reverse else x
+    if exclusive:
+        size = g.size(x, axis)
+        if not isinstance(size, int):
+            raise NotExported("sums along a dimension whose size is known only at run time")
+        first = g.slice(x, [axis], [0], [1])
+        none = g.where(g.binary("Equal", first, first, VarType.BOOL), lowest, lowest)
+        x = g.concat([none, g.slice(x, [axis], [0], [size - 1])], axis)
+    x = running(g, sum_of_two, x, axis)
+    return f.flip(x, axis=[axis]) if reverse else x

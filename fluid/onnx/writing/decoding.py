@@ -1,0 +1,226 @@
+"""How best paths are followed back, and paths are compared: decoding of tags, beams, labels of frames and of trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.kernels.ctc import _FAR
+from fluid.values.types import VarType
+
+from .cumulative import running
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .making import as_vector
+from .sequence_rows import ids_of, starts_of
+from .shaping import add_rows, positions
+
+__all__: list[str] = []
+
+
+def _argmax(g: Graph, x: Tensor, axis: int) -> Tensor:
+    axis %= x.ndim
+    return g._sized("ArgMax", [x], VarType.INT64, (*x.sizes[:axis], *x.sizes[axis + 1 :]), axis=axis, keepdims=0)
+
+
+def _along(g: Graph, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=axis)
+
+
+def _step(g: Graph, x: Tensor, axis: int, place: int) -> Tensor:
+    return g.squeeze(g.slice(x, [axis], [place], [place + 1]), axis)
+
+
+def _row(g: Graph, x: Tensor, place: int) -> Tensor:
+    """A row of a matrix, counted from its end."""
+    return g.slice(x, [0], [place], [place + 1 or 2**31 - 1])
+
+
+@exports("viterbi_decode")
+def viterbi_decode(g: Graph, Input: Tensor, Transition: Tensor, Length: Tensor, include_bos_eos_tag: bool) -> dict[str, Tensor]:
+    steps = Input.shape[1]
+    if steps < 0:
+        raise NotExported("a number of steps that is known only at run time")
+    lengths = g.unsqueeze(as_vector(g, Length), 1)
+    zero = g.number(0, Input)
+
+    def ending(after: int) -> Tensor:
+        """What the transition to the last tag adds to paths of that length."""
+        ends = g.binary("Equal", lengths, g.ints(after), VarType.BOOL)
+        return g.where(ends, _row(g, Transition, -2), zero)
+
+    scores = _step(g, Input, 1, 0)
+    if include_bos_eos_tag:
+        scores = g.binary("Add", scores, g.binary("Add", _row(g, Transition, -1), ending(1)))
+    came_from = []
+    for step in range(1, steps):
+        ways = g.binary("Add", g.unsqueeze(scores, 2), Transition)
+        came_from.append(_argmax(g, ways, 1))
+        onward = g.binary("Add", g.reduce("ReduceMax", ways, [1]), _step(g, Input, 1, step))
+        if include_bos_eos_tag:
+            onward = g.binary("Add", onward, ending(step + 1))
+        scores = g.where(g.binary("Greater", lengths, g.ints(step), VarType.BOOL), onward, scores)
+    tags = g.unsqueeze(_argmax(g, scores, 1), 1)
+    path = []
+    for step in range(steps - 1, -1, -1):
+        inside = g.binary("Greater", lengths, g.ints(step), VarType.BOOL)
+        path.append(g.where(inside, tags, g.ints(0)))
+        if step:
+            tags = g.where(inside, _along(g, came_from[step - 1], tags, 1), tags)
+    longest = g.reduce("ReduceMax", g.concat([g.squeeze(lengths, 1), g.ints(0)], 0), [0], keep=True)
+    whole = g.concat(path[::-1], 1)
+    shown = g._sized("Slice", [whole, g.ints(0), longest, g.ints(1)], VarType.INT64, (whole.sizes[0], -1))
+    return {"Scores": g.reduce("ReduceMax", scores, [1]), "Path": shown}
+
+
+@exports("gather_tree")
+def gather_tree(g: Graph, Ids: Tensor, Parents: Tensor) -> Tensor:
+    steps = Ids.shape[0]
+    if steps < 0:
+        raise NotExported("a number of steps that is known only at run time")
+    if not steps:
+        return g.identity(Ids)
+    last = _step(g, Ids, 0, steps - 1)
+    beams = g.expand(positions(g, g.size(Ids, 2), 1, 2), g.dims(last), last.sizes)
+    results = []
+    for step in range(steps - 1, -1, -1):
+        results.append(g.unsqueeze(_along(g, _step(g, Ids, 0, step), beams, 1), 0))
+        beams = _along(g, g.cast(_step(g, Parents, 0, step), VarType.INT64), beams, 1)
+    return g.concat(results[::-1], 0)
+
+
+# ------------------------------------------------------------------------------------------------------ labels of frames
+def _begins(g: Graph, x: Tensor, first: Tensor, axis: int) -> Tensor:
+    """Whether an element is other than the one before it along an axis, or is a first one."""
+    before = g.concat([g.slice(x, [axis], [0], [1]), g.slice(x, [axis], [0], [-1])], axis)
+    before.sizes = x.sizes
+    return g.binary("Or", first, g.unary("Not", g.binary("Equal", x, before, VarType.BOOL)))
+
+
+@exports("ctc_align")
+def ctc_align(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
+    ids, given = inputs["Input"], inputs.get("InputLength")
+    blank = g.number(attrs["blank"], ids)
+    if given is None:
+        return {"Output": _aligned_rows(g, ids, blank, attrs["merge_repeated"])}
+    steps = g.size(ids, 1)
+    step = positions(g, steps, 1, 2)
+    kept = g.unary("Not", g.binary("Equal", ids, blank, VarType.BOOL))
+    if attrs["merge_repeated"]:
+        kept = g.binary("And", kept, _begins(g, ids, g.binary("Equal", step, g.ints(0), VarType.BOOL), 1))
+    kept = g.binary("And", kept, g.binary("Less", step, g.unsqueeze(as_vector(g, given), 1), VarType.BOOL))
+    number = g.cast(kept, VarType.INT64)
+    place = g.binary("Sub", g._sized("CumSum", [number, g.constant(np.int64(1))], VarType.INT64, kept.sizes), g.ints(1))
+    place = g.where(kept, place, g.as_size(steps))  # one more column takes what is left out
+    margin = g.number(attrs["padding_value"], ids)
+    room = g.where(kept, margin, margin)
+    room = g.concat([room, g.slice(room, [1], [0], [1])], 1)
+    written = g.node("ScatterElements", [room, place, ids], room, axis=1)
+    results = {"Output": g.slice(written, [1], [0], [-1])}
+    if specs.get("OutputLength") is not None:
+        results["OutputLength"] = g.cast(g.reduce("ReduceSum", number, [1], keep=True), specs["OutputLength"].dtype)
+    return results
+
+
+def _aligned_rows(g: Graph, ids: Tensor, blank: Tensor, merge: bool) -> Tensor:
+    """What is left of rows that form sequences; -1 as the only row, if nothing is."""
+    lengths = ids.lengths
+    if lengths is None:
+        raise NotExported("rows whose sequences are known only at run time")
+    flat = g.reshape(ids, [-1], (ids.sizes[0],))
+    kept = g.unary("Not", g.binary("Equal", flat, blank, VarType.BOOL))
+    number = ids_of(g, lengths, g.size(ids, 0))
+    if merge:
+        place = g.arange(g.size(ids, 0))
+        first = g.binary("Equal", place, g.gather(starts_of(g, lengths), number), VarType.BOOL)
+        kept = g.binary("And", kept, _begins(g, flat, first, 0))
+    rows = g._sized("Compress", [ids, kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
+    none = g.binary("Sub", g.ints(1), g.binary("Min", g.slice(g.dims(rows), [0], [0], [1]), g.ints(1)))
+    filler = g.constant(np.full((1, *ids.shape[1:]), -1), ids.dtype)
+    filler = g._sized("Slice", [filler, g.ints(0), none, g.ints(0)], ids.dtype, (-1, *ids.sizes[1:]))
+    result = g.concat([rows, filler], 0)
+    zeros = g.binary("Mul", lengths, g.ints(0))
+    result.lengths = add_rows(g, zeros, number, g.cast(kept, VarType.INT64))
+    return result
+
+
+@exports("edit_distance")
+def edit_distance(g: Graph, inputs: dict[str, Any], normalized: bool) -> dict[str, Tensor]:
+    hyps, refs = inputs["Hyps"], inputs["Refs"]
+    if inputs.get("HypsLength") is None or inputs.get("RefsLength") is None or min(hyps.shape[1], refs.shape[1]) < 0:
+        raise NotExported("sequences of which the longest is known only at run time")
+    words, expected = (g.cast(each, VarType.INT64) for each in (hyps, refs))
+    lengths, ends = (as_vector(g, inputs[slot]) for slot in ("HypsLength", "RefsLength"))
+    width = refs.shape[1]
+    columns = g.constant(np.arange(width + 1)[None])
+    costs = g.binary("Add", g.binary("Mul", g.unsqueeze(lengths, 1), g.ints(0)), columns)
+    for step in range(hyps.shape[1]):
+        word = g.slice(words, [1], [step], [step + 1])
+        other = g.cast(g.unary("Not", g.binary("Equal", expected, word, VarType.BOOL)), VarType.INT64)
+        replaced = g.binary("Add", g.slice(costs, [1], [0], [width]), other)
+        after = g.binary("Add", costs, g.ints(1))
+        better = g.binary("Min", g.slice(after, [1], [1], [width + 1]), replaced)
+        after = g.binary("Sub", g.concat([g.slice(after, [1], [0], [1]), better], 1), columns)
+        after = g.binary("Add", running(g, lambda a, b: g.binary("Min", a, b), after, 1), columns)  # insertions
+        active = g.binary("Greater", g.unsqueeze(lengths, 1), g.ints(step), VarType.BOOL)
+        costs = g.where(active, after, costs)
+    distance = g.cast(_along(g, costs, g.unsqueeze(ends, 1), 1), VarType.FP32)
+    if normalized:
+        distance = g.binary("Div", distance, g.cast(g.unsqueeze(ends, 1), VarType.FP32))
+    return {"SequenceNum": g.as_size(g.size(refs, 0)), "Out": distance}
+
+
+# ----------------------------------------------------------------------------------------------------------------- trees
+@exports("tree_path")
+def tree_path(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Tensor]:
+    table, code = inputs.get("PathTable"), inputs.get("PathCode")
+    if table is not None and code is not None:
+        table, code = (g.cast(each, VarType.INT64) for each in (table, code))
+        none = g.binary("Less", table, g.ints(0), VarType.BOOL)
+        return {"Index": g.where(none, g.ints(-1), table), "Code": g.where(none, g.ints(0), code)}
+    depth = (num_classes - 1).bit_length()
+    leaf = g.binary("Add", g.unsqueeze(as_vector(g, inputs["Label"]), 1), g.ints(num_classes))
+    powers = g.constant(2 ** np.arange(depth)[None])
+    node = g.binary("Div", leaf, g.constant(2 ** (np.arange(depth)[None] + 1)))
+    bit = g.binary("Mod", g.binary("Div", leaf, powers), g.ints(2))
+    there = g.binary("Greater", node, g.ints(0), VarType.BOOL)
+    return {"Index": g.binary("Sub", node, g.ints(1)), "Code": g.where(there, bit, g.ints(0))}
+
+
+@exports("hierarchical_sigmoid")
+def hierarchical_sigmoid(g: Graph, f: Any, X: Tensor, W: Tensor, inputs: dict[str, Any], num_classes: int) -> dict[str, Any]:
+    label, bias = inputs["Label"], inputs.get("Bias")
+    index, code = f.tree_path(label, inputs.get("PathTable"), inputs.get("PathCode"), num_classes=num_classes)
+    kept = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
+    nodes = g.binary("Max", index, g.ints(0))
+    scores = g.reduce("ReduceSum", g.binary("Mul", g.gather(W, nodes), g.unsqueeze(X, 1)), [2])
+    if bias is not None:
+        scores = g.binary("Add", scores, g.gather(g.reshape(bias, [-1], (-1,)), nodes))
+    scores = g.binary("Min", g.binary("Max", scores, g.number(-40, scores)), g.number(40, scores))
+    scores = g.where(kept, scores, g.number(0, scores))
+    losses = f.softplus(scores, beta=1.0, threshold=100.0)
+    chosen = g.binary("Mul", g.cast(code, scores.dtype), scores)
+    out = g.reduce("ReduceSum", g.binary("Sub", losses, chosen), [1], keep=True)
+    return {"Out": out, "PreOut": losses, "W_Out": g.identity(W)}
+
+
+@exports("rnnt_places")
+def rnnt_places(g: Graph, inputs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    label, places = inputs["label"], inputs["input"].shape[2]
+    if places < 0:
+        raise NotExported("a number of labels that is known only at run time")
+    steps, counts = (as_vector(g, inputs[slot]) for slot in ("input_lengths", "label_lengths"))
+    labels = g.cast(label, VarType.INT64)
+    inside = g.binary("Less", positions(g, g.size(label, 1), 1, 2), g.unsqueeze(counts, 1), VarType.BOOL)
+    labels = g.where(inside, labels, g.ints(0))
+    end = g.binary("Mul", g.unsqueeze(counts, 1), g.ints(0))
+    labels = g.unsqueeze(g.concat([labels, end], 1), 1, 3)
+    shape = specs["Labels"].shape
+    if -1 in shape:
+        raise NotExported("a number of sequences that is known only at run time")
+    labels = g.expand(labels, g.ints(*shape), shape)
+    last = g.binary("Add", g.binary("Mul", g.binary("Sub", steps, g.ints(1)), g.ints(places)), counts)
+    spec = specs["Start"]
+    start = np.where(np.arange(places) == 0, 0, _FAR).astype(spec.dtype.numpy)
+    return {"Labels": labels, "Last": g.unsqueeze(last, 1), "Start": g.constant(np.broadcast_to(start, spec.shape).copy())}

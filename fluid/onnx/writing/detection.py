@@ -1,0 +1,195 @@
+"""How ops of object detection are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.values.types import VarType
+
+from .activations import softplus
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .shaping import positions
+
+__all__: list[str] = []
+
+
+def _sides(g: Graph, boxes: Tensor) -> list[Tensor]:
+    """Left, top, right and bottom, each with a last dimension of 1."""
+    return [g.slice(boxes, [boxes.ndim - 1], [place], [place + 1]) for place in range(4)]
+
+
+@exports("iou_similarity")
+def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool) -> Any:
+    edge = 0.0 if box_normalized else 1.0
+    x = [g.squeeze(each, -1) for each in _sides(g, X)]
+    y = [g.squeeze(each, -1) for each in _sides(g, Y)]
+    x = [g.unsqueeze(each, x[0].ndim) for each in x]
+
+    def area(box: list[Any]) -> Any:
+        return (box[2] - box[0] + edge) * (box[3] - box[1] + edge)
+
+    wide = f.relu(g.binary("Min", x[2], y[2]) - g.binary("Max", x[0], y[0]) + edge)
+    high = f.relu(g.binary("Min", x[3], y[3]) - g.binary("Max", x[1], y[1]) + edge)
+    common = wide * high
+    whole = area(x) + area(y) - common
+    some = g.binary("Greater", whole, g.number(0, whole), VarType.BOOL)
+    return g.where(some, common / g.where(some, whole, g.number(1, whole)), g.number(0, whole))
+
+
+def _halves(g: Graph, boxes: Tensor) -> tuple[Any, Any]:
+    """The first two and the last two of four numbers."""
+    axis = boxes.ndim - 1
+    return g.slice(boxes, [axis], [0], [2]), g.slice(boxes, [axis], [2], [4])
+
+
+@exports("box_coder")
+def box_coder(g: Graph, f: Any, PriorBox: Tensor, PriorBoxVar: Tensor | None, TargetBox: Tensor, attrs: dict[str, Any]) -> Any:
+    edge = 0.0 if attrs["box_normalized"] else 1.0
+    first, last = _halves(g, PriorBox)
+    size = last - first + edge
+    middle = first + size * 0.5
+    variance = PriorBoxVar if PriorBoxVar is not None else g.constant(attrs["variance"] or [1.0] * 4, PriorBox.dtype)
+    by_place, by_size = _halves(g, variance)
+    if attrs["code_type"] == "decode_center_size":
+        if attrs["axis"] == 1:
+            middle, size = g.unsqueeze(middle, 1), g.unsqueeze(size, 1)
+            if variance.ndim == 2:
+                by_place, by_size = g.unsqueeze(by_place, 1), g.unsqueeze(by_size, 1)
+        moved, ratio = _halves(g, TargetBox)
+        middle = g.binary("Add", g.binary("Mul", g.binary("Mul", moved, by_place), size), middle)
+        half: Any = g.binary("Mul", g.binary("Mul", g.unary("Exp", g.binary("Mul", ratio, by_size)), size), g.number(0.5, size))
+        return g.concat([g.binary("Sub", middle, half), g.binary("Add", middle, half) - edge], middle.ndim - 1)
+    first, last = _halves(g, g.unsqueeze(TargetBox, 1))
+    center = g.binary("Mul", g.binary("Add", first, last), g.number(0.5, first))
+    shift = g.binary("Div", g.binary("Div", g.binary("Sub", center, middle), size), by_place)
+    ratio = g.unary("Abs", g.binary("Div", g.binary("Sub", last, first) + edge, size))
+    return g.concat([shift, g.binary("Div", g.unary("Log", ratio), by_size)], 2)
+
+
+@exports("polygon_box_transform")
+def polygon_box_transform(g: Graph, Input: Tensor) -> Tensor:
+    wide = g.cast(positions(g, g.size(Input, 3), 3, 4), Input.dtype)
+    high = g.cast(positions(g, g.size(Input, 2), 2, 4), Input.dtype)
+    number = positions(g, g.size(Input, 1), 1, 4)
+    even = g.binary("Equal", g.binary("Mod", number, g.constant(np.int64(2))), g.constant(np.int64(0)), VarType.BOOL)
+    places = g.binary("Mul", g.where(even, wide, high), g.number(4, Input))
+    return g.binary("Sub", places, Input)
+
+
+def _focal(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> tuple[Any, Any]:
+    """The weights of the logarithms of probabilities of being in a class, and of not being in it."""
+    classes = g.cast(positions(g, g.size(X, 1), 1, 2), Label.dtype)
+    one = g.binary("Add", classes, g.number(1, classes))
+    hit = g.binary("Equal", Label, one, VarType.BOOL)
+    counts = g.binary("GreaterOrEqual", Label, g.number(0, Label), VarType.BOOL)
+    foreground = g.cast(g.reshape(FgNum, []), X.dtype)
+    foreground = g.binary("Max", foreground, g.number(1, X))
+    right = g.where(hit, g.number(alpha, X), g.number(0, X))
+    other = g.binary("And", counts, g.unary("Not", hit))
+    wrong = g.where(other, g.number(1 - alpha, X), g.number(0, X))
+    return g.binary("Div", right, foreground), g.binary("Div", wrong, foreground)
+
+
+@exports("focal_weights")
+def focal_weights(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> dict[str, Tensor]:
+    right, wrong = _focal(g, X, Label, FgNum, alpha)
+    return {"Right": right, "Wrong": wrong}
+
+
+@exports("sigmoid_focal_loss")
+def sigmoid_focal_loss(g: Graph, f: Any, X: Tensor, Label: Tensor, FgNum: Tensor, gamma: float, alpha: float) -> Any:
+    right, wrong = _focal(g, X, Label, FgNum, alpha)
+    log_p: Any = g.unary("Neg", softplus(g, g.unary("Neg", X)))
+    log_q: Any = g.unary("Neg", softplus(g, X))
+    return -(right * f.exp(log_q * gamma) * log_p + wrong * f.exp(log_p * gamma) * log_q)
+
+
+@exports("box_clip")
+def box_clip(g: Graph, Input: Tensor, ImInfo: Tensor) -> Tensor:
+    """ImInfo has height, width and scale of each image."""
+    size = g.gather(ImInfo, g.ints(1, 0), 1)
+    scaled = g.binary("Div", size, g.slice(ImInfo, [1], [2], [3]))
+    most = g.binary("Sub", g.unary("Floor", g.binary("Add", scaled, g.number(0.5, scaled))), g.number(1, scaled))
+    most = g.concat([most, most], 1)
+    if Input.lengths is not None:  # each row of an image that is the last of which no row comes later
+        ends = g._sized("CumSum", [Input.lengths, g.constant(np.int64(0))], VarType.INT64, Input.lengths.sizes)
+        row = positions(g, g.size(Input, 0), 0, 2)
+        image = g.cast(g.binary("GreaterOrEqual", row, g.unsqueeze(ends, 0), VarType.BOOL), VarType.INT64)
+        most = g.gather(most, g.reduce("ReduceSum", image, [1]))
+    elif Input.ndim == 3:
+        most = g.unsqueeze(most, 1)
+    return g.binary("Max", g.binary("Min", Input, most), g.number(0, Input))
+
+
+@exports("box_decoder_and_assign")
+def box_decoder_and_assign(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    prior, deviation, target, score = (inputs.get(slot) for slot in ("PriorBox", "PriorBoxVar", "TargetBox", "BoxScore"))
+    assert prior is not None and target is not None and score is not None
+    classes = score.shape[1]
+    if classes < 0:
+        raise NotExported("numbers of classes that are known only at run time")
+    deltas = g.reshape(target, [g.size(target, 0), classes, 4], (target.sizes[0], classes, 4))
+    deltas = deltas if deviation is None else g.binary("Mul", deltas, deviation)
+    first, last = _halves(g, prior)
+    size: Any = last - first + 1.0
+    middle = g.unsqueeze(first + size * 0.5, 1)
+    size = g.unsqueeze(size, 1)
+    moved, ratio = _halves(g, deltas)
+    ratio = g.unary("Exp", g.binary("Min", ratio, g.number(attrs["box_clip"], ratio)))
+    center: Any = g.binary("Add", g.binary("Mul", moved, size), middle)
+    half: Any = g.binary("Mul", g.binary("Mul", ratio, size), g.number(0.5, size))
+    decoded = g.concat([center - half, center + half - 1.0], 2)
+    if classes == 1:
+        return {"DecodeBox": g.reshape_as(decoded, target), "OutputAssignBox": g.identity(prior)}
+    foreground = g.slice(score, [1], [1], [classes])
+    best = g._sized("ArgMax", [foreground], VarType.INT64, (score.sizes[0],), axis=1, keepdims=0)
+    chosen = g.binary("Equal", positions(g, classes, 1, 2), g.unsqueeze(g.binary("Add", best, g.ints(1)), 1), VarType.BOOL)
+    box = g.reduce("ReduceSum", g.where(g.unsqueeze(chosen, 2), decoded, g.number(0, decoded)), [1])
+    return {"DecodeBox": g.reshape_as(decoded, target), "OutputAssignBox": box}
+
+
+@exports("yolo_box")
+def yolo_box(g: Graph, X: Tensor, ImgSize: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    high, wide = X.shape[2:]
+    if high < 0 or wide < 0:
+        raise NotExported("images whose size is known only at run time")
+    count, classes = len(attrs["anchors"]) // 2, attrs["class_num"]
+    batch, kind = g.size(X, 0), X.dtype.numpy
+    aware = g.slice(X, [1], [0], [count]) if attrs["iou_aware"] else None
+    values = g.slice(X, [1], [count], [2**31 - 1]) if attrs["iou_aware"] else X
+    sizes = [batch, count, 5 + classes, high, wide]
+    values = g.reshape(values, sizes, (X.sizes[0], count, 5 + classes, high, wide))
+
+    def part(start: int, end: int) -> Tensor:
+        """Channels of the predictions, last: [N, A, H, W, channels]."""
+        return g.transpose(g.slice(values, [2], [start], [end]), [0, 1, 3, 4, 2])
+
+    confidence = g.unary("Sigmoid", part(4, 5))
+    if aware is not None:
+        share = attrs["iou_aware_factor"]
+        overlap = g.unsqueeze(g.unary("Sigmoid", aware), 4)
+        confidence = g.binary("Pow", confidence, g.number(1 - share, confidence))
+        confidence = g.binary("Mul", confidence, g.binary("Pow", overlap, g.number(share, overlap)))
+    seen = g.binary("GreaterOrEqual", confidence, g.number(attrs["conf_thresh"], confidence), VarType.BOOL)
+    scores = g.binary("Mul", g.unary("Sigmoid", part(5, 5 + classes)), g.where(seen, confidence, g.number(0, confidence)))
+    scale = attrs["scale_x_y"]
+    extents = np.array([wide, high], kind)
+    places = np.stack(np.meshgrid(np.arange(wide), np.arange(high)), -1).astype(kind) - kind.type(0.5 * (scale - 1))
+    middle: Any = g.binary("Mul", g.unary("Sigmoid", part(0, 2)), g.number(scale, X))
+    middle = g.binary("Div", g.binary("Add", middle, g.constant(places)), g.constant(extents))
+    anchors = np.array(attrs["anchors"], kind).reshape(-1, 1, 1, 2) / (kind.type(attrs["downsample_ratio"]) * extents)
+    half: Any = g.binary("Mul", g.binary("Mul", g.unary("Exp", part(2, 4)), g.constant(anchors)), g.number(0.5, X))
+    image = g.unsqueeze(g.cast(g.gather(ImgSize, g.ints(1, 0), 1), X.dtype), 1, 2, 3)
+    corners = [g.binary("Mul", each, image) for each in (middle - half, middle + half)]
+    if attrs["clip_bbox"]:
+        corners[0] = g.binary("Max", corners[0], g.number(0, X))
+        corners[1] = g.binary("Min", corners[1], g.binary("Sub", image, g.number(1, X)))
+    boxes = g.where(seen, g.concat(corners, 4), g.number(0, X))
+    rows = count * high * wide
+    return {
+        "Boxes": g.reshape(boxes, [batch, rows, 4], (X.sizes[0], rows, 4)),
+        "Scores": g.reshape(scores, [batch, rows, classes], (X.sizes[0], rows, classes)),
+    }

@@ -1,0 +1,112 @@
+"""How messages along the edges of graphs, and segments of rows, are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .making import as_vector, filled
+from .sequence_rows import ids_of
+from .shaping import add_rows
+
+__all__: list[str] = []
+
+_REDUCTIONS = {"SUM": "add", "MEAN": "add", "MAX": "max", "MIN": "min"}
+
+
+def _counts(g: Graph, ids: Tensor, size: Size) -> Tensor:
+    """How many of the ids are each number below `size`."""
+    ones = g.cast(g.binary("Equal", ids, ids, VarType.BOOL), VarType.INT64)
+    return add_rows(
+        g, filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), VarType.INT64)), ids, ones
+    )
+
+
+def _reduced(g: Graph, rows: Tensor, ids: Tensor, size: Size, how: str) -> tuple[Tensor, Tensor]:
+    """Rows [n, ...] reduced by their numbers, and how many each comes from, 1 in place of 0."""
+    counts = _counts(g, ids, size)
+    shape = (size if isinstance(size, int) else -1, *rows.shape[1:])
+    dims = g.joined_sizes([size, *g.sizes_of(rows)[1:]])
+    there = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
+    at_least_one = g.binary("Max", counts, g.ints(1))
+    wide = [1] * (rows.ndim - 1)
+    if how in ("MAX", "MIN"):
+        if g.opset < 18:
+            raise NotExported("extrema by index, before opset 18")
+        kind = np.finfo if rows.is_floating else np.iinfo
+        bound = kind(rows.dtype.numpy)
+        base = filled(g, dims, bound.min if how == "MAX" else bound.max, Spec(shape, rows.dtype))
+        result = g.node("ScatterND", [base, g.unsqueeze(ids, 1), rows], base, reduction=_REDUCTIONS[how])
+        flags = g.unsqueeze(there, *range(1, rows.ndim)) if wide else there
+        return g.where(flags, result, g.number(0, result)), at_least_one
+    result = add_rows(g, filled(g, dims, 0, Spec(shape, rows.dtype)), ids, rows)
+    if how == "MEAN":
+        divisor = g.cast(at_least_one, rows.dtype)
+        result = g.binary("Div", result, g.unsqueeze(divisor, *range(1, rows.ndim)) if wide else divisor)
+    return result, at_least_one
+
+
+@exports("segment_pool")
+def segment_pool(g: Graph, X: Tensor, SegmentIds: Tensor, pooltype: str) -> dict[str, Tensor]:
+    ids = as_vector(g, SegmentIds)
+    last = g.reduce("ReduceMax", g.concat([ids, g.ints(-1)], 0), [0], keep=True)
+    out, counts = _reduced(g, X, ids, g.binary("Add", last, g.ints(1)), pooltype)
+    return {"Out": out, "SummedIds": g.cast(g.unsqueeze(counts, 1), X.dtype)}
+
+
+@exports("segment_like")
+def segment_like(g: Graph, X: Tensor, SegmentIds: Tensor, Like: Tensor) -> Tensor:
+    size = g.size(Like, 0)
+    zeros = filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), X.dtype))
+    return g.binary("Max", add_rows(g, zeros, as_vector(g, SegmentIds), X), g.number(1, X))
+
+
+def _nodes(g: Graph, X: Tensor, Out_size: Tensor | None, out_size: list[int]) -> Size:
+    if Out_size is not None:
+        return g.reshape(g.cast(Out_size, VarType.INT64), [1])
+    return out_size[0] if out_size and out_size[0] > 0 else g.size(X, 0)
+
+
+@exports("graph_send_recv")
+def graph_send_recv(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+    rows = g.gather(X, as_vector(g, inputs["Src_index"]))
+    size = _nodes(g, X, inputs.get("Out_size"), attrs["out_size"])
+    out, counts = _reduced(g, rows, as_vector(g, inputs["Dst_index"]), size, attrs["reduce_op"])
+    return {"Out": out, "Dst_count": g.cast(counts, VarType.INT32)}
+
+
+def _message(g: Graph, x: Tensor, y: Tensor, how: str) -> Tensor:
+    ndim = max(x.ndim, y.ndim)
+    x, y = (g.unsqueeze(each, *range(1, 1 + ndim - each.ndim)) if each.ndim < ndim else each for each in (x, y))
+    return g.binary("Add" if how == "ADD" else "Mul", x, y)
+
+
+@exports("graph_send_ue_recv")
+def graph_send_ue_recv(g: Graph, X: Tensor, Y: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+    rows = _message(g, g.gather(X, as_vector(g, inputs["Src_index"])), Y, attrs["message_op"])
+    size = _nodes(g, X, inputs.get("Out_size"), attrs["out_size"])
+    out, counts = _reduced(g, rows, as_vector(g, inputs["Dst_index"]), size, attrs["reduce_op"])
+    return {"Out": out, "Dst_count": g.cast(counts, VarType.INT32)}
+
+
+@exports("graph_send_uv")
+def graph_send_uv(g: Graph, x: Tensor, y: Tensor, src_index: Tensor, dst_index: Tensor, message_op: str) -> Tensor:
+    return _message(g, g.gather(x, as_vector(g, src_index)), g.gather(y, as_vector(g, dst_index)), message_op)
+
+
+@exports("graph_reindex")
+def graph_reindex(g: Graph, X: Tensor, Neighbors: Tensor, Count: Tensor) -> dict[str, Tensor]:
+    nodes, neighbors, counts = (as_vector(g, each) for each in (X, Neighbors, Count))
+    numbers = Spec((-1,), VarType.INT64)
+    found, _, inverse, _ = g.nodes("Unique", [g.concat([nodes, neighbors], 0)], [numbers] * 4, sorted=0)
+    first = g.as_size(g.size(nodes, 0))
+    source = g._sized("Slice", [inverse, first, g.ints(2**62), g.ints(0)], VarType.INT64, neighbors.sizes)
+    target = ids_of(g, counts, g.size(neighbors, 0))
+    results = {"Reindex_Src": source, "Reindex_Dst": target, "Out_Nodes": found}
+    return {slot: g.cast(each, X.dtype) for slot, each in results.items()}

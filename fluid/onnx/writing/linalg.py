@@ -1,0 +1,159 @@
+"""How systems of linear equations are solved: by elimination, a column after the other, of matrices of a known size."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fluid.ops.linalg import is_vector
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+
+__all__: list[str] = []
+
+_MOST = 64
+"""The largest matrices whose elimination is written."""
+
+
+def _size(x: Tensor) -> int:
+    size = max(x.shape[-2:])
+    if min(x.shape[-2:]) < 0:
+        raise NotExported("matrices whose size is known only at run time")
+    if size > _MOST:
+        raise NotExported(f"matrices larger than {_MOST} x {_MOST}")
+    return size
+
+
+def _turned(g: Graph, x: Tensor) -> Tensor:
+    return g.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2])
+
+
+def _row(g: Graph, x: Tensor, place: int) -> Tensor:
+    return g.slice(x, [x.ndim - 2], [place], [place + 1])
+
+
+def _column(g: Graph, x: Tensor, place: int) -> Tensor:
+    return g.slice(x, [x.ndim - 1], [place], [place + 1])
+
+
+def _is(g: Graph, size: int, place: int, axis: int) -> Tensor:
+    """Which of the rows (-2) or columns (-1) of matrices is the one at a place."""
+    return g.constant((np.arange(size) == place).reshape((-1, 1) if axis == -2 else (1, -1)))
+
+
+def _broadcast(g: Graph, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices and columns, of which there are as many."""
+    batch = g._common(x.sizes[:-2], other.sizes[:-2])
+    if x.sizes[:-2] == other.sizes[:-2] and -1 not in batch:
+        return x, other
+    none = g.number(0, x)
+    one = g.binary("Mul", g.slice(g.slice(x, [-1], [0], [1]), [-2], [0], [1]), none)
+    two = g.binary("Mul", g.slice(g.slice(other, [-1], [0], [1]), [-2], [0], [1]), none)
+    zero = g.binary("Add", one, two)
+    return g.binary("Add", x, zero), g.binary("Add", other, zero)
+
+
+def _eliminated(g: Graph, x: Tensor, columns: Tensor) -> Tensor:
+    """The solutions of ``x @ result = columns``, by Gauss's and Jordan's elimination with the greatest of a column as pivot."""
+    size = _size(x)
+    x, columns = _broadcast(g, x, columns)
+    whole = g.concat([x, columns], x.ndim - 1)
+    for place in range(size):
+        column = _column(g, x := g.slice(whole, [whole.ndim - 1], [0], [size]), place)
+        below = g.constant((np.arange(size) >= place).reshape(-1, 1))
+        pivots = g.where(below, g.unary("Abs", column), g.number(-1, column))
+        axis = whole.ndim - 2
+        best = g._sized("ArgMax", [pivots], VarType.INT64, (*pivots.sizes[:-2], 1, 1), axis=axis, keepdims=1)
+        chosen = g.binary("Equal", g.constant(np.arange(size).reshape(-1, 1)), best, VarType.BOOL)
+        pivot = g.reduce("ReduceSum", g.where(chosen, whole, g.number(0, whole)), [axis], keep=True)
+        # The row at the place goes to where the pivot was; the pivot, divided by its first number, comes here.
+        whole = g.where(chosen, _row(g, whole, place), whole)
+        pivot = g.binary("Div", pivot, _column(g, pivot, place))
+        rest = g.binary("Sub", whole, g.binary("Mul", _column(g, whole, place), pivot))
+        whole = g.where(_is(g, size, place, -2), pivot, rest)
+    return g.slice(whole, [whole.ndim - 1], [size], [2**31 - 1])
+
+
+def _inverse(g: Graph, x: Tensor) -> Tensor:
+    size = _size(x)
+    inverse = _eliminated(g, x, g.constant(np.eye(size), x.dtype))
+    inverse.sizes = x.sizes
+    return inverse
+
+
+@exports("inverse")
+def inverse(g: Graph, Input: Tensor) -> Tensor:
+    return _inverse(g, Input)
+
+
+@exports("solve")
+def solve(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    if not is_vector(X.shape, Y.shape):
+        return _eliminated(g, X, Y)
+    return g.squeeze(_eliminated(g, X, g.unsqueeze(Y, Y.ndim)), -1)
+
+
+@exports("matrix_power")
+def matrix_power(g: Graph, X: Tensor, n: int) -> Tensor:
+    size = _size(X)
+    if n == 0:
+        return g.expand(g.constant(np.eye(size), X.dtype), g.dims(X), X.sizes)
+    factor, result, power = _inverse(g, X) if n < 0 else X, None, abs(n)
+    while power:
+        if power & 1:
+            result = factor if result is None else g.matmul(result, factor)
+        power >>= 1
+        factor = g.matmul(factor, factor) if power else factor
+    assert result is not None
+    return g.identity(result)
+
+
+@exports("slogdeterminant")
+def slogdeterminant(g: Graph, Input: Tensor) -> Tensor:
+    value = g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])
+    parts = [g.unary("Sign", value), g.unary("Log", g.unary("Abs", value))]
+    return g.concat([g.unsqueeze(each, 0) for each in parts], 0)
+
+
+# ------------------------------------------------------------------------------------------------------------- triangles
+def _solved(g: Graph, x: Tensor, columns: Tensor, upper: bool, ones: bool = False) -> Tensor:
+    """The solutions of ``x @ result = columns``, of a triangle of x: a row after the other."""
+    size = _size(x)
+    x, rest = _broadcast(g, x, columns)
+    result: Tensor | None = None
+    for place in reversed(range(size)) if upper else range(size):
+        own = _row(g, rest, place)
+        if not ones:
+            own = g.binary("Div", own, _column(g, _row(g, x, place), place))
+        here = g.where(_is(g, size, place, -2), own, g.number(0, own))
+        result = here if result is None else g.binary("Add", result, here)
+        rest = g.binary("Sub", rest, g.binary("Mul", _column(g, x, place), own))
+    assert result is not None
+    return result
+
+
+@exports("triangular_solve")
+def triangular_solve(g: Graph, X: Tensor, Y: Tensor, upper: bool, transpose: bool, unitriangular: bool) -> Tensor:
+    return _solved(g, _turned(g, X) if transpose else X, Y, upper is not transpose, unitriangular)
+
+
+@exports("cholesky")
+def cholesky(g: Graph, X: Tensor, upper: bool) -> Tensor:
+    size = _size(X)
+    rest, columns = _turned(g, X) if upper else X, []
+    for place in range(size):
+        column = _column(g, rest, place)
+        column = g.where(g.constant((np.arange(size) >= place).reshape(-1, 1)), column, g.number(0, column))
+        column = g.binary("Div", column, g.unary("Sqrt", _row(g, column, place)))
+        columns.append(column)
+        rest = g.binary("Sub", rest, g.binary("Mul", column, _turned(g, column)))
+    lower = g.concat(columns, X.ndim - 1)
+    lower.sizes = X.sizes
+    return _turned(g, lower) if upper else lower
+
+
+@exports("cholesky_solve")
+def cholesky_solve(g: Graph, X: Tensor, Y: Tensor, upper: bool) -> Tensor:
+    lower = _turned(g, Y) if upper else Y
+    return _solved(g, _turned(g, lower), _solved(g, lower, X, upper=False), upper=True)

@@ -1,0 +1,156 @@
+"""How boxes are matched with priors, and what is learned from the matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.kernels.detection import SIMILAR
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .making import as_vector, filled
+from .sequence_rows import ids_of, longest_of, padded_rows, starts_of, taken_rows
+from .shaping import add_rows, positions
+
+__all__: list[str] = []
+
+
+def _repeated(
+    g: Graph, count: Tensor, states: Sequence[Tensor], body: Callable[[Sequence[Tensor]], Sequence[Tensor]]
+) -> list[Tensor]:
+    """`Loop`: what states become in `count` rounds, which keep their shapes."""
+    firsts = [g.identity(each) if each.value is not None else each for each in states]
+    with g.inside() as scope:
+        g.input("round", Spec((), VarType.INT64))
+        goes = g.input("goes", Spec((), VarType.BOOL))
+        inner = [g.input("state", each.spec, each.sizes) for each in firsts]
+        scope.outputs = [g.identity(each) for each in (goes, *body(inner))]
+    results = g.nodes("Loop", [g.reshape(count, []), None, *firsts], [each.spec for each in firsts], body=scope)
+    for result, each in zip(results, firsts, strict=True):
+        result.sizes = each.sizes
+    return results
+
+
+def _best(g: Graph, x: Tensor, axis: int) -> Tensor:
+    sizes = tuple(1 if place == axis else size for place, size in enumerate(x.sizes))
+    return g._sized("ArgMax", [x], VarType.INT64, sizes, axis=axis, keepdims=1)
+
+
+@exports("bipartite_match")
+def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: float, specs: Any) -> dict[str, Tensor]:
+    """In each round each image matches the pair that is most similar, of the first column and row if several are."""
+    rows = g.size(DistMat, 0)
+    lengths = DistMat.lengths
+    if lengths is None:
+        lengths = g.as_size(rows)
+    index = padded_rows(g, lengths, longest_of(g, lengths))  # [N, K], -1 behind the last
+    similar = taken_rows(g, DistMat, index)
+    zero = g.number(0, similar)
+    dims = [g.size(similar, axis) for axis in range(3)]
+    turned = g.transpose(similar, [0, 2, 1])  # [N, M, K]
+    count, height = dims[2], dims[1]
+    flat_sizes = [dims[0], g.product_of([count, height])]
+    column_number, row_number = positions(g, count, 1, 2), positions(g, height, 1, 2)
+
+    def body(states: Sequence[Tensor]) -> list[Tensor]:
+        left, chosen, distances = states
+        flat = g.reshape(left, flat_sizes, (-1, -1))
+        place = _best(g, flat, 1)
+        value = g._sized("GatherElements", [flat, place], left.dtype, place.sizes, axis=1)
+        some = g.binary("GreaterOrEqual", value, g.number(SIMILAR, value), VarType.BOOL)
+        high = g.as_size(height)
+        column, row = g.binary("Div", place, high), g.binary("Mod", place, high)
+        in_column = g.binary("And", some, g.binary("Equal", column_number, column, VarType.BOOL))
+        in_row = g.binary("And", some, g.binary("Equal", row_number, row, VarType.BOOL))
+        chosen = g.where(in_column, row, chosen)
+        distances = g.where(in_column, value, distances)
+        taken = g.binary("Or", g.unsqueeze(in_column, 2), g.unsqueeze(in_row, 1))
+        return [g.where(taken, zero, left), chosen, distances]
+
+    shape = g.joined_sizes([dims[0], count])
+    known = (similar.sizes[0], similar.sizes[2])
+    plain = tuple(size if 0 <= size < 2**30 else -1 for size in known)
+    none = filled(g, shape, -1, Spec(plain, VarType.INT64))
+    nothing = filled(g, shape, 0, Spec(plain, similar.dtype))
+    rounds = g.binary("Min", g.as_size(height), g.as_size(count))
+    _, chosen, distances = _repeated(g, rounds, [turned, none, nothing], body)
+    if match_type == "per_prediction":
+        best = _best(g, similar, 1)
+        value = g.squeeze(g._sized("GatherElements", [similar, best], similar.dtype, best.sizes, axis=1), 1)
+        enough = g.binary("GreaterOrEqual", value, g.number(max(dist_threshold, SIMILAR), value), VarType.BOOL)
+        more = g.binary("And", g.binary("Less", chosen, g.ints(0), VarType.BOOL), enough)
+        chosen, distances = g.where(more, g.squeeze(best, 1), chosen), g.where(more, value, distances)
+    return {"ColToRowMatchIndices": g.cast(chosen, VarType.INT32), "ColToRowMatchDist": distances}
+
+
+@exports("mine_hard_examples")
+def mine_hard_examples(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+    loss, matches, similar = (inputs[slot] for slot in ("ClsLoss", "MatchIndices", "MatchDist"))
+    hard = attrs["mining_type"] == "hard_example"
+    if hard and inputs.get("LocLoss") is not None:
+        loss = g.binary("Add", loss, inputs["LocLoss"])
+    free = g.binary("Equal", matches, g.number(-1, matches), VarType.BOOL)
+    lowest = g.number(-np.inf, loss)
+    if hard:
+        most = g.ints(attrs["sample_size"])
+        ranked = loss
+        limit = g.binary("Min", most, g.as_size(g.size(loss, 1)))
+    else:
+        near = g.binary("Less", similar, g.number(attrs["neg_dist_threshold"], similar), VarType.BOOL)
+        eligible = g.binary("And", free, near)
+        ranked = g.where(eligible, loss, lowest)
+        matched = g.reduce("ReduceSum", g.cast(g.unary("Not", free), VarType.FP32), [1], keep=True)
+        asked = g.cast(g.binary("Mul", matched, g.constant([[attrs["neg_pos_ratio"]]], VarType.FP32)), VarType.INT64)
+        limit = g.binary("Min", asked, g.reduce("ReduceSum", g.cast(eligible, VarType.INT64), [1], keep=True))
+    spec = Spec(ranked.shape, ranked.dtype)
+    order = g.nodes("TopK", [ranked, g.as_size(g.size(ranked, 1))], [spec, spec.with_dtype(VarType.INT64)], axis=1)[1]
+    order.sizes = ranked.sizes
+    first = g.binary("Less", positions(g, g.size(loss, 1), 1, 2), limit, VarType.BOOL)
+    first = g.cast(g.expand(first, g.dims(order), order.sizes), VarType.INT32)
+    nothing = g.cast(g.where(free, g.constant(0, VarType.INT32), g.constant(0, VarType.INT32)), VarType.INT32)
+    chosen = g.cast(g.node("ScatterElements", [nothing, order, first], nothing, axis=1), VarType.BOOL)
+    negative = g.binary("And", chosen, free) if hard else chosen
+    places = g.node("NonZero", [negative], Spec((2, -1), VarType.INT64))
+    columns = g.cast(g.transpose(g.slice(places, [0], [1], [2]), [1, 0]), VarType.INT32)
+    columns.lengths = g.reduce("ReduceSum", g.cast(negative, VarType.INT64), [1])
+    left = g.where(chosen, matches, g.number(-1, matches)) if hard else g.identity(matches)
+    return {"NegIndices": columns, "UpdatedMatchIndices": left}
+
+
+@exports("target_assign")
+def target_assign(g: Graph, X: Tensor, MatchIndices: Tensor, NegIndices: Tensor | None, mismatch_value: int) -> dict[str, Tensor]:
+    depth = X.shape[1]
+    if depth < 0:
+        raise NotExported("a number of targets of a row that is known only at run time")
+    matches = g.cast(MatchIndices, VarType.INT64)
+    matched = g.unsqueeze(g.binary("GreaterOrEqual", matches, g.ints(0), VarType.BOOL), 2)
+    first = g.ints(0) if X.lengths is None else g.unsqueeze(starts_of(g, X.lengths), 1)
+    rows = g.binary("Add", first, g.binary("Max", matches, g.ints(0)))
+    last = g.binary("Sub", g.as_size(g.size(X, 0)), g.ints(1))
+    rows = g.binary("Max", g.binary("Min", rows, last), g.ints(0))
+    column = g.binary("Mod", positions(g, g.size(matches, 1), 1, 2), g.ints(depth))
+    place = g.binary("Add", g.binary("Mul", rows, g.ints(depth)), column)
+    width = g.size(X, 2)
+    flat = g.reshape(X, [-1, width] if isinstance(width, int) else [g.product_of(g.sizes_of(X)[:2]), width], (-1, X.sizes[2]))
+    margin = filled(g, g.joined_sizes([1, width]), mismatch_value, Spec((1, X.shape[2]), X.dtype))
+    values = g.gather(g.concat([flat, margin], 0), place)
+    mismatch = g.number(mismatch_value, X)
+    out = g.where(matched, values, mismatch)
+    weight = g.cast(matched, VarType.FP32)
+    if NegIndices is not None:
+        columns = as_vector(g, NegIndices)
+        if NegIndices.lengths is None:
+            raise NotExported("rows whose sequences are known only at run time")
+        image = ids_of(g, NegIndices.lengths, g.size(columns, 0))
+        count = g.as_size(g.size(matches, 1))
+        zeros = g.reshape(g.binary("Mul", matches, g.ints(0)), [-1], (-1,))
+        ones = g.cast(g.binary("Equal", columns, columns, VarType.BOOL), VarType.INT64)
+        hits = add_rows(g, zeros, g.binary("Add", g.binary("Mul", image, count), columns), ones)
+        negative = g.unsqueeze(g.cast(g.reshape_as(hits, matches), VarType.BOOL), 2)
+        out, weight = g.where(negative, mismatch, out), g.where(negative, g.number(1, weight), weight)
+    return {"Out": out, "OutWeight": weight}

@@ -1,0 +1,193 @@
+"""How measures are written: areas under curves, precision, overlap of classes, pairs in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.kernels.training import MOST_IN_ONE_SUM
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, Tensor
+from .making import as_vector, filled
+from .shaping import add_rows, positions
+
+__all__: list[str] = []
+
+
+def _counted(g: Graph, places: Tensor, size: int, weights: Tensor) -> Tensor:
+    return add_rows(g, filled(g, g.ints(size), 0, Spec((size,), weights.dtype)), places, weights)
+
+
+def _running(g: Graph, x: Tensor) -> Tensor:
+    return g._sized("CumSum", [x, g.constant(np.int64(0))], x.dtype, x.sizes)
+
+
+def _sum(g: Graph, x: Tensor) -> Tensor:
+    return g.reduce("ReduceSum", x, range(x.ndim))
+
+
+def _safe(g: Graph, number: Tensor, share: Tensor, otherwise: float) -> Tensor:
+    """``share / number``, and a number where that is 0."""
+    some = g.binary("Greater", number, g.number(0, number), VarType.BOOL)
+    return g.where(some, g.binary("Div", share, g.where(some, number, g.number(1, number))), g.number(otherwise, number))
+
+
+def _back(g: Graph, x: Tensor) -> Tensor:
+    return g.slice(x, [0], [-1], [-(2**62)], [-1])
+
+
+@exports("auc")
+def auc(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+    predictions = g.reshape(g.slice(inputs["Predict"], [1], [-1], [2**31 - 1]), [-1], (-1,))
+    true = g.binary("Equal", as_vector(g, inputs["Label"]), g.ints(0), VarType.BOOL)
+    true = g.unary("Not", true)
+    bins, slides = attrs["num_thresholds"] + 1, attrs["slide_steps"]
+    places = g.cast(g.binary("Mul", predictions, g.number(attrs["num_thresholds"], predictions)), VarType.INT64)
+    weight = inputs.get("InsTagWeight")
+    ones = g.binary("Equal", places, places, VarType.BOOL) if weight is None else g.reshape(weight, [-1], (-1,))
+    weights = g.cast(ones, VarType.INT64)
+    sums, states = [], []
+    for slot, chosen in (("StatPos", true), ("StatNeg", g.unary("Not", true))):
+        stat = inputs[slot]
+        counts = as_vector(g, stat)
+        new = _counted(g, places, bins, g.where(chosen, weights, g.ints(0)))
+        if slides:
+            batch = g.binary("Mod", g.slice(counts, [0], [-1], [2**31 - 1]), g.ints(slides))
+            index = g.binary("Add", g.binary("Mul", batch, g.ints(bins)), g.constant(np.arange(bins)))
+            total = g.slice(counts, [0], [slides * bins], [(slides + 1) * bins])
+            total = g.binary("Add", total, g.binary("Sub", new, g.gather(counts, index)))
+            former = g.slice(counts, [0], [0], [slides * bins])
+            former = g.node("ScatterND", [former, g.unsqueeze(index, 1), new], former)
+            last = g.binary("Add", g.slice(counts, [0], [-1], [2**31 - 1]), g.ints(1))
+            counts = g.concat([former, total, last], 0)
+        else:
+            counts = total = g.binary("Add", counts, new)
+        sums.append(g.cast(total, VarType.FP64))
+        states.append(g.reshape_as(g.cast(counts, stat.dtype), stat))
+    negative = _back(g, sums[1])
+    hits, misses = (_running(g, _back(g, each)) for each in sums)
+    before = g.concat([g.constant(np.zeros(1)), g.slice(hits, [0], [0], [-1])], 0)
+    area = g.binary("Mul", _sum(g, g.binary("Mul", negative, g.binary("Add", hits, before))), g.constant(np.array(0.5)))
+    whole = g.squeeze(g.slice(g.binary("Mul", hits, misses), [0], [-1], [2**31 - 1]), 0)
+    some = g.binary("Greater", whole, g.number(0, whole), VarType.BOOL)
+    area = g.binary("Div", area, g.where(some, whole, g.number(1, whole)))
+    return {"AUC": area, "StatPosOut": states[0], "StatNegOut": states[1]}
+
+
+@exports("mean_iou")
+def mean_iou(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Tensor]:
+    predicted, labels = (as_vector(g, inputs[slot]) for slot in ("Predictions", "Labels"))
+    right = g.cast(g.binary("Equal", predicted, labels, VarType.BOOL), VarType.INT64)
+    missed = g.binary("Sub", g.ints(1), right)
+    correct = _counted(g, labels, num_classes, right)
+    wrong = g.binary("Add", _counted(g, labels, num_classes, missed), _counted(g, predicted, num_classes, missed))
+    for each in inputs.get("InCorrects") or ():
+        correct = g.binary("Add", correct, g.cast(each, VarType.INT64))
+    for each in inputs.get("InWrongs") or ():
+        wrong = g.binary("Add", wrong, g.cast(each, VarType.INT64))
+    union = g.binary("Add", correct, wrong)
+    shares = g.binary("Div", g.cast(correct, VarType.FP64), g.cast(g.binary("Max", union, g.ints(1)), VarType.FP64))
+    there = _sum(g, g.cast(g.binary("Greater", union, g.ints(0), VarType.BOOL), VarType.FP64))
+    mean = g.binary("Div", _sum(g, shares), g.binary("Max", there, g.constant(np.array(1.0))))
+    for each in inputs.get("InMeanIou") or ():
+        mean = g.binary("Add", mean, g.cast(g.reshape(each, []), VarType.FP64))
+    return {"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct}
+
+
+def _metrics_of(g: Graph, states: Tensor) -> Tensor:
+    """Precision, recall and F1, averaged over classes and of all rows."""
+    hits, wrong, _, missed = (g.squeeze(g.slice(states, [1], [place], [place + 1]), 1) for place in range(4))
+    found, there = g.binary("Add", hits, wrong), g.binary("Add", hits, missed)
+    metrics = []
+    for right, wholes in ((hits, (found, there)), (_sum(g, hits), (_sum(g, found), _sum(g, there)))):
+        precision, recall = (
+            g.reduce("ReduceMean", share, range(share.ndim)) if share.ndim else share
+            for share in (_safe(g, whole, right, 1.0) for whole in wholes)
+        )
+        product = g.binary("Mul", g.binary("Mul", precision, recall), g.constant(np.array(2.0)))
+        metrics += [precision, recall, _safe(g, g.binary("Add", precision, recall), product, 0.0)]
+    return g.concat([g.unsqueeze(each, 0) for each in metrics], 0)
+
+
+@exports("precision_recall")
+def precision_recall(g: Graph, inputs: dict[str, Any], class_number: int) -> dict[str, Tensor]:
+    indices, labels = (as_vector(g, inputs[slot]) for slot in ("Indices", "Labels"))
+    weight, info = inputs.get("Weights"), inputs.get("StatesInfo")
+    ones = g.binary("Equal", indices, indices, VarType.BOOL) if weight is None else g.reshape(weight, [-1], (-1,))
+    weights = g.cast(ones, VarType.FP64)
+    classes = g.constant(np.arange(class_number)[:, None])
+    found, there = (g.binary("Equal", classes, g.unsqueeze(each, 0), VarType.BOOL) for each in (indices, labels))
+    no, absent = g.unary("Not", found), g.unary("Not", there)
+    pairs = ((found, there), (found, absent), (no, absent), (no, there))
+    counts = [
+        g.reduce("ReduceSum", g.binary("Mul", g.cast(g.binary("And", *pair), VarType.FP64), weights), [1], keep=True)
+        for pair in pairs
+    ]
+    states = g.concat(counts, 1)
+    total = states if info is None else g.binary("Add", states, g.cast(info, VarType.FP64))
+    return {"BatchMetrics": _metrics_of(g, states), "AccumMetrics": _metrics_of(g, total), "AccumStatesInfo": total}
+
+
+@exports("positive_negative_pair")
+def positive_negative_pair(g: Graph, inputs: dict[str, Any], column: int, specs: Any) -> dict[str, Tensor]:
+    scores = inputs["Score"]
+    column %= scores.shape[1]
+    score = g.reshape(g.slice(scores, [1], [column], [column + 1]), [-1], (scores.sizes[0],))
+    label, query = (g.reshape(inputs[slot], [-1], (scores.sizes[0],)) for slot in ("Label", "QueryID"))
+    weight = inputs.get("Weight")
+    weight = (
+        g.cast(g.binary("Equal", query, query, VarType.BOOL), VarType.FP64)
+        if weight is None
+        else g.cast(g.reshape(weight, [-1], (scores.sizes[0],)), VarType.FP64)
+    )
+    rows = g.size(scores, 0)
+
+    def compared(op: str, x: Tensor) -> Tensor:
+        return g.binary(op, g.unsqueeze(x, 1), g.unsqueeze(x, 0), VarType.BOOL)
+
+    behind = g.binary("Less", positions(g, rows, 0, 2), positions(g, rows, 1, 2), VarType.BOOL)
+    counts = g.binary("And", behind, g.binary("And", compared("Equal", query), g.unary("Not", compared("Equal", label))))
+    mean = g.binary("Mul", g.binary("Add", g.unsqueeze(weight, 1), g.unsqueeze(weight, 0)), g.constant(np.array(0.5)))
+    pairs = g.binary("Mul", g.cast(counts, VarType.FP64), mean)
+    right = g.where(compared("Greater", label), compared("Greater", score), compared("Less", score))
+    results = {}
+    for name, counted in (("Positive", right), ("Negative", g.unary("Not", right)), ("Neutral", compared("Equal", score))):
+        so_far = inputs.get(f"Accumulate{name}Pair")
+        total = _sum(g, g.binary("Mul", pairs, g.cast(counted, VarType.FP64)))
+        if so_far is not None:
+            total = g.binary("Add", total, g.reshape(g.cast(so_far, VarType.FP64), []))
+        results[f"{name}Pair"] = total
+    return {slot: each for slot, each in results.items() if slot in specs}
+
+
+@exports("average_accumulates")
+def average_accumulates(g: Graph, param: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+    numbers = {name: inputs[f"in_{name}"] for name in ("num_accumulates", "old_num_accumulates", "num_updates")}
+    count, old, updates = (g.reshape(g.cast(each, VarType.INT64), []) for each in numbers.values())
+    one = g.constant(np.int64(1))
+    updates, count = g.binary("Add", updates, one), g.binary("Add", count, one)
+    first, second, third = (inputs[f"in_sum_{place}"] for place in (1, 2, 3))
+    first = g.binary("Add", first, param)
+    zero = g.number(0, first)
+    full = g.binary(
+        "Equal", g.binary("Mod", updates, g.constant(np.int64(MOST_IN_ONE_SUM))), g.constant(np.int64(0)), VarType.BOOL
+    )
+    second = g.where(full, g.binary("Add", first, second), second)
+    first = g.where(full, zero, first)
+    window = g.binary("Mul", g.cast(updates, VarType.FP64), g.constant(np.array(float(attrs["average_window"]))))
+    window = g.binary("Min", window, g.constant(np.array(float(attrs["max_average_window"]))))
+    ends = g.binary(
+        "And",
+        g.binary("GreaterOrEqual", count, g.constant(np.int64(attrs["min_average_window"])), VarType.BOOL),
+        g.binary("GreaterOrEqual", g.cast(count, VarType.FP64), window, VarType.BOOL),
+    )
+    third = g.where(ends, g.binary("Add", first, second), third)
+    first, second = g.where(ends, zero, first), g.where(ends, zero, second)
+    count, old = g.where(ends, g.constant(np.int64(0)), count), g.where(ends, count, old)
+    after = dict(zip(numbers, (count, old, updates), strict=True))
+    results = {f"out_{name}": g.reshape_as(g.cast(after[name], each.dtype), each) for name, each in numbers.items()}
+    return {"out_sum_1": first, "out_sum_2": second, "out_sum_3": third, **results}

@@ -1,0 +1,182 @@
+"""How regions of images are proposed, and shared out over the levels of a pyramid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.kernels.proposals import LARGEST_FACTOR
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .making import as_vector, filled
+from .sequence_rows import ids_of, lengths_of_rows
+from .shaping import add_rows
+from .suppression import suppressed
+
+__all__: list[str] = []
+
+_LOWEST = -3e38
+
+
+def _half(g: Graph, x: Tensor, last: bool) -> Tensor:
+    return g.slice(x, [x.ndim - 1], [2 if last else 0], [4 if last else 2])
+
+
+def _in_order(g: Graph, keys: Tensor) -> Tensor:
+    """Where numbers go when they are sorted, equal ones in the order in which they are."""
+    spec = Spec((-1,), VarType.INT64)
+    return g.nodes("TopK", [keys, g.dims(keys)], [spec, spec], axis=0, largest=0, sorted=1)[1]
+
+
+def _counts(g: Graph, images: Tensor, count: Size) -> Tensor:
+    zeros = filled(g, g.joined_sizes([count]), 0, Spec((count if isinstance(count, int) else -1,), VarType.INT64))
+    return add_rows(g, zeros, images, g.cast(g.binary("Equal", images, images, VarType.BOOL), VarType.INT64))
+
+
+def _decoded(g: Graph, anchors: Tensor, deltas: Tensor, edge: int) -> Tensor:
+    """Anchors, moved relative to their size, and made larger by factors whose logarithms are bounded."""
+
+    def plus(x: Tensor, number: float) -> Tensor:
+        return g.binary("Add", x, g.number(number, x))
+
+    size = plus(g.binary("Sub", _half(g, anchors, True), _half(g, anchors, False)), edge)
+    half = g.number(0.5, size)
+    center = g.binary("Add", _half(g, anchors, False), g.binary("Mul", size, half))
+    middle = g.binary("Add", g.binary("Mul", _half(g, deltas, False), size), center)
+    factor = g.unary("Exp", g.binary("Min", _half(g, deltas, True), g.number(LARGEST_FACTOR, size)))
+    side = g.binary("Mul", g.binary("Mul", factor, size), half)
+    return g.concat([g.binary("Sub", middle, side), plus(g.binary("Add", middle, side), -edge)], 2)
+
+
+def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, Any], edge: int) -> dict[str, Tensor]:
+    scores, deltas = inputs["Scores"], inputs["BboxDeltas"]
+    if attrs["nms_thresh"] <= 0 or (attrs["eta"] < 1 and attrs["nms_thresh"] > 0.5):
+        raise NotExported("a threshold that falls, or none")
+    images, each, high, wide = g.sizes_of(scores)
+    places = g.product_of([each, high, wide])
+    flat = g.reshape(g.transpose(scores, [0, 2, 3, 1]), [images, places])
+    parts = g.transpose(g.reshape(deltas, [images, each, 4, high, wide]), [0, 3, 4, 1, 2])
+    moves = g.reshape(parts, [images, places, 4])
+    anchors, variances = (g.reshape(inputs[name], [-1, 4], (-1, 4)) for name in ("Anchors", "Variances"))
+    moves = g.binary("Mul", moves, variances)
+    most = g.as_size(places)
+    if attrs["pre_nms_topN"] > 0:
+        most = g.binary("Min", most, g.ints(attrs["pre_nms_topN"]))
+    value, order = g.nodes("TopK", [flat, most], [Spec((-1, -1), each) for each in (scores.dtype, VarType.INT64)])
+    chosen = g._sized("GatherND", [moves, g.unsqueeze(order, 2)], moves.dtype, (-1, -1, 4), batch_dims=1)
+    boxes = _decoded(g, g.gather(anchors, order), chosen, edge)
+    size = g.gather(infos, g.ints(1, 0, 1, 0), 1)
+    limit = g.unsqueeze(g.binary("Sub", size, g.number(edge, size)), 1)
+    boxes = g.binary("Max", g.binary("Min", boxes, limit), g.number(0, boxes))
+    first, last = _half(g, boxes, False), _half(g, boxes, True)
+    scale = g.unsqueeze(g.slice(infos, [1], [2], [3]), 1)
+    side = g.binary("Add", g.binary("Div", g.binary("Sub", last, first), scale), g.number(edge, boxes))
+    large = g.binary("GreaterOrEqual", side, g.number(max(attrs["min_size"], 1), side), VarType.BOOL)
+    if edge:
+        whole = g.binary("Add", g.binary("Sub", last, first), g.number(edge, first))
+        middle = g.binary("Add", first, g.binary("Mul", whole, g.number(0.5, first)))
+        inside = g.binary("LessOrEqual", middle, g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1), VarType.BOOL)
+        large = g.binary("And", large, inside)
+    fits = g.cast(g.reduce("ReduceMin", g.cast(large, VarType.INT32), [2]), VarType.BOOL)
+    ranked = g.unsqueeze(g.where(fits, value, g.number(-np.inf, value)), 1)
+    how = {"normalized": not edge, "nms_threshold": attrs["nms_thresh"], "score_threshold": _LOWEST}
+    limit_of = attrs["post_nms_topN"] if attrs["post_nms_topN"] > 0 else None
+    kept = suppressed(g, boxes, ranked, how, limit_of)
+    image = g.squeeze(g.slice(kept, [1], [0], [1]), 1)
+    where = g.gather(kept, g.ints(0, 2), 1)
+    rows = g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))
+    values = g._sized("GatherND", [value, where], value.dtype, (-1,))
+    # An image of which nothing is left has a box of zeros.
+    counts = _counts(g, image, images)
+    none = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
+    empty = g.squeeze(g._sized("NonZero", [none], VarType.INT64, (1, -1)), 0)
+    number = g.concat([image, empty], 0)
+    sorted_places = _in_order(g, number)
+    missing = g.dims(empty)
+    rows = g.concat([rows, filled(g, g.concat([missing, g.ints(4)], 0), 0, Spec((-1, 4), rows.dtype))], 0)
+    values = g.concat([values, filled(g, missing, 0, Spec((-1,), values.dtype))], 0)
+    counts = g.binary("Max", counts, g.ints(1))
+    return {
+        "RpnRois": g.gather(rows, sorted_places), "RpnRoiProbs": g.unsqueeze(g.gather(values, sorted_places), 1),
+        "RpnRoisNum": counts,
+    }  # fmt: skip
+
+
+def _told(g: Graph, found: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
+    spec = specs.get("RpnRoisNum")
+    return {**found, "RpnRoisNum": g.cast(found["RpnRoisNum"], spec.dtype)} if spec is not None else found
+
+
+@exports("generate_proposals_v2")
+def generate_proposals_v2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    shape = inputs["ImShape"]
+    ones = g.number(1, shape)
+    scale = g.where(g.binary("Equal", g.slice(shape, [1], [0], [1]), ones, VarType.BOOL), ones, ones)
+    return _told(g, _proposed(g, inputs, g.concat([shape, scale], 1), attrs, int(attrs["pixel_offset"])), specs)
+
+
+@exports("generate_proposals")
+def generate_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    found = _proposed(g, inputs, inputs["ImInfo"], attrs, 1)
+    for slot in ("RpnRois", "RpnRoiProbs"):
+        found[slot].lengths = found["RpnRoisNum"]
+    return _told(g, found, specs)
+
+
+# --------------------------------------------------------------------------------------------------------------- levels
+@exports("distribute_fpn_proposals")
+def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
+    rois, given = inputs["FpnRois"], inputs.get("RoisNum")
+    lengths = lengths_of_rows(rois) if given is None else as_vector(g, given)
+    image = ids_of(g, lengths, g.size(rois, 0))
+    side = g.binary("Sub", _half(g, rois, True), _half(g, rois, False))
+    real = g.cast(
+        g.reduce("ReduceMin", g.cast(g.binary("GreaterOrEqual", side, g.number(0, side), VarType.BOOL), VarType.INT32), [1]),
+        VarType.BOOL,
+    )
+    side = g.binary("Add", side, g.number(int(attrs["pixel_offset"]), side))
+    wide, high = (g.squeeze(g.slice(side, [1], [place], [place + 1]), 1) for place in (0, 1))
+    area = g.where(real, g.binary("Mul", wide, high), g.number(0, wide))
+    scale = g.binary("Div", g.unary("Sqrt", area), g.number(attrs["refer_scale"], area))
+    power = g.binary("Mul", g.unary("Log", g.binary("Add", scale, g.number(1e-6, scale))), g.number(1 / math.log(2), scale))
+    level = g.unary("Floor", g.binary("Add", power, g.number(attrs["refer_level"], power)))
+    lowest, highest = attrs["min_level"], attrs["max_level"]
+    level = g.cast(g.binary("Min", g.binary("Max", level, g.number(lowest, level)), g.number(highest, level)), VarType.INT64)
+    restored = _in_order(g, _in_order(g, level))
+    found, counts = [], []
+    for place in range(lowest, highest + 1):
+        own = g.binary("Equal", level, g.ints(place), VarType.BOOL)
+        rows = g._sized("Compress", [rois, own], rois.dtype, (-1, 4), axis=0)
+        count = _counts(g, g._sized("Compress", [image, own], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
+        rows.lengths = count
+        found.append(rows)
+        counts.append(count)
+    results: dict[str, Any] = {
+        "MultiFpnRois": found,
+        "RestoreIndex": g.cast(g.unsqueeze(restored, 1), specs["RestoreIndex"].dtype),
+    }
+    wanted = specs.get("MultiLevelRoIsNum")
+    if wanted:
+        results["MultiLevelRoIsNum"] = [g.cast(count, spec.dtype) for count, spec in zip(counts, wanted, strict=True)]
+    return results
+
+
+@exports("collect_fpn_proposals")
+def collect_fpn_proposals(g: Graph, inputs: dict[str, Any], post_nms_topN: int, specs: Any) -> dict[str, Tensor]:
+    rois, given = inputs["MultiLevelRois"], inputs.get("MultiLevelRoIsNum")
+    lengths = [as_vector(g, each) for each in given] if given else [lengths_of_rows(each) for each in rois]
+    image = g.concat([ids_of(g, own, g.size(each, 0)) for own, each in zip(lengths, rois, strict=True)], 0)
+    scores = g.concat([g.reshape(each, [-1], (-1,)) for each in inputs["MultiLevelScores"]], 0)
+    most = g.binary("Min", g.dims(scores), g.ints(post_nms_topN))
+    order = g.nodes("TopK", [scores, most], [Spec((-1,), each) for each in (scores.dtype, VarType.INT64)])[1]
+    order = g.gather(order, _in_order(g, g.gather(image, order)))
+    counts = _counts(g, g.gather(image, order), g.size(lengths[0], 0))
+    rows = g.gather(g.concat(rois, 0), order)
+    rows.lengths = counts
+    spec = specs.get("RoisNum")
+    return {"FpnRois": rows, **({"RoisNum": g.cast(counts, spec.dtype)} if spec is not None else {})}

@@ -1,0 +1,185 @@
+"""How quantization is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.quantization import axis_of_scales, greatest
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, Tensor
+
+__all__: list[str] = []
+
+_SMALLEST = 1e-30
+
+
+def _along_axis(g: Graph, scale: Tensor, ndim: int, axis: int) -> Tensor:
+    """A scale for each element of an axis; of axis -1, one number."""
+    if axis < 0:
+        return g.reshape(scale, [])
+    return g.reshape(scale, [1] * axis + [-1] + [1] * (ndim - 1 - axis), (1,) * axis + (-1,) + (1,) * (ndim - 1 - axis))
+
+
+def _magnitude(g: Graph, x: Tensor, axis: int | None = None) -> Tensor:
+    """The greatest magnitude, of shape [1], or of each element of an axis."""
+    axes = [place for place in range(x.ndim) if axis is None or place != axis % x.ndim]
+    top = g.reduce("ReduceMax", g.unary("Abs", x), axes)
+    return g.reshape(top, [1]) if axis is None else top
+
+
+def _quantized(g: Graph, x: Tensor, scale: Tensor, attrs: dict[str, Any], back: bool = False) -> Tensor:
+    most = greatest(attrs["bit_length"])
+    safe = g.binary("Max", scale, g.constant(_SMALLEST, scale.dtype))
+    present = g.cast(g.binary("Greater", scale, g.number(0, scale), VarType.BOOL), x.dtype)
+    factor = g.binary("Mul", g.binary("Div", g.number(most, x), g.cast(safe, x.dtype)), present)
+    result = g.binary("Mul", x, factor)
+    if attrs["round_type"] == 0:
+        result = g.unary("Round", result)
+        low = -most - 1
+    else:
+        half = np.nextafter(x.dtype.numpy.type(0.5), x.dtype.numpy.type(0))
+        size = g.unary("Floor", g.binary("Add", g.unary("Abs", result), g.constant(half)))
+        result = g.binary("Mul", g.unary("Sign", result), size)
+        low = -most
+    result = g.binary("Min", g.binary("Max", result, g.number(low, x)), g.number(most, x))
+    if back:
+        result = g.binary("Div", g.binary("Mul", result, scale), g.number(most, x))
+    return result
+
+
+def _measured(back: bool) -> Any:
+    def quantize(g: Graph, X: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+        axis = attrs.get("quant_axis")
+        scale = _magnitude(g, X, axis)
+        whole = _along_axis(g, scale, X.ndim, -1 if axis is None else axis % X.ndim)
+        return {"Out": _quantized(g, X, whole, attrs, back), "OutScale": scale}
+
+    return quantize
+
+
+exports("fake_quantize_abs_max", "fake_channel_wise_quantize_abs_max")(_measured(False))
+exports("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max")(_measured(True))
+
+
+def _moving(g: Graph, x: Tensor, accum: Tensor, state: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+    total = g.binary("Add", g.binary("Mul", g.reshape(accum, [1]), g.number(rate, accum)), _magnitude(g, x))
+    count = g.binary("Add", g.binary("Mul", g.reshape(state, [1]), g.number(rate, state)), g.number(1, state))
+    return g.binary("Div", total, count), total, count
+
+
+def _averaged(back: bool) -> Any:
+    def quantize(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+        scale, accum, state = (inputs.get(slot) for slot in ("InScale", "InAccum", "InState"))
+        assert scale is not None
+        if not attrs["is_test"]:
+            assert accum is not None and state is not None
+            scale, accum, state = _moving(g, X, accum, state, attrs["moving_rate"])
+        out = _quantized(g, X, g.reshape(scale, []), attrs, back)
+        return {"Out": out, "OutScale": g.identity(scale), "OutAccum": accum, "OutState": state}
+
+    return quantize
+
+
+exports("fake_quantize_moving_average_abs_max")(_averaged(False))
+exports("fake_quantize_dequantize_moving_average_abs_max")(_averaged(True))
+
+
+@exports("fake_dequantize_max_abs")
+def fake_dequantize_max_abs(g: Graph, X: Tensor, Scale: Tensor, max_range: float) -> Tensor:
+    x = X if X.is_floating else g.cast(X, Scale.dtype)
+    return g.binary("Div", g.binary("Mul", x, g.reshape(Scale, [])), g.number(max_range, x))
+
+
+@exports("fake_channel_wise_dequantize_max_abs")
+def fake_channel_wise_dequantize_max_abs(
+    g: Graph, X: Tensor, Scales: list[Tensor], quant_bits: list[int], quant_axis: int, x_num_col_dims: int
+) -> Tensor:
+    axis = axis_of_scales(len(Scales), quant_axis, x_num_col_dims) % X.ndim
+    x = X if X.is_floating else g.cast(X, Scales[0].dtype)
+    result = g.binary("Mul", x, _along_axis(g, Scales[0], X.ndim, axis))
+    most = greatest(quant_bits[0])
+    if len(Scales) == 2:
+        result = g.binary("Mul", result, g.reshape(Scales[1], []))
+        most *= greatest(quant_bits[1])
+    return g.binary("Div", result, g.number(most, result))
+
+
+@exports("quantize_linear")
+def quantize_linear(g: Graph, X: Tensor, Scale: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    axis, scale = attrs["quant_axis"], Scale
+    accum, state = inputs.get("InAccum"), inputs.get("InState")
+    if not attrs["is_test"]:
+        if axis >= 0:
+            scale = _magnitude(g, X, axis)
+        else:
+            assert accum is not None and state is not None
+            scale, accum, state = _moving(g, X, accum, state, 0.9)
+    y = g.identity(X) if attrs["only_observer"] else _quantized(g, X, _along_axis(g, scale, X.ndim, axis), attrs)
+    return {"Y": y, "OutScale": g.identity(scale), "OutAccum": accum, "OutState": state}
+
+
+@exports("dequantize_linear")
+def dequantize_linear(g: Graph, X: Tensor, Scale: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    x = X if X.is_floating else g.cast(X, Scale.dtype)
+    scaled = g.binary("Mul", x, _along_axis(g, Scale, X.ndim, attrs["quant_axis"]))
+    y = g.identity(X) if attrs["only_observer"] else g.binary("Div", scaled, g.number(greatest(attrs["bit_length"]), x))
+    return {"Y": y, "OutScale": g.identity(Scale), "OutAccum": inputs.get("InAccum"), "OutState": inputs.get("InState")}
+
+
+@exports("moving_average_abs_max_scale")
+def moving_average_abs_max_scale(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    accum, state = inputs.get("InAccum"), inputs.get("InState")
+    if not attrs["is_test"]:
+        assert accum is not None and state is not None
+        scale, accum, state = _moving(g, X, accum, state, attrs["moving_rate"])
+    elif accum is None or state is None:
+        scale = g.constant([0], X.dtype)
+    else:
+        scale = g.binary("Div", accum, g.binary("Max", state, g.number(_SMALLEST, state)))
+    none = g.constant([0], X.dtype)
+    states = {"OutAccum": none if accum is None else accum, "OutState": none if state is None else state}
+    return {"Out": g.identity(X), "OutScale": scale, **states}
+
+
+@exports("fake_quantize_range_abs_max")
+def fake_quantize_range_abs_max(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    scale, number, window = inputs["InScale"], inputs.get("Iter"), inputs.get("OutScales")
+    scale = g.reshape(scale, [1])
+    if attrs["is_test"]:
+        return {"Out": _quantized(g, X, g.reshape(scale, []), attrs), "OutScale": g.identity(scale), "OutScales": window}
+    assert number is not None
+    size = attrs["window_size"] if window is None else window.shape[0]
+    former = g.constant(np.zeros(size), X.dtype) if window is None else window
+    number = g.reshape(g.cast(number, VarType.INT64), [1])
+    begins = g.binary("Equal", number, g.ints(0), VarType.BOOL)
+    before = g.where(begins, g.number(0, former), former)  # the first batch has none before it
+    place = g.binary("Equal", g.constant(np.arange(size)), g.binary("Mod", number, g.ints(size)), VarType.BOOL)
+    measured = _magnitude(g, X)
+    removed = g.reduce("ReduceSum", g.where(place, before, g.number(0, before)), [0], keep=True)
+    after = g.where(place, measured, before)
+    was_greatest = g.binary("Less", g.unary("Abs", g.binary("Sub", removed, scale)), g.number(1e-6, scale), VarType.BOOL)
+    lost = g.binary("And", was_greatest, g.binary("Less", measured, scale, VarType.BOOL))
+    greatest_left = g.reduce("ReduceMax", after, [0], keep=True)
+    scale = g.where(lost, greatest_left, g.binary("Max", scale, measured))
+    return {"Out": _quantized(g, X, g.reshape(scale, []), attrs), "OutScale": scale, "OutScales": after}
+
+
+@exports("quantize")
+def quantize(g: Graph, Input: Tensor, Scale: float, Shift: float, specs: Any) -> Tensor:
+    spec = specs["Output"]
+    bounds = np.iinfo(spec.dtype.numpy)
+    scaled = g.binary("Add", g.binary("Mul", Input, g.number(Scale, Input)), g.number(Shift, Input))
+    whole = g.unary("Round", scaled)
+    return g.cast(g.binary("Min", g.binary("Max", whole, g.number(bounds.min, whole)), g.number(bounds.max, whole)), spec.dtype)
+
+
+@exports("dequantize_log")
+def dequantize_log(g: Graph, X: Tensor, Dict: Tensor) -> Tensor:
+    x = g.cast(X, VarType.INT64)
+    below = g.binary("Less", x, g.ints(0), VarType.BOOL)
+    values = g.gather(Dict, g.where(below, g.binary("Add", x, g.ints(128)), x))
+    return g.where(below, g.unary("Neg", values), values)

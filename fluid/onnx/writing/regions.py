@@ -1,0 +1,404 @@
+"""How pooling of regions of images is written: weights of an image's rows and columns for each part of each region."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .making import as_vector, filled
+from .sequence_rows import ids_of, lengths_of_rows
+from .shaping import add_rows, positions
+
+__all__: list[str] = []
+
+
+def _images(g: Graph, ROIs: Tensor, RoisNum: Tensor | None) -> Tensor:
+    """The number of the image of each region."""
+    counts = lengths_of_rows(ROIs) if RoisNum is None else as_vector(g, RoisNum)
+    return ids_of(g, counts, g.size(ROIs, 0))
+
+
+class _Axis:
+    """The edges of regions along an axis, [R, 1, 1], and arithmetic with them."""
+
+    def __init__(self, g: Graph, rois: Tensor, dtype: VarType, axis: int, extent: Size, attrs: dict[str, Any]) -> None:
+        self.g, self.extent, self.attrs, self.axis = g, extent, attrs, axis
+        boxes = g.cast(rois, dtype)
+        self.first, self.last = (g.unsqueeze(g.slice(boxes, [1], [place], [place + 1]), 2) for place in (axis, axis + 2))
+        self.dtype = dtype
+        self.parts = attrs["pooled_width"] if axis == 0 else attrs["pooled_height"]
+        self.scale = attrs["spatial_scale"]
+        self.part = g.constant(np.arange(self.parts).reshape(1, -1, 1), dtype)
+        self.element = g.cast(positions(g, extent, 2, 3), dtype)
+
+    def do(self, op: str, x: Any, y: Any) -> Tensor:
+        """A node of two operands, of which one may be a number."""
+        like = x if isinstance(x, Tensor) else y
+        x, y = (each if isinstance(each, Tensor) else self.g.number(each, like) for each in (x, y))
+        return self.g.binary(op, x, y, VarType.BOOL if op in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual") else None)
+
+    def most(self) -> Tensor:
+        """The size of the image, as a number."""
+        if isinstance(self.extent, int):
+            return self.g.constant(np.array(self.extent), self.dtype)
+        return self.g.reshape(self.g.cast(self.extent, self.dtype), [])
+
+    def sampled(self) -> Tensor:
+        """Weights [R, parts, extent] by which `roi_align` samples."""
+        g, do, aligned = self.g, self.do, self.attrs["aligned"]
+        start, end = (do("Sub", do("Mul", edge, self.scale), 0.5 if aligned else 0.0) for edge in (self.first, self.last))
+        size = do("Sub", end, start)
+        step = do("Div", size if aligned else do("Max", size, 1.0), float(self.parts))
+        ratio = self.attrs["sampling_ratio"]
+        samples: Size
+        if ratio > 0:
+            samples, counts = ratio, g.number(ratio, step)
+        else:
+            counts = g.unary("Ceil", step)  # 0 where a region has no size
+            samples = g.cast(g.reduce("ReduceMax", g.reshape(counts, [-1], (-1,)), [0], keep=True), VarType.INT64)
+            counts = g.unsqueeze(counts, 3)
+        number = g.cast(positions(g, samples, 2, 4), self.dtype)
+        start, step, part = (g.unsqueeze(each, 3) for each in (start, step, self.part))
+        among = do("Div", do("Mul", do("Add", number, 0.5), step), do("Max", counts, 1.0))
+        at = do("Add", do("Add", start, do("Mul", part, step)), among)
+        inside = g.binary("And", do("GreaterOrEqual", at, -1.0), do("LessOrEqual", at, self.most()))
+        inside = g.binary("And", inside, do("Less", number, counts))
+        share = do("Div", g.cast(inside, self.dtype), do("Max", counts, 1.0))
+        at = do("Min", do("Max", at, 0.0), do("Sub", self.most(), 1.0))
+        distance = g.unary("Abs", do("Sub", at, g.unsqueeze(self.element, 2)))
+        near = do("Max", do("Sub", 1.0, distance), 0.0)
+        return g.reduce("ReduceSum", do("Mul", share, near), [2])
+
+    def whole(self) -> Tensor:
+        """Weights by which `psroi_pool` takes whole elements."""
+        g, do = self.g, self.do
+
+        def rounded(x: Tensor) -> Tensor:
+            return do("Mul", g.unary("Sign", x), g.unary("Floor", do("Add", g.unary("Abs", x), 0.5)))
+
+        start = do("Mul", rounded(self.first), self.scale)
+        end = do("Mul", do("Add", rounded(self.last), 1.0), self.scale)
+        step = do("Div", do("Max", do("Sub", end, start), 0.1), float(self.parts))
+
+        def bound(op: str, part: Tensor) -> Tensor:
+            return do("Min", do("Max", g.unary(op, do("Add", do("Mul", part, step), start)), 0.0), self.most())
+
+        low, high = bound("Floor", self.part), bound("Ceil", do("Add", self.part, 1.0))
+        inside = g.binary("And", do("GreaterOrEqual", self.element, low), do("Less", self.element, high))
+        return do("Div", g.cast(inside, self.dtype), do("Max", do("Sub", high, low), 1.0))
+
+    def _integral(self, at: Tensor, order: int) -> Tensor:
+        """What an element at 0 contributes from the left up to places, by linear interpolation; or a derivative of that."""
+        g, do = self.g, self.do
+        near = do("Min", do("Max", at, -1.0), 1.0)
+        if order == 0:
+            return do("Add", do("Sub", near, do("Mul", do("Mul", near, g.unary("Abs", near)), 0.5)), 0.5)
+        if order == 1:
+            return do("Sub", 1.0, g.unary("Abs", near))
+        inside = g.cast(do("Less", g.unary("Abs", at), 1.0), self.dtype)
+        return do("Mul", do("Mul", g.unary("Sign", at), inside), -1.0 if order == 2 else 0.0)
+
+    def integrated(self) -> Tensor:
+        """Weights by which `prroi_pool` integrates, or derivatives of these by the edges, as `by` says."""
+        g, do = self.g, self.do
+        by = self.attrs.get("by", [0] * 4)
+        share = np.arange(self.parts + 1, dtype=self.dtype.numpy).reshape(1, -1, 1) / self.dtype.numpy.type(self.parts)
+        start, end = (do("Mul", edge, self.scale) for edge in (self.first, self.last))
+        size = do("Sub", end, start)
+        at = do("Sub", do("Add", start, do("Mul", size, g.constant(share))), self.element)
+        some = do("Greater", size, 0.0)
+        safe = g.where(some, size, g.number(1, size))
+        total: Tensor | None = None
+        for low, high in product(range(by[self.axis] + 1), range(by[self.axis + 2] + 1)):
+            edges = do("Mul", self._integral(at, low + high), g.constant((1 - share) ** low * share**high))
+            left, right = by[self.axis] - low, by[self.axis + 2] - high
+            ways = math.comb(by[self.axis], low) * math.comb(by[self.axis + 2], high) * math.factorial(left + right)
+            between = do("Sub", g.slice(edges, [1], [1], [2**31 - 1]), g.slice(edges, [1], [0], [-1]))
+            power = safe
+            for _ in range(left + right):
+                power = do("Mul", power, safe)
+            term = do("Mul", do("Div", between, power), float(self.parts * ways * (-1) ** right))
+            total = term if total is None else do("Add", total, term)
+        assert total is not None
+        factor = self.scale ** (by[self.axis] + by[self.axis + 2])
+        return do("Mul", do("Mul", total, g.cast(some, self.dtype)), factor)
+
+
+def _weights(g: Graph, kind: str, dtype: VarType, rois: Tensor, sizes: list[Size], attrs: dict[str, Any]) -> list[Tensor]:
+    """The weights of rows [R, parts, H] and of columns [R, parts, W]."""
+    return [getattr(_Axis(g, rois, dtype, axis, size, attrs), kind)() for axis, size in ((1, sizes[0]), (0, sizes[1]))]
+
+
+def _einsum(g: Graph, equation: str, operands: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+    return g._sized("Einsum", operands, operands[0].dtype, shape, equation=equation)
+
+
+def _by_part(g: Graph, x: Tensor, attrs: dict[str, Any]) -> Tensor:
+    """Images of which each part has channels of its own, [N, C, parts, parts, H, W]."""
+    high, wide = attrs["pooled_height"], attrs["pooled_width"]
+    n, _, *sizes = g.sizes_of(x)
+    return g.reshape(x, [n, attrs["output_channels"], high, wide, *sizes])
+
+
+def _averaged(g: Graph, kind: str, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    rois = inputs["ROIs"]
+    weights = _weights(g, kind, X.dtype, rois, g.sizes_of(X)[2:], attrs)
+    each = "output_channels" in attrs
+    images = g.gather(_by_part(g, X, attrs) if each else X, _images(g, rois, inputs.get("RoisNum")))
+    equation = "rcijhw,rih,rjw->rcij" if each else "rchw,rih,rjw->rcij"
+    return _einsum(g, equation, [images, *weights], specs["Out"].shape)
+
+
+def _spread(g: Graph, kind: str, Out: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    """The transpose of averaging."""
+    rois = inputs["ROIs"]
+    weights = _weights(g, kind, Out.dtype, rois, g.sizes_of(Like)[2:], attrs)
+    each = "output_channels" in attrs
+    equation = "rcij,rih,rjw->rcijhw" if each else "rcij,rih,rjw->rchw"
+    rows = _einsum(g, equation, [Out, *weights], (-1,) * (6 if each else 4))
+    sizes = g.sizes_of(Like)
+    if each:
+        rows = g.reshape(rows, [g.size(rows, 0), *sizes[1:]], (-1, *Like.sizes[1:]))
+    zeros = filled(g, g.joined_sizes(sizes), 0, Spec(Like.shape, Out.dtype))
+    return add_rows(g, zeros, _images(g, rois, inputs.get("RoisNum")), rows)
+
+
+def _register(op_types: list[str], back: str, kind: str) -> None:
+    @exports(*op_types)
+    def forward(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+        return _averaged(g, kind, X, inputs, attrs, specs)
+
+    @exports(back)
+    def backward(g: Graph, Out: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+        return _spread(g, kind, Out, Like, inputs, attrs)
+
+
+_register([], "roi_align_back", "sampled")
+_register(["psroi_pool"], "psroi_pool_back", "whole")
+_register(["prroi_pool", "precise_parts"], "precise_parts_back", "integrated")
+
+
+@exports("roi_align")
+def roi_align(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    if g.opset < 16 and attrs["aligned"]:
+        raise NotExported("regions that are aligned, before opset 16")
+    rois = inputs["ROIs"]
+    modes = {"coordinate_transformation_mode": "half_pixel" if attrs["aligned"] else "output_half_pixel"} if g.opset >= 16 else {}
+    return g._sized(
+        "RoiAlign", [X, g.cast(rois, X.dtype), _images(g, rois, inputs.get("RoisNum"))], X.dtype, specs["Out"].shape,
+        output_height=attrs["pooled_height"], output_width=attrs["pooled_width"],
+        sampling_ratio=max(attrs["sampling_ratio"], 0), spatial_scale=float(attrs["spatial_scale"]), mode="avg", **modes,
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- maxima
+def _parts_of(axis: _Axis) -> Tensor:
+    """Which elements [R, parts, extent] are in the parts of `roi_pool`."""
+    g, do = axis.g, axis.do
+
+    def rounded(x: Tensor) -> Tensor:
+        scaled = do("Mul", x, axis.scale)
+        return do("Mul", g.unary("Sign", scaled), g.unary("Floor", do("Add", g.unary("Abs", scaled), 0.5)))
+
+    start, end = rounded(axis.first), rounded(axis.last)
+    step = do("Div", do("Max", do("Add", do("Sub", end, start), 1.0), 1.0), float(axis.parts))
+    low = do("Add", g.unary("Floor", do("Mul", axis.part, step)), start)
+    high = do("Add", g.unary("Ceil", do("Mul", do("Add", axis.part, 1.0), step)), start)
+    return g.binary("And", do("GreaterOrEqual", axis.element, low), do("Less", axis.element, high))
+
+
+@exports("roi_pool")
+def roi_pool(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    rois, sizes = inputs["ROIs"], g.sizes_of(X)[2:]
+    down, across = (_parts_of(_Axis(g, rois, X.dtype, axis, size, attrs)) for axis, size in ((1, sizes[0]), (0, sizes[1])))
+    # [R, C, i, j, H, W], of which the last two are one dimension.
+    inside = g.binary("And", g.unsqueeze(down, 2, 4), g.unsqueeze(across, 1, 3))  # [R, i, j, H, W]
+    high, wide = attrs["pooled_height"], attrs["pooled_width"]
+    count = g.product_of(sizes)
+    inside = g.unsqueeze(g.reshape(inside, [g.size(rois, 0), high, wide, count], (rois.sizes[0], high, wide, -1)), 1)
+    images = g.gather(X, _images(g, rois, inputs.get("RoisNum")))
+    channels = g.size(X, 1)
+    flat = g.reshape(images, [g.size(rois, 0), channels, 1, 1, count], (rois.sizes[0], X.sizes[1], 1, 1, -1))
+    lowest = g.number(-math.inf, flat)
+    values = g.where(inside, flat, lowest)
+    shape = specs["Out"].shape
+    best = g.reduce("ReduceMax", values, [4])
+    best.sizes = shape
+    there = g.reduce("ReduceMax", g.cast(inside, VarType.INT32), [4])
+    some = g.cast(there, VarType.BOOL)
+    index = g._sized("ArgMax", [values], VarType.INT64, shape, axis=4, keepdims=0)
+    return {"Out": g.where(some, best, g.number(0, best)), "Argmax": g.where(some, index, g.ints(-1))}
+
+
+@exports("roi_place")
+def roi_place(g: Graph, Out: Tensor, Argmax: Tensor, inputs: dict[str, Any], Like: Tensor) -> Tensor:
+    if g.opset < 16:
+        raise NotExported("sums by index along an axis, before opset 16")
+    sizes = g.sizes_of(Like)
+    count = g.product_of(sizes[2:])
+    regions, channels = g.size(Out, 0), sizes[1]
+    flat = [g.reshape(each, [regions, channels, -1] if isinstance(regions, int) and isinstance(channels, int)
+                      else [regions, channels, g.product_of(g.sizes_of(Out)[2:])]) for each in (Out, Argmax)]  # fmt: skip
+    none = g.binary("Less", flat[1], g.ints(0), VarType.BOOL)
+    values = g.where(none, g.number(0, Out), flat[0])
+    zeros = filled(g, g.joined_sizes([regions, channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
+    index = g.binary("Max", flat[1], g.ints(0))
+    rows = g.node("ScatterElements", [zeros, index, values], zeros, axis=2, reduction="add")
+    whole = filled(g, g.joined_sizes([sizes[0], channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
+    return g.reshape_as(add_rows(g, whole, _images(g, inputs["ROIs"], inputs.get("RoisNum")), rows), Like)
+
+
+@exports("roi_pick")
+def roi_pick(g: Graph, X: Tensor, Argmax: Tensor, inputs: dict[str, Any]) -> Tensor:
+    images = g.gather(X, _images(g, inputs["ROIs"], inputs.get("RoisNum")))
+    regions, channels, *sizes = g.sizes_of(images)
+    flat = g.reshape(images, [regions, channels, g.product_of(sizes)])
+    places = g.product_of(g.sizes_of(Argmax)[2:])
+    index = g.reshape(Argmax, [regions, channels, places])
+    picked = g._sized("GatherElements", [flat, g.binary("Max", index, g.ints(0))], X.dtype, index.sizes, axis=2)
+    none = g.binary("Less", index, g.ints(0), VarType.BOOL)
+    return g.reshape_as(g.where(none, g.number(0, X), picked), Argmax)
+
+
+# ---------------------------------------------------------------------------------------------- deformable convolution
+def _corners(g: Graph, at: Tensor, extent: int, derivative: bool) -> list[tuple[Tensor, Tensor]]:
+    """Along one axis: the elements around each place, and their weights, or the derivatives of these by the place."""
+    low = g.unary("Floor", at)
+    one, share = g.number(1, at), g.binary("Sub", at, low)
+    ones = g.where(g.binary("Equal", at, at, VarType.BOOL), one, one)
+    weights = (g.unary("Neg", ones), ones) if derivative else (g.binary("Sub", one, share), share)
+    pairs = []
+    for element, weight in zip((low, g.binary("Add", low, one)), weights, strict=True):
+        inside = g.binary(
+            "And",
+            g.binary("GreaterOrEqual", element, g.number(0, at), VarType.BOOL),
+            g.binary("Less", element, g.number(extent, at), VarType.BOOL),
+        )
+        pairs.append((g.where(inside, element, g.number(0, at)), g.where(inside, weight, g.number(0, at))))
+    return pairs
+
+
+class _Reads:
+    """What the elements of a filter read at each place of an image: four elements, and their weights."""
+
+    def __init__(self, g: Graph, Offset: Tensor, image: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> None:
+        places = Offset.shape[2:]
+        if min(*places, *image.shape[2:], *sizes) < 0:
+            raise NotExported("images whose size is known only at run time")
+        self.g, self.groups, self.extents = g, attrs["deformable_groups"], image.shape[2:]
+        batch = g.size(Offset, 0)
+        each = sizes[0] * sizes[1]
+        offset = g.reshape(Offset, [batch, self.groups, each, 2, *places], (Offset.sizes[0], self.groups, each, 2, *places))
+        taps, steps = np.indices(sizes).reshape(2, -1, 1, 1), np.indices(places)
+        pairs = []
+        for axis, slope in enumerate(("along_y", "along_x")):
+            base = steps[axis] * attrs["strides"][axis] - attrs["paddings"][axis] + taps[axis] * attrs["dilations"][axis]
+            moved = g.squeeze(g.slice(offset, [3], [axis], [axis + 1]), 3)
+            at = g.binary("Add", moved, g.constant(base, Offset.dtype))
+            pairs.append(_corners(g, at, self.extents[axis], attrs.get(slope, False)))
+        self.count = each * places[0] * places[1]
+        self.taps = []
+        for (row, by_row), (column, by_column) in product(*pairs):
+            index = g.binary("Add", g.binary("Mul", row, g.number(self.extents[1], row)), column)
+            shape = [batch, self.groups, 1, self.count]
+            known = (Offset.sizes[0], self.groups, 1, self.count)
+            weight = g.reshape(g.binary("Mul", by_row, by_column), shape, known)
+            self.taps.append((g.reshape(g.cast(index, VarType.INT64), shape, known), weight))
+
+    def by_group(self, x: Tensor) -> Tensor:
+        """[N, C, ...] as [N, G, C / G, the rest]."""
+        rest = int(np.prod(x.shape[2:]))
+        sizes = [self.g.size(x, 0), self.groups, x.shape[1] // self.groups, rest]
+        return self.g.reshape(x, sizes, (x.sizes[0], self.groups, x.shape[1] // self.groups, rest))
+
+    def read(self, image: Tensor, Mask: Tensor | None) -> Tensor:
+        """[N, G, C / G, filter's elements times places]."""
+        g, source = self.g, self.by_group(image)
+        total: Tensor | None = None
+        for index, weight in self.taps:
+            dims = g.joined_sizes([*g.sizes_of(source)[:3], self.count])
+            whole = g.expand(index, dims, (*source.sizes[:3], self.count))
+            part = g.binary("Mul", g._sized("GatherElements", [source, whole], image.dtype, whole.sizes, axis=3), weight)
+            total = part if total is None else g.binary("Add", total, part)
+        assert total is not None
+        return total if Mask is None else g.binary("Mul", total, self.factors(Mask))
+
+    def factors(self, Mask: Tensor) -> Tensor:
+        return self.g.reshape(
+            Mask, [self.g.size(Mask, 0), self.groups, 1, self.count], (Mask.sizes[0], self.groups, 1, self.count)
+        )
+
+
+def _convolved(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    image, offset, kernel = inputs["Input"], inputs["Offset"], inputs["Filter"]
+    spec = specs["Output"]
+    if g.opset >= 19 and image.dtype is VarType.FP32:
+        bias = None
+        top, left = attrs["paddings"]
+        return g._sized(
+            "DeformConv", [image, kernel, offset, bias, inputs.get("Mask")], image.dtype, spec.shape,
+            strides=list(attrs["strides"]), pads=[top, left, top, left], dilations=list(attrs["dilations"]),
+            group=attrs["groups"], offset_group=attrs["deformable_groups"], kernel_shape=list(kernel.shape[2:]),
+        )  # fmt: skip
+    if kernel.shape[0] < 0:
+        raise NotExported("a number of filters that is known only at run time")
+    reads = _Reads(g, offset, image, kernel.shape[2:], attrs)
+    groups, rows = attrs["groups"], int(np.prod(kernel.shape[1:]))
+    places, shape = int(np.prod(offset.shape[2:])), (kernel.shape[0], *offset.shape[2:])
+    batch = g.size(image, 0)
+    columns = g.reshape(
+        reads.read(image, inputs.get("Mask")), [batch, groups, rows, places], (image.sizes[0], groups, rows, places)
+    )
+    weights = g.reshape(kernel, [groups, kernel.shape[0] // groups, rows])
+    return g.reshape(g.matmul(weights, columns), [batch, *shape], (image.sizes[0], *shape))
+
+
+@exports("deformable_conv", "deformable_conv_v1")
+def deformable_conv(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    return _convolved(g, f, inputs, attrs, specs)
+
+
+@exports("deform_columns")
+def deform_columns(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    image = inputs["Input"]
+    reads = _Reads(g, inputs["Offset"], image, inputs["Filter"].shape[2:], attrs)
+    spec = specs["Columns"]
+    return g.reshape(
+        reads.read(image, inputs.get("Mask")), [g.size(image, 0), *spec.shape[1:]], (image.sizes[0], *spec.shape[1:])
+    )
+
+
+@exports("deform_image")
+def deform_image(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    if g.opset < 16:
+        raise NotExported("sums by index along an axis, before opset 16")
+    like, columns, mask = inputs["Like"], inputs["Columns"], inputs.get("Mask")
+    reads = _Reads(g, inputs["Offset"], like, inputs["Filter"].shape[2:], attrs)
+    values = reads.by_group(columns)
+    values = values if mask is None else g.binary("Mul", values, reads.factors(mask))
+    size = like.shape[2] * like.shape[3]
+    dims = [*g.sizes_of(values)[:3], size]
+    image = filled(g, g.joined_sizes(dims), 0, Spec((*values.shape[:3], size), columns.dtype))
+    for index, weight in reads.taps:
+        part = g.binary("Mul", values, weight)
+        image = g.node(
+            "ScatterElements", [image, g.expand(index, g.dims(part), part.sizes), part], image, axis=3, reduction="add"
+        )
+    return g.reshape_as(image, like)
+
+
+@exports("deform_mask")
+def deform_mask(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    image = inputs["Input"]
+    reads = _Reads(g, inputs["Offset"], image, inputs["Filter"].shape[2:], attrs)
+    product_ = g.binary("Mul", reads.read(image, None), reads.by_group(inputs["Columns"]))
+    spec = specs["Mask"]
+    return g.reshape(g.reduce("ReduceSum", product_, [2]), [g.size(image, 0), *spec.shape[1:]], (image.sizes[0], *spec.shape[1:]))

@@ -1,0 +1,259 @@
+"""How rows that form sequences are moved, and numbered: one level of sequences, known by their lengths, which are a tensor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Size, Tensor
+from .making import as_vector, filled
+from .shaping import add_rows as added_rows
+
+__all__ = [
+    "concatenated",
+    "cut_rows",
+    "ends_of",
+    "ids_of",
+    "is_empty",
+    "lengths_of_rows",
+    "like_rows",
+    "longest_of",
+    "padded_rows",
+    "repeated",
+    "sequence_context",
+    "sequence_ends",
+    "sequence_margins",
+    "sequence_reversed",
+    "sequence_scattered",
+    "starts_of",
+    "taken_rows",
+    "width",
+    "within",
+]
+
+
+def lengths_of_rows(x: Tensor) -> Tensor:
+    if x.lengths is None:
+        raise NotExported("rows whose sequences are not known")
+    return x.lengths
+
+
+def ends_of(g: Graph, lengths: Tensor) -> Tensor:
+    return g.node("CumSum", [lengths, g.constant(np.int64(0))], lengths)
+
+
+def starts_of(g: Graph, lengths: Tensor) -> Tensor:
+    return g.binary("Sub", ends_of(g, lengths), lengths)
+
+
+def _total(g: Graph, lengths: Tensor) -> Tensor:
+    """The number of rows, of shape [1]."""
+    return g.reduce("ReduceSum", lengths, [0], keep=True)
+
+
+def ids_of(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
+    """For each row, the number of its sequence: of the sequences that end before it, how many there are."""
+    passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
+    return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
+
+
+def within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
+    """For each row, its position in its sequence."""
+    return g.binary("Sub", g.arange(rows), g.gather(starts_of(g, lengths), ids))
+
+
+def like_rows(result: Tensor, x: Tensor) -> Tensor:
+    """A result with as many rows as x, and its sequences."""
+    if result.ndim and x.ndim:
+        result.sizes = (x.sizes[0], *result.sizes[1:])
+    result.lengths = x.lengths
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------- moving rows
+def taken_rows(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> Tensor:
+    """Rows by number; `other`, by default zeros, where the number is -1."""
+    none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
+    mask = g.unsqueeze(none, *range(none.ndim, rows.ndim)) if rows.ndim > none.ndim else none
+    return g.where(mask, g.number(0, x) if other is None else other, rows)
+
+
+@exports("take_rows")
+def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+    result = taken_rows(g, X, Index)
+    result.lengths = Index.lengths
+    return result
+
+
+@exports("add_rows")
+def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
+    count = g.size(Like, 0)
+    index = g.reshape(Index, [-1], (-1,))
+    last = g.squeeze(g.as_size(count), 0)
+    index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), last, index)
+    inner = g.sizes_of(X)[Index.ndim :]
+    rows = g.reshape(X, [g.size(index, 0) if any(not isinstance(n, int) for n in inner) else -1, *inner])
+    more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
+    zeros = filled(g, g.joined_sizes([more, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
+    whole = added_rows(g, zeros, index, rows)
+    end = g.as_size(count)
+    result = g._sized("Slice", [whole, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
+    result.lengths = Like.lengths
+    return result
+
+
+# ----------------------------------------------------------------------------------------------------------- indices
+@exports("sequence_ids")
+def sequence_ids(g: Graph, X: Tensor) -> Tensor:
+    return like_rows(ids_of(g, lengths_of_rows(X), g.size(X, 0)), X)
+
+
+@exports("row_of_each")
+def row_of_each(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+    return X if Like.lengths is None else g.gather(X, ids_of(g, Like.lengths, g.size(Like, 0)))
+
+
+@exports("sequence_lengths")
+def sequence_lengths(g: Graph, X: Tensor) -> Tensor:
+    return g.identity(lengths_of_rows(X))
+
+
+@exports("sequence_ends")
+def sequence_ends(g: Graph, X: Tensor, first: bool) -> Tensor:
+    lengths = lengths_of_rows(X)
+    at = starts_of(g, lengths) if first else g.binary("Sub", ends_of(g, lengths), g.constant(np.int64(1)))
+    return g.where(is_empty(g, lengths), g.constant(np.int64(-1)), at)
+
+
+def is_empty(g: Graph, lengths: Tensor) -> Tensor:
+    return g.binary("Equal", lengths, g.constant(np.int64(0)), VarType.BOOL)
+
+
+def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each row, the rows around it; and where its sequence begins and ends, as columns."""
+    if X.lengths is None and X.ndim == 3:  # sequences of one length
+        steps = g.as_size(g.size(X, 1))
+        rows: Size = g.product_of(g.sizes_of(X)[:2])
+        number = g.arange(rows)
+        begin = g.binary("Sub", number, g.binary("Mod", number, steps))
+        end = g.binary("Add", begin, steps)
+    else:
+        lengths = lengths_of_rows(X)
+        number = g.arange(g.size(X, 0))
+        ids = ids_of(g, lengths, g.size(X, 0))
+        begin, end = g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids)
+    around = g.binary("Add", g.unsqueeze(number, 1), g.constant(np.arange(start, start + length, dtype=np.int64)[None]))
+    return around, g.unsqueeze(begin, 1), g.unsqueeze(end, 1)
+
+
+@exports("sequence_context")
+def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
+    around, begin, end = _context(g, X, start, length)
+    inside = g.binary("And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL))
+    result = g.where(inside, around, g.constant(np.int64(-1)))
+    return like_rows(result, X) if X.lengths is not None else result
+
+
+@exports("sequence_margins")
+def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
+    around, begin, end = _context(g, X, start, length)
+    up = g.constant(np.int64(max(0, -start)))
+    before = g.binary("Add", g.binary("Sub", around, begin), up)
+    after = g.binary("Add", g.binary("Sub", around, end), up)
+    result = g.where(g.binary("GreaterOrEqual", around, end, VarType.BOOL), after, g.constant(np.int64(-1)))
+    result = g.where(g.binary("Less", around, begin, VarType.BOOL), before, result)
+    return like_rows(result, X) if X.lengths is not None else result
+
+
+@exports("sequence_reversed")
+def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
+    lengths = lengths_of_rows(X)
+    ids = ids_of(g, lengths, g.size(X, 0))
+    ends = g.binary("Add", g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids))
+    last = g.binary("Sub", ends, g.constant(np.int64(1)))
+    return like_rows(g.binary("Sub", last, g.arange(g.size(X, 0))), X)
+
+
+def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
+    """The row that is entry t of sequence s; -1 past its end."""
+    t = g.unsqueeze(g.arange(width), 0)
+    at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
+    inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
+    return g.where(inside, at, g.constant(np.int64(-1)))
+
+
+def longest_of(g: Graph, lengths: Tensor) -> Tensor:
+    return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
+
+
+def width(g: Graph, lengths: Tensor, padded_length: int) -> Size:
+    return padded_length if padded_length != -1 else longest_of(g, lengths)
+
+
+@exports("sequence_positions")
+def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: int) -> Tensor:
+    lengths = lengths_of_rows(X)
+    return padded_rows(g, lengths, width(g, lengths, padded_length) if Like is None else g.size(Like, 1))
+
+
+def repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The rows that `sequence_expand` copies, and the lengths of the sequences that they form."""
+    total = _total(g, times)
+    which = ids_of(g, times, total)
+    if X.lengths is None:
+        return which, None
+    lengths = g.gather(X.lengths, which)
+    rows = _total(g, lengths)
+    ids = ids_of(g, lengths, rows)
+    source = g.gather(g.gather(starts_of(g, X.lengths), which), ids)
+    return g.binary("Add", source, within(g, lengths, rows, ids)), lengths
+
+
+@exports("sequence_expanded")
+def sequence_expanded(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    index, lengths = repeated(g, X, lengths_of_rows(Y))
+    index.lengths = lengths
+    return index
+
+
+def concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
+    """For each row of one input, its place among the rows of all, sequence by sequence."""
+    lengths = [lengths_of_rows(each) for each in X]
+    whole = lengths[0]
+    for each in lengths[1:]:
+        whole = g.binary("Add", whole, each)
+    begin = starts_of(g, whole)
+    for each in lengths[:which]:
+        begin = g.binary("Add", begin, each)
+    rows = g.size(X[which], 0)
+    ids = ids_of(g, lengths[which], rows)
+    return g.binary("Add", g.gather(begin, ids), within(g, lengths[which], rows, ids))
+
+
+@exports("sequence_concatenated")
+def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
+    return like_rows(concatenated(g, X, which), X[which])
+
+
+def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
+    """The rows of pieces that begin at these rows and have these lengths."""
+    rows = _total(g, lengths)
+    ids = ids_of(g, lengths, rows)
+    return g.binary("Add", g.gather(starts, ids), within(g, lengths, rows, ids))
+
+
+@exports("sequence_sliced")
+def sequence_sliced(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor, Like: Tensor) -> Tensor:
+    starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
+    return like_rows(cut_rows(g, starts, as_vector(g, Length)), Like)
+
+
+@exports("sequence_scattered")
+def sequence_scattered(g: Graph, Ids: Tensor) -> Tensor:
+    ids = ids_of(g, lengths_of_rows(Ids), g.size(Ids, 0))
+    both = g.concat([g.unsqueeze(ids, 1), g.unsqueeze(as_vector(g, Ids), 1)], 1)
+    return like_rows(both, Ids)

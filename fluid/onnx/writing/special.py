@@ -1,0 +1,153 @@
+"""How special functions are written: their kernels compute with arrays of the graph in place of numpy's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.kernels import special
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, Tensor
+
+__all__: list[str] = []
+
+
+class _Array:
+    """A tensor, or a number, with the operators of an array of float64s or bools."""
+
+    __array_ufunc__ = None  # numpy's numbers leave operators to this class
+
+    def __init__(self, g: Graph, tensor: Tensor) -> None:
+        self.g, self.tensor = g, tensor
+
+    def _with(self, op: str, other: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _Array:
+        pair = (_tensor(self.g, self, op != "Or"), _tensor(self.g, other, op != "Or"))
+        return _Array(self.g, self.g.binary(op, *(pair[::-1] if turned else pair), dtype))
+
+    def __add__(self, other: Any) -> _Array:
+        return self._with("Add", other)
+
+    def __sub__(self, other: Any) -> _Array:
+        return self._with("Sub", other)
+
+    def __rsub__(self, other: Any) -> _Array:
+        return self._with("Sub", other, turned=True)
+
+    def __mul__(self, other: Any) -> _Array:
+        return self._with("Mul", other)
+
+    def __truediv__(self, other: Any) -> _Array:
+        return self._with("Div", other)
+
+    def __rtruediv__(self, other: Any) -> _Array:
+        return self._with("Div", other, turned=True)
+
+    def __pow__(self, power: float) -> _Array:
+        """By products, since powers of float64 are not everywhere."""
+        result, factor, count = None, self, abs(int(power))
+        assert count == abs(power) and count
+        while count:
+            if count & 1:
+                result = factor if result is None else result * factor
+            factor, count = factor * factor, count >> 1
+        assert result is not None
+        return result if power > 0 else 1.0 / result
+
+    def __neg__(self) -> _Array:
+        return _Array(self.g, self.g.unary("Neg", self.tensor))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __lt__(self, other: Any) -> _Array:
+        return self._with("Less", other, VarType.BOOL)
+
+    def __le__(self, other: Any) -> _Array:
+        return self._with("LessOrEqual", other, VarType.BOOL)
+
+    def __gt__(self, other: Any) -> _Array:
+        return self._with("Greater", other, VarType.BOOL)
+
+    def __eq__(self, other: object) -> _Array:  # type: ignore[override]
+        return self._with("Equal", other, VarType.BOOL)
+
+    def __or__(self, other: _Array) -> _Array:
+        return self._with("Or", other, VarType.BOOL)
+
+    def any(self) -> bool:
+        """A graph computes what may be needed."""
+        return True
+
+
+def _tensor(g: Graph, value: Any, as_numbers: bool = True) -> Tensor:
+    if not isinstance(value, _Array):
+        return g.constant(np.array(float(value)))
+    return g.cast(value.tensor, VarType.FP64) if as_numbers else value.tensor
+
+
+class _Functions:
+    """The functions of numpy that kernels of special functions call."""
+
+    inf, nan = math.inf, math.nan
+    arange, zeros, cos = np.arange, np.zeros, np.cos
+
+    def __init__(self, g: Graph) -> None:
+        self.g = g
+        for name in ("log", "exp", "sqrt", "abs", "sin", "round"):
+            setattr(self, name, self._unary(name.capitalize()))
+
+    def _unary(self, op: str) -> Any:
+        return lambda x: _Array(self.g, self.g.unary(op, x.tensor))
+
+    def where(self, condition: _Array, x: Any, y: Any) -> _Array:
+        if not isinstance(x, _Array) and not isinstance(y, _Array) and {x, y} == {0, 1}:
+            return condition * 1.0 if x else 1.0 - condition
+        flag = self.g.cast(condition.tensor, VarType.BOOL)
+        return _Array(self.g, self.g.where(flag, _tensor(self.g, x), _tensor(self.g, y)))
+
+    def tan(self, x: _Array) -> _Array:
+        """Of float64s there is no tangent, and no cosine."""
+        return self.sin(x) / self.sin(x + math.pi / 2)  # type: ignore[attr-defined, no-any-return]
+
+    def isinf(self, x: _Array) -> _Array:
+        return self.abs(x) == math.inf  # type: ignore[attr-defined, no-any-return]
+
+    def ones_like(self, x: _Array) -> Any:
+        return self.where(x == x, 1.0, 1.0)
+
+    def zeros_like(self, x: _Array) -> Any:
+        return self.where(x == x, 0.0, 0.0)
+
+    def minimum(self, x: _Array, y: Any) -> _Array:
+        return x._with("Min", y)
+
+    def maximum(self, x: _Array, y: Any) -> _Array:
+        return x._with("Max", y)
+
+    def clip(self, x: _Array, low: float, high: float) -> _Array:
+        return self.minimum(self.maximum(x, low), high)
+
+    def copysign(self, x: Any, like: _Array) -> _Array:
+        size = self.abs(x) if isinstance(x, _Array) else abs(x)  # type: ignore[attr-defined]
+        return self.where(like < 0, -size, size)
+
+
+def _traced(function: Any, names: tuple[str, ...] = ()) -> Any:
+    """Writes an op by its kernel's function of float64s and these attributes."""
+
+    def write(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+        [x] = inputs.values()
+        wide = _Array(g, g.cast(x, VarType.FP64))
+        result: Tensor = function(_Functions(g), wide, *(attrs[name] for name in names)).tensor
+        return g.cast(result, x.dtype)
+
+    return write
+
+
+for _function in (special.lgamma, special.digamma, special.erfinv, special.i0, special.i0e, special.i1, special.i1e):
+    exports(_function.__name__)(_traced(_function))
+exports("polygamma")(_traced(special.polygamma, ("n",)))
+exports("logit")(_traced(special.logit, ("eps",)))

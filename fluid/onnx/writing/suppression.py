@@ -1,0 +1,247 @@
+"""How non-maximum suppression is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, NotExported, Tensor
+from .making import filled
+from .shaping import add_rows, positions
+
+__all__ = ["suppressed"]
+
+
+def _column(g: Graph, x: Tensor, place: int) -> Tensor:
+    return g.squeeze(g.slice(x, [x.ndim - 1], [place], [place + 1]), x.ndim - 1)
+
+
+def _candidates(g: Graph, scores: Tensor, attrs: dict[str, Any]) -> Tensor:
+    """Scores [N, C, M], minus infinity where they are of the background, or not among the `nms_top_k` best of a class."""
+    lowest = g.number(-np.inf, scores)
+    most, background = attrs["nms_top_k"], attrs["background_label"]
+    if most > -1:
+        count = g.binary("Min", g.ints(most), g.as_size(g.size(scores, 2)))
+        best = g.nodes("TopK", [scores, count], [Spec((*scores.shape[:2], -1), each) for each in (scores.dtype, VarType.INT64)])[
+            1
+        ]
+        best.sizes = (*scores.sizes[:2], -1)
+        none = g.cast(filled(g, g.dims(scores), 0, Spec(scores.shape, VarType.INT32)), VarType.INT32)
+        ones = filled(g, g.dims(best), 1, Spec(best.shape, VarType.INT32))
+        chosen = g.node("ScatterElements", [none, best, ones], Spec(scores.shape, VarType.INT32), axis=2)
+        scores = g.where(g.cast(chosen, VarType.BOOL), scores, lowest)
+    if background >= 0:
+        label = positions(g, g.size(scores, 1), 1, 3)
+        scores = g.where(g.binary("Equal", label, g.ints(background), VarType.BOOL), lowest, scores)
+    return scores
+
+
+def suppressed(g: Graph, boxes: Tensor, scores: Tensor, attrs: dict[str, Any], limit: int | None = None) -> Tensor:
+    """Image, class and number [D, 3] of each box that is kept, in this order, of a class the best first; at most `limit`."""
+    boxes, scores = g.cast(boxes, VarType.FP32), g.cast(scores, VarType.FP32)
+    if not attrs["normalized"]:  # the pixels at the ends belong to the box
+        boxes = g.binary("Add", boxes, g.constant(np.array([0, 0, 1, 1]), VarType.FP32))
+    bounds = [g.constant([attrs[name]], VarType.FP32) for name in ("nms_threshold", "score_threshold")]
+    most = g.as_size(g.size(boxes, 1)) if limit is None else g.ints(limit)
+    return g.node("NonMaxSuppression", [boxes, scores, most, *bounds], Spec((-1, 3), VarType.INT64))
+
+
+def _best_of_images(g: Graph, image: Tensor, score: Tensor, most: int, images: int) -> Tensor:
+    """Which detections are among the best of their image, in their order; of equal ones the first."""
+    if images == 1:
+        count = g.binary("Min", g.ints(most), g.dims(score))
+        pair = [Spec((-1,), score.dtype), Spec((-1,), VarType.INT64)]
+        first = g.nodes("TopK", [score, count], pair)[1]
+        return g.nodes("TopK", [first, g.dims(first)], [pair[1], pair[1]], largest=0)[0]
+    place = g.arange(g.size(score, 0))
+    one, other = (tuple(g.unsqueeze(each, axis) for each in (image, score, place)) for axis in (1, 0))
+    better = g.binary("Greater", other[1], one[1], VarType.BOOL)
+    first = g.binary("And", g.binary("Equal", other[1], one[1], VarType.BOOL), g.binary("Less", other[2], one[2], VarType.BOOL))
+    before = g.binary("And", g.binary("Equal", one[0], other[0], VarType.BOOL), g.binary("Or", better, first))
+    rank = g.reduce("ReduceSum", g.cast(before, VarType.INT32), [1])
+    kept = g.binary("Less", rank, g.number(most, rank), VarType.BOOL)
+    return g._sized("Compress", [place, kept], VarType.INT64, (-1,), axis=0)
+
+
+@dataclass
+class _Detections:
+    """Rows of class, score and box; which boxes they are; and how many each image has."""
+
+    rows: Tensor
+    index: Tensor
+    counts: Tensor
+
+
+def _row(g: Graph, label: Tensor, value: Tensor, boxes: Tensor) -> Tensor:
+    return g.concat([g.unsqueeze(g.cast(label, boxes.dtype), 1), g.unsqueeze(value, 1), boxes], 1)
+
+
+def _found(g: Graph, boxes: Tensor, chosen: Tensor, value: Tensor) -> _Detections:
+    """What image, class and number of boxes [N, M, 4], and scores, come to."""
+    image, label, box = (_column(g, chosen, place) for place in range(3))
+    where = g.concat([g.unsqueeze(image, 1), g.unsqueeze(box, 1)], 1)
+    rows = _row(g, label, value, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
+    before = g.binary("Mul", image, g.as_size(g.size(boxes, 1)))
+    index = g.unsqueeze(g.cast(g.binary("Add", before, box), VarType.INT32), 1)
+    images = g.size(boxes, 0)
+    zeros = filled(g, g.joined_sizes([images]), 0, Spec((images if isinstance(images, int) else -1,), VarType.INT64))
+    ones = g.cast(g.binary("Equal", image, image, VarType.BOOL), VarType.INT64)
+    return _Detections(rows, index, add_rows(g, zeros, image, ones))
+
+
+def _of_each_class(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
+    """Detections of one image, of which each class has boxes of its own [R, C, 4], in the order of classes and boxes."""
+    boxes, scores, given = inputs["BBoxes"], inputs["Scores"], inputs.get("RoisNum")
+    if given is None or given.shape != (1,):
+        raise NotExported("boxes of each class, of several images")
+    by_class = g.unsqueeze(g.transpose(scores, [1, 0]), 1)  # [C, 1, R]
+    ranked = _candidates(g, by_class, {**attrs, "background_label": -1})
+    if attrs["background_label"] >= 0:
+        own = g.binary("Equal", positions(g, g.size(ranked, 0), 0, 3), g.ints(attrs["background_label"]), VarType.BOOL)
+        ranked = g.where(own, g.number(-np.inf, ranked), ranked)
+    chosen = suppressed(g, g.transpose(boxes, [1, 0, 2]), ranked, attrs)
+    value = g._sized("GatherND", [by_class, chosen], scores.dtype, (-1,))
+    if attrs["keep_top_k"] > -1:
+        kept = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], 1)
+        chosen, value = g.gather(chosen, kept), g.gather(value, kept)
+    place = g.binary("Add", g.binary("Mul", _column(g, chosen, 0), g.as_size(g.size(boxes, 0))), _column(g, chosen, 2))
+    spec = Spec((-1,), VarType.INT64)
+    order = g.nodes("TopK", [place, g.dims(place)], [spec, spec], axis=0, largest=0, sorted=1)[1]
+    chosen, value = g.gather(chosen, order), g.gather(value, order)
+    label, box = _column(g, chosen, 0), _column(g, chosen, 2)
+    where = g.concat([g.unsqueeze(box, 1), g.unsqueeze(label, 1)], 1)
+    rows = _row(g, label, value, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
+    index = g.binary("Add", g.binary("Mul", box, g.as_size(g.size(boxes, 1))), label)
+    return _Detections(rows, g.unsqueeze(g.cast(index, VarType.INT32), 1), g.slice(g.dims(rows), [0], [0], [1]))
+
+
+def _detected(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
+    boxes, scores = inputs["BBoxes"], inputs["Scores"]
+    if boxes.shape[-1] != 4:
+        raise NotExported("polygons")
+    if attrs["nms_eta"] < 1 and attrs["nms_threshold"] > 0.5:
+        raise NotExported("a threshold that falls")
+    if scores.ndim != 3:
+        return _of_each_class(g, inputs, attrs)
+    chosen = suppressed(g, boxes, _candidates(g, scores, attrs), attrs)
+    value = g._sized("GatherND", [scores, chosen], scores.dtype, (-1,))
+    if attrs["keep_top_k"] > -1:
+        images = boxes.shape[0]
+        kept = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], images)
+        chosen, value = g.gather(chosen, kept), g.gather(value, kept)
+    return _found(g, boxes, chosen, value)
+
+
+@exports("multiclass_nms")
+def multiclass_nms(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    found = _detected(g, inputs, attrs)
+    none = g.binary("Equal", g.slice(g.dims(found.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
+    no_row = g.constant([[-1]], found.rows.dtype)
+    rows, counts = g.choose(none, lambda: [no_row, g.ints(1)], lambda: [found.rows, found.counts])
+    rows.lengths = counts
+    return rows
+
+
+@exports("multiclass_nms2")
+def multiclass_nms2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+    found = _detected(g, inputs, attrs)
+    found.rows.lengths = found.index.lengths = found.counts
+    return {"Out": found.rows, "Index": found.index}
+
+
+@exports("multiclass_nms3")
+def multiclass_nms3(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    found = _detected(g, inputs, attrs)
+    counts = g.cast(found.counts, VarType.INT32)
+    return {"Out": found.rows, "Index": found.index, **({"NmsRoisNum": counts} if specs.get("NmsRoisNum") is not None else {})}
+
+
+@exports("nms")
+def nms(g: Graph, Boxes: Tensor, iou_threshold: float) -> Tensor:
+    """The order of the boxes is that of their scores."""
+    boxes = g.unsqueeze(Boxes, 0)
+    scores = g.unsqueeze(g.unary("Neg", g.cast(g.arange(g.size(Boxes, 0)), VarType.FP32)), 0, 1)
+    attrs = {"normalized": True, "nms_threshold": iou_threshold, "score_threshold": -np.inf}
+    return _column(g, suppressed(g, boxes, scores, attrs), 2)
+
+
+# ------------------------------------------------------------------------------------------------------------ matrix nms
+def _overlaps(g: Graph, boxes: Tensor, edge: int) -> Tensor:
+    """How far boxes [..., K, 4] overlap each other, [..., K, K]."""
+    one, other = g.unsqueeze(boxes, boxes.ndim - 1), g.unsqueeze(boxes, boxes.ndim - 2)
+    zero, more = g.number(0, boxes), g.number(edge, boxes)
+    across, down = (
+        g.binary("Sub", g.binary("Min", _column(g, one, end), _column(g, other, end)),
+                 g.binary("Max", _column(g, one, start), _column(g, other, start)))
+        for start, end in ((0, 2), (1, 3))
+    )  # fmt: skip
+    shared = g.binary("Mul", g.binary("Add", across, more), g.binary("Add", down, more))
+
+    def area(box: Tensor) -> Tensor:
+        wide, high = (g.binary("Sub", _column(g, box, end), _column(g, box, start)) for start, end in ((0, 2), (1, 3)))
+        whole = g.binary("Mul", g.binary("Add", wide, more), g.binary("Add", high, more))
+        real = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero, VarType.BOOL)
+        return g.where(real, whole, zero)
+
+    union = g.binary("Sub", g.binary("Add", area(one), area(other)), shared)
+    apart = g.binary("Less", g.binary("Min", across, down), zero, VarType.BOOL)
+    return g.where(apart, zero, g.binary("Div", shared, union))
+
+
+@exports("matrix_nms")
+def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    if BBoxes.shape[-1] != 4:
+        raise NotExported("polygons")
+    if Scores.shape[1] < 0:
+        raise NotExported("numbers of classes that are known only at run time")
+    most, number = attrs["nms_top_k"], g.as_size(g.size(BBoxes, 1))
+    count = number if most < 0 else g.binary("Min", g.ints(most), number)
+    pair = [Spec((*Scores.shape[:2], -1), each) for each in (Scores.dtype, VarType.INT64)]
+    values, places = g.nodes("TopK", [Scores, count], pair)
+    images, classes = g.size(BBoxes, 0), Scores.shape[1]
+    flat = g.reshape(
+        places, [images, -1] if isinstance(images, int) else [images, g.binary("Mul", count, g.ints(classes))], (-1, -1)
+    )
+    boxes = g._sized("GatherND", [BBoxes, g.unsqueeze(flat, 2)], BBoxes.dtype, (-1, -1, 4), batch_dims=1)
+    sizes = [images, classes, count, 4]
+    boxes = g.reshape(boxes, sizes, (-1, classes, -1, 4))
+    zero, one = g.number(0, values), g.number(1, values)
+    counts = g.binary("Greater", values, g.number(attrs["score_threshold"], values), VarType.BOOL)
+    better = g.binary("Less", positions(g, count, 0, 2), positions(g, count, 1, 2), VarType.BOOL)
+    counted = g.binary("And", better, g.unsqueeze(counts, 3))  # of pairs of a better one and another one
+    overlaps = g.where(counted, _overlaps(g, boxes, 0 if attrs["normalized"] else 1), zero)
+    most_of = g.unsqueeze(g.reduce("ReduceMax", g.concat([overlaps, g.unsqueeze(g.where(counts, zero, zero), 2)], 2), [2]), 3)
+    if attrs["use_gaussian"]:
+        squares = g.binary("Sub", g.binary("Mul", most_of, most_of), g.binary("Mul", overlaps, overlaps))
+        decay = g.unary("Exp", g.binary("Mul", squares, g.number(attrs["gaussian_sigma"], squares)))
+    else:
+        decay = g.binary("Div", g.binary("Sub", one, overlaps), g.binary("Sub", one, most_of))
+    decay = g.reduce("ReduceMin", g.where(counted, decay, one), [2])
+    lowered = g.binary("Mul", decay, values)
+    kept = g.binary("And", counts, g.binary("Greater", lowered, g.number(attrs["post_threshold"], lowered), VarType.BOOL))
+    if attrs["background_label"] >= 0:
+        label = g.constant(np.arange(classes).reshape(1, -1, 1) != attrs["background_label"])
+        kept = g.binary("And", kept, label)
+    # By descending score, image by image: those that are not kept come last, and are left out.
+    size = g.binary("Mul", count, g.ints(classes))
+    lowest = g.number(-np.inf, lowered)
+    shape = [images, size]
+    ranked = g.reshape(g.where(kept, lowered, lowest), shape, (-1, -1))
+    limit = size if attrs["keep_top_k"] < 0 else g.binary("Min", size, g.ints(attrs["keep_top_k"]))
+    score, order = g.nodes("TopK", [ranked, limit], [Spec((-1, -1), each) for each in (values.dtype, VarType.INT64)])
+    image = g.expand(positions(g, images, 0, 2), g.dims(order), (-1, -1))
+    label = g.binary("Div", order, count)
+    box = g._sized("GatherElements", [g.reshape(places, shape, (-1, -1)), order], VarType.INT64, (-1, -1), axis=1)
+    there = g.reshape(g.binary("Greater", score, lowest, VarType.BOOL), [-1], (-1,))
+    columns = [g.reshape(each, [-1, 1], (-1, 1)) for each in (image, label, box)]
+    chosen = g._sized("Compress", [g.concat(columns, 1), there], VarType.INT64, (-1, 3), axis=0)
+    value = g._sized("Compress", [g.reshape(score, [-1], (-1,)), there], score.dtype, (-1,), axis=0)
+    found = _found(g, BBoxes, chosen, value)
+    counts = g.cast(found.counts, VarType.INT32)
+    return {"Out": found.rows, "Index": found.index, **({"RoisNum": counts} if specs.get("RoisNum") is not None else {})}

@@ -1,0 +1,129 @@
+"""Tensors and nodes of the ONNX graph while it is written, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+from fluid.values.operators import ValueOperators
+from fluid.values.spec import Spec
+from fluid.values.types import VarType, is_floating
+
+if TYPE_CHECKING:
+    from fluid.opdef.inference import OpNamespace
+
+    from .graph import Graph
+
+__all__ = ["ELEMENTS", "FIRST_SYMBOL", "Node", "NotExported", "Scope", "Size", "Tensor"]
+
+ELEMENTS: dict[VarType, int] = {
+    VarType.FP32: 1,
+    VarType.UINT8: 2,
+    VarType.INT8: 3,
+    VarType.INT16: 5,
+    VarType.INT32: 6,
+    VarType.INT64: 7,
+    VarType.BOOL: 9,
+    VarType.FP16: 10,
+    VarType.FP64: 11,
+    VarType.SIZE_T: 13,
+    VarType.BF16: 16,
+}
+"""Element type -> ONNX's number for it."""
+
+FIRST_SYMBOL = 1_000_000_007
+"""Sizes from here on stand for dimensions that are known only when the model runs; two that are equal are the same number."""
+
+Size = Union[int, "Tensor"]
+"""The size of a dimension: a number, or an int64 tensor of shape [1]."""
+
+
+class NotExported(Exception):
+    """An op, with these attributes and shapes, cannot be said in ONNX, or is not yet; says why."""
+
+
+class Node:
+    """A node: its op, the names that it reads and writes, and its attributes; a `Scope` among them is a graph inside it."""
+
+    __slots__ = ("attrs", "inputs", "op", "outputs")
+
+    def __init__(self, op: str, inputs: list[str], outputs: list[str], attrs: dict[str, Any]) -> None:
+        self.op, self.inputs, self.outputs, self.attrs = op, inputs, outputs, attrs
+
+
+@dataclass
+class Scope:
+    """The nodes of the graph, or of a graph inside a node, with its inputs and outputs."""
+
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    kept: dict[Any, Tensor] = field(default_factory=dict)
+    """Values that are computed once: shapes."""
+
+
+class Tensor(ValueOperators):
+    """A value of the graph.
+
+    Attributes:
+        name: its name there.
+        spec: what is known of it, with sizes below `FIRST_SYMBOL`.
+        sizes: its shape, with sizes from `FIRST_SYMBOL` on for those that are known by identity alone; -1 for unknown ones.
+        value: its elements, of a constant.
+        like: of a tensor that only says the shape of another one: that one.
+        lengths: of rows that form sequences: their lengths, int64 [sequences].
+    """
+
+    __slots__ = ("_name", "graph", "lengths", "like", "sizes", "spec", "value")
+
+    def __init__(
+        self, graph: Graph, name: str, spec: Spec, sizes: tuple[int, ...] | None = None, like: Tensor | None = None
+    ) -> None:
+        self.graph, self._name = graph, name
+        sizes = spec.shape if sizes is None else sizes
+        if sizes and max(sizes) >= FIRST_SYMBOL:
+            shape = tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes)
+            spec = Spec(shape, spec.dtype, spec.type, spec.lod)
+        self.spec, self.sizes, self.like = spec, sizes, like
+        self.value: Any = None
+        self.lengths: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        if self.like is not None:
+            return self.graph.empty_like(self).name
+        return self._name
+
+    def _ops(self) -> OpNamespace:
+        return self.graph.ops
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+    @property
+    def dtype(self) -> VarType:
+        return self.spec.dtype
+
+    @property
+    def is_floating(self) -> bool:
+        return is_floating(self.spec.dtype)
+
+    def renamed(self, name: str) -> None:
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"{self._name}: {self.spec}"
+
+    if TYPE_CHECKING:  # operators give tensors
+
+        def __neg__(self) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def astype(self, dtype: Any) -> Tensor: ...

@@ -1,0 +1,300 @@
+"""How ops of Paddle 2.x that write to, repeat or view elements by index are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.indexing import RENORM_EPSILON
+from fluid.ops.shapes import taken as slice_of
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
+from .making import as_vector, filled
+from .shaping import add_rows, added_along, positions
+
+__all__: list[str] = []
+
+
+# ------------------------------------------------------------------------------------------------------ writing by index
+@exports("index_add")
+def index_add(g: Graph, X: Tensor, Index: Tensor, AddValue: Tensor, axis: int) -> Tensor:
+    added = added_along(g, AddValue, as_vector(g, Index), axis, g.size(X, axis), X.sizes)
+    return g.binary("Add", X, added)
+
+
+def _picking(g: Graph, indices: list[Tensor]) -> Tensor:
+    """Indices into the first dimensions, of which masks stand for the places where they hold, as one tensor [..., dimensions]."""
+    each: list[Tensor] = []
+    for index in indices:
+        if index.dtype is VarType.BOOL:
+            places = g.node("NonZero", [index], Spec((index.ndim, -1), VarType.INT64))
+            each += [g.squeeze(g.slice(places, [0], [place], [place + 1]), 0) for place in range(index.ndim)]
+        else:
+            each.append(g.cast(index, VarType.INT64))
+    together = each[0]
+    for one in each[1:]:
+        together = g.binary("Add", together, one)  # for its shape
+    columns = [
+        g.unsqueeze(one if len(each) == 1 else g.expand(one, g.dims(together), together.sizes), together.ndim) for one in each
+    ]
+    return g.concat(columns, together.ndim)
+
+
+def _picked_dims(g: Graph, x: Tensor, index: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    depth = index.shape[-1]
+    return g.joined_sizes([*g.sizes_of(index)[:-1], *g.sizes_of(x)[depth:]]), (*index.sizes[:-1], *x.sizes[depth:])
+
+
+@exports("index_put")
+def index_put(g: Graph, x: Tensor, indices: list[Tensor], value: Tensor, accumulate: bool) -> Tensor:
+    if accumulate and g.opset < 16:
+        raise NotExported("sums by index, before opset 16")
+    index = _picking(g, indices)
+    values = g.expand(value, *_picked_dims(g, x, index))
+    return g.node("ScatterND", [x, index, values], x, **({"reduction": "add"} if accumulate else {}))
+
+
+@exports("picked_sum")
+def picked_sum(g: Graph, f: Any, X: Tensor, Indices: list[Tensor], Like: Tensor) -> Any:
+    index = _picking(g, Indices)
+    return f.sum_to(g._sized("GatherND", [X, index], X.dtype, _picked_dims(g, X, index)[1]), Like)
+
+
+@exports("masked_fill")
+def masked_fill(g: Graph, x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    return g.where(mask, g.reshape(value, []), x)
+
+
+# -------------------------------------------------------------------------------------------------------------- repeating
+def _sources(g: Graph, size: Size, RepeatsTensor: Tensor | None, repeats: int) -> Tensor:
+    """Of each slice of the result of repeating, the number of the one that it repeats."""
+    if RepeatsTensor is None:
+        if isinstance(size, int):
+            return g.constant(np.repeat(np.arange(size), repeats))
+        grid = g.expand(g.unsqueeze(g.arange(size), 1), g.joined_sizes([size, repeats]), (-1, repeats))
+        return g.reshape(grid, [-1], (-1,))
+    counts = as_vector(g, RepeatsTensor)
+    counts = g.expand(counts, g.as_size(size), (size if isinstance(size, int) else -1,))
+    ends = g._sized("CumSum", [counts, g.constant(np.int64(0))], counts.dtype, counts.sizes)
+    total = g.reduce("ReduceSum", counts, [0], keep=True)
+    before = g.binary("LessOrEqual", g.unsqueeze(ends, 0), g.unsqueeze(g.arange(total), 1), VarType.BOOL)
+    return g.reduce("ReduceSum", g.cast(before, VarType.INT64), [1])
+
+
+@exports("repeat_interleave")
+def repeat_interleave(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Repeats: int, dim: int) -> Tensor:
+    return g.gather(X, _sources(g, g.size(X, dim), RepeatsTensor, Repeats), dim)
+
+
+@exports("repeat_like")
+def repeat_like(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Repeats: int, dim: int) -> Tensor:
+    return repeat_interleave(g, X, RepeatsTensor, Repeats, dim)
+
+
+@exports("interleaved_sum")
+def interleaved_sum(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Like: Tensor, Repeats: int, dim: int) -> Tensor:
+    size = g.size(Like, dim)
+    return added_along(g, X, _sources(g, size, RepeatsTensor, Repeats), dim, size, Like.sizes)
+
+
+@exports("broadcast_tensors")
+def broadcast_tensors(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
+    sizes = specs["Out"][0].shape
+    if all(0 <= size < FIRST_SYMBOL for size in sizes):
+        return {"Out": [g.expand(each, g.ints(*sizes), sizes) for each in X]}
+    whole = X[0]
+    zeros = [g.where(g.binary("Equal", each, each, VarType.BOOL), g.number(0, each), g.number(0, each)) for each in X]
+    for each in zeros[1:]:
+        whole = g.binary("Add", whole, each)
+    return {"Out": [g.expand(each, g.dims(whole), sizes) for each in X]}
+
+
+# ------------------------------------------------------------------------------------------------------------------ views
+def _strided(dims: list[int], stride: list[int], offset: int) -> Any:
+    """Where the elements of a view are among those of what it views, flattened."""
+    places = np.array(offset, np.int64)
+    for size, step in zip(dims, stride, strict=True):
+        places = places[..., None] + np.arange(size) * step
+    return places
+
+
+@exports("as_strided")
+def as_strided(g: Graph, input: Tensor, dims: list[int], stride: list[int], offset: int) -> Tensor:
+    return g.gather(g.reshape(input, [-1], (input.spec.size,)), g.constant(_strided(dims, stride, offset)))
+
+
+@exports("strided_sum")
+def strided_sum(g: Graph, X: Tensor, Like: Tensor, dims: list[int], stride: list[int], offset: int) -> Tensor:
+    size = g.product_of(g.sizes_of(Like))
+    zeros = filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), X.dtype))
+    places = g.constant(_strided(dims, stride, offset).reshape(-1))
+    return g.reshape_as(add_rows(g, zeros, places, g.reshape(X, [-1], (X.spec.size,))), Like)
+
+
+@exports("view_shape")
+def view_shape(g: Graph, f: Any, input: Tensor, dims: list[int]) -> Any:
+    return f.reshape2(input, shape=dims)
+
+
+@exports("index_select_strided")
+def index_select_strided(g: Graph, x: Tensor, index: int, axis: int) -> Tensor:
+    return g.gather(x, g.constant(np.int64(index)), axis)
+
+
+@exports("renorm")
+def renorm(g: Graph, X: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
+    others = [each for each in range(X.ndim) if each != axis % X.ndim]
+    powers = g.binary("Pow", g.unary("Abs", X), g.number(p, X))
+    norm = g.binary("Pow", g.reduce("ReduceSum", powers, others, keep=True), g.number(1 / p, X))
+    scale = g.binary("Div", g.number(max_norm, X), g.binary("Add", norm, g.number(RENORM_EPSILON, X)))
+    large = g.binary("Greater", norm, g.number(max_norm, X), VarType.BOOL)
+    return g.where(large, g.binary("Mul", X, scale), X)
+
+
+# ----------------------------------------------------------------------------------------------------------------- frames
+def _windows(g: Graph, size: Size, length: int, hop: int, count: Size | None = None) -> Tensor:
+    """The places of the elements of windows along a dimension, [windows, length]."""
+    if isinstance(size, int):
+        count = (size - length) // hop + 1 if count is None else count
+    elif count is None:
+        count = g.binary("Add", g.binary("Div", g.binary("Sub", size, g.ints(length)), g.ints(hop)), g.ints(1))
+    starts = g.binary("Mul", positions(g, count, 0, 2), g.ints(hop))
+    return g.binary("Add", starts, g.constant(np.arange(length)[None]))
+
+
+def _framed(g: Graph, x: Tensor, length: int, hop: int, axis: int, count: Size | None = None) -> Tensor:
+    """Windows along the first dimension as [windows, length, ...], or along the last one as [..., length, windows]."""
+    windows = _windows(g, g.size(x, axis), length, hop, count)
+    return g.gather(x, g.transpose(windows, [1, 0]) if axis else windows, axis)
+
+
+@exports("frame")
+def frame(g: Graph, X: Tensor, frame_length: int, hop_length: int, axis: int) -> Tensor:
+    return _framed(g, X, frame_length, hop_length, axis)
+
+
+@exports("frame_like")
+def frame_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) -> Tensor:
+    length, count = (g.size(Like, place) for place in ((-2, -1) if axis else (1, 0)))
+    if not isinstance(length, int):
+        raise NotExported("frames whose length is known only at run time")
+    return _framed(g, X, length, hop_length, axis, count)
+
+
+@exports("tensor_unfold")
+def tensor_unfold(g: Graph, input: Tensor, axis: int, size: int, step: int) -> Tensor:
+    axis %= input.ndim
+    parts = g.gather(input, _windows(g, g.size(input, axis), size, step), axis)
+    return g.transpose(parts, [*(each for each in range(parts.ndim) if each != axis + 1), axis + 1])
+
+
+def _overlapped(g: Graph, x: Tensor, hop: int, axis: int, whole: Size | None, sizes: tuple[int, ...]) -> Tensor:
+    """The sum of windows, in a dimension of size `whole`, or one that ends with the last."""
+    length, count = (g.size(x, place) for place in ((-2, -1) if axis else (1, 0)))
+    if not isinstance(length, int):
+        raise NotExported("frames whose length is known only at run time")
+    if whole is None:
+        if isinstance(count, int):
+            whole = (count - 1) * hop + length
+        else:
+            whole = g.binary("Add", g.binary("Mul", count, g.ints(hop)), g.ints(length - hop))
+    order = [x.ndim - 1, x.ndim - 2, *range(x.ndim - 2)] if axis else list(range(x.ndim))
+    rows = g.transpose(x, order)  # [windows, length, ...]
+    flat = g.reshape(rows, [g.product_of([count, length]), *g.sizes_of(rows)[2:]])
+    flat.sizes = (*flat.sizes[:1], *rows.sizes[2:])
+    places = g.reshape(_windows(g, whole, length, hop, count), [-1], flat.sizes[:1])
+    turned = (whole if isinstance(whole, int) else -1, *rows.sizes[2:])
+    added = added_along(g, flat, places, 0, whole, turned)
+    return g.transpose(added, [*range(1, added.ndim), 0]) if axis else added
+
+
+@exports("overlap_add")
+def overlap_add(g: Graph, X: Tensor, hop_length: int, axis: int, specs: Any) -> Tensor:
+    return _overlapped(g, X, hop_length, axis, None, specs["Out"].shape)
+
+
+@exports("overlap_like")
+def overlap_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) -> Tensor:
+    return _overlapped(g, X, hop_length, axis, g.size(Like, axis), Like.sizes)
+
+
+# ----------------------------------------------------------------------------------------------------- writing to a part
+class _Region:
+    """The elements that `set_value` replaces."""
+
+    def __init__(self, g: Graph, x: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
+        if any(inputs.get(f"{name}TensorList") for name in ("Starts", "Ends", "Steps")):
+            raise NotExported("bounds of what is replaced that are a size that is computed")
+        self.g, self.x = g, x
+        self.dropped = sorted(axis % x.ndim for axis in attrs["decrease_axes"])
+        self.added = list(attrs["none_axes"])
+        self.taken: dict[int, range] = {}
+        for axis, *bounds in zip(attrs["axes"], attrs["starts"], attrs["ends"], attrs["steps"], strict=True):
+            size = g.size(x, axis)
+            if not isinstance(size, int):
+                raise NotExported("a part of a dimension that is known only at run time")
+            start, end, step = bounds
+            self.taken[axis % x.ndim] = _range_of(start, end, step, size)
+
+    def aligned(self, value: Tensor) -> Tensor:
+        """Values with a dimension for each of the whole."""
+        ndim = self.x.ndim - len(self.dropped) + len(self.added)
+        extra = value.ndim - ndim
+        value = self.g.squeeze(value, *range(extra)) if extra > 0 else value
+        value = self.g.unsqueeze(value, *range(ndim - value.ndim))
+        for axis in reversed(self.added):
+            value = self.g.squeeze(value, axis)
+        return self.g.unsqueeze(value, *self.dropped)
+
+    def put(self, value: Tensor) -> Tensor:
+        g, x = self.g, self.x
+        inside: Tensor | None = None
+        for axis, taken in self.taken.items():
+            size = x.shape[axis]
+            source, mask = np.zeros(size, np.int64), np.zeros(size, bool)
+            source[list(taken)], mask[list(taken)] = np.arange(len(taken)), True
+            if not len(taken):
+                return g.identity(x)
+            if value.shape[axis] != 1:
+                value = g.gather(value, g.constant(source), axis)
+            flag = g.constant(mask.reshape([-1 if place == axis else 1 for place in range(x.ndim)]))
+            inside = flag if inside is None else g.binary("And", inside, flag)
+        if inside is None:
+            return g.expand_as(value, x)
+        return g.where(inside, value, x)
+
+    def part(self) -> Tensor:
+        """The elements, shaped as values to be put there are."""
+        part = self.x
+        for axis, taken in self.taken.items():
+            part = self.g.gather(part, self.g.constant(np.array(taken, np.int64)), axis)
+        part = self.g.squeeze(part, *self.dropped)
+        for axis in self.added:
+            part = self.g.unsqueeze(part, axis)
+        return part
+
+
+def _range_of(start: int, end: int, step: int, size: int) -> range:
+    return range(size)[slice_of(start, end, step)]
+
+
+@exports("set_value")
+def set_value(g: Graph, Input: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    region = _Region(g, Input, inputs, attrs)
+    value = inputs.get("ValueTensor")
+    if value is None:
+        value = g.constant(np.array(attrs["values"]).astype(Input.dtype.numpy).reshape(attrs["shape"]))
+    return region.put(region.aligned(value))
+
+
+@exports("region_sum")
+def region_sum(g: Graph, f: Any, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
+    part = _Region(g, X, inputs, attrs).part()
+    extra = Like.ndim - part.ndim
+    if extra > 0:
+        return g.reshape_as(f.sum_to(part, g.squeeze(Like, *range(extra))), Like)
+    return f.sum_to(part, Like)

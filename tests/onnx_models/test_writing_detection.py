@@ -1,0 +1,85 @@
+"""Object detection as ONNX models: an SSD, trained and looking for boxes, in onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx_running import session_of
+
+import fluid
+from fluid import layers
+
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+
+SIZE = 24
+
+
+def ssd() -> tuple[Any, ...]:
+    image = fluid.data("image", [None, 3, SIZE, SIZE])
+    first = layers.conv2d(image, 4, 3, stride=4, padding=1, act="relu")
+    second = layers.conv2d(first, 6, 3, stride=2, padding=1, act="relu")
+    more: dict[str, Any] = {"min_sizes": [5.0, 10.0], "max_sizes": [10.0, 16.0], "flip": True}
+    return layers.multi_box_head(
+        [first, second], image, base_size=SIZE, num_classes=3, aspect_ratios=[[1.5]] * 2, kernel_size=3, pad=1, **more
+    )
+
+
+def batch(random: Any) -> dict[str, Any]:
+    counts = random.integers(1, 3, 3)
+    corners = random.uniform(0, 0.5, (counts.sum(), 2))
+    offsets = [[0, *np.cumsum(counts).tolist()]]
+    return {
+        "image": random.standard_normal((3, 3, SIZE, SIZE)).astype("float32"),
+        "box": (np.concatenate([corners, corners + random.uniform(0.2, 0.5, corners.shape)], 1).astype("float32"), offsets),
+        "label": (random.integers(1, 3, (counts.sum(), 1)).astype("int32"), offsets),
+    }
+
+
+def test_boxes_that_are_found(tmp_path: Path) -> None:
+    """For any number of images; what an image has is told by the lengths beside the rows."""
+    found = layers.detection_output(*ssd(), nms_threshold=0.3, score_threshold=0.05, keep_top_k=20)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    path = str(tmp_path / "ssd.onnx")
+    fluid.save_model(path, feeds=["image"], fetches=[found])
+    for images in (1, 3):
+        image = batch(np.random.default_rng(images))["image"][:images]
+        (expected,) = executor.run(feed={"image": image}, fetch_list=[found], return_numpy=False)
+        rows, lengths = session_of(path).run([found.name, f"{found.name}.lengths"], {"image": image})
+        np.testing.assert_allclose(rows, np.asarray(expected), 1e-5, 1e-6)
+        assert lengths.tolist() == expected.recursive_sequence_lengths()[0] and max(lengths) <= 20
+
+
+def test_training(tmp_path: Path) -> None:
+    box = fluid.data("box", [None, 4], lod_level=1)
+    label = fluid.data("label", [None, 1], "int32", lod_level=1)
+    location, confidence, prior, variance = ssd()
+    loss = layers.reduce_sum(layers.ssd_loss(location, confidence, box, label, prior, variance))
+    fluid.optimizer.SGD(0.01).minimize(loss)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    path = str(tmp_path / "train.onnx")
+    fluid.save_model(path, fluid.default_main_program())
+    session, state = session_of(path), {}
+    updated = json.loads(session.get_modelmeta().custom_metadata_map["fluid.updated"])
+    random = np.random.default_rng(3)
+    for _ in range(3):
+        feed = batch(random)
+        fed: dict[str, Any] = {"image": feed["image"], **state}
+        for name in ("box", "label"):
+            fed[name], fed[f"{name}.lengths"] = feed[name][0], np.diff(np.array(feed[name][1][0], "int64"))
+        (expected,) = executor.run(feed=feed, fetch_list=[loss])
+        names = [loss.name, *updated.values()]
+        results = dict(zip(names, session.run(names, fed), strict=True))
+        np.testing.assert_allclose(results[loss.name], expected, 1e-5)
+        state = {name: results[output] for name, output in updated.items()}
+    for name, value in state.items():
+        np.testing.assert_allclose(value, fluid.global_scope().array(name), 1e-4, 1e-6, err_msg=name)

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from .errors import FeedError, FluidTypeError
 from .executor.scope import LoDTensor
 from .ir.program import Program, Variable, default_main_program
+from .not_here import names_here
 from .values.lod_tensor import FedArray
 from .values.numeric import numeric_array
+from .values.types import VarType
 
-__all__ = ["DataFeeder"]
+__all__ = ["DataFeeder", "Fed", "sequences_of", "stack_of"]
+
+
+class Fed(Protocol):
+    """What is known of a variable that is fed."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> VarType: ...
+
+    @property
+    def lod_level(self) -> int: ...
+
+    def describe(self) -> str:
+        """Its type and shape, for messages."""
+
+
+__dir__ = names_here(__name__)
 
 
 class DataFeeder:
@@ -24,6 +48,12 @@ class DataFeeder:
         feed_list: the fed variables, or their names, in the order of a row's fields.
         place: where the program runs; arrays are made on the host, and the executor moves them.
         program: the program with the variables; the default main program if None.
+
+    >>> x, y = fluid.data("x", [None, 2]), fluid.data("y", [None, 1], "int64")
+    >>> feeder = fluid.DataFeeder([x, y], fluid.CPUPlace())
+    >>> feed = feeder.feed([([0.1, 0.2], 1), ([0.3, 0.4], 0)])
+    >>> feed["y"].tolist()
+    [[1], [0]]
     """
 
     def __init__(self, feed_list: Sequence[Variable | str], place: Any, program: Program | None = None) -> None:
@@ -40,12 +70,17 @@ class DataFeeder:
         self.place = place
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
-        """Arrays by name, one for each variable, of its dtype and shape, from rows ``(field, field, ...)``.
+        """Arrays by name, one for each variable, of its dtype and shape.
 
         A flat field is reshaped to the variable's shape. For a variable with ``lod_level=1``, a field is a list of any length,
         for ``lod_level=2`` a list of such lists, ...: these give a `LoDTensor` of all elements with the lists' lengths.
         What has no sequences is an array that is read as a `LoDTensor` too, by ``shape()`` and ``lod()``.
-        `FeedError` if a row or field does not fit.
+
+        Args:
+            iterable: rows ``(field, field, ...)``.
+
+        Raises:
+            FeedError: a row or field does not fit.
         """
         names = [var.name for var in self.feed_vars]
         columns: list[list[Any]] = [[] for _ in names]
@@ -61,7 +96,7 @@ class DataFeeder:
         if not columns or not columns[0]:
             raise FeedError(f"there are no rows to feed to {', '.join(names)}")
         return {
-            var.name: _sequences(var, column) if var.lod_level else _stack(var, column).view(FedArray)
+            var.name: sequences_of(var, column) if var.lod_level else stack_of(var, column).view(FedArray)
             for var, column in zip(self.feed_vars, columns, strict=True)
         }
 
@@ -71,14 +106,23 @@ class DataFeeder:
         return f"what is fed should be a list of rows, each a list of {count}, for {names}, not {instead}"
 
     def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, Any]]:
-        """`feed` for each batch of `iterable`."""
+        """`feed` for each batch of `iterable`; `num_places` has no effect."""
         for batch in iterable:
             yield self.feed(batch)
 
     def decorate_reader(
         self, reader: Callable[[], Iterable[Any]], multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> Callable[[], Iterator[dict[str, Any]]]:
-        """A reader of feeds, from a reader of batches."""
+        """A reader of feeds, from a reader of batches.
+
+        Args:
+            reader: a function that gives an iterator of batches, which are lists of rows.
+            multi_devices: should be False, as programs run on one device.
+            num_places, drop_last: accepted as in Fluid, without effect.
+
+        Raises:
+            FeedError: `multi_devices` is True.
+        """
         if multi_devices:
             raise FeedError("decorate_reader: programs run on one device here; call it with multi_devices=False")
 
@@ -89,8 +133,13 @@ class DataFeeder:
         return feeds
 
 
-def _sequences(var: Variable, fields: list[Any]) -> LoDTensor:
-    """The concatenated elements of nested lists, with the lists' lengths level by level."""
+def sequences_of(var: Fed, fields: list[Any]) -> LoDTensor:
+    """The concatenated elements of nested lists, with the lists' lengths level by level.
+
+    Args:
+        var: what is known of the variable that they are for.
+        fields: the lists, one for each row.
+    """
     lengths: list[list[int]] = []
     items = fields
     for level in range(var.lod_level):
@@ -103,14 +152,14 @@ def _sequences(var: Variable, fields: list[Any]) -> LoDTensor:
         lengths.append([len(item) for item in items])
         items = [inner for item in items for inner in item]
     shape = var.shape[1:]
-    array = _stack(var, items) if items else np.empty((0, *(max(size, 0) for size in shape)), var.dtype.numpy)
+    array = stack_of(var, items) if items else np.empty((0, *(max(size, 0) for size in shape)), var.dtype.numpy)
     tensor = LoDTensor()
     tensor.set(array)
     tensor.set_recursive_sequence_lengths(lengths)
     return tensor
 
 
-def _uneven(var: Variable, fields: list[Any]) -> str:
+def _uneven(var: Fed, fields: list[Any]) -> str:
     """Which of the fields differ in shape, if that is why they cannot be stacked."""
     try:
         shapes = [list(np.shape(field)) for field in fields]
@@ -123,7 +172,8 @@ def _uneven(var: Variable, fields: list[Any]) -> str:
     return f"fields of {var.name} ({var.describe()}) cannot be stacked: {between}"
 
 
-def _stack(var: Variable, fields: list[Any]) -> np.ndarray[Any, Any]:
+def stack_of(var: Fed, fields: list[Any]) -> np.ndarray[Any, Any]:
+    """The fields of a column of rows as one array, of the type and shape of `var`; `fields` has one for each row."""
     try:
         array = numeric_array(fields, f"the rows of {var.name} ({var.describe()}) are not an array")
     except FluidTypeError as error:
@@ -135,10 +185,10 @@ def _stack(var: Variable, fields: list[Any]) -> np.ndarray[Any, Any]:
     if array.shape[1:] != shape:
         if shape.count(-1) <= 1:
             with contextlib.suppress(ValueError):
-                return array.astype(want).reshape((len(fields), *shape))
+                return array.astype(want, copy=False).reshape((len(fields), *shape))
         elif len(shape) == array.ndim - 1 and all(a in (-1, b) for a, b in zip(shape, array.shape[1:], strict=True)):
-            return array.astype(want)
+            return array.astype(want, copy=False)
         raise FeedError(
             f"{var.name} is {var.describe()}, but each row holds {list(array.shape[1:])}, which cannot be given that shape"
         )
-    return array.astype(want)
+    return array.astype(want, copy=False)

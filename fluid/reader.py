@@ -18,24 +18,42 @@ from typing import Any
 import numpy as np
 
 from .data_feeder import DataFeeder
-from .distributed.process import communicator
 from .errors import EOFException, FeedError, FluidTypeError, ProgramError
+from .executor.threads import HAS_THREADS
 from .ir.program import Variable, default_main_program
+from .loading.loader import DatasetLoader
+from .loading.sharding import shard
+from .not_here import names_here
 
 __all__ = [
     "ComposeNotAligned", "DataLoader", "PyReader", "batch", "buffered", "cache", "chain", "compose", "firstn", "map_readers",
     "multiprocess_reader", "shard", "shuffle", "xmap_readers",
 ]  # fmt: skip
 
+__dir__ = names_here(__name__)
+
 Reader = Callable[[], Iterable[Any]]
 
 
 class ComposeNotAligned(ProgramError):
-    """Readers that are composed have different lengths."""
+    """Readers that are composed have different lengths.
+
+    >>> list(fluid.io.compose(lambda: [1], lambda: [])())
+    Traceback (most recent call last):
+    fluid.reader.ComposeNotAligned: the readers that are composed have different lengths
+    """
 
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
     """A reader of lists of `batch_size` samples; the last list may be shorter, unless `drop_last`.
+
+    Args:
+        reader: a reader of samples.
+        batch_size: how many samples are in a list.
+        drop_last: whether to leave out a shorter last list.
+
+    Raises:
+        ProgramError: `batch_size` is not positive.
 
     >>> list(fluid.io.batch(lambda: range(5), batch_size=2)())
     [[0, 1], [2, 3], [4]]
@@ -55,6 +73,10 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 def shuffle(reader: Reader, buf_size: int) -> Reader:
     """A reader that shuffles `buf_size` samples at a time; ``random.seed`` makes the order reproducible.
 
+    Args:
+        reader: a reader of samples.
+        buf_size: how many are held and shuffled at a time; as many as there are, for an even shuffle.
+
     >>> sorted(fluid.io.shuffle(lambda: range(4), buf_size=4)())
     [0, 1, 2, 3]
     """
@@ -70,6 +92,10 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     """A reader of ``func(a, b, ...)`` for samples of several readers; it ends with the shortest of them.
 
+    Args:
+        func: a function of as many arguments as there are readers.
+        readers: readers of samples.
+
     >>> list(fluid.io.map_readers(max, lambda: [1, 5], lambda: [4, 2])())
     [4, 5]
     """
@@ -82,6 +108,9 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
 
 def chain(*readers: Reader) -> Reader:
     """A reader of the samples of several readers, one reader after the other.
+
+    Args:
+        readers: readers of samples.
 
     >>> list(fluid.io.chain(lambda: [1, 2], lambda: [3])())
     [1, 2, 3]
@@ -96,7 +125,12 @@ def chain(*readers: Reader) -> Reader:
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
     """A reader that joins samples of several readers to one tuple: ``1`` and ``(2, 3)`` become ``(1, 2, 3)``.
 
-    Readers of different lengths raise `ComposeNotAligned`; without `check_alignment`, the shortest ends the iteration.
+    Args:
+        readers: readers of samples.
+        check_alignment: whether readers of different lengths are an error; otherwise the shortest ends the iteration.
+
+    Raises:
+        ComposeNotAligned: when it is read, if one of the readers ends before the others.
 
     >>> list(fluid.io.compose(lambda: [1, 4], lambda: [(2, 3), (5, 6)])())
     [(1, 2, 3), (4, 5, 6)]
@@ -117,6 +151,10 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 def firstn(reader: Reader, n: int) -> Reader:
     """A reader of the first `n` samples.
 
+    Args:
+        reader: a reader of samples.
+        n: how many; fewer if there are not as many.
+
     >>> list(fluid.io.firstn(lambda: range(100), 3)())
     [0, 1, 2]
     """
@@ -130,6 +168,9 @@ def firstn(reader: Reader, n: int) -> Reader:
 def cache(reader: Reader) -> Reader:
     """A reader that reads the samples once and then keeps them in memory.
 
+    Args:
+        reader: a reader of samples.
+
     >>> samples = iter([1, 2])
     >>> reader = fluid.io.cache(lambda: samples)
     >>> list(reader()), list(reader())
@@ -142,41 +183,6 @@ def cache(reader: Reader) -> Reader:
         if kept is None:
             kept = list(reader())
         return iter(kept)
-
-    return read
-
-
-def shard(reader: Reader, rank: int | None = None, count: int | None = None) -> Reader:
-    """A reader of this worker's part of each batch: as many samples in a row as each other worker has.
-
-    All workers read the same batches in the same order (shuffled by the same seed, say), so training sees the same batches with
-    any number of workers, and goes on with another number where it stopped.
-
-    Args:
-        reader: a reader of batches, which are lists of samples.
-        rank, count: which of how many parts; by default those of this worker (`fluid.distributed`).
-
-    Raises:
-        FeedError: a batch cannot be divided evenly; ``fluid.io.batch(..., drop_last=True)`` leaves out a shorter last one.
-
-    >>> list(fluid.io.shard(fluid.io.batch(lambda: range(8), batch_size=4), rank=1, count=2)())
-    [[2, 3], [6, 7]]
-    """
-    if (rank is None) != (count is None):
-        raise ProgramError("shard takes both, which part and of how many, or neither")
-    if rank is not None and count is not None and not 0 <= rank < count:
-        raise ProgramError(f"shard: part {rank} of {count} cannot be; it should be below that")
-
-    def read() -> Iterator[list[Any]]:
-        part, parts = (rank, count) if rank is not None and count is not None else (communicator().rank, communicator().size)
-        for samples in reader():
-            size, rest = divmod(len(samples), parts)
-            if rest:
-                raise FeedError(
-                    f"a batch of {len(samples)} samples cannot be divided evenly among {parts} workers; choose a batch size that "
-                    "can, and drop_last=True"
-                )
-            yield samples[part * size : (part + 1) * size]
 
     return read
 
@@ -267,25 +273,44 @@ class _Ahead:
     __del__ = close
 
 
+def _read_ahead(reader: Reader, size: int) -> Iterator[Any]:
+    """What a thread reads ahead; where no thread can be started, as in a browser, each sample is read when it is asked for."""
+    return _Ahead(reader, size) if HAS_THREADS else (sample for sample in reader())
+
+
 def buffered(reader: Reader, size: int) -> Reader:
     """A reader whose samples a thread reads ahead, up to `size` of them; an error there is raised where samples are read.
+
+    Args:
+        reader: a reader of samples.
+        size: how many wait to be read.
 
     >>> list(fluid.io.buffered(lambda: range(3), size=2)())
     [0, 1, 2]
     """
-    return lambda: _Ahead(reader, size)
+    return lambda: _read_ahead(reader, size)
 
 
 def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False) -> Reader:
-    """A reader of ``mapper(sample)``, computed by `process_num` threads, up to `buffer_size` samples ahead.
+    """A reader of ``mapper(sample)``, computed by threads. Errors in threads are raised here.
 
-    Results come in the order in which they are ready or, with `order`, in the reader's. Errors in threads are raised here.
+    Args:
+        mapper: a function of a sample.
+        reader: a reader of samples.
+        process_num: how many threads there are.
+        buffer_size: how many samples are computed ahead.
+        order: whether results come in the reader's order; otherwise in that in which they are ready.
+
+    Raises:
+        ProgramError: `process_num` is not positive.
 
     >>> list(fluid.io.xmap_readers(lambda x: x * x, lambda: range(4), process_num=2, buffer_size=4, order=True)())
     [0, 1, 4, 9]
     """
     if process_num < 1:
         raise ProgramError(f"xmap_readers: process_num should be a positive number, not {process_num!r}")
+    if not HAS_THREADS:
+        return map_readers(mapper, reader)
 
     def read() -> Iterator[Any]:
         samples, done = _Channel(buffer_size), _Channel(buffer_size)
@@ -330,7 +355,8 @@ def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int,
 def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
     """A reader of the samples of several readers, each of which runs in its own process, in no particular order.
 
-    Samples must be picklable. Where the system cannot fork processes (Windows), the readers run in threads.
+    Samples must be picklable. Where the system cannot fork processes (Windows), the readers run in threads; in a browser, one
+    after the other.
 
     Args:
         readers: the readers.
@@ -339,9 +365,14 @@ def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_
 
     Raises:
         FluidError: a reader failed in its process; the error's text is in the message.
+
+    >>> sorted(fluid.io.multiprocess_reader([lambda: [1, 2], lambda: [3]])())
+    [1, 2, 3]
     """
     if not readers:
         raise ProgramError("multiprocess_reader needs at least one reader")
+    if not HAS_THREADS:
+        return chain(*readers)
     if "fork" not in multiprocessing.get_all_start_methods():
         return lambda: _merged(readers, queue_size)
     return lambda: _forked(readers, queue_size)
@@ -444,7 +475,7 @@ class _Loader:
         self._iterable = iterable or not self._vars
         self._return_list = return_list
         self._feeds: Callable[[], Iterator[dict[Any, Any]]] | None = None
-        self._running: _Ahead | None = None
+        self._running: Any = None
         if not self._iterable:
             self._program.loaders.append(self)
 
@@ -469,16 +500,33 @@ class _Loader:
         return self
 
     def set_sample_generator(self, reader: Reader, batch_size: int, drop_last: bool = True, places: Any = None) -> Any:
-        """Take samples ``(field, field, ...)``, one at a time, from a reader. `places` has no effect."""
+        """Take samples ``(field, field, ...)``, one at a time, from a reader.
+
+        Args:
+            reader: a reader of samples.
+            batch_size: how many are in a batch.
+            drop_last: whether to leave out a shorter last batch.
+            places: accepted as in Fluid; without effect.
+        """
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
     def set_sample_list_generator(self, reader: Reader, places: Any = None) -> Any:
-        """Take batches as lists of samples, such as `batch` makes."""
+        """Take batches as lists of samples, such as `batch` makes.
+
+        Args:
+            reader: a reader of lists of samples.
+            places: accepted as in Fluid; without effect.
+        """
         feed = DataFeeder(self._vars, None, self._program).feed if self._vars else _stacked
         return self._set(lambda: (feed(rows) for rows in reader()))
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> Any:
-        """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name."""
+        """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name.
+
+        Args:
+            reader: a reader of batches.
+            places: accepted as in Fluid; without effect.
+        """
         return self._set(lambda: (self._named(arrays) for arrays in reader()))
 
     def _named(self, arrays: Any) -> dict[Any, Any]:
@@ -494,10 +542,10 @@ class _Loader:
             raise FeedError(f"a batch has {len(arrays)} arrays, but {len(names)} variables are fed: {', '.join(names)}")
         return dict(zip(names, arrays, strict=True))
 
-    def _ahead(self) -> _Ahead:
+    def _ahead(self) -> Any:
         if self._feeds is None:
             raise ProgramError(f"{self._kind}: say first where the data comes from, with {self._setters}")
-        return _Ahead(self._feeds, self._capacity)
+        return _read_ahead(self._feeds, self._capacity)
 
     # -- iterable
     def __iter__(self) -> Iterator[Any]:
@@ -505,7 +553,7 @@ class _Loader:
             raise ProgramError(f"this {self._kind} is not iterable; start() it and run the program, or set iterable=True")
         return self._batches(self._ahead())
 
-    def _batches(self, ahead: _Ahead) -> Iterator[Any]:
+    def _batches(self, ahead: Any) -> Iterator[Any]:
         try:
             for feed in ahead:
                 if not self._vars:
@@ -556,8 +604,8 @@ def _stacked(rows: Sequence[Sequence[Any]]) -> dict[int, Any]:
     return {number: np.array(column) for number, column in enumerate(zip(*rows, strict=True))}
 
 
-class DataLoader:
-    """Makes loaders: objects that feed programs from readers."""
+class DataLoader(DatasetLoader):
+    __doc__ = DatasetLoader.__doc__
 
     @staticmethod
     def from_generator(
@@ -586,7 +634,11 @@ class DataLoader:
 
     @staticmethod
     def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> Any:
-        """Not supported, since Paddle's own processes read datasets; raises `ProgramError`, which says what to use."""
+        """Not supported, since Paddle's own processes read datasets; raises `ProgramError`, which says what to use.
+
+        Args:
+            dataset, places, drop_last: without effect.
+        """
         raise ProgramError(
             "DataLoader.from_dataset: Paddle's dataset engines are not here; read the files in a generator, and "
             "use DataLoader.from_generator(...).set_sample_generator(...)"
@@ -594,7 +646,20 @@ class DataLoader:
 
 
 class PyReader(_Loader):
-    """A loader with the method names from before `DataLoader.from_generator`; arguments as there."""
+    """A loader with the method names from before `DataLoader.from_generator`.
+
+    Args:
+        feed_list: the variables, in the order of a sample's fields.
+        capacity: how many batches a thread reads ahead.
+        use_double_buffer: accepted as in Fluid; without effect.
+        iterable: whether the loader is iterated over; otherwise see `DataLoader.from_generator`.
+        return_list: yield arrays in a list, not in a dict by name.
+
+    >>> reader = fluid.io.PyReader([fluid.data("x", [None, 1])], capacity=2)
+    >>> reader.decorate_sample_generator(lambda: ([number] for number in range(4)), batch_size=4)
+    >>> [feed["x"].shape for (feed,) in reader()]
+    [(4, 1)]
+    """
 
     _kind = "PyReader"
     _setters = "decorate_sample_generator, decorate_sample_list_generator or decorate_batch_generator"
@@ -602,15 +667,32 @@ class PyReader(_Loader):
     def decorate_sample_generator(
         self, sample_generator: Reader, batch_size: int, drop_last: bool = True, places: Any = None
     ) -> None:
-        """Take samples ``(field, field, ...)``, one at a time, from a reader."""
+        """Take samples ``(field, field, ...)``, one at a time, from a reader.
+
+        Args:
+            sample_generator: a reader of samples.
+            batch_size: how many are in a batch.
+            drop_last: whether to leave out a shorter last batch.
+            places: accepted as in Fluid; without effect.
+        """
         self.set_sample_generator(sample_generator, batch_size, drop_last, places)
 
     def decorate_sample_list_generator(self, reader: Reader, places: Any = None) -> None:
-        """Take batches as lists of samples, such as `batch` makes."""
+        """Take batches as lists of samples, such as `batch` makes.
+
+        Args:
+            reader: a reader of lists of samples.
+            places: accepted as in Fluid; without effect.
+        """
         self.set_sample_list_generator(reader, places)
 
     def decorate_batch_generator(self, reader: Reader, places: Any = None) -> None:
-        """Take batches as tuples of arrays, one for each variable."""
+        """Take batches as tuples of arrays, one for each variable.
+
+        Args:
+            reader: a reader of batches.
+            places: accepted as in Fluid; without effect.
+        """
         self.set_batch_generator(reader, places)
 
     # The even older names of `layers.py_reader`.

@@ -1,0 +1,177 @@
+"""Batches that pass from one process to another in shared memory.
+
+A batch is pickled, with its arrays apart, and all is written into a segment of shared memory; the reader's arrays are views of
+it. When they are all gone, the reader hands the segment back to be written again. The writer makes segments when it has no free
+one, with names that count, and the reader removes a segment's name as soon as it has it: what remains is memory of two processes,
+which goes with them, however they end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import os
+import pickle
+import weakref
+from collections import deque
+from itertools import count
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+
+__all__ = ["BatchReader", "BatchWriter"]
+
+Message = tuple[bytes, int | None, list[int]]
+"""A batch: its pickle if that is small; or the number of a segment, and how many bytes each array has there, and the pickle."""
+
+_LINE = 64
+_SMALL = 1 << 10
+"""Batches up to so many bytes go by the pipe. More does not, so that nobody waits for room there while the other waits, too."""
+_MOST, _MOST_IN_ALL = 16, 128
+"""How many segments the reader's arrays may hold, of a writer and in all; what is in others is copied. Each has open files."""
+
+
+def _places(sizes: list[int]) -> list[int]:
+    """Where arrays of so many bytes lie in a segment, at starts of lines of the cache; in the end, how large it is."""
+    places = [0]
+    for size in sizes:
+        places.append(places[-1] + -(-size // _LINE) * _LINE)
+    return places
+
+
+class BatchWriter:
+    """Writes batches into shared memory.
+
+    Args:
+        prefix: how the names of its segments begin.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._segments: list[SharedMemory] = []
+        self._free: list[int] = []
+
+    def release(self, numbers: list[int]) -> None:
+        """The reader needs these segments no more."""
+        self._free += numbers
+
+    def write(self, batch: Any) -> Message:
+        buffers: list[pickle.PickleBuffer] = []
+        pickled = io.BytesIO()
+        pickle.Pickler(pickled, 5, buffer_callback=buffers.append).dump(batch)
+        views = [*(buffer.raw() for buffer in buffers), pickled.getbuffer()]
+        sizes = [view.nbytes for view in views]
+        if sum(sizes) <= _SMALL:
+            return pickle.dumps(batch, 5), None, []
+        places = _places(sizes)
+        number = self._segment(places[-1])
+        shared: Any = self._segments[number].buf
+        memory = np.frombuffer(shared, np.uint8)
+        for place, view in zip(places, views, strict=False):
+            memory[place : place + view.nbytes] = view
+        return b"", number, sizes
+
+    def _segment(self, size: int) -> int:
+        """The number of a free segment that is large enough, which is free no more."""
+        for number in self._free:
+            if self._segments[number].size >= size:
+                self._free.remove(number)
+                return number
+        name = f"{self._prefix}{len(self._segments)}"
+        step = max(1 << 16, 1 << max(size.bit_length() - 3, 0))  # so that there are few sizes
+        segment = SharedMemory(name, create=True, size=-(-size // step) * step)
+        _reserve(segment)
+        self._segments.append(segment)  # after what may fail: the names that the reader looks for have no gap
+        return len(self._segments) - 1
+
+    def close(self) -> None:
+        """Let the memory go; the reader has its own hold of what it reads."""
+        for segment in self._segments:
+            segment.close()
+
+
+def _reserve(segment: SharedMemory) -> None:
+    """Have all of a segment's memory at once: to write where there is none would end the process, without a word."""
+    path = f"/dev/shm/{segment.name}"
+    if not hasattr(os, "posix_fallocate") or not os.path.exists(path):
+        return
+    file = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(file, 0, segment.size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return  # a system of files that cannot
+        segment.unlink()
+        raise DataError(
+            f"the shared memory, /dev/shm, has no room for another {segment.size / 1e6:.1f} MB, for a batch; use fewer workers, "
+            "or a smaller `ahead`, or give the system more of it (docker run --shm-size=1g)"
+        ) from None
+    finally:
+        os.close(file)
+
+
+class BatchReader:
+    """Reads what the `BatchWriter` with the same prefix has written."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._segments: dict[int, SharedMemory] = {}
+        self._free: deque[int] = deque()
+
+    def read(self, message: Message) -> Any:
+        small, number, sizes = message
+        if number is None:
+            return pickle.loads(small)
+        for new in range(len(self._segments), number + 1):
+            self._segments[new] = SharedMemory(f"{self._prefix}{new}")
+            self._segments[new].unlink()
+        memory: Any = np.asarray(_Lease(self._segments[number], number, self._free))
+        if number >= _MOST or len(_held) > _MOST_IN_ALL:
+            memory = memory.copy()
+        *buffers, pickled = (memory[place : place + size] for place, size in zip(_places(sizes), sizes, strict=False))
+        return pickle.loads(pickled, buffers=buffers)
+
+    def released(self) -> list[int]:
+        """Segments whose arrays are gone, each told once."""
+        return [self._free.popleft() for _ in range(len(self._free))]
+
+    def close(self) -> None:
+        """Remove what a writer that has ended left behind; arrays that have been read stay."""
+        for number in count(len(self._segments)):
+            try:
+                left = SharedMemory(f"{self._prefix}{number}")
+            except FileNotFoundError:
+                break
+            except ValueError:  # it has no size: its writer was killed as soon as it had made it
+                Path("/dev/shm", f"{self._prefix}{number}").unlink(missing_ok=True)
+                continue
+            left.unlink()
+            left.close()
+        self._segments.clear()
+
+
+class _Lease:
+    """The memory of a segment as an array; when nobody has the array any more, the segment is free.
+
+    The array has the address alone, and no hold of the segment's buffer, so that the segment can be closed by whoever forgets it
+    last.
+    """
+
+    def __init__(self, segment: SharedMemory, number: int, free: deque[int]) -> None:
+        self._segment, self._number, self._free = segment, number, free
+        shared: Any = segment.buf
+        address = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+        _held.add(self)
+        self.__array_interface__ = {"data": (address, False), "shape": (segment.size,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._free.append(self._number)
+
+
+_held: weakref.WeakSet[_Lease] = weakref.WeakSet()
+"""All memory that somebody has arrays of."""

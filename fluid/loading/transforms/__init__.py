@@ -1,0 +1,20 @@
+"""Changes of samples, for `Dataset.map`: of images, and of texts. Each is a function of a value, to be made with its settings::
+
+    transforms = fluid.io.transforms
+    augmented = transforms.Compose([transforms.RandomCrop(32, margin=4), transforms.RandomFlip(), transforms.ToFloat()])
+    training = fluid.io.TensorDataset(images, labels).map(augmented, field=0)
+
+Images are arrays of height, width and channels, or of height and width, until `ToFloat` puts the channels first. Those that draw
+random numbers are given a `numpy.random.Generator` by whatever reads the samples, which is reproducible in a loader; called by
+hand, they take one.
+"""
+
+from ...not_here import names_here
+from .composition import Compose, random
+from .images import CenterCrop, Normalize, Pad, RandomCrop, RandomFlip, Resize, ToFloat
+from .texts import Tokenize, Vocabulary
+
+__all__ = [ "CenterCrop", "Compose", "Normalize", "Pad", "RandomCrop", "RandomFlip", "Resize", "ToFloat", "Tokenize",
+    "Vocabulary", "random", ]  # fmt: skip
+
+__dir__ = names_here(__name__)

@@ -1,0 +1,298 @@
+"""Processes that make batches.
+
+Each worker has a pipe of its own, by which it is told what to make and answers in that order. Tasks go to the workers in turns,
+and answers are taken in turns, so that the order of batches does not depend on how fast workers are. A worker that ends, by
+whatever cause, is noticed by the end of its process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import secrets
+import signal
+import sys
+import traceback
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from multiprocessing import connection, resource_tracker
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DataError, FluidTypeError, ProgramError
+from ..executor.threads import set_num_threads
+from .reading import OfNumbers, OfStream
+from .shared_batches import BatchReader, BatchWriter
+from .worker_info import WorkerInfo
+
+__all__ = ["Workers"]
+
+_PATIENCE = 5.0
+"""Seconds that a worker has to end when it is told to."""
+_OF_SPAWN = """. What it said stands above. It imports the script anew, which therefore starts workers under
+if __name__ == "__main__": and finds only classes of modules, not those of a notebook"""
+_LONGEST = 1 << 15
+"""How much of a traceback is told."""
+
+
+class _Begin(NamedTuple):
+    """What a worker is told before the tasks of an epoch."""
+
+    info: WorkerInfo
+    first: int
+
+
+class _Worker:
+    """A process that makes batches, as its parent sees it."""
+
+    def __init__(self, context: Any, reading: OfNumbers | OfStream, number: int, others: list[Any]) -> None:
+        self.id, self._method = number, context.get_start_method()
+        self._pipe, theirs = context.Pipe()
+        prefix = f"fl{os.getpid():x}-{secrets.token_hex(4)}-"
+        self._batches = BatchReader(prefix)
+        self._tasks: deque[Any] = deque()
+        """What it was told to make and has not answered, the first first."""
+        inherited = [*others, self._pipe] if self._method == "fork" else []
+        arguments = (reading, theirs, prefix, inherited)
+        self.process = context.Process(target=_work, args=arguments, daemon=True, name=f"DataLoader worker {number}")
+        try:
+            self.process.start()
+        except (AttributeError, TypeError, ValueError) as error:  # of pickle
+            raise FluidTypeError(
+                f"the dataset, or the collate_fn, cannot be sent to a worker started by {self._method}: {error}. "
+                "What a worker gets has to be pickled there: no lambdas, functions in functions, or open files"
+            ) from None
+        except BaseException:
+            self._pipe.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def pipe(self) -> Any:
+        return self._pipe
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are answers to come."""
+        return bool(self._tasks)
+
+    def begin(self, info: WorkerInfo, first: int) -> None:
+        """Say which epoch begins, and where."""
+        self._send(_Begin(info, first))
+
+    def tell(self, task: Any) -> None:
+        """Give it something to make."""
+        self._tasks.append(task)
+        self._send(task)
+
+    def _send(self, what: Any) -> None:
+        try:
+            self._pipe.send((what, self._batches.released()))
+        except (BrokenPipeError, ConnectionError):
+            pass  # it has ended, which is told when its answer is taken
+
+    def answer(self, timeout: float | None) -> tuple[bool, Any]:
+        """Whether it has made the next batch, and the batch; False after its last one.
+
+        Raises:
+            DataError: it raised an error, ended, or took longer than `timeout` seconds.
+        """
+        ready = connection.wait([self._pipe, self.process.sentinel], timeout)
+        if not ready:
+            raise DataError(f"{self} has not made {self._told_task()} in {timeout:g} s, the timeout of this DataLoader")
+        try:
+            if self._pipe not in ready and not self._pipe.poll():
+                raise EOFError
+            kind, content = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise DataError(self._ended()) from None
+        self._tasks.popleft()
+        if kind == "error":
+            message, trace = content
+            raise DataError(f"{message}\n\nin {self}:\n\n{trace}")
+        return kind == "batch", self._batches.read(content) if kind == "batch" else None
+
+    def finish(self, timeout: float | None) -> None:
+        """Take the answers to tasks that nothing is left for."""
+        while self._tasks:
+            self.answer(timeout)
+
+    def _told_task(self) -> str:
+        task = self._tasks[0]
+        return (
+            f"the batch of samples {', '.join(map(str, task[:8]))}{', ...' if len(task) > 8 else ''}"
+            if task
+            else "its next batch"
+        )
+
+    def _ended(self) -> str:
+        """What is known of the end of its process."""
+        self.process.join(_PATIENCE)
+        code = self.process.exitcode
+        during = f"while it made {self._told_task()}"
+        if code is None or code >= 0:
+            hint = _OF_SPAWN if code == 1 and self._method != "fork" else ""
+            return f"{self} ended with the exit code {code} {during}{hint}"
+        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+        hints = {"SIGKILL": "; is memory short?", "SIGBUS": "; is the shared memory, /dev/shm, full?"}
+        return f"{self} was killed by {name} {during}{hints.get(name, '')}"
+
+    def __str__(self) -> str:
+        return f"worker {self.id} of a DataLoader (process {self.process.pid})"
+
+    def end(self, is_idle: bool) -> None:
+        """End the process, kindly if it waits for something to do, and remove what it leaves."""
+        if is_idle:
+            self._pipe.close()
+            self.process.join(_PATIENCE)
+        for end in (self.process.terminate, self.process.kill):
+            if self.process.is_alive():
+                end()
+                self.process.join(_PATIENCE)
+        self._pipe.close()
+        self._batches.close()
+        self.process.close()
+
+
+class Workers:
+    """Processes that make batches, until they are closed.
+
+    Args:
+        reading: makes batches.
+        count: how many processes.
+        start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``; None: fork on Linux, where processes start in milliseconds and
+            need no pickles, and spawn elsewhere.
+    """
+
+    def __init__(self, reading: OfNumbers | OfStream, count: int, start_method: str | None) -> None:
+        self._workers: list[_Worker] = []
+        self._end = weakref.finalize(self, _end, self._workers, os.getpid())
+        method = start_method or ("fork" if sys.platform == "linux" else "spawn")
+        try:
+            context: Any = multiprocessing.get_context(method)
+        except ValueError:
+            known = ", ".join(multiprocessing.get_all_start_methods())
+            raise ProgramError(f"DataLoader: start_method should be one of {known}, not {start_method!r}") from None
+        resource_tracker.ensure_running()  # one for all processes, which removes memory that a crash leaves
+        try:
+            with warnings.catch_warnings():
+                for category in (DeprecationWarning, RuntimeWarning):  # of Python and jax: forks with threads,
+                    warnings.simplefilter("ignore", category)  # of which workers use none of the parent's
+                for number in range(count):
+                    pipes = [worker.pipe for worker in self._workers]
+                    self._workers.append(_Worker(context, reading, number, pipes))
+        except BaseException:
+            self.close()
+            raise
+
+    def batches(self, info: WorkerInfo, first: int, tasks: Iterable[Any], ahead: int, timeout: float | None) -> Iterator[Any]:
+        """The batches of these tasks, in order; each worker has up to `ahead` tasks at a time.
+
+        Args:
+            info: the seed and the epoch.
+            first: as of `OfStream.start`.
+            tasks: what to make.
+            ahead: how many tasks a worker has at a time.
+            timeout: how many seconds to wait for a worker; None: for ever.
+        """
+        left = iter(tasks)
+        turns = deque(self._workers)
+        for worker in turns:
+            worker.begin(replace(info, id=worker.id, num_workers=len(turns)), first)
+        for _ in range(ahead):
+            for worker in turns:
+                self._next_task(worker, left)
+        while turns:
+            worker = turns[0]
+            if not worker.is_busy:
+                return
+            is_batch, batch = worker.answer(timeout)
+            if not is_batch:
+                turns.popleft().finish(timeout)
+                continue
+            self._next_task(worker, left)
+            turns.rotate(-1)
+            yield batch
+
+    @staticmethod
+    def _next_task(worker: _Worker, left: Iterator[Any]) -> None:
+        for task in left:
+            worker.tell(task)
+            return
+
+    def close(self) -> None:
+        """End all workers. When nobody has this object any more, or Python ends, that happens by itself."""
+        self._end()
+
+
+def _end(workers: list[_Worker], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a copy in a forked process, of whose children these are none
+    is_idle = not any(worker.is_busy for worker in workers)
+    if not is_idle:
+        for worker in workers:
+            worker.process.terminate()
+    with ExitStack() as stack:  # which goes on where one fails
+        while workers:
+            stack.callback(workers.pop().end, is_idle)
+
+
+# ------------------------------------------------------------------------------------------------------ in the process
+def _work(reading: OfNumbers | OfStream, pipe: Any, prefix: str, inherited: list[Any]) -> None:
+    """What a worker does until its parent closes the pipe, or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in inherited:
+        other.close()
+    set_num_threads(1)
+    batches = BatchWriter(prefix)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    try:
+        make: Callable[[Any], Any]
+        while pipe in connection.wait([pipe, parent.sentinel]):
+            task, released = pipe.recv()
+            batches.release(released)
+            if isinstance(task, _Begin):
+                _seed(task.info)
+                make = reading.start(*task)
+            else:
+                pipe.send(_answer(make, batches, task))
+    except (EOFError, ConnectionError):
+        pass
+    finally:
+        batches.close()
+
+
+def _seed(info: WorkerInfo) -> None:
+    """Let the generators that belong to the process draw other numbers in each worker and epoch."""
+    state = np.random.SeedSequence([info.seed, info.epoch, info.id]).generate_state(2)
+    np.random.seed(int(state[0]))
+    random.seed(int(state[1]))
+
+
+def _answer(make: Callable[[Any], Any], batches: BatchWriter, task: Any) -> tuple[str, Any]:
+    try:
+        return "batch", batches.write(make(task))
+    except StopIteration:
+        return "end", None
+    except DataError as error:
+        return "error", (str(error), _trace_of(error.__cause__ or error))
+    except BaseException as error:
+        return "error", (f"{type(error).__name__}: {error}", _trace_of(error))
+
+
+def _trace_of(error: BaseException) -> str:
+    """The traceback of an error, as text, without this package's own frames at its beginning."""
+    trace = error.__traceback__
+    here = os.path.dirname(__file__)
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(here):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))[-_LONGEST:]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from progress import Progress
 
 import fluid
 
@@ -55,7 +54,7 @@ def train(
     feeder = fluid.DataFeeder(feed_list, fluid.CPUPlace())
     reader: Callable[[], Iterable[Any]] = fluid.io.batch(fluid.io.shuffle(lambda: iter(samples), len(samples)), batch_size)
     means = []
-    with Progress(epochs) as progress:
+    with fluid.training.Progress(epochs) as progress:
         for _ in range(epochs):
             losses = []
             for batch in reader():

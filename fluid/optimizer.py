@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 import re
 import warnings
@@ -14,16 +13,17 @@ from . import unique_name
 from .backward import append_backward
 from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
-from .errors import FluidTypeError, NameNotFoundError, ProgramError, did_you_mean
+from .errors import FluidTypeError, NameNotFoundError, ProgramError
 from .initializer import Constant
 from .ir.frames import is_run_again
 from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
-from .layers.control_flow import cond, increment
 from .layers.nn import scale
-from .layers.ops import elementwise_add, elementwise_mod, elementwise_sub, equal
-from .layers.tensor import assign, create_global_var, fill_constant
+from .layers.ops import elementwise_add, elementwise_sub
+from .layers.tensor import assign, create_global_var
+from .not_here import names_here
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .training.averaging import ExponentialMovingAverage, ModelAverage
+from .training.periods import do_every
 from .training.states import ByProgram, GivenState, asked, check_state, complete, start_of
 from .values.types import VarType
 
@@ -63,6 +63,8 @@ __all__ = [
     "SGDOptimizer",
 ]
 
+__dir__ = names_here(__name__)
+
 Pair = tuple[Parameter, Variable | None]
 Named = Iterable[Variable | str]
 Source = Named | Callable[..., Any]
@@ -90,18 +92,8 @@ def _number(name: str, value: Any, allowed: str = "a number") -> float:
     return number
 
 
-_ELSEWHERE = {"lr": "learning_rate", "params": "parameter_list", "parameters": "parameter_list", "weight_decay": "regularization"}
-"""Arguments of optimizers of other libraries -> those here."""
-
-
-def _unknown_argument(kind: type, argument: str) -> FluidTypeError:
-    names = [name for base in kind.__mro__[:-1] for name in inspect.signature(base).parameters if name != "unknown"]
-    meant = f"; did you mean {_ELSEWHERE[argument]}?" if argument in _ELSEWHERE else did_you_mean(argument, names)
-    return FluidTypeError(f"{kind.__name__.removesuffix('Optimizer')} has no argument {argument!r}{meant}")
-
-
 class Optimizer:
-    """Base class of optimizers.
+    """Base class of optimizers: in a program, ops that update the parameters by their gradients.
 
     In eager mode the same updates run at once: call ``loss.backward()``, then `minimize` or `step`, then `clear_grad`.
 
@@ -114,6 +106,10 @@ class Optimizer:
             each step asks it again, as layers may make their parameters in their first call. State of parameters that it returns
             no more is dropped.
         grad_clip: how to clip the gradients; a clip of a parameter's own comes first.
+
+    Raises:
+        FluidTypeError: an argument has the wrong type.
+        ProgramError: a number is outside of what is allowed.
     """
 
     type = ""
@@ -129,10 +125,7 @@ class Optimizer:
         *,
         parameter_list: Source | None = None,
         grad_clip: GradientClip | None = None,
-        **unknown: Any,
     ) -> None:
-        for argument in unknown:
-            raise _unknown_argument(type(self), argument)
         if not isinstance(learning_rate, (Real, Variable)) and not callable(learning_rate):
             raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
@@ -211,7 +204,16 @@ class Optimizer:
         callbacks: Sequence[Callable[..., Any]] | None = None,
         checkpoints: Named | None = None,
     ) -> list[Pair]:
-        """Append only the backward part; see `minimize`, and `append_backward` for `checkpoints`."""
+        """Append only the backward part; see `minimize`.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set: see `minimize`.
+            callbacks: functions ``callback(block, context)`` that are called after each gradient op; see `append_backward`.
+            checkpoints: where to recompute forward values instead of keeping them; see `append_backward`.
+
+        Returns:
+            (parameter, gradient) pairs.
+        """
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
         if parameter_list is None:
@@ -235,12 +237,34 @@ class Optimizer:
         return program.gradients(loss, wanted, no_grad_set, append)
 
     def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
-        """`apply_gradients` in the loss's program."""
+        """Append the updates for these pairs to the loss's program: `apply_gradients` there.
+
+        Args:
+            loss: a variable of the program.
+            startup_program: initializes the optimizer's variables; the default one if None.
+            params_grads: (parameter, gradient) pairs, as from `backward`.
+
+        Returns:
+            The ops of the updates.
+        """
         with program_guard(loss.block.program, startup_program):
             return self.apply_gradients(params_grads)
 
     def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        """Append clips, weight decay and updates for these pairs to the default main program; the ops of the updates."""
+        """Append clips, weight decay and updates to the default main program.
+
+        Args:
+            params_grads: (parameter, gradient) pairs, as from `backward`; pairs without a gradient are passed over.
+
+        Returns:
+            The ops of the updates.
+        """
+        program = default_main_program()
+        with program.block_guard(program.global_block()):
+            return self._append_to_block(params_grads)
+
+    def _append_to_block(self, params_grads: Iterable[Pair]) -> list[Operator]:
+        """`apply_gradients` in the current block of the default main program."""
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         if self._grad_clip is not None:
             pairs = self._grad_clip(pairs)
@@ -249,7 +273,7 @@ class Optimizer:
             warnings.warn(
                 "there is nothing to optimize: the loss depends on no trainable parameter "
                 "(program.explain_gradient(loss, parameter) says why)",
-                stacklevel=4,
+                stacklevel=5,
             )
             return []
         return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
@@ -309,8 +333,9 @@ class Optimizer:
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
         """In eager mode, continue from a `state_dict`, also before the first step.
 
-        Tensors and arrays are matched by the names of the parameters, which should be the same as when the state was saved (names
-        count from zero in each `fluid.dygraph.guard`), and of the accumulators. A warning lists values without a match.
+        Args:
+            state_dict: tensors and arrays, which are matched by the names of the parameters, the same as when the state was saved
+                (names count from zero in each `fluid.dygraph.guard`), and of the accumulators. A warning lists unmatched ones.
 
         Raises:
             ProgramError: a value has another shape; nothing has changed then.
@@ -346,21 +371,21 @@ class Optimizer:
 
     def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
         program = default_main_program()
-        with program.block_guard(program.global_block()) as block:
-            start = len(block.ops)
-            self._create_global_learning_rate(pairs[0][0].dtype)
-            trained = [pair for pair in pairs if pair[0].trainable]
-            self._create_accumulators(block, [param for param, _ in trained if id(param) not in self._calls])
-            if self._given:
-                self._tell_unused(trained)
-            updates = []
+        block = program.current_block()
+        start = len(block.ops)
+        self._create_global_learning_rate(pairs[0][0].dtype)
+        trained = [pair for pair in pairs if pair[0].trainable]
+        self._create_accumulators(block, [param for param, _ in trained if id(param) not in self._calls])
+        if self._given:
+            self._tell_unused(trained)
+        updates = []
+        for pair in trained:
+            with program.updating(*pair) as block:
+                updates.append(self._append_optimize_op(block, pair))
+        if type(self)._finish_update is not Optimizer._finish_update:
             for pair in trained:
                 with program.updating(*pair) as block:
-                    updates.append(self._append_optimize_op(block, pair))
-            if type(self)._finish_update is not Optimizer._finish_update:
-                for pair in trained:
-                    with program.updating(*pair) as block:
-                        self._finish_update(block, pair)
+                    self._finish_update(block, pair)
         return block.ops[start:] or updates
 
     # -- the learning rate
@@ -521,6 +546,9 @@ class Schedule(Protocol):
 class SGDOptimizer(Optimizer):
     """Stochastic gradient descent: ``param -= learning_rate * grad``.
 
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+
     >>> x = fluid.data("x", [-1, 4])
     >>> loss = layers.mean(layers.square(layers.fc(x, 1)))
     >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
@@ -536,6 +564,14 @@ class MomentumOptimizer(Optimizer):
 
     ``velocity = momentum * velocity + grad``, then ``param -= learning_rate * velocity``, or with `use_nesterov`
     ``param -= learning_rate * (grad + momentum * velocity)``.
+
+    Source: Polyak, Some methods of speeding up the convergence of iteration methods, 1964; with `use_nesterov` Sutskever et al.,
+    On the importance of initialization and momentum in deep learning, 2013.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        momentum: how much of the velocity remains, in [0, 1].
+        use_nesterov: whether the step looks ahead by one velocity.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Momentum(0.1, momentum=0.9, parameter_list=[w])
@@ -555,9 +591,11 @@ class MomentumOptimizer(Optimizer):
         use_nesterov: bool = False,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._momentum = _number("momentum", momentum, "in [0, 1]")
         self._use_nesterov = bool(use_nesterov)
 
@@ -566,11 +604,18 @@ class MomentumOptimizer(Optimizer):
 
 
 class AdamOptimizer(Optimizer):
-    """Adam (Kingma and Ba, 2015).
+    """Adam: steps by the mean of the gradients over the root of the mean of their squares.
 
     ``moment1 = beta1 * moment1 + (1 - beta1) * grad``, ``moment2 = beta2 * moment2 + (1 - beta2) * grad ** 2``,
     ``rate = learning_rate * sqrt(1 - beta2 ** t) / (1 - beta1 ** t)`` at step ``t``, then
     ``param -= rate * moment1 / (sqrt(moment2) + epsilon * sqrt(1 - beta2 ** t))``.
+    Source: Kingma and Ba, Adam: A method for stochastic optimization, 2015.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        beta1, beta2: how much of the moments remains in a step, in [0, 1).
+        epsilon: added to the denominator, so that it is not 0.
+        lazy_mode: of a sparse gradient, update the moments of the rows that it has, and no others.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Adam(0.1, parameter_list=[w])
@@ -592,9 +637,11 @@ class AdamOptimizer(Optimizer):
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
         lazy_mode: bool = False,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._beta1 = _number("beta1", beta1, "in [0, 1)")
         self._beta2 = _number("beta2", beta2, "in [0, 1)")
         self._epsilon = _number("epsilon", epsilon, "not below 0")
@@ -609,11 +656,13 @@ class AdamOptimizer(Optimizer):
 
 
 class AdamWOptimizer(AdamOptimizer):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+    """Adam with decoupled weight decay: before the update of `AdamOptimizer`, ``param *= 1 - learning_rate * weight_decay``.
 
-    Before the update of `AdamOptimizer`, ``param *= 1 - learning_rate * weight_decay``.
+    Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.
 
     Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        beta1, beta2, epsilon, lazy_mode: see `AdamOptimizer`.
         weight_decay: the coefficient of the decay.
         apply_decay_param_fun: whether a parameter decays, by its name; all do by default.
         lr_ratio: the factor on the learning rate of a parameter.
@@ -640,9 +689,21 @@ class AdamWOptimizer(AdamOptimizer):
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
         lazy_mode: bool = False,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, lazy_mode, **kwargs)
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            regularization,
+            name,
+            lazy_mode,
+            parameter_list=parameter_list,
+            grad_clip=grad_clip,
+        )
         self._weight_decay = _number("weight_decay", weight_decay)
         self._decays = apply_decay_param_fun
         self._lr_ratio = lr_ratio
@@ -657,15 +718,19 @@ class AdamWOptimizer(AdamOptimizer):
 
 
 class LambOptimizer(AdamOptimizer):
-    """Adam with steps in proportion to the norm of each parameter (You et al., 2020).
+    """Adam with steps in proportion to the norm of each parameter.
 
     With the moments of `AdamOptimizer`, ``r = moment1 / (1 - beta1 ** t) / (sqrt(moment2 / (1 - beta2 ** t)) + epsilon)
     + lamb_weight_decay * param``, then ``param -= learning_rate * norm(param) / norm(r) * r``.
+    Source: You et al., Large batch optimization for deep learning: Training BERT in 76 minutes, 2020.
 
     Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
         lamb_weight_decay: the coefficient of the decay.
+        beta1, beta2, epsilon: see `AdamOptimizer`.
         exclude_from_weight_decay_fn: whether a parameter does not decay. Without decay the norms are not used, unless
             `always_adapt`.
+        always_adapt: whether the norms are used without decay, too.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Lamb(0.1, parameter_list=[w])
@@ -688,9 +753,13 @@ class LambOptimizer(AdamOptimizer):
         exclude_from_weight_decay_fn: Callable[[Parameter], bool] | None = None,
         name: str | None = None,
         always_adapt: bool = False,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, **kwargs)
+        super().__init__(
+            learning_rate, beta1, beta2, epsilon, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip
+        )
         self._weight_decay = _number("lamb_weight_decay", lamb_weight_decay)
         self._excluded = exclude_from_weight_decay_fn
         self._always_adapt = bool(always_adapt)
@@ -702,10 +771,16 @@ class LambOptimizer(AdamOptimizer):
 
 
 class AdamaxOptimizer(Optimizer):
-    """Adam with the infinity norm of gradients instead of the second moment (Kingma and Ba, 2015).
+    """Adam with the infinity norm of gradients instead of the second moment.
 
     ``moment = beta1 * moment + (1 - beta1) * grad``, ``inf_norm = max(beta2 * inf_norm + epsilon, abs(grad))``, then at
     step ``t`` ``param -= learning_rate / (1 - beta1 ** t) * moment / inf_norm``.
+    Source: Kingma and Ba, Adam: A method for stochastic optimization, 2015, section 7.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        beta1, beta2: how much of the moment and of the norm remains in a step, in [0, 1).
+        epsilon: added to the norm, so that it is not 0.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Adamax(0.1, parameter_list=[w])
@@ -727,9 +802,11 @@ class AdamaxOptimizer(Optimizer):
         epsilon: float = 1e-08,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._beta1 = _number("beta1", beta1, "in [0, 1)")
         self._beta2 = _number("beta2", beta2, "in [0, 1)")
         self._epsilon = _number("epsilon", epsilon, "not below 0")
@@ -753,10 +830,16 @@ class AdamaxOptimizer(Optimizer):
 
 
 class AdagradOptimizer(Optimizer):
-    """Steps that shrink with all gradients so far (Duchi et al., 2011).
+    """Steps that shrink with all gradients so far.
 
     ``moment += grad ** 2``, from `initial_accumulator_value`, then
     ``param -= learning_rate * grad / (sqrt(moment) + epsilon)``.
+    Source: Duchi, Hazan and Singer, Adaptive subgradient methods for online learning and stochastic optimization, 2011.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        epsilon: added to the denominator, so that it is not 0.
+        initial_accumulator_value: what the sum of squares begins with.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Adagrad(0.1, parameter_list=[w])
@@ -776,9 +859,11 @@ class AdagradOptimizer(Optimizer):
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._epsilon = _number("epsilon", epsilon, "not below 0")
         self._first = _number("initial_accumulator_value", initial_accumulator_value, "not below 0")
 
@@ -794,6 +879,11 @@ class DecayedAdagradOptimizer(Optimizer):
 
     ``moment = decay * moment + (1 - decay) * grad ** 2``, then
     ``param -= learning_rate * grad / (sqrt(moment) + epsilon)``.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        decay: how much of the mean of squares remains in a step, in [0, 1].
+        epsilon: added to the denominator, so that it is not 0.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.DecayedAdagrad(0.1, parameter_list=[w])
@@ -813,9 +903,11 @@ class DecayedAdagradOptimizer(Optimizer):
         epsilon: float = 1e-06,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._decay = _number("decay", decay, "in [0, 1]")
         self._epsilon = _number("epsilon", epsilon, "not below 0")
 
@@ -824,10 +916,16 @@ class DecayedAdagradOptimizer(Optimizer):
 
 
 class AdadeltaOptimizer(Optimizer):
-    """Steps in the parameters' own units (Zeiler, 2012).
+    """Steps in the parameters' own units.
 
     ``grads = rho * grads + (1 - rho) * grad ** 2``, ``update = grad * sqrt((updates + epsilon) / (grads + epsilon))``,
     ``updates = rho * updates + (1 - rho) * update ** 2``, then ``param -= learning_rate * update``.
+    Source: Zeiler, ADADELTA: An adaptive learning rate method, 2012.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        epsilon: added to both means of squares; it sets the size of the first steps.
+        rho: how much of the means remains in a step, in [0, 1].
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Adadelta(1.0, epsilon=0.01, parameter_list=[w])
@@ -847,9 +945,11 @@ class AdadeltaOptimizer(Optimizer):
         rho: float = 0.95,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._epsilon = _number("epsilon", epsilon, "not below 0")
         self._rho = _number("rho", rho, "in [0, 1]")
 
@@ -858,11 +958,20 @@ class AdadeltaOptimizer(Optimizer):
 
 
 class RMSPropOptimizer(Optimizer):
-    """Steps of the gradient over its root mean square (Hinton, 2012).
+    """Steps of the gradient over its root mean square.
 
     ``mean_square = rho * mean_square + (1 - rho) * grad ** 2``,
     ``step = momentum * step + learning_rate * grad / sqrt(mean_square + epsilon)``, then ``param -= step``. Where
     `centered`, ``mean_grad = rho * mean_grad + (1 - rho) * grad`` and its square is taken from the mean square.
+    Source: Tieleman and Hinton, Lecture 6.5 of Neural networks for machine learning, 2012; `centered` and `momentum`: Graves,
+    Generating sequences with recurrent neural networks, 2013.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        rho: how much of the means remains in a step, in [0, 1].
+        epsilon: added under the root, so that it is not 0.
+        momentum: how much of a step is taken again in the next one, in [0, 1].
+        centered: whether to divide by the standard deviation instead.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.RMSProp(0.1, parameter_list=[w])
@@ -884,9 +993,11 @@ class RMSPropOptimizer(Optimizer):
         centered: bool = False,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._rho = _number("rho", rho, "in [0, 1]")
         self._epsilon = _number("epsilon", epsilon, "not below 0")
         self._momentum = _number("momentum", momentum, "in [0, 1]")
@@ -897,11 +1008,18 @@ class RMSPropOptimizer(Optimizer):
 
 
 class FtrlOptimizer(Optimizer):
-    """Follow the regularized leader (McMahan et al., 2013).
+    """Follow the regularized leader: steps that keep parameters at 0 as long as the gradients are small.
 
     With ``new = squared + grad ** 2``,
     ``linear += grad - (new ** -lr_power - squared ** -lr_power) / learning_rate * param`` and ``squared = new``:
     ``param = (clip(linear, -l1, l1) - linear) / (squared ** -lr_power / learning_rate + 2 * l2)``.
+    Source: McMahan et al., Ad click prediction: A view from the trenches, 2013.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        l1: coefficient of the L1 penalty, which makes parameters exactly 0.
+        l2: coefficient of the L2 penalty.
+        lr_power: the power in the formula, at most 0.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Ftrl(0.1, parameter_list=[w])
@@ -922,9 +1040,11 @@ class FtrlOptimizer(Optimizer):
         lr_power: float = -0.5,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._l1 = _number("l1", l1, "not below 0")
         self._l2 = _number("l2", l2, "not below 0")
         self._lr_power = _number("lr_power", lr_power, "not above 0")
@@ -934,13 +1054,18 @@ class FtrlOptimizer(Optimizer):
 
 
 class LarsMomentumOptimizer(Optimizer):
-    """Momentum with a learning rate for each parameter (You et al., 2017).
+    """Momentum with a learning rate for each parameter.
 
     ``rate = learning_rate * lars_coeff * norm(param) / (norm(grad) + lars_weight_decay * norm(param) + epsilon)``,
     ``velocity = momentum * velocity + rate * (grad + lars_weight_decay * param)``, then ``param -= velocity``. The rate is
     the learning rate itself if a norm, or the decay, is 0.
+    Source: You, Gitman and Ginsburg, Large batch training of convolutional networks, 2017.
 
     Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        momentum: how much of the velocity remains, in [0, 1].
+        lars_coeff: the ratio of a step to the norm of its parameter.
+        lars_weight_decay: the coefficient of the decay.
         exclude_from_weight_decay: parts of names; the parameters that have one do not decay.
         epsilon: see above.
         rescale_grad: the gradient is multiplied by it first.
@@ -967,9 +1092,11 @@ class LarsMomentumOptimizer(Optimizer):
         exclude_from_weight_decay: Sequence[str] | None = None,
         epsilon: float = 0.0,
         rescale_grad: float = 1.0,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, regularization, name, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._lars_weight_decay = _number("lars_weight_decay", lars_weight_decay)
         self._excluded = [*exclude_from_weight_decay] if exclude_from_weight_decay is not None else []
         self._numbers = {
@@ -985,10 +1112,17 @@ class LarsMomentumOptimizer(Optimizer):
 
 
 class DpsgdOptimizer(Optimizer):
-    """Differentially private gradient descent (Abadi et al., 2016).
+    """Differentially private gradient descent: gradients of bounded norm, with noise.
 
     ``param -= learning_rate * (grad / max(1, norm(grad) / clip) + noise / batch_size)``, where ``noise`` is one number per
     parameter and step, drawn from the normal distribution with mean 0 and standard deviation `sigma`.
+    Source: Abadi et al., Deep learning with differential privacy, 2016.
+
+    Args:
+        learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
+        clip: the greatest norm of a gradient, above 0.
+        batch_size: how many examples a gradient is of, above 0.
+        sigma: the standard deviation of the noise.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Dpsgd(0.1, clip=1.0, batch_size=1.0, sigma=0.0, parameter_list=[w])
@@ -1001,9 +1135,18 @@ class DpsgdOptimizer(Optimizer):
     type = "dpsgd"
 
     def __init__(
-        self, learning_rate: Rate = 0.001, clip: float = 0.9, batch_size: float = 0.999, sigma: float = 1e-08, **kwargs: Any
+        self,
+        learning_rate: Rate = 0.001,
+        clip: float = 0.9,
+        batch_size: float = 0.999,
+        sigma: float = 1e-08,
+        *,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, **kwargs)
+        super().__init__(learning_rate, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip)
         self._clip, self._batch_size = _number("clip", clip, "above 0"), _number("batch_size", batch_size, "above 0")
         self._sigma = _number("sigma", sigma, "not below 0")
 
@@ -1014,8 +1157,16 @@ class DpsgdOptimizer(Optimizer):
 class DGCMomentumOptimizer(MomentumOptimizer):
     """`MomentumOptimizer` with the arguments of deep gradient compression, which has no effect here.
 
-    The compression (Lin et al., 2018) reduces communication between trainers. On one machine there is none, so
-    `rampup_begin_step`, `rampup_step`, `sparsity`, `local_grad_clip_norm` and `num_trainers` are only checked.
+    The compression reduces communication between trainers, and is checked here, but not done. Source: Lin et al., Deep gradient
+    compression: Reducing the communication bandwidth for distributed training, 2018.
+
+    Args:
+        learning_rate, momentum, use_nesterov, regularization, name, parameter_list, grad_clip: see `MomentumOptimizer`.
+        rampup_begin_step: the step from which on gradients would be compressed, at least 0.
+        rampup_step: over how many steps compression would increase, at least 1.
+        sparsity: parts of the gradient to leave out, in [0, 1).
+        local_grad_clip_norm: the norm to clip each trainer's gradients to; needs `num_trainers`.
+        num_trainers: how many trainers there are.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.DGCMomentumOptimizer(0.1, momentum=0.9, rampup_begin_step=0, parameter_list=[w])
@@ -1037,9 +1188,13 @@ class DGCMomentumOptimizer(MomentumOptimizer):
         num_trainers: int | None = None,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        *,
+        parameter_list: Source | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> None:
-        super().__init__(learning_rate, momentum, use_nesterov, regularization, name, **kwargs)
+        super().__init__(
+            learning_rate, momentum, use_nesterov, regularization, name, parameter_list=parameter_list, grad_clip=grad_clip
+        )
         if rampup_begin_step < 0 or rampup_step < 1:
             raise ProgramError(
                 "DGCMomentumOptimizer takes a rampup_begin_step of at least 0 and a rampup_step of at least 1, "
@@ -1061,7 +1216,13 @@ class RecomputeOptimizer(Optimizer):
     """An optimizer whose backward part recomputes forward values instead of keeping them.
 
     ``_set_checkpoints`` sets the values that are kept; see `append_backward`. The updates are those of `optimizer`. In eager mode
-    use `fluid.dygraph.recompute` instead.
+    use `fluid.dygraph.recompute` instead. Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
+
+    Args:
+        optimizer: makes the updates.
+
+    Raises:
+        ProgramError: by `minimize` and `backward`, where no checkpoints are set, or in eager mode.
 
     >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, act="tanh")
     >>> optimizer = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
@@ -1084,7 +1245,14 @@ class RecomputeOptimizer(Optimizer):
         self._checkpoints = list(checkpoints)
 
     def load(self, stat_dict: Any) -> None:
-        """An error, as in Fluid 1.6: the state of an optimizer is saved and loaded with its program."""
+        """An error, as in Fluid 1.6: the state of an optimizer is saved and loaded with its program.
+
+        Args:
+            stat_dict: ignored.
+
+        Raises:
+            ProgramError: always.
+        """
         raise ProgramError("RecomputeOptimizer cannot load a dictionary; fluid.load restores what its optimizer keeps")
 
     def backward(
@@ -1096,7 +1264,15 @@ class RecomputeOptimizer(Optimizer):
         callbacks: Sequence[Callable[..., Any]] | None = None,
         checkpoints: Named | None = None,
     ) -> list[Pair]:
-        """Append the backward part, with recomputation between `checkpoints`, by default those of `_set_checkpoints`."""
+        """Append the backward part, with recomputation between the checkpoints.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set, callbacks: see `Optimizer.backward`.
+            checkpoints: the values that are kept; by default those of `_set_checkpoints`.
+
+        Raises:
+            ProgramError: there are no checkpoints, or the loss is a tensor of eager mode.
+        """
         if isinstance(loss, Variable) and loss.block.program.eager:
             raise self._for_programs()
         cuts = checkpoints if checkpoints is not None else self._checkpoints
@@ -1114,8 +1290,8 @@ class RecomputeOptimizer(Optimizer):
             "by y = fluid.dygraph.recompute(part, x), and use the optimizer itself"
         )
 
-    def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        return self._optimizer.apply_gradients(params_grads)
+    def _append_to_block(self, params_grads: Iterable[Pair]) -> list[Operator]:
+        return self._optimizer._append_to_block(params_grads)
 
     def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
         return self._optimizer.apply_optimize(loss, startup_program, params_grads)
@@ -1128,10 +1304,16 @@ _STEP, _SLOW = "lookahead_step", "_slow"
 
 
 class LookaheadOptimizer:
-    """Slow parameters that follow the fast ones (Zhang et al., 2019).
+    """Slow parameters that follow the fast ones.
 
     `inner_optimizer` updates the parameters, the fast ones, in each step. After every `k` steps
     ``slow += alpha * (fast - slow)`` and ``fast = slow``. The slow parameters start as copies of the fast ones.
+    Source: Zhang et al., Lookahead optimizer: k steps forward, 1 step back, 2019.
+
+    Args:
+        inner_optimizer: updates the fast parameters.
+        alpha: how far the slow parameters follow, in [0, 1].
+        k: the number of steps between, at least 1.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1, parameter_list=[w]), alpha=0.5, k=1)
@@ -1154,7 +1336,14 @@ class LookaheadOptimizer:
         self._given = GivenState()
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
-        """As the inner optimizer's `minimize`, followed by the updates of the slow parameters."""
+        """Append the backward part, the inner optimizer's updates, and those of the slow parameters.
+
+        Args:
+            loss, startup_program: see `Optimizer.minimize`.
+
+        Returns:
+            The ops of the updates, and (parameter, gradient) pairs.
+        """
         pairs = self.inner_optimizer.backward(loss, startup_program)
         return self._train(loss, startup_program, pairs), pairs
 
@@ -1179,7 +1368,7 @@ class LookaheadOptimizer:
         return tensors
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """In eager mode, continue from a `state_dict`; see `Optimizer.set_dict`."""
+        """In eager mode, continue from what `state_dict` returned; see `Optimizer.set_dict`."""
         check_state("LookaheadOptimizer.set_dict", state_dict)
         own = {name: value for name, value in state_dict.items() if start_of(name) == _STEP or start_of(name).endswith(_SLOW)}
         self.inner_optimizer.set_dict({name: value for name, value in state_dict.items() if name not in own})
@@ -1219,9 +1408,6 @@ class LookaheadOptimizer:
             slow[""] = create_global_var([1], 0, "int64", persistable=True, name=unique_name.generate(_STEP))
             if self._given:
                 self._given.give([(_STEP, slow[""])])
-        step = slow[""]
-        increment(step, 1)
-        left = elementwise_mod(step, fill_constant([1], "int64", self.k))
 
         def meet() -> None:
             for param in params:
@@ -1230,7 +1416,7 @@ class LookaheadOptimizer:
                 assign(moved, own)
                 assign(moved, param)
 
-        cond(equal(left, fill_constant([1], "int64", 0)), meet)
+        do_every(slow[""], self.k, meet)
 
     def _slow(self, param: Parameter) -> Variable:
         """A new slow parameter, which the startup program copies from the fast one."""
@@ -1255,8 +1441,16 @@ class LookaheadOptimizer:
 class PipelineOptimizer:
     """An optimizer for a model that is cut into sections for several devices.
 
-    On one device the sections run one after another, so training is that of `optimizer`, and `cut_list`, `place_list`,
-    `concurrency_list`, `queue_size`, `sync_steps` and `start_cpu_core_id` have no effect.
+    On one device the sections run one after another, so training is that of `optimizer`, and all other arguments have no effect.
+
+    Args:
+        optimizer: makes the updates.
+        cut_list: variables at which Fluid 1.6 cuts the model.
+        place_list: the devices of the sections.
+        concurrency_list: how many batches a section works on at once.
+        queue_size: how many batches may wait between sections.
+        sync_steps: after how many steps the copies of a section are made equal.
+        start_cpu_core_id: the first processor core that a section's threads are bound to.
 
     >>> loss = layers.mean(layers.fc(fluid.data("x", [-1, 4]), 1))
     >>> updates, pairs = fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
@@ -1283,7 +1477,11 @@ class PipelineOptimizer:
         parameter_list: Named | None = None,
         no_grad_set: Named | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """The optimizer's `minimize`."""
+        """The `minimize` of the optimizer that this one was given.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set: see `Optimizer.minimize`.
+        """
         return self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
 
     def step(self) -> None:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .. import io
-from ..errors import FormatError, ProgramError
+from ..errors import FluidTypeError, FormatError, ProgramError
 from ..executor.random import seed_of
 from ..executor.scope import Scope, global_scope, scope_guard
 from ..formats.npz import is_archive, read_npz, write_npz
@@ -48,15 +49,23 @@ class Checkpoint:
         path: the file.
         step: the step that was given to `save_checkpoint`.
         names: names of the variables, sorted.
+        state: the state that was given to `save_checkpoint`, by name.
     """
 
     path: str
     step: int
     names: list[str]
+    state: dict[str, Any] = field(default_factory=dict)
 
 
 @checked
-def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 0, scope: Scope | None = None) -> None:
+def save_checkpoint(
+    program: Program,
+    path: str | os.PathLike[str],
+    step: int = 0,
+    scope: Scope | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> None:
     """Save the persistable variables of a training program, and the random state, to one file.
 
     The file replaces an older one only when it is complete and on the disk, so a process that is killed leaves the older one.
@@ -66,15 +75,24 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
         path: the file.
         step: the number of steps done; `load_checkpoint` returns it.
         scope: the scope with the values; the current scope if None.
+        state: what else belongs to the training, by name: dicts and lists of numbers and texts, such as the ``state_dict()`` of a
+            `fluid.io.DataLoader` or a `fluid.training.EarlyStopping`. `load_checkpoint` returns it.
 
     Raises:
         ExecutionError: a variable has no value in the scope.
+        FluidTypeError: the state holds something else, such as arrays.
         FluidError: the file cannot be written.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    >>> updates, pairs = fluid.optimizer.Adam(0.1).minimize(loss)
+    >>> exe, program = fluid.Executor(), fluid.default_main_program()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.save_checkpoint(program, "training.ckpt", step=5)
     """
-    write_npz(os.fspath(path), state_of(program, step, scope))
+    write_npz(os.fspath(path), state_of(program, step, scope, state))
 
 
-def state_of(program: Program, step: int, scope: Scope | None = None) -> dict[str, Any]:
+def state_of(program: Program, step: int, scope: Scope | None = None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The arrays of a checkpoint, by name."""
     if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
         raise ProgramError(f"save_checkpoint: step is {step!r}; it should be the number of steps that are done")
@@ -92,7 +110,15 @@ def state_of(program: Program, step: int, scope: Scope | None = None) -> dict[st
                 arrays[var.name + _ROWS] = np.array(array.rows(), np.int64)
                 array = np.asarray(array.get_tensor())
             arrays[var.name] = array
-    arrays[STATE] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    if more is not None:
+        state["state"] = dict(more)
+    try:
+        text = json.dumps(state)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FluidTypeError(
+            f"save_checkpoint: state should hold dicts and lists of numbers and texts, such as state_dict() gives: {error}"
+        ) from None
+    arrays[STATE] = np.frombuffer(text.encode(), np.uint8)
     return arrays
 
 
@@ -115,6 +141,14 @@ def load_checkpoint(
 
     Raises:
         FormatError: the file is missing, damaged, not a checkpoint, or the checkpoint of another program.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    >>> updates, pairs = fluid.optimizer.Adam(0.1).minimize(loss)
+    >>> exe, program = fluid.Executor(), fluid.default_main_program()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.save_checkpoint(program, "training.ckpt", step=5)
+    >>> fluid.load_checkpoint(program, "training.ckpt", exe).step
+    5
     """
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
@@ -146,7 +180,7 @@ def load_checkpoint(
         scope.runs = state["runs"]
         if program.random_seed != state["seed"]:
             program.random_seed = state["seed"]
-    return Checkpoint(where, state["step"], sorted(values))
+    return Checkpoint(where, state["step"], sorted(values), state.get("state", {}))
 
 
 def _state(where: str, array: Any) -> dict[str, Any]:
@@ -162,6 +196,8 @@ def _state(where: str, array: Any) -> dict[str, Any]:
                 raise ValueError(f"{name} is {state[name]!r}")
         if not all(type(height) is int and 0 <= height < 1 << 63 for height in state["height"].values()):
             raise ValueError("a height is not a number")
+        if not isinstance(state.get("state", {}), dict):
+            raise ValueError(f"state is {state['state']!r}")
         for lod in state["lod"].values():
             if not all(type(offset) is int for level in lod for offset in level):
                 raise ValueError("an offset of a sequence is not a number")

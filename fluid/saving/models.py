@@ -60,6 +60,13 @@ class Model:
         missing: persistable variables of the program that no file holds.
         dimensions: of each feed of an ONNX model, the sizes of its dimensions, or their names where a run tells the sizes.
         scope: the scope with the values.
+
+    >>> y = layers.fc(fluid.data("x", [None, 2]), 1)
+    >>> _ = fluid.Executor().run(fluid.default_startup_program())
+    >>> _ = fluid.save_model("model.pdmodel", feeds=["x"], fetches=[y])
+    >>> model = fluid.load_model("model.pdmodel")
+    >>> model.format, model.feeds
+    ('pdmodel', ['x'])
     """
 
     path: str
@@ -107,6 +114,15 @@ def load_model(
     Raises:
         FormatError: a file is missing, damaged, not a model, or the parameters are those of another program; names the file,
             the place in it, and what was expected. Then the scope does not change.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> y = layers.fc(x, 1, param_attr=fluid.initializer.Constant(0.5))
+    >>> exe = fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> _ = fluid.save_model("model.pdmodel", feeds=[x], fetches=[y])
+    >>> model = fluid.load_model("model.pdmodel", scope=fluid.Scope())
+    >>> exe.run(model.program, {model.feeds[0]: np.ones([1, 2], "float32")}, model.fetches, scope=model.scope)
+    [array([[1.]], dtype=float32)]
     """
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
@@ -255,7 +271,12 @@ def few(names: Iterable[str]) -> str:
 # ------------------------------------------------------------------------------------------------------- arrays by name
 @checked
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arrays by name in an npz archive, a safetensors file, or ``.pdparams`` together with ``.pdopt`` beside it, if any."""
+    """The arrays by name in an npz archive, a safetensors file, or ``.pdparams`` together with ``.pdopt`` beside it, if any.
+
+    >>> fluid.model_io.save_arrays("weights.npz", {"w": np.ones([2], "float32")})
+    >>> fluid.model_io.read_arrays("weights.npz")
+    {'w': array([1., 1.], dtype=float32)}
+    """
     where = os.fspath(path)
     if os.path.isdir(where):
         raise FormatError(f"{where} is a folder; arrays by name are in one file, .npz, .safetensors or .pdparams")
@@ -276,7 +297,10 @@ def _read_arrays(file: str, form: Format[dict[str, Any]]) -> dict[str, Any]:
 
 @checked
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name in the format of the path's extension: ``.npz``, ``.safetensors`` or ``.pdparams``."""
+    """Write `arrays` by name to `path`, in the format of its extension: ``.npz``, ``.safetensors`` or ``.pdparams``.
+
+    >>> fluid.model_io.save_arrays("weights.npz", {"w": np.ones([2], "float32")})
+    """
     where = os.fspath(path)
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
     form = next((form for form in ARRAYS if where.endswith("." + form.name)), None)
@@ -306,6 +330,7 @@ def save_model(
     per parameter. All files are written before the first replaces an older one, the program last (`fluid.formats.writing`).
 
     Args:
+        path: the file or folder.
         program: the program; the default main program if None.
         feeds, fetches: the variables that an inference model is fed and computes: the program is pruned to these and put into
             test mode. None saves the whole program, training part included.
@@ -324,6 +349,12 @@ def save_model(
             each other; a fetch needs a variable that is not fed; or the path has the ending of an unknown format, and is no
             folder that exists.
         ExecutionError: a variable has no value in the scope.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> y = layers.fc(x, 1)
+    >>> _ = fluid.Executor().run(fluid.default_startup_program())
+    >>> fluid.save_model("model.pdmodel", feeds=[x], fetches=[y])
+    ['model.pdmodel', 'model.pdiparams']
     """
     where = os.fspath(path)
     if not where:

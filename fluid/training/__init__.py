@@ -1,1 +1,67 @@
-"""What training keeps beside parameters: averages, and the state of optimizers."""
+"""What training keeps beside parameters (averages, and the state of optimizers), and helpers for loops that train.
+
+The loop stays yours; the helpers are asked in it::
+
+    stopping = fluid.training.EarlyStopping(patience=5)
+    with fluid.training.CSVLog("training.csv") as log:
+        for epoch in range(100):
+            ...
+            log.write(epoch, loss=loss)
+            if stopping.is_over(loss):
+                break
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..not_here import names_here
+
+if TYPE_CHECKING:
+    from .accumulation import GradientAccumulation
+    from .best_checkpoints import BestCheckpoints
+    from .logs import CSVLog, TensorBoardLog, read_log
+    from .progress import Progress
+    from .rate_search import RateSearch, find_learning_rate
+    from .rates import ReduceOnPlateau, learning_rate_of, set_learning_rate
+    from .stopping import EarlyStopping
+
+_HOMES = {
+    "BestCheckpoints": "best_checkpoints",
+    "CSVLog": "logs",
+    "EarlyStopping": "stopping",
+    "GradientAccumulation": "accumulation",
+    "Progress": "progress",
+    "RateSearch": "rate_search",
+    "ReduceOnPlateau": "rates",
+    "TensorBoardLog": "logs",
+    "find_learning_rate": "rate_search",
+    "learning_rate_of": "rates",
+    "read_log": "logs",
+    "set_learning_rate": "rates",
+}
+"""Name -> the module that it is in, which is loaded when the name is used."""
+
+__all__ = [
+    "BestCheckpoints",
+    "CSVLog",
+    "EarlyStopping",
+    "GradientAccumulation",
+    "Progress",
+    "RateSearch",
+    "ReduceOnPlateau",
+    "TensorBoardLog",
+    "find_learning_rate",
+    "learning_rate_of",
+    "read_log",
+    "set_learning_rate",
+]
+
+__dir__ = names_here(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

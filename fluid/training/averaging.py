@@ -262,6 +262,12 @@ class ExponentialMovingAverage(_Average):
 
     and `thres_steps` is a tensor that is changed in place (``fluid.layers.increment``).
 
+    Args:
+        decay: how much of the average remains in a step, in [0, 1).
+        thres_steps: see above; the decay is the same in all steps by default.
+        name: part of the names of the average's variables.
+        parameter_list: the parameters; all trainable ones of the default main program by default.
+
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> average = fluid.optimizer.ExponentialMovingAverage(0.5, parameter_list=[w])
     >>> average.update()
@@ -329,10 +335,17 @@ _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 class ModelAverage(_Average):
     """Means of the parameters over a window of the last steps.
 
-    The window holds ``average_window_rate`` times the number of steps so far, but at least `min_average_window` and at most
-    `max_average_window`; when it is full a new one begins, and until that is full the mean is over both. Make it after
-    ``minimize``: it appends the ops that update the sums (`average_accumulates`) to the main program; in eager mode, call
-    ``update()`` after each step. `regularization` has no effect.
+    Make it after ``minimize``: it appends the ops that update the sums (`average_accumulates`) to the main program; in eager
+    mode, call ``update()`` after each step.
+
+    Args:
+        average_window_rate: the window holds this many times the number of steps so far. When it is full a new one begins, and
+            until that is full the mean is over both.
+        min_average_window: the least number of steps in a window.
+        max_average_window: the greatest.
+        regularization: has no effect.
+        name: part of the names of the average's variables.
+        parameter_list: the parameters; all trainable ones of the default main program by default.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> average = fluid.optimizer.ModelAverage(0.15, parameter_list=[w])

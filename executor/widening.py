@@ -1,4 +1,4 @@
-"""bfloat16, which numpy lacks: programs that cast to it run in float32, as copies."""
+"""bfloat16, which cupy lacks: programs that have it run there in float32, as copies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from fluid.formats.bfloat16 import to_float32
 from fluid.ir.program import Program
 from fluid.values.types import BFLOAT16, VarType
 
+from .binding.halves import DTYPE_ATTRS
 from .scope import Scope
 
 __all__ = ["holds_bfloat16", "widen_in_place", "widened_copy"]
-
-_DTYPE_ATTRS = ("dtype", "in_dtype", "out_dtype", "data_type")
 
 
 def holds_bfloat16(program: Program) -> bool:
@@ -27,7 +26,7 @@ def widened_copy(program: Program, scope: Scope) -> Program:
     names = widen_in_place(copy, scope)
     listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     warnings.warn(
-        f"the program has bfloat16 ({listed}), which numpy cannot compute with: it runs as float32, which rounds less; "
+        f"the program has bfloat16 ({listed}), which cupy lacks: it runs as float32, which rounds less; "
         "fluid.bfloat16.widen(program) makes the program say so",
         stacklevel=4,
     )
@@ -46,7 +45,7 @@ def widen_in_place(program: Program, scope: Scope) -> list[str]:
                 if array is not None and array.dtype == BFLOAT16:
                     scope.put(name, to_float32(array))
         for op in block.ops:
-            for attr in _DTYPE_ATTRS:
+            for attr in DTYPE_ATTRS:
                 if op.attrs.get(attr) == VarType.BF16:
                     op.attrs[attr] = int(VarType.FP32)
     program._changed()

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import FluidTypeError
+from fluid.formats.bfloat16 import computable, converted
 from fluid.values.cache import Cache
 from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace, namespace_on
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
-from fluid.values.types import VarType, as_dtype, is_floating
+from fluid.values.types import BFLOAT16, VarType, as_dtype, is_floating
 
 CPU = "cpu"
 
@@ -71,7 +72,15 @@ def array_type_like(spec: Spec, xp: Any) -> ArrayType:
     """The kind of arrays that fit a spec of known shape, on the device on which `xp` makes new arrays."""
     device = CPU if xp is np else f"cuda:{xp.cuda.Device().id}"
     plain = device == CPU and not spec.lod
-    return _array_type((spec.shape, spec.dtype.numpy) if plain else (spec.shape, spec.dtype.numpy, device, spec.lod), xp, device)
+    key = spec.shape, spec.dtype.array_dtype
+    return _array_type(key if plain else (*key, device, spec.lod), xp, device)
+
+
+def ones_like(kind: ArrayType) -> Any:
+    """An array of a kind that holds ones."""
+    if kind.dtype is VarType.BF16:
+        return converted(kind.xp.ones(kind.shape, "float32"), BFLOAT16)
+    return kind.xp.ones(kind.shape, kind.numpy_dtype)
 
 
 def _array_type(key: tuple[Any, ...], xp: Any, device: str) -> ArrayType:
@@ -118,7 +127,11 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
         dtype: element type; by default that of `value`, or float32 for Python's floats.
         copy: True to always copy, so that later changes of `value` do not show.
     """
-    numpy_dtype = None if dtype is None else as_dtype(dtype).numpy
+    numpy_dtype = None if dtype is None else as_dtype(dtype).array_dtype
+    if numpy_dtype == BFLOAT16:
+        return converted(array_of(value, copy=copy), BFLOAT16)
+    if numpy_dtype is not None and type(value) is np.ndarray:
+        value = computable(value)
     if hasattr(value, "__cuda_array_interface__"):
         return namespace_on("cuda").array(value, dtype=numpy_dtype, copy=bool(copy), order="C")
     source = value
@@ -127,7 +140,7 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
         copy = None if isinstance(value, (list, tuple)) else copy  # numpy has made a new one already
     if numpy_dtype is not None and numpy_dtype.kind != "c" == getattr(source, "dtype", numpy_dtype).kind:
         raise FluidTypeError(f"{source.dtype}{list(source.shape)} would lose its imaginary parts as {numpy_dtype}")
-    array = np.array(source, dtype=numpy_dtype, order="C", copy=copy)
+    array = (np.array if copy else np.asarray)(source, dtype=numpy_dtype, order="C")
     if array.dtype.kind in NO_NUMBERS:
         numeric_array(value, _MADE_OF)  # raises an error that says why
     if type(array) is not np.ndarray:

@@ -18,7 +18,8 @@ from fluid.values.types import VarType, as_dtype
 
 from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, kernel_of, sparse_kernel_of
 from .calls import Call, fill
-from .engine import engine_of
+from .engine import Engine, engine_of
+from .halves import widened
 
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
 
@@ -85,7 +86,7 @@ class Recorder(OpNamespace):
         return {slot: self.wrap(array, lods.get(slot, ())) for slot, array in outputs.items()}
 
     def _make(self, spec: Spec) -> Any:
-        return self._allocate(spec.shape, spec.dtype.numpy)
+        return self._allocate(spec.shape, spec.dtype.array_dtype)
 
 
 def each(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def bind_op(
     lods: Mapping[str, Any] = _NO_LODS,
     is_sparse: bool = False,
 ) -> list[Call]:
-    """The calls that compute an op from `inputs` into `outputs`.
+    """The calls that compute an op from `inputs` into `outputs`; half-precision floats of numpy are computed with in float32.
 
     A gradient op without a kernel of its own, of complex numbers, or with `use_kernel` off, is computed by its rule.
 
@@ -141,6 +142,26 @@ def bind_op(
         is_sparse: whether an input or output is a `SelectedRows`.
     """
     engine = engine_of(context["xp"])
+    if engine.widens_halves and not is_sparse:
+        wide = widened(context["xp"], definition, inputs, outputs, attrs, allocate)
+        if wide is not None:
+            calls = _bind(engine, definition, wide.inputs, wide.outputs, wide.attrs, context, allocate, use_kernel, lods)
+            return wide.around(calls, returns=any(array is None for array in outputs.values()))
+    return _bind(engine, definition, inputs, outputs, attrs, context, allocate, use_kernel, lods, is_sparse)
+
+
+def _bind(
+    engine: Engine,
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    context: Mapping[str, Any],
+    allocate: Allocate,
+    use_kernel: bool,
+    lods: Mapping[str, Any],
+    is_sparse: bool = False,
+) -> list[Call]:
     kernel = engine.kernels.get(definition.type) or kernel_of(definition.type)
     check = CHECKS.get(definition.type) if engine.checks_values else None
     if is_sparse:

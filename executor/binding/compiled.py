@@ -31,6 +31,7 @@ from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
 from .codegen import Lender, function_of, parameters_read
 from .engine import engine_of
+from .halves import in_dtype_of
 
 __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates_of"]
 
@@ -189,7 +190,9 @@ class Compiled:
             if len(results) != len(self._unknown) or results[0] is None:
                 slots = ", ".join(self._unknown)
                 raise ExecutionError(f"{self._definition.type}: the shape of {slots} is not known before it runs")
-            outputs.update((slot, value) for slot, value in zip(self._unknown, results, strict=True) if slot in outputs)
+            for slot, value in zip(self._unknown, results, strict=True):
+                if slot in outputs:
+                    outputs[slot] = value if self._is_sparse else _of_declared_type(value, self.specs[slot])
         values = self._results(inputs, outputs)
         return values[0] if len(values) == 1 else tuple(values)
 
@@ -254,7 +257,7 @@ class Compiled:
         return [
             None
             if argument.spec is None or passed not in (None, argument.passed)
-            else (self._xp.zeros if argument.zeros else self._xp.empty)(argument.spec.shape, argument.spec.dtype.numpy)
+            else (self._xp.zeros if argument.zeros else self._xp.empty)(argument.spec.shape, argument.spec.dtype.array_dtype)
             for argument in self._arguments
         ]
 
@@ -375,11 +378,20 @@ def _shape_and_dtype(spec: Any) -> Any:
     """Shape and numpy dtype of an output's array, a list of them, or None if the kernel allocates it."""
     if isinstance(spec, list):
         return [_shape_and_dtype(item) for item in spec]
-    return None if spec is None or _is_unknown(spec) else (spec.shape, spec.dtype.numpy)
+    return None if spec is None or _is_unknown(spec) else (spec.shape, spec.dtype.array_dtype)
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _of_declared_type(value: Any, spec: Any) -> Any:
+    """What a kernel returns for an output of unknown shape: where it computed in float32 in place of halves, rounded to them."""
+    if isinstance(value, list):
+        return [_of_declared_type(*pair) for pair in zip(value, spec, strict=True)]
+    if type(value) is LoDArray:
+        return LoDArray(_of_declared_type(value.array, spec), value.lod)
+    return in_dtype_of(value, spec.dtype) if isinstance(value, np.ndarray) else value
 
 
 def _may_share(definition: OpDef, slot: str, source: str) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fluid.distributed.communicator import Communicator
 from fluid.distributed.nccl import nccl_communicator
 from fluid.distributed.process import communicator
@@ -36,6 +38,7 @@ class Engine:
         checks_values: whether ops check the values of their inputs (such as indices) and raise an error for wrong ones.
         writes_functions: whether calls become functions (`fluid.executor.binding.codegen`), which needs addresses of arrays.
         steps: returns what is run in place of an op's calls.
+        widens_halves: whether kernels are given half-precision floats as float32 (`fluid.executor.binding.halves`).
         communicator: returns the workers among which collective ops reduce and gather arrays of the namespace.
     """
 
@@ -45,6 +48,7 @@ class Engine:
     checks_values: bool = True
     writes_functions: bool = True
     steps: Callable[[list[Call]], Sequence[Step]] = _unchanged
+    widens_halves: bool = False
     communicator: Callable[[], Communicator] = communicator
 
 
@@ -57,7 +61,7 @@ def engine_of(xp: Any) -> Engine:
     if engine is None:
         on_gpu = getattr(xp, "__name__", "") == "cupy"
         workers = partial(_nccl_communicator, xp) if on_gpu else communicator
-        engine = _engines[xp] = Engine(xp, communicator=workers)
+        engine = _engines[xp] = Engine(xp, widens_halves=xp is np, communicator=workers)
     return engine
 
 

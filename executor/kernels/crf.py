@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.values.lod_array import ids_of, last_offsets
+from fluid.values.lod_array import ids_of, last_offsets, repeated
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
@@ -41,12 +41,12 @@ class Spans(NamedTuple):
     def steps(self) -> Any:
         """For each row that is in a sequence, in order, its place there."""
         offsets = self.offsets
-        return np.arange(offsets[-1]) - np.repeat(offsets[:-1], self.lengths)
+        return np.arange(offsets[-1]) - repeated(offsets[:-1], self.lengths)
 
     @property
     def rows(self) -> Any:
         """The rows that are in sequences, in order."""
-        return np.repeat(self.starts, self.lengths) + self.steps
+        return repeated(self.starts, self.lengths) + self.steps
 
     def at(self, step: int) -> Any:
         """The numbers of the sequences that have a step of this number."""

@@ -155,7 +155,7 @@ def polygon_box_transform(xp: Any, Input: Any, Output: Any) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- matching
-_SIMILAR = 1e-6
+SIMILAR = 1e-6
 """What is not above this matches nothing."""
 
 
@@ -165,14 +165,14 @@ def _match(similar: Any, threshold: float | None) -> tuple[Any, Any]:
     left = similar.T.copy()
     for _ in range(min(similar.shape)):
         column, row = divmod(int(left.argmax()), len(similar))
-        if not left[column, row] >= _SIMILAR:
+        if not left[column, row] >= SIMILAR:
             break
         rows[column], distances[column] = row, similar[row, column]
         left[column], left[:, row] = 0, 0
     if threshold is not None and len(similar):
         best = similar.argmax(0)
         value = np.take_along_axis(similar, best[None], 0)[0]
-        chosen = (rows < 0) & (value >= max(threshold, _SIMILAR))
+        chosen = (rows < 0) & (value >= max(threshold, SIMILAR))
         rows[chosen], distances[chosen] = best[chosen], value[chosen]
     return rows, distances
 
@@ -344,7 +344,7 @@ def detection_map(
         if len(values) and not (values[:, 0].min() >= 0 and values[:, 0].max() < classes):
             raise ExecutionError(f"detection_map: the labels in {name} should be in [0, {classes}), class_num")
     difficult = labels[:, 1] != 0 if labels.shape[1] == 6 else np.zeros(len(labels), bool)
-    counts = np.bincount(labels[difficult <= all_count, 0].astype(np.int64), minlength=classes)
+    counts = np.bincount(labels[difficult <= all_count, 0].astype(np.intp), minlength=classes)
     judged: list[list[Any]] = [[] for _ in range(classes)]
     if HasState is not None and int(HasState.reshape(-1)[0]) and PosCount is not None and TruePos is not None:
         counts = counts + to_numpy(PosCount).reshape(-1)

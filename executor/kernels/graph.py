@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
+from fluid.values.lod_array import repeated
 from fluid.values.place import to_numpy
 
 from .manipulation import check_ids
@@ -154,7 +155,7 @@ def graph_reindex(xp: Any, X: Any, Neighbors: Any, Count: Any, Reindex_Src: Any,
     if Reindex_Src is not None:
         xp.copyto(Reindex_Src, xp.asarray(sources.astype(nodes.dtype)))
     if Reindex_Dst is not None:
-        xp.copyto(Reindex_Dst, xp.asarray(np.repeat(np.arange(len(nodes)), counts).astype(nodes.dtype)))
+        xp.copyto(Reindex_Dst, xp.asarray(repeated(np.arange(len(nodes)), counts).astype(nodes.dtype)))
     return xp.asarray(found.astype(nodes.dtype))
 
 
@@ -223,7 +224,7 @@ def graph_khop_sampler(
     for size in sample_sizes:
         places, counts = _neighbors("graph_khop_sampler", row, ends, nodes, size, generator)
         sources.append(row[places])
-        targets.append(np.repeat(nodes, counts))
+        targets.append(repeated(nodes, counts))
         every.append(places)
         nodes = np.setdiff1d(row[places], np.concatenate([start, *targets]))
     edges = np.concatenate(sources)

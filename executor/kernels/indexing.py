@@ -204,3 +204,8 @@ def renorm(xp: Any, X: Any, p: float, axis: int, max_norm: float, Out: Any) -> N
     others = tuple(each for each in range(X.ndim) if each != axis % X.ndim)
     norms = (xp.abs(X) ** p).sum(others, keepdims=True) ** (1 / p)
     xp.multiply(X, xp.where(norms > max_norm, max_norm / (norms + RENORM_EPSILON), 1).astype(X.dtype), Out)
+
+
+@kernel("masked_fill")
+def masked_fill(xp: Any, x: Any, mask: Any, value: Any, out: Any) -> None:
+    xp.copyto(out, xp.where(mask, value.reshape(()), x))

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.values.lod_array import LoDArray, checked_lod
+from fluid.values.lod_array import LoDArray, checked_lod, repeated
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .boxes import decode, encode, iou, sizes
 from .table import Slots, kernel
 
-_LARGEST_FACTOR = log(1000.0 / 16.0)
+LARGEST_FACTOR = log(1000.0 / 16.0)
 """No box becomes more than e to this power as wide or high as its anchor."""
 
 
@@ -75,9 +75,7 @@ def _shares(one: Any, other: Any, area: Any, areas: Any, offset: int) -> Any:
 
 def _moved(anchors: Any, deltas: Any, edge: int) -> Any:
     """The boxes that deltas make of anchors [.., 4], none of them too large."""
-    return decode(
-        np, np.minimum(deltas, np.array([np.inf, np.inf, _LARGEST_FACTOR, _LARGEST_FACTOR], deltas.dtype)), anchors, edge
-    )
+    return decode(np, np.minimum(deltas, np.array([np.inf, np.inf, LARGEST_FACTOR, LARGEST_FACTOR], deltas.dtype)), anchors, edge)
 
 
 def _limited(boxes: Any, height: Any, width: Any, offset: int) -> Any:
@@ -459,8 +457,8 @@ def _outline(corners: Any) -> tuple[Any, Any]:
     starts, ends = (np.where(backwards[:, None], *pair) for pair in ((last, first), (first, last)))
     steps = spans.max(1)
     slopes = (ends - starts)[edges, 1 - main] / np.maximum(steps, 1)
-    edge = np.repeat(edges, steps + 1)
-    place = np.arange(len(edge)) - np.repeat(np.cumsum(steps + 1) - steps - 1, steps + 1)
+    edge = repeated(edges, steps + 1)
+    place = np.arange(len(edge)) - repeated(np.cumsum(steps + 1) - steps - 1, steps + 1)
     place = np.where(backwards[edge], steps[edge] - place, place)
     along = starts[edge, main[edge]] + place
     beside = np.floor(starts[edge, 1 - main[edge]] + slopes[edge] * place + 0.5).astype("int64")

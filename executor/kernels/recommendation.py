@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from fluid.values.lod_array import LoDArray, ids_of, last_offsets
+from fluid.errors import ExecutionError
+from fluid.values.lod_array import LoDArray, ids_of, last_offsets, repeated
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
-from .table import kernel
+from .manipulation import write_wanted
+from .table import checked, kernel
 
 
 @kernel("cvm")
@@ -45,7 +47,7 @@ def filter_by_instag(
     offsets = _offsets(Ins_lod if is_lod else (), len(Ins))
     starts, lengths = offsets[chosen], np.diff(offsets)[chosen]
     ends = np.cumsum(lengths)
-    rows = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+    rows = np.arange(ends[-1] if len(ends) else 0) + repeated(starts - ends + lengths, lengths)
     out, weights = Ins[xp.asarray(rows)], np.ones((len(chosen), 1), "float32")
     if not len(chosen):
         out, weights = xp.zeros((1, *Ins.shape[1:]), Ins.dtype), np.zeros((1, 1), "float32")
@@ -63,5 +65,56 @@ def filter_by_instag(
 def rows_of_tagged(xp: Any, IndexMap: Any, LossWeight: Any, Out: Any) -> None:
     places, weights = to_numpy(IndexMap), to_numpy(LossWeight).reshape(-1)
     ends, starts, lengths = places[:, 0] + places[:, 2], places[:, 1], places[:, 2]
-    rows = np.arange(len(Out)) + np.repeat(starts - ends + lengths, lengths)
-    Out[...] = xp.asarray(np.where(np.repeat(weights, lengths) > 0, rows, -1))
+    rows = np.arange(len(Out)) + repeated(starts - ends + lengths, lengths)
+    Out[...] = xp.asarray(np.where(repeated(weights, lengths) > 0, rows, -1))
+
+
+# ---------------------------------------------------------------------------------------------------------------- trees
+@checked("tdm_child")
+def check_tdm_child(X: Any, TreeInfo: Any) -> None:
+    if X.size and not 0 <= int(X.min()) <= int(X.max()) < len(TreeInfo):
+        raise ExecutionError(
+            f"tdm_child: X has nodes from {int(X.min())} to {int(X.max())}; TreeInfo has those from 0 to {len(TreeInfo) - 1}"
+        )
+    children = TreeInfo[:, 3:]
+    if children.size and not 0 <= int(children.min()) <= int(children.max()) < len(TreeInfo):
+        raise ExecutionError(f"tdm_child: TreeInfo has children beyond its {len(TreeInfo)} nodes, or below 0")
+
+
+@kernel("tdm_child")
+def tdm_child(xp: Any, X: Any, TreeInfo: Any, Child: Any, LeafMask: Any) -> None:
+    children = TreeInfo[X, 3:]
+    some = (X[..., None] != 0) & (children[..., :1] != 0)
+    children = xp.where(some, children, 0)
+    write_wanted((Child, children), (LeafMask, some & (TreeInfo[children, 0] != 0)))
+
+
+# ------------------------------------------------------------------------------------------------- pairs of two sequences
+def _grids(X_lod: Lod, Y_lod: Lod) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """From where to where the sequences of both go."""
+    return list(zip(pairwise(last_offsets(X_lod).tolist()), pairwise(last_offsets(Y_lod).tolist()), strict=True))
+
+
+@kernel("sequence_pairs")
+def sequence_pairs(xp: Any, X_lod: Lod, Y_lod: Lod, times: int, First: Any, Second: Any) -> None:
+    first, second = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for (start, end), (begin, stop) in _grids(X_lod, Y_lod):
+        time, row, column = np.ogrid[:times, start:end, begin:stop]
+        shape = (times, end - start, stop - begin)
+        first.append(np.broadcast_to(row * times + time, shape).reshape(-1))
+        second.append(np.broadcast_to(column, shape).reshape(-1))
+    write_wanted((First, xp.asarray(np.concatenate(first))), (Second, xp.asarray(np.concatenate(second))))
+
+
+@kernel("match_matrix_tensor")
+def match_matrix_tensor(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, W: Any, dim_t: int, Out: Any, Tmp: Any) -> None:
+    half = (X @ W.reshape(len(W), dim_t * W.shape[2])).reshape(len(X), dim_t, W.shape[2])
+    write_wanted((Tmp, half.reshape(-1, 1)))
+    if Out is None:
+        return
+    done = 0
+    for (start, end), (begin, stop) in _grids(X_lod, Y_lod):
+        count = dim_t * (end - start) * (stop - begin)
+        part = half[start:end].swapaxes(0, 1) @ Y[begin:stop].T
+        Out[done : done + count] = part.reshape(-1, 1)
+        done += count

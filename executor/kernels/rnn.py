@@ -483,7 +483,7 @@ def cudnn_lstm_grad(
 
 
 # --------------------------------------------------------------------------------------------------------- single steps
-def _activate(xp: Any, activation: str, x: Any, out: Any) -> Any:
+def activate(xp: Any, activation: str, x: Any, out: Any) -> Any:
     """`x` through an activation, into `out`."""
     if activation == "tanh":
         return xp.tanh(x, out=out)
@@ -582,9 +582,9 @@ def _gru_step(
     size = before.shape[1]
     both, candidate = gates[:, : 2 * size], gates[:, 2 * size :]
     both += before @ w_gates
-    _activate(xp, gate, both, both)
+    activate(xp, gate, both, both)
     candidate += xp.multiply(both[:, size:], before, out=reset) @ w_candidate
-    _activate(xp, activation, candidate, candidate)
+    activate(xp, activation, candidate, candidate)
     if out is not None:
         start, other = (candidate, before) if origin_mode else (before, candidate)
         xp.subtract(other, start, out=out)
@@ -770,8 +770,8 @@ def dynamic_lstmp(
         if peepholes is not None:
             both[:, :size] += before * peepholes[0]
             both[:, size:] += before * peepholes[1]
-        _activate(xp, candidate, now[:, :size], now[:, :size])
-        _activate(xp, gate, both, both)
+        activate(xp, candidate, now[:, :size], now[:, :size])
+        activate(xp, gate, both, both)
         c = cells[here]
         xp.multiply(both[:, size:], before, out=c)
         c += xp.multiply(both[:, :size], now[:, :size], out=active[here])
@@ -779,11 +779,11 @@ def dynamic_lstmp(
             xp.clip(c, -cell_clip, cell_clip, out=c)
         if peepholes is not None:
             out += c * peepholes[2]
-        _activate(xp, gate, out, out)
-        xp.multiply(_activate(xp, activation, c, active[here]), out, out=hidden[here])
+        activate(xp, gate, out, out)
+        xp.multiply(activate(xp, activation, c, active[here]), out, out=hidden[here])
         h = handed[here]
         if ProjWeight is not None:
-            _activate(xp, _name(attrs["proj_activation"]), xp.matmul(hidden[here], ProjWeight, out=h), h)
+            activate(xp, _name(attrs["proj_activation"]), xp.matmul(hidden[here], ProjWeight, out=h), h)
             if proj_clip > 0:
                 xp.clip(h, -proj_clip, proj_clip, out=h)
     packed.unpack(handed, Projection)

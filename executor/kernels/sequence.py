@@ -10,7 +10,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError
 from fluid.ops.sequence import expanded_rows
-from fluid.values.lod_array import LoDArray, ids_of, last_offsets, to_lod
+from fluid.values.lod_array import LoDArray, ids_of, last_offsets, repeated, to_lod
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
@@ -147,7 +147,7 @@ def _concatenated(lods: list[Lod], which: int) -> Any:
     offsets = [last_offsets(lod) for lod in lods]
     starts = sum(each[:-1] for each in offsets) + sum(np.diff(each) for each in offsets[:which])
     own = offsets[which]
-    return np.arange(own[-1]) + np.repeat(starts - own[:-1], np.diff(own))
+    return np.arange(own[-1]) + repeated(starts - own[:-1], np.diff(own))
 
 
 @kernel("sequence_concatenated")
@@ -163,7 +163,7 @@ def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
         if start < 0 or length < 0 or start + length > whole:
             raise ExecutionError(f"sequence {number} has {whole} rows, of which {length} from {start} on are asked for")
     new = np.concatenate([[0], np.cumsum(lengths)])
-    rows = np.arange(new[-1]) + np.repeat(offsets[:-1] + starts - new[:-1], lengths)
+    rows = np.arange(new[-1]) + repeated(offsets[:-1] + starts - new[:-1], lengths)
     return rows, (tuple(new.tolist()),)
 
 
@@ -187,9 +187,9 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
         Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
         ufunc.at(Out, xp.asarray(ids_of(offsets)[others]), X[xp.asarray(others)])
     elif len(filled) == len(Out) and len(filled):
-        ufunc.reduceat(X, xp.asarray(offsets[:-1]), axis=0, out=Out)
+        ufunc.reduceat(X, xp.asarray(offsets[:-1], np.intp), axis=0, out=Out)
     elif len(filled):
-        Out[xp.asarray(filled)] = ufunc.reduceat(X, xp.asarray(offsets[filled]), axis=0)
+        Out[xp.asarray(filled)] = ufunc.reduceat(X, xp.asarray(offsets[filled], np.intp), axis=0)
 
 
 def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:

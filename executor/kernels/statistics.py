@@ -46,19 +46,34 @@ def mode(xp: Any, X: Any, axis: int, Out: Any, Indices: Any) -> None:
     _write(X, places, xp.take_along_axis(rows, places, -1), Out, Indices)
 
 
-@kernel("nanmedian")
-def nanmedian(xp: Any, X: Any, axis: list[int], Out: Any, MedianIndex: Any) -> None:
+def _sorted_rows(xp: Any, X: Any, axis: list[int]) -> tuple[Any, Any]:
+    """What medians are taken of, as rows, and the order of their elements."""
     axes = median_axes(X.ndim, axis)
     kept = [each for each in range(X.ndim) if each not in axes]
     turned = X.transpose([*kept, *axes])
     rows = turned.reshape(prod(turned.shape[: len(kept)]), prod(turned.shape[len(kept) :]))
-    order = rows.argsort(1, kind="stable")  # NaN comes last
+    return rows, rows.argsort(1, kind="stable")  # NaN comes last
+
+
+@kernel("nanmedian")
+def nanmedian(xp: Any, X: Any, axis: list[int], Out: Any, MedianIndex: Any) -> None:
+    rows, order = _sorted_rows(xp, X, axis)
     count = (rows == rows).sum(1, keepdims=True)
     middle = xp.concatenate([(count - 1) // 2, count // 2], 1)
     places = xp.take_along_axis(order, xp.maximum(middle, 0), 1)
     values = xp.take_along_axis(rows, places, 1)
     medians = xp.where(places[:, 0] == places[:, 1], values[:, 0], values.mean(1))
     _write(X, xp.where(count > 0, places, -1), medians, Out, MedianIndex)
+
+
+@kernel("median")
+def median(xp: Any, x: Any, axis: list[int], mode: str, out: Any, medians: Any) -> None:
+    rows, order = _sorted_rows(xp, x, axis)
+    size = rows.shape[1]
+    places = order[:, [(size - 1) // 2, size // 2] if mode == "avg" else [(size - 1) // 2]]
+    values = xp.take_along_axis(rows, places, 1)
+    middle = xp.where(places[:, 0] == places[:, -1], values[:, 0], values.mean(1))
+    _write(x, places, xp.where((rows != rows).any(1), xp.nan, middle), out, medians)
 
 
 # -------------------------------------------------------------------------------------------------------------- counting
@@ -85,7 +100,7 @@ def histogram(xp: Any, X: Any, bins: int, min: int, max: int, Out: Any) -> None:
         raise ExecutionError(f"histogram: X reaches from {low} to {high}; its numbers should be finite, or min and max given")
     values = X[(X >= low) & (X <= high)].astype("float64")
     places = xp.minimum(((values - low) * bins / (high - low)).astype("int64"), bins - 1)
-    xp.copyto(Out, xp.bincount(places, minlength=bins))
+    xp.copyto(Out, xp.bincount(places.astype(xp.intp, copy=False), minlength=bins))
 
 
 _MOST = 1 << 30
@@ -102,8 +117,8 @@ def check_bincount(xp: Any, X: Any, minlength: int) -> None:
 @kernel("bincount")
 def bincount(xp: Any, X: Any, Weights: Any, minlength: int) -> Any:
     if Weights is None:
-        return xp.bincount(X, minlength=minlength)
-    sums = xp.bincount(X, Weights.astype("float64"), minlength)
+        return xp.bincount(X.astype(xp.intp, copy=False), minlength=minlength).astype("int64", copy=False)
+    sums = xp.bincount(X.astype(xp.intp, copy=False), Weights.astype("float64"), minlength)
     return sums.astype("float32" if Weights.dtype == "float32" else "float64")
 
 

@@ -92,6 +92,7 @@ FAMILIES = (
     "einsum",
     "elementwise",
     "fourier",
+    "fused_sequence",
     "graph",
     "indexing",
     "linalg",
@@ -202,14 +203,19 @@ def _name(op_type: str, entry: Kernel) -> None:
 
 
 def kernel(
-    *op_types: str, inplace: Mapping[str, str] | None = None, table: dict[str, Kernel] = KERNELS
+    *op_types: str, inplace: Mapping[str, str] | None = None, table: dict[str, Kernel] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that computes these ops each time it is called, in the common table or in that of an engine; see the
-    module's text."""
+    """Register a function that computes these ops each time it is called; see the module's text.
+
+    Args:
+        op_types: the types of op.
+        inplace: output slot -> input slot whose array it may be given.
+        table: that of an engine; the common one if None.
+    """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
-            _register(op_type, fn, False, inplace, table)
+            _register(op_type, fn, False, inplace, KERNELS if table is None else table)
         return fn
 
     return register
@@ -229,7 +235,12 @@ def sparse(*op_types: str, table: dict[str, Kernel] = SPARSE_KERNELS) -> Callabl
 
 
 def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that returns the calls which compute these ops; see the module's text."""
+    """Register a function that returns the calls which compute these ops; see the module's text.
+
+    Args:
+        op_types: the types of op.
+        inplace: output slot -> input slot whose array it may be given.
+    """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:

@@ -23,7 +23,7 @@ def check_finite_and_unscale(xp: Any, X: list[Any], Scale: Any, Out: list[Any], 
 @kernel("update_loss_scaling")
 def update_loss_scaling(
     xp: Any,
-    X: list[Any],
+    X: list[Any] | None,
     FoundInfinite: Any,
     PrevLossScaling: Any,
     InGoodSteps: Any,
@@ -40,7 +40,7 @@ def update_loss_scaling(
     OutBadSteps: Any,
 ) -> None:
     infinite = bool(FoundInfinite.reshape(-1)[0])
-    for x, out in zip(X, Out or (), strict=False):
+    for x, out in zip(X or (), Out or (), strict=False):
         if out is not None:
             if infinite:
                 out.fill(0)

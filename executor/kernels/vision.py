@@ -271,7 +271,7 @@ def random_crop(xp: Any, rng: Any, X: Any, Seed: Any, shape: list[int], startup_
         starts = [int(generator.integers(0, places)) for places in room]
         xp.copyto(part, _part("random_crop", item, starts, shape))
     if SeedOut is not None:
-        SeedOut.fill(int(generator.integers(0, 2**62)))
+        SeedOut[...] = generator.integers(0, min(2**62, xp.iinfo(SeedOut.dtype).max))
 
 
 # ----------------------------------------------------------------------------------------------------------- resizing

@@ -26,11 +26,13 @@ from ..eager.recompute import recompute
 from ..eager.saved import saved_tensors_hooks
 from ..eager.tensor import Tensor, from_dlpack, to_tensor
 from ..executor.random import RANDOM
-from ..not_here import names_not_here
+from ..not_here import names_here, names_not_here
 from . import (
+    amp,  # noqa: F401  (as in Paddle)
     base,  # noqa: F401  (as in Fluid 1.6)
     jit,
 )
+from .amp import AmpScaler, GradScaler, amp_guard
 from .backward_strategy import BackwardStrategy
 from .checkpoint import load_dygraph, save_dygraph
 from .container import LayerList, ParameterList, Sequential
@@ -81,6 +83,7 @@ __all__ = [
     "LSTM",
     "NCE",
     "AccumulateGrad",
+    "AmpScaler",
     "BackwardStrategy",
     "BatchNorm",
     "BilinearTensorProduct",
@@ -96,6 +99,7 @@ __all__ = [
     "Env",
     "ExponentialDecay",
     "GRUUnit",
+    "GradScaler",
     "GroupNorm",
     "InverseTimeDecay",
     "Layer",
@@ -125,6 +129,7 @@ __all__ = [
     "TracedLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "amp_guard",
     "backward",
     "declarative",
     "detect_anomaly",
@@ -165,6 +170,8 @@ __all__ = [
     "vjp",
 ]
 
+__dir__ = names_here(__name__)
+
 
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)
@@ -174,6 +181,16 @@ def seed(number: int) -> None:
     """Restart the stream that random ops draw from, with this seed.
 
     By default the seed is the default program's ``random_seed``, or a new one in every process.
+
+    Args:
+        number: the seed.
+
+    >>> dygraph.seed(1)
+    >>> with dygraph.guard():
+    ...     first = layers.uniform_random([3]).numpy()
+    ...     dygraph.seed(1)
+    ...     bool((layers.uniform_random([3]).numpy() == first).all())
+    True
     """
     if state.tracer is not None:
         state.tracer.refuse_call("seed()", "call it before tracing")

@@ -13,9 +13,11 @@ __all__ = ["LayerList", "ParameterList", "Sequential"]
 
 
 class Sequential(Layer):
-    """Layers, or pairs of a name and a layer, each called with the output of the one before it.
+    """Layers, each called with the output of the one before it.
 
-    The first argument may be the name scope, as in Fluid 1.6.
+    Args:
+        name_scope: the start of its name, as in Fluid 1.6; or the first of the layers.
+        layers: layers, or pairs of a name and a layer.
 
     >>> net = dygraph.Sequential(dygraph.Linear(4, 8, act="relu"), dygraph.Linear(8, 1))
     >>> net(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
@@ -115,6 +117,9 @@ class _Numbered(Layer):
 class LayerList(_Numbered):
     """A list of layers.
 
+    Args:
+        items: the first layers.
+
     >>> parts = dygraph.LayerList([dygraph.Linear(4, 4) for _ in range(3)])
     >>> len(parts), len(parts.parameters())
     (3, 6)
@@ -126,6 +131,9 @@ class LayerList(_Numbered):
 class ParameterList(_Numbered):
     """A list of parameters.
 
+    Args:
+        items: the first parameters.
+
     >>> weights = dygraph.ParameterList([dygraph.Parameter([1.0]), dygraph.Parameter([2.0])])
     >>> [name for name, _ in weights.named_parameters()]
     ['0', '1']
@@ -134,6 +142,7 @@ class ParameterList(_Numbered):
     _kind = "_parameters"
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
+        """Add a `parameter` under a `name`."""
         if isinstance(parameter, WeightNorm):
             raise ProgramError(
                 f"a ParameterList holds parameters, and {parameter.name} is computed of two; assign it to an attribute of a layer"

@@ -8,11 +8,14 @@ from typing import Any
 from ..building.layer_helper import listed
 from ..eager.nested import tensors_in as extract_vars
 from ..ir.program import Program
+from ..not_here import names_here
 from .layers import Layer
 from .static_function import declarative, to_static
 from .tracing import TracedLayer, check_layer, traced_call
 
 __all__ = ["TracedLayer", "declarative", "extract_vars", "to_static", "trace"]
+
+__dir__ = names_here(__name__)
 
 
 def trace(
@@ -24,6 +27,7 @@ def trace(
     that holds them by these.
 
     Args:
+        layer: the layer.
         inputs: a tensor, or a list of those that the layer is called with.
         feed_names, fetch_names: as of `fluid.dygraph.trace`.
 

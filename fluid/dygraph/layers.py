@@ -131,7 +131,11 @@ class Layer(core.Layer):
         own["_given"], own["_to_build"] = None, False
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The layer's computation; defined by each class."""
+        """The layer's computation; defined by each class.
+
+        Args:
+            inputs, kwargs: what the layer is called with.
+        """
         raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -232,7 +236,10 @@ class Layer(core.Layer):
 
         Args:
             attr: a `ParamAttr`, or a value that stands for one.
+            shape: its dimensions.
+            dtype: its element type; the layer's by default.
             is_bias: initialized with zeros by default; others by `Xavier`.
+            default_initializer: initializes it where `attr` says nothing.
         """
         if attr is False:
             return None
@@ -248,7 +255,13 @@ class Layer(core.Layer):
         dtype: DTypeLike | None = None,
         type: VarType = VarType.LOD_TENSOR,
     ) -> Any:
-        """A tensor without elements yet, for an op to write to; a variable where the layer appends to a program."""
+        """A tensor without elements yet, for an op to write to; a variable where the layer appends to a program.
+
+        Args:
+            name: its name; generated if None.
+            dtype: its element type; the layer's by default.
+            persistable, type: accepted as in Fluid, without effect.
+        """
         name = name if name is not None else unique_name.generate(self._full_name + ".tmp")
         return (state.target or EAGER).current_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
 
@@ -332,7 +345,7 @@ class Layer(core.Layer):
                 own["_parameters"].pop(name + part, None)
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
-        """Add a parameter to the layer under this name."""
+        """Add `parameter` to the layer under this `name`."""
         if not isinstance(parameter, (Parameter, WeightNorm)):
             raise FluidTypeError(
                 f"add_parameter({name!r}) takes a Parameter, such as of create_parameter, not {_said(parameter)}"
@@ -345,7 +358,7 @@ class Layer(core.Layer):
         return parameter
 
     def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
-        """Add another layer to this one under this name."""
+        """Add the layer `sublayer` to this one under this `name`."""
         if not isinstance(sublayer, Layer):
             raise FluidTypeError(f"add_sublayer({name!r}) takes a Layer, not {_said(sublayer)}")
         self._check_free(name, self._sub_layers)
@@ -353,7 +366,13 @@ class Layer(core.Layer):
         return sublayer
 
     def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
-        """Add a tensor that is not trained to the layer, and to its `state_dict` if `persistable`."""
+        """Add a tensor that is not trained to the layer.
+
+        Args:
+            name: the attribute that it becomes.
+            tensor: the tensor.
+            persistable: whether it is part of the `state_dict`.
+        """
         if tensor is not None and not isinstance(tensor, Tensor):
             raise FluidTypeError(f"register_buffer({name!r}) takes a Tensor, not {_said(tensor)}")
         self._check_free(name, self._buffers)
@@ -434,7 +453,12 @@ class Layer(core.Layer):
 
     # -- traversal
     def named_sublayers(self, prefix: str = "", include_self: bool = False) -> Iterator[tuple[str, Layer]]:
-        """(name, layer) of all layers inside it, each once; names are joined by dots."""
+        """(name, layer) of all layers inside it, each once; names are joined by dots.
+
+        Args:
+            prefix: the start of the names.
+            include_self: begin with this layer itself.
+        """
         seen: set[int] = set()
         stack: list[tuple[str, Layer]] = [(prefix, self)]
         while stack:
@@ -448,7 +472,12 @@ class Layer(core.Layer):
             stack += reversed(inner)
 
     def sublayers(self, include_sublayers: bool = True, include_self: bool = False) -> list[Layer]:
-        """The layers inside it; only direct ones with ``include_sublayers=False``."""
+        """The layers inside it.
+
+        Args:
+            include_sublayers: also those inside of these.
+            include_self: begin with this layer itself.
+        """
         if not include_sublayers:
             return [layer for layer in self._sub_layers.values() if layer is not None]
         return [layer for _, layer in self.named_sublayers(include_self=include_self)]
@@ -462,7 +491,12 @@ class Layer(core.Layer):
                     yield f"{where}.{name}" if where else name, layer, name, tensor
 
     def named_parameters(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
-        """(name, parameter) of all parameters, each once; names are joined by dots."""
+        """(name, parameter) of all parameters, each once; names are joined by dots.
+
+        Args:
+            prefix: the start of the names.
+            include_sublayers: also those of the layers inside it.
+        """
         return ((full, tensor) for full, _, _, tensor in self._named("_parameters", prefix, include_sublayers))
 
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
@@ -480,7 +514,12 @@ class Layer(core.Layer):
         return _Incomplete(tensors, unmade)
 
     def named_buffers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
-        """(name, buffer) of all buffers, each once; names are joined by dots."""
+        """(name, buffer) of all buffers, each once; names are joined by dots.
+
+        Args:
+            prefix: the start of the names.
+            include_sublayers: also those of the layers inside it.
+        """
         return ((full, tensor) for full, _, _, tensor in self._named("_buffers", prefix, include_sublayers))
 
     def buffers(self, include_sublayers: bool = True) -> list[Any]:
@@ -500,9 +539,13 @@ class Layer(core.Layer):
 
     # -- state
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
-        """Parameters and buffers by name: the tensors themselves, added to `destination` if given.
+        """Parameters and buffers by name: the tensors themselves.
 
         For layers that make their parameters in a first call still to come, these are the values from `set_dict`, or a warning.
+
+        Args:
+            destination: a dict to add them to; a new one if None.
+            include_sublayers: also those of the layers inside it.
         """
         tensors = self._state(destination, include_sublayers)
         unmade = self._unmade(include_sublayers)
@@ -531,10 +574,14 @@ class Layer(core.Layer):
         return tensors
 
     def set_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
-        """Set parameters and buffers to the values of a `state_dict`: tensors or arrays, by the names in the layer or their own.
+        """Set parameters and buffers to the values of a `state_dict`.
 
         Nothing changes unless all are there and fit; a warning lists names that the layer does not have. Layers that make their
         parameters in a first call still to come take their values then.
+
+        Args:
+            stat_dict: tensors or arrays, by the names in the layer or their own.
+            include_sublayers: also of the layers inside it.
 
         Raises:
             ProgramError: a value is missing, or has another shape.

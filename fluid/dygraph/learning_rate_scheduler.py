@@ -32,9 +32,17 @@ class LearningRateDecay:
     Args:
         begin: the number of the first step.
         step: the increment of the step number.
+        dtype: the element type of tensors that `create_lr_var` makes.
 
     Attributes:
         step_num: the number of the next step.
+
+    >>> class Halving(dygraph.LearningRateDecay):
+    ...     def step(self):
+    ...         return 0.5**self.step_num
+    >>> rate = Halving()
+    >>> rate(), rate(), rate()
+    (1.0, 0.5, 0.25)
     """
 
     def __init__(self, begin: int = 0, step: int = 1, dtype: str = "float32") -> None:
@@ -73,7 +81,15 @@ def _positive(schedule: LearningRateDecay, **numbers: float) -> None:
 
 
 class NoamDecay(LearningRateDecay):
-    """``learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``.
+    """``learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``: it rises, then falls.
+
+    Source: Vaswani et al., Attention is all you need, 2017.
+
+    Args:
+        d_model: the size of the features.
+        warmup_steps: over how many steps it rises.
+        begin, step, dtype: see `LearningRateDecay`.
+        learning_rate: a factor.
 
     >>> rate = dygraph.NoamDecay(d_model=64, warmup_steps=2)
     >>> [round(rate(), 4) for _ in range(4)]
@@ -108,6 +124,11 @@ def _noam_decay(d_model: float, warmup_steps: float, learning_rate: float = 1.0)
 @version_of(schedules.piecewise_decay)
 class PiecewiseDecay(LearningRateDecay):
     """``values[i]``, where i is the number of `boundaries` that step has reached.
+
+    Args:
+        boundaries: step numbers, in increasing order.
+        values: rates, one more than boundaries.
+        begin, step, dtype: see `LearningRateDecay`.
 
     >>> rate = dygraph.PiecewiseDecay([1, 3], [0.1, 0.01, 0.001])
     >>> [round(rate(), 4) for _ in range(4)]
@@ -158,6 +179,13 @@ class _Periodic(LearningRateDecay):
 class NaturalExpDecay(_Periodic):
     """``learning_rate * exp(-decay_rate * (step / decay_steps))``.
 
+    Args:
+        learning_rate: the rate at first.
+        decay_steps: the length of a period, in steps.
+        decay_rate: the rate of decay in a period.
+        staircase: round the number of periods down, so that the rate changes once in each.
+        begin, step, dtype: see `LearningRateDecay`.
+
     >>> rate = dygraph.NaturalExpDecay(0.1, decay_steps=2, decay_rate=0.5)
     >>> [round(rate(), 4) for _ in range(4)]
     [0.1, 0.0779, 0.0607, 0.0472]
@@ -170,6 +198,13 @@ class NaturalExpDecay(_Periodic):
 @version_of(schedules.exponential_decay)
 class ExponentialDecay(_Periodic):
     """``learning_rate * decay_rate ** (step / decay_steps)``.
+
+    Args:
+        learning_rate: the rate at first.
+        decay_steps: the length of a period, in steps.
+        decay_rate: the factor of a period.
+        staircase: round the number of periods down, so that the rate changes once in each.
+        begin, step, dtype: see `LearningRateDecay`.
 
     >>> rate = dygraph.ExponentialDecay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
     >>> [round(rate(), 4) for _ in range(4)]
@@ -184,6 +219,13 @@ class ExponentialDecay(_Periodic):
 class InverseTimeDecay(_Periodic):
     """``learning_rate / (1 + decay_rate * step / decay_steps)``.
 
+    Args:
+        learning_rate: the rate at first.
+        decay_steps: the length of a period, in steps.
+        decay_rate: the rate of decay in a period.
+        staircase: round the number of periods down, so that the rate changes once in each.
+        begin, step, dtype: see `LearningRateDecay`.
+
     >>> rate = dygraph.InverseTimeDecay(0.1, decay_steps=1, decay_rate=0.5)
     >>> [round(rate(), 4) for _ in range(4)]
     [0.1, 0.0667, 0.05, 0.04]
@@ -197,8 +239,14 @@ class InverseTimeDecay(_Periodic):
 class PolynomialDecay(LearningRateDecay):
     """``(learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate``.
 
-    Here step is at most `decay_steps`; with `cycle`, `decay_steps` is instead multiplied by the smallest integer that makes it at
-    least step.
+    Args:
+        learning_rate: the rate at first.
+        decay_steps: over how many steps it falls; from there on it stays, unless `cycle`.
+        end_learning_rate: the rate in the end.
+        power: the power in the formula.
+        cycle: begin again, a little lower each time: `decay_steps` is multiplied by the smallest integer that makes it at least
+            the step.
+        begin, step, dtype: see `LearningRateDecay`.
 
     >>> rate = dygraph.PolynomialDecay(0.1, decay_steps=2, end_learning_rate=0.0)
     >>> [round(rate(), 4) for _ in range(4)]
@@ -232,6 +280,14 @@ class PolynomialDecay(LearningRateDecay):
 @version_of(schedules.cosine_decay)
 class CosineDecay(LearningRateDecay):
     """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, the epoch being step over `step_each_epoch`, rounded down.
+
+    Source: Loshchilov and Hutter, SGDR: Stochastic gradient descent with warm restarts, 2017; without restarts.
+
+    Args:
+        learning_rate: the rate at first.
+        step_each_epoch: how many steps an epoch has.
+        epochs: after how many epochs it is 0.
+        begin, step, dtype: see `LearningRateDecay`.
 
     >>> rate = dygraph.CosineDecay(0.1, step_each_epoch=1, epochs=4)
     >>> [round(rate(), 4) for _ in range(4)]

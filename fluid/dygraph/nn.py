@@ -29,7 +29,7 @@ from ..layers import nn as functional
 from ..opdef import registry
 from ..ops.rnn import MODES, Geometry
 from ..param_attr import AttrLike, ParamAttr
-from ..values.types import DTypeLike, VarType
+from ..values.types import DTypeLike, VarType, accumulated
 from .container import LayerList
 from .layers import Layer
 from .twins import program_among
@@ -152,6 +152,15 @@ class _Functional(Layer):
 class FC(_Functional):
     """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``; the first call makes the parameters.
 
+    Args:
+        name_scope, dtype: see `Layer`.
+        size, num_flatten_dims, param_attr, bias_attr, act: see `fluid.layers.fc`.
+        is_test: accepted as in Fluid, without effect.
+
+    Attributes:
+        weight: ``[features, size]``; of further inputs ``weight_1``, ...
+        bias: ``[size]``, or None for ``bias_attr=False``.
+
     >>> fc = dygraph.FC("fc", size=3)
     >>> fc(dygraph.Tensor(np.ones([2, 4, 5], "float32"))).shape
     (2, 3)
@@ -184,9 +193,18 @@ class FC(_Functional):
 class Linear(Layer):
     """``act(x @ weight + bias)`` for ``x [..., input_dim]``: ``[..., output_dim]``.
 
+    Args:
+        input_dim, output_dim: the last size of what goes in, and of what comes out.
+        param_attr, bias_attr: attributes of weight and bias; ``bias_attr=False`` for none.
+        act: the name of an activation, such as ``"relu"``, or a function of a tensor; None for none.
+        dtype: element type of the parameters.
+
     Attributes:
         weight: ``[input_dim, output_dim]``.
         bias: ``[output_dim]``, or None for ``bias_attr=False``.
+
+    Raises:
+        ProgramError: `act` is no activation; in a call, the input has another last size.
 
     >>> linear = dygraph.Linear(4, 3, act="relu")
     >>> linear(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
@@ -239,10 +257,12 @@ class Embedding(_Functional):
     """Rows of a table: int64 ids ``[..., 1]``, or of a shape whose last dimension is not 1, give ``[..., size[1]]``.
 
     Args:
+        name_scope, dtype: see `Layer`.
         size: ``[rows, columns]`` of the table, `weight`.
         is_sparse: the table's gradient holds only the rows that were looked up, and optimizers update only these.
-        padding_idx: an id whose row reads as zeros and is not trained.
         is_distributed: accepted; has no effect.
+        padding_idx: an id whose row reads as zeros and is not trained.
+        param_attr: attributes of the table.
 
     >>> table = dygraph.Embedding("table", size=[10, 3])
     >>> table(dygraph.Tensor(np.array([[1], [7]]))).shape
@@ -272,7 +292,17 @@ class Embedding(_Functional):
 
 
 class BilinearTensorProduct(_Functional):
-    """`fluid.layers.bilinear_tensor_product` as an object: ``act(x @ W[i] @ y + b[i])``."""
+    """`fluid.layers.bilinear_tensor_product` as an object: ``act(x @ W[i] @ y + b[i])``.
+
+    Args:
+        name_scope: see `Layer`.
+        size, act, param_attr, bias_attr: see `fluid.layers.bilinear_tensor_product`.
+        name: accepted as in Fluid, without effect.
+
+    >>> product = dygraph.BilinearTensorProduct("product", size=3)
+    >>> product(dygraph.Tensor(np.ones([2, 4], "float32")), dygraph.Tensor(np.ones([2, 5], "float32"))).shape
+    (2, 3)
+    """
 
     _old_names = {"_w": "weight", "_bias_param": "bias"}
 
@@ -293,7 +323,17 @@ class BilinearTensorProduct(_Functional):
 
 
 class NCE(_Functional):
-    """`fluid.layers.nce` as an object: the cost of distinguishing labels from randomly drawn classes."""
+    """`fluid.layers.nce` as an object: the cost of distinguishing labels from randomly drawn classes.
+
+    Args:
+        name_scope: see `Layer`.
+        num_total_classes, param_attr, bias_attr, num_neg_samples, sampler, custom_dist, seed, is_sparse: see `fluid.layers.nce`.
+        sample_weight: weights of the rows, where a call gives none.
+
+    >>> nce = dygraph.NCE("nce", num_total_classes=10, num_neg_samples=3)
+    >>> nce(dygraph.Tensor(np.ones([2, 4], "float32")), dygraph.Tensor(np.array([[1], [7]]))).shape
+    (2, 1)
+    """
 
     _old_names = {"_w": "weight", "_b": "bias"}
 
@@ -320,7 +360,16 @@ class NCE(_Functional):
 
 
 class RowConv(_Functional):
-    """`fluid.layers.row_conv` as an object, on tensors whose rows form sequences."""
+    """`fluid.layers.row_conv` as an object, on tensors whose rows form sequences.
+
+    Args:
+        name_scope: see `Layer`.
+        future_context_size, param_attr, act: see `fluid.layers.row_conv`.
+
+    >>> x = dygraph.Tensor(np.ones([5, 4], "float32")).with_lod([(0, 3, 5)])
+    >>> dygraph.RowConv("row_conv", future_context_size=2)(x).shape
+    (5, 4)
+    """
 
     _old_names = {"_filter_param": "weight"}
 
@@ -337,6 +386,15 @@ class RowConv(_Functional):
 # ------------------------------------------------------------------------------------------------------ images and volumes
 class Conv2D(_Functional):
     """`fluid.layers.conv2d` as an object: images ``[N, C, H, W]`` to ``[N, num_filters, H', W']``.
+
+    Args:
+        name_scope, dtype: see `Layer`.
+        num_filters, filter_size, stride, padding, dilation, groups: see `fluid.layers.conv2d`.
+        param_attr, bias_attr, use_cudnn, act: the same.
+
+    Attributes:
+        weight: ``[num_filters, C / groups, height, width]``.
+        bias: ``[num_filters]``, or None for ``bias_attr=False``.
 
     >>> conv = dygraph.Conv2D("conv", num_filters=8, filter_size=3, padding=1)
     >>> conv(dygraph.Tensor(np.ones([2, 3, 16, 16], "float32"))).shape
@@ -372,6 +430,11 @@ class Conv2D(_Functional):
 class Conv3D(_Functional):
     """`fluid.layers.conv3d` as an object: volumes ``[N, C, D, H, W]`` to ``[N, num_filters, D', H', W']``.
 
+    Args:
+        name_scope: see `Layer`.
+        num_filters, filter_size, stride, padding, dilation, groups: see `fluid.layers.conv3d`.
+        param_attr, bias_attr, use_cudnn, act: the same.
+
     >>> conv = dygraph.Conv3D("conv", num_filters=4, filter_size=3)
     >>> conv(dygraph.Tensor(np.ones([2, 3, 8, 8, 8], "float32"))).shape
     (2, 4, 6, 6, 6)
@@ -402,6 +465,11 @@ class Conv3D(_Functional):
 
 class Conv2DTranspose(_Functional):
     """`fluid.layers.conv2d_transpose` as an object.
+
+    Args:
+        name_scope: see `Layer`.
+        num_filters, output_size, filter_size, padding, stride, dilation, groups: see `fluid.layers.conv2d_transpose`.
+        param_attr, bias_attr, use_cudnn, act: the same.
 
     >>> conv = dygraph.Conv2DTranspose("conv", num_filters=4, filter_size=2, stride=2)
     >>> conv(dygraph.Tensor(np.ones([2, 3, 8, 8], "float32"))).shape
@@ -434,6 +502,12 @@ class Conv2DTranspose(_Functional):
 
 class Conv3DTranspose(_Functional):
     """`fluid.layers.conv3d_transpose` as an object.
+
+    Args:
+        name_scope: see `Layer`.
+        num_filters, output_size, filter_size, padding, stride, dilation, groups: see `fluid.layers.conv3d_transpose`.
+        param_attr, bias_attr, use_cudnn, act: the same.
+        name: accepted as in Fluid, without effect.
 
     >>> conv = dygraph.Conv3DTranspose("conv", num_filters=4, filter_size=2, stride=2)
     >>> conv(dygraph.Tensor(np.ones([2, 3, 4, 4, 4], "float32"))).shape
@@ -468,6 +542,11 @@ class Conv3DTranspose(_Functional):
 class Pool2D(_Functional):
     """`fluid.layers.pool2d` as an object.
 
+    Args:
+        name_scope, dtype: see `Layer`.
+        pool_size, pool_type, pool_stride, pool_padding, global_pooling: see `fluid.layers.pool2d`.
+        use_cudnn, ceil_mode, exclusive: the same.
+
     >>> pool = dygraph.Pool2D("pool", pool_size=2, pool_stride=2)
     >>> pool(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
     array([[[[4.]]]], dtype=float32)
@@ -499,11 +578,19 @@ class BatchNorm(_Functional):
     """`fluid.layers.batch_norm` as an object, for ``[N, num_channels, ...]``; uses its moving statistics after `eval`.
 
     Args:
+        name_scope, dtype: see `Layer`.
+        num_channels: the number of channels.
         is_test: always use the moving statistics.
+        act, momentum, epsilon, param_attr, bias_attr, data_layout, in_place: see `fluid.layers.batch_norm`.
+        moving_mean_name, moving_variance_name, do_model_average_for_mean_and_var: the same.
+        fuse_with_relu, use_global_stats: the same.
         trainable_statistics: use the batch's statistics after `eval` too.
 
     Attributes:
         weight, bias: scale and bias, ``[num_channels]``.
+
+    Raises:
+        ProgramError: in a call, the input has another number of channels, or another element type than the statistics.
 
     >>> norm = dygraph.BatchNorm("norm", num_channels=1)
     >>> norm(dygraph.Tensor([[1.0], [3.0]])).numpy().round(2)
@@ -551,7 +638,7 @@ class BatchNorm(_Functional):
                 f"{self.full_name()} is for {self._channels} channels; the input is {input.describe()} ({self._layout})"
             )
         mean = self._mean
-        if mean is not None and input.dtype is not mean.dtype and (input.dtype, mean.dtype) != (VarType.FP16, VarType.FP32):
+        if mean is not None and mean.dtype not in (input.dtype, accumulated(input.dtype)):
             raise ProgramError(
                 f"{self.full_name()} has statistics of {mean.dtype.text}; the input is {input.describe()}: cast it, or make "
                 f"the layer with dtype={input.dtype.text!r}"
@@ -562,6 +649,10 @@ class BatchNorm(_Functional):
 
 class LayerNorm(_Functional):
     """`fluid.layers.layer_norm` as an object.
+
+    Args:
+        name_scope: see `Layer`.
+        scale, shift, begin_norm_axis, epsilon, param_attr, bias_attr, act: see `fluid.layers.layer_norm`.
 
     >>> norm = dygraph.LayerNorm("norm")
     >>> norm(dygraph.Tensor([[1.0, 3.0]])).numpy().round(2)
@@ -591,6 +682,10 @@ class LayerNorm(_Functional):
 class GroupNorm(_Functional):
     """`fluid.layers.group_norm` as an object.
 
+    Args:
+        name_scope: see `Layer`.
+        groups, epsilon, param_attr, bias_attr, act, data_layout: see `fluid.layers.group_norm`.
+
     >>> norm = dygraph.GroupNorm("norm", groups=2)
     >>> norm(dygraph.Tensor(np.ones([2, 4, 8, 8], "float32"))).shape
     (2, 4, 8, 8)
@@ -616,7 +711,17 @@ class GroupNorm(_Functional):
 
 
 class SpectralNorm(_Functional):
-    """`fluid.layers.spectral_norm` as an object: a weight divided by its largest singular value."""
+    """`fluid.layers.spectral_norm` as an object: a weight divided by its largest singular value.
+
+    Args:
+        name_scope: see `Layer`.
+        dim, power_iters, eps: see `fluid.layers.spectral_norm`.
+        name: accepted as in Fluid, without effect.
+
+    >>> dygraph.SpectralNorm("norm", power_iters=10)(dygraph.Tensor([[2.0, 0.0], [0.0, 1.0]])).numpy().round(2)
+    array([[1. , 0. ],
+           [0. , 0.5]], dtype=float32)
+    """
 
     _names = ("weight_u", "weight_v")
     _old_names = {"u": "weight_u", "v": "weight_v"}
@@ -633,6 +738,10 @@ class SpectralNorm(_Functional):
 
 class PRelu(_Functional):
     """`fluid.layers.prelu` as an object: x where it is above 0, else ``weight * x``.
+
+    Args:
+        name_scope: see `Layer`.
+        mode, param_attr: see `fluid.layers.prelu`.
 
     >>> prelu = dygraph.PRelu("prelu", mode="all", param_attr=fluid.initializer.Constant(0.25))
     >>> prelu(dygraph.Tensor([-4.0, 2.0])).numpy()
@@ -651,6 +760,12 @@ class PRelu(_Functional):
 
 class Dropout(Layer):
     """`fluid.layers.dropout` as an object; after `eval` it drops nothing, and by default scales by ``1 - p``.
+
+    Args:
+        p: the probability that an element is dropped.
+        seed: draws the same elements in each call; None for those of eager mode's random stream.
+        dropout_implementation: see `fluid.layers.dropout`.
+        is_test: drop nothing, as after `eval`.
 
     >>> dropout = dygraph.Dropout(0.5)
     >>> dropout.eval()(dygraph.Tensor([2.0, 4.0])).numpy()
@@ -677,6 +792,15 @@ class GRUUnit(_Functional):
 
     Called with ``input [batch, size]`` and ``hidden [batch, size / 3]``, it returns the new hidden state, ``r * hidden``, and the
     gates.
+
+    Args:
+        name_scope, dtype: see `Layer`.
+        size, param_attr, bias_attr, activation, gate_activation, origin_mode: see `fluid.layers.gru_unit`.
+
+    >>> unit = dygraph.GRUUnit("unit", size=12)
+    >>> hidden, reset, gates = unit(dygraph.Tensor(np.ones([2, 12], "float32")), dygraph.Tensor(np.zeros([2, 4], "float32")))
+    >>> hidden.shape
+    (2, 4)
     """
 
     _old_names = {"_weight": "weight", "_bias": "bias"}
@@ -767,15 +891,21 @@ class LSTM(_Recurrent):
 
     Called with the inputs, the initial states (``(h, c)``, each ``[num_layers * directions, batch, hidden_size]``; zeros by
     default) and, for padded sequences, their lengths ``[batch]``, it returns ``[batch, time, directions * hidden_size]`` and the
-    last states ``(h, c)``. With `time_major`, time comes before batch.
+    last states ``(h, c)``.
 
     Parameters have torch's names: ``weight_ih_l0`` ``[4 * hidden_size, features]`` (gates i, f, candidate, o),
     ``weight_hh_l0``, ``bias_ih_l0``, ``bias_hh_l0``, ``..._reverse``, ``..._l1``.
+    Source: Hochreiter and Schmidhuber, Long short-term memory, 1997; forget gates: Gers et al., 2000.
 
     Args:
+        input_size: features of the input.
+        hidden_size: features of a state.
+        num_layers: number of layers.
         direction: ``"forward"`` or ``"bidirect"``.
         dropout: probability of dropout between layers, in training.
+        time_major: time comes before batch.
         param_attr, bias_attr: of all weights and of all biases, which are uniform in ``+-1 / sqrt(hidden_size)`` by default.
+        dtype: element type of the parameters.
 
     >>> lstm = dygraph.LSTM(4, 8, num_layers=2)
     >>> out, (h, c) = lstm(dygraph.Tensor(np.ones([3, 5, 4], "float32")))
@@ -793,6 +923,11 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """A stack of GRU layers; as `LSTM`, but with one state ``h``, and gates r, z, candidate.
 
+    Source: Cho et al., Learning phrase representations using RNN encoder-decoder for statistical machine translation, 2014.
+
+    Args:
+        input_size, hidden_size, num_layers, direction, dropout, time_major, param_attr, bias_attr, dtype: see `LSTM`.
+
     >>> out, h = dygraph.GRU(4, 8)(dygraph.Tensor(np.ones([3, 5, 4], "float32")))
     >>> out.shape, h.shape
     ((3, 5, 8), (1, 3, 8))
@@ -807,11 +942,20 @@ class GRU(_Recurrent):
 
 # --------------------------------------------------------------------------------------------------------------- attention
 class MultiHeadAttention(Layer):
-    """``softmax(q k^T / sqrt(d)) v`` in several heads (Vaswani et al., 2017), between linear layers.
+    """``softmax(q k^T / sqrt(d)) v`` in several heads, between linear layers.
 
     Called with ``query [batch, to, embed_dim]``, ``key [batch, from, kdim]`` and ``value [batch, from, vdim]`` (the query by
     default), and optionally a mask that is added to ``[batch, heads, to, from]`` before the softmax (or bools, False for
     positions not to attend to), it returns ``[batch, to, embed_dim]``, and with `need_weights` the weights too.
+    Source: Vaswani et al., Attention is all you need, 2017.
+
+    Args:
+        embed_dim: features of the query and of the result, a multiple of `num_heads`.
+        num_heads: number of heads.
+        dropout: probability of dropout of the weights, in training.
+        kdim, vdim: features of keys and of values; `embed_dim` by default.
+        need_weights: return the weights too.
+        param_attr, bias_attr: of all four linear layers.
 
     >>> attention = dygraph.MultiHeadAttention(8, num_heads=2)
     >>> attention(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape
@@ -862,13 +1006,23 @@ class MultiHeadAttention(Layer):
 class TransformerEncoderLayer(Layer):
     """Self-attention, then two linear layers, each with a residual connection and layer normalization.
 
+    Called with ``src [batch, time, d_model]`` and optionally a mask, as `MultiHeadAttention` takes it.
+    Source: Vaswani et al., Attention is all you need, 2017; `normalize_before`: Xiong et al., On layer normalization in the
+    transformer architecture, 2020.
+
     Args:
         d_model, nhead: size of the features, and number of heads.
         dim_feedforward: size between the two linear layers.
-        dropout: probability of dropout in both parts, and the default of `attn_dropout` (attention weights) and `act_dropout`
-            (after the activation).
+        dropout: probability of dropout in both parts.
         activation: between the linear layers.
+        attn_dropout: probability of dropout of the attention's weights; `dropout` by default.
+        act_dropout: probability of dropout after the activation; `dropout` by default.
         normalize_before: normalize the input of each part instead of its output.
+        param_attr, bias_attr: of all linear layers.
+
+    >>> layer = dygraph.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16)
+    >>> layer(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape
+    (3, 5, 8)
     """
 
     def __init__(
@@ -915,9 +1069,12 @@ def _scaled_dropout(p: float) -> Dropout:
 
 
 class TransformerEncoder(Layer):
-    """A stack of `num_layers` layers such as `encoder_layer`, and an optional `norm` at the end.
+    """A stack of layers such as `encoder_layer`, and an optional normalization at the end.
 
-    The first is `encoder_layer` itself; the others are new ones with their own parameters.
+    Args:
+        encoder_layer: the first layer; the others are new ones like it, with their own parameters.
+        num_layers: how many there are.
+        norm: applied to the result of the last one, if any.
 
     >>> encoder = dygraph.TransformerEncoder(dygraph.TransformerEncoderLayer(8, 2, 16), num_layers=2)
     >>> encoder(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape

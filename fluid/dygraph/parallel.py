@@ -49,10 +49,12 @@ class Env:
 
     @property
     def current_endpoint(self) -> str:
+        """The address of this process, ``PADDLE_CURRENT_ENDPOINT``."""
         return self._endpoint
 
     @property
     def trainer_endpoints(self) -> list[str]:
+        """The addresses of all processes, ``PADDLE_TRAINER_ENDPOINTS``."""
         return self._endpoints
 
 

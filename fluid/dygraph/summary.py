@@ -127,7 +127,7 @@ def summary(
         rows,
         sum(map(_size, parameters)),
         sum(_size(var) for var in parameters if var.trainable),
-        sum(_size(var) * var.dtype.numpy.itemsize for var in parameters),
+        sum(_size(var) * var.dtype.array_dtype.itemsize for var in parameters),
         sum(row.flops for row in rows),
         _temporary_bytes(sized),
     )
@@ -198,7 +198,7 @@ def _temporary_bytes(program: Program) -> int | None:
     block, scope = program.global_block(), Scope()
     for var in block.vars.values():
         if var.persistable and var.has_shape:
-            scope.put(var.name, np.zeros(var.shape, var.dtype.numpy))  # of which no page is touched
+            scope.put(var.name, np.zeros(var.shape, var.dtype.array_dtype))  # of which no page is touched
     feeds = {var.name: Spec(var.shape, var.dtype) for var in block.vars.values() if var.is_data and var.has_shape}
     read = {name for op in block.ops for name in op.input_arg_names}
     last = [name for op in block.ops for name in op.output_arg_names if name not in read and block.has_var(name)]

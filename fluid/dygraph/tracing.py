@@ -654,14 +654,18 @@ def _tensors(value: Any) -> list[Any]:
 class TracedFunction:
     """A function as a program; called with tensors like the examples, it returns what the program computes, without gradients.
 
-    The program does not change: it keeps the parameters and buffers, the mode of layers (`train`, `eval`) and the values of
-    Python variables at the time of tracing. Functions made by `to_static` are traced again when these change.
+    `trace` makes it. The program does not change: it keeps the parameters and buffers, the mode of layers (`train`, `eval`) and
+    the values of Python variables at the time of tracing. Functions made by `to_static` are traced again when these change.
 
     Attributes:
         program: the ops, which `append_backward` can differentiate, and an executor run in `scope`.
         feed_names, fetch_names: names of the inputs and outputs, in order.
         scope: holds the tensors from outside the function, in the same memory.
         captured: variable -> tensor from outside the function.
+
+    >>> traced = dygraph.trace(dygraph.Linear(4, 3), dygraph.Tensor(np.ones([2, 4], "float32")))
+    >>> [op.type for op in traced.program.global_block().ops]
+    ['mul', 'elementwise_add']
     """
 
     def __init__(
@@ -782,7 +786,15 @@ class TracedFunction:
     def save_inference_model(
         self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None
     ) -> list[str]:
-        """Save the program as an inference model (see `fluid.io`), with the inputs and outputs of these indices, or all."""
+        """Save the program as an inference model (see `fluid.io`).
+
+        Args:
+            dirname: folder, created if missing.
+            feed, fetch: the indices of the inputs and outputs that it has; all by default.
+
+        Returns:
+            Names of the outputs.
+        """
         from ..io import save_inference_model
 
         feeds = [self.feed_names[number] for number in (range(len(self.feed_names)) if feed is None else feed)]
@@ -1033,6 +1045,7 @@ def trace(
     it differentiates the forward ops, and a `UserWarning` says so.
 
     Args:
+        function: the function or layer.
         examples, named: tensors, or nested lists, tuples and dicts of them; other values become part of the program, which must
             be called with the same ones.
         feed_names, fetch_names: names of the inputs and outputs; by default the function's parameters, and the names that the
@@ -1057,7 +1070,10 @@ def check_layer(where: str, layer: Any) -> None:
 
 
 class TracedLayer:
-    """A layer as a program, as in Fluid 1.6.
+    """A layer as a program, as in Fluid 1.6; `TracedLayer.trace` makes it.
+
+    Args:
+        traced: the program.
 
     >>> x = dygraph.Tensor(np.ones([2, 4], "float32"))
     >>> out, traced = dygraph.TracedLayer.trace(dygraph.Linear(4, 3), [x])
@@ -1072,7 +1088,9 @@ class TracedLayer:
 
     @staticmethod
     def trace(layer: Layer, inputs: Any) -> tuple[Any, TracedLayer]:
-        """The layer's output for these inputs, and the layer as a program; like `dygraph.trace`, it undoes changes of state."""
+        """The output of `layer` for these `inputs`, and the layer as a program; it undoes changes of state, as `dygraph.trace`
+        does.
+        """
         check_layer("TracedLayer.trace", layer)
         result, traced, _ = traced_call(layer, listed(inputs), {})
         if not state.recording:
@@ -1085,7 +1103,7 @@ class TracedLayer:
         return self._traced.program
 
     def set_strategy(self, build_strategy: Any = None, exec_strategy: Any = None) -> None:
-        """Accepted, as in Fluid 1.6; of no effect."""
+        """Does nothing: `build_strategy` and `exec_strategy` are accepted, as in Fluid 1.6."""
 
     def __call__(self, inputs: Any) -> list[Any]:
         """Run the program on these inputs; a list of its outputs."""
@@ -1094,5 +1112,9 @@ class TracedLayer:
     def save_inference_model(
         self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None
     ) -> list[str]:
-        """As `TracedFunction.save_inference_model`."""
+        """Save the program as an inference model.
+
+        Args:
+            dirname, feed, fetch: see `TracedFunction.save_inference_model`.
+        """
         return self._traced.save_inference_model(dirname, feed, fetch)

@@ -23,7 +23,17 @@ def is_enabled() -> bool:
 
 
 class set_detect_anomaly:
-    """Switch the check of gradients for NaN on or off: from now on, or inside a ``with``."""
+    """Switch the check of gradients for NaN on or off: from now on, or inside a ``with``.
+
+    Args:
+        mode: whether to check.
+
+    >>> x = dygraph.Tensor([0.0], stop_gradient=False)
+    >>> with dygraph.set_detect_anomaly():
+    ...     layers.sqrt(x * x).sum().backward()  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    fluid.errors.BackwardError: a gradient is NaN
+    """
 
     def __init__(self, mode: bool = True) -> None:
         global _enabled
@@ -38,7 +48,14 @@ class set_detect_anomaly:
 
 
 def detect_anomaly(mode: bool = True) -> set_detect_anomaly:
-    """Inside the ``with``, a backward pass ends at the first node whose gradient holds a NaN, with an error that names it."""
+    """Inside the ``with``, a backward pass ends at the first node whose gradient holds a NaN, with an error that names it.
+
+    Args:
+        mode: whether to check.
+
+    >>> with dygraph.detect_anomaly():
+    ...     dygraph.Tensor([2.0], stop_gradient=False).sum().backward()
+    """
     return set_detect_anomaly(mode)
 
 

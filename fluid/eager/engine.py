@@ -24,7 +24,9 @@ import numpy as np
 
 from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
 from ..executor import timing
-from ..executor.binding.array_types import CPU, DEVICES, array_of
+from ..executor.binding.array_types import CPU, DEVICES, array_of, ones_like
+from ..executor.binding.halves import added
+from ..executor.threads import HAS_THREADS
 from ..ir.collector import collector_paused
 from ..values.types import is_complex
 from . import anomaly
@@ -85,10 +87,9 @@ class InputBuffer:
             self._owned = set()
         if isinstance(before, np.ndarray) and isinstance(value, np.ndarray):
             if number in self._owned:
-                np.add(before, value, before)
+                added(before, value, before)
                 return
-            total = np.empty_like(before)
-            np.add(before, value, total)
+            total = added(before, value, np.empty_like(before))
         else:
             total = before + value
         self.values[number] = total
@@ -501,7 +502,7 @@ class Engine:
     """Runs backward passes; the process has one, `engine`."""
 
     def __init__(self) -> None:
-        self.threads = min(os.cpu_count() or 1, 4)
+        self.threads = min(os.cpu_count() or 1, 4) if HAS_THREADS else 1
         self._lock = threading.Lock()
         self._queues: dict[str, ReadyQueue] = {}
         self._calls: SimpleQueue[GraphTask] = SimpleQueue()
@@ -511,7 +512,7 @@ class Engine:
         """Set how many threads share the CPU's nodes of one pass; results are the same for any number."""
         if threads < 1:
             raise ProgramError(f"there cannot be {threads} threads; with 1 the calling thread runs everything")
-        self.threads = threads
+        self.threads = threads if HAS_THREADS else 1
 
     def queue_of(self, device: str) -> ReadyQueue:
         """The queue of a device other than the CPU; starts the thread that serves it if there is none yet."""
@@ -551,6 +552,10 @@ class Engine:
         results: list[Any] = []
         errors: list[BaseException] = []
         recording, devices = state.recording, state.devices
+        if not HAS_THREADS:
+            raise BackwardError(
+                f"{_MAX_DEPTH} backward passes are running inside of each other; more need threads, and there are none"
+            )
 
         def work() -> None:
             state.recording, state.devices = recording, devices
@@ -594,17 +599,33 @@ engine = Engine()
 
 # --------------------------------------------------------------------------------------------------------- what users call
 def set_num_threads(threads: int) -> None:
-    """Set how many threads share the CPU's part of one backward pass; results have the same bits for any number."""
+    """Set how many threads share the CPU's part of one backward pass; results have the same bits for any number.
+
+    >>> dygraph.set_num_threads(1)
+    >>> dygraph.get_num_threads()
+    1
+    """
     engine.set_num_threads(threads)
 
 
 def get_num_threads() -> int:
-    """The number of threads that share the CPU's part of one backward pass."""
+    """The number of threads that share the CPU's part of one backward pass.
+
+    >>> dygraph.set_num_threads(1)
+    >>> dygraph.get_num_threads()
+    1
+    """
     return engine.threads
 
 
 def queue_callback(callback: Callable[[], Any]) -> None:
-    """Call a function once at the end of the running backward pass; for use in hooks."""
+    """Call a function once at the end of the running backward pass; for use in hooks.
+
+    >>> x = dygraph.Tensor([1.0], stop_gradient=False)
+    >>> handle = x.register_hook(lambda grad: dygraph.queue_callback(lambda: print("done")))
+    >>> (x * x).backward()
+    done
+    """
     engine.queue_callback(callback)
 
 
@@ -649,7 +670,7 @@ def _seeds(tensors: Sequence[Tensor], weights: Any, name: str, create_graph: boo
         if grad is None:
             if is_complex(kind.dtype):
                 raise BackwardError(f"{tensor.name} is {kind}, and only a real number has a gradient that is 1; give its own")
-            value = make(kind.xp.ones(kind.shape, kind.numpy_dtype), kind)
+            value = make(ones_like(kind), kind)
             if state.tracer is not None:
                 state.tracer.constant(value, 1.0)
         else:

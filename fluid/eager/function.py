@@ -97,38 +97,46 @@ class PyLayerContext:
 
 
 class PyLayer:
-    """A function with a backward of its own::
-
-        class Cube(PyLayer):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.save_for_backward(x)
-                return x * x * x
-
-            @staticmethod
-            def backward(ctx, dy):
-                (x,) = ctx.saved_tensor()
-                return dy * 3.0 * x * x
-
-        y = Cube.apply(x)
+    """A function with a backward of its own: a class that defines `forward` and `backward`.
 
     `forward` takes tensors and other values, and returns a tensor or other value, or a tuple of them. What it modifies in place
     it names by ``ctx.mark_dirty``; a result in the memory of another tensor is copied. `backward` takes a gradient for each
     result, None for one that is no tensor, and returns one, or None, for each tensor that `forward` takes. Under
     ``create_graph=True`` it is recorded; a gradient that it does not compute by recorded ops cannot be differentiated again.
+
+    >>> class Cube(dygraph.PyLayer):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...     @staticmethod
+    ...     def backward(ctx, dy):
+    ...         (x,) = ctx.saved_tensor()
+    ...         return dy * 3.0 * x * x
+    >>> x = dygraph.Tensor([2.0], stop_gradient=False)
+    >>> Cube.apply(x).backward()
+    >>> x.gradient()
+    array([12.], dtype=float32)
     """
 
     @staticmethod
     def forward(ctx: PyLayerContext, *args: Any, **kwargs: Any) -> Any:
+        """The results; `ctx` keeps for `backward` what ``ctx.save_for_backward`` is given.
+
+        Args:
+            ctx: of this call.
+            args, kwargs: what `apply` is called with.
+        """
         raise NotImplementedError("a PyLayer needs a static method forward(ctx, ...)")
 
     @staticmethod
     def backward(ctx: PyLayerContext, *grads: Any) -> Any:
+        """Gradients of the tensors that `forward` takes; `ctx` is that of `forward`, `grads` are the gradients of its results."""
         raise NotImplementedError("a PyLayer needs a static method backward(ctx, ...)")
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`, and record its `backward`."""
+        """Run `forward` with `args` and `kwargs`, and record its `backward`."""
         ctx = PyLayerContext()
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
         ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and not arg._stop for arg in args)
@@ -189,7 +197,7 @@ class PyLayer:
 
     @classmethod
     def gradcheck(cls, *args: Any, **kwargs: Any) -> bool:
-        """Compare `backward` with central differences at these arguments: float64 tensors that require a gradient."""
+        """Compare `backward` with central differences at these `args` and `kwargs`: float64 tensors that require a gradient."""
         return gradcheck(cls.apply, args, **kwargs)
 
 
@@ -307,6 +315,21 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a `backward` that is not to be recorded; to differentiate what it gives is an error.
 
     Below ``@staticmethod``. So it may compute as it likes, by numpy say, and is not recorded in vain.
+
+    >>> class Sine(dygraph.PyLayer):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return dygraph.Tensor(np.sin(x.numpy()))
+    ...     @staticmethod
+    ...     @dygraph.once_differentiable
+    ...     def backward(ctx, dy):
+    ...         (x,) = ctx.saved_tensor()
+    ...         return dygraph.Tensor(dy.numpy() * np.cos(x.numpy()))
+    >>> x = dygraph.Tensor([0.0], stop_gradient=False)
+    >>> Sine.apply(x).backward()
+    >>> x.gradient()
+    array([1.], dtype=float32)
     """
 
     @wraps(backward)

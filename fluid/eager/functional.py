@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
+from ..executor.binding.array_types import array_of, ones_like
 from ..values.types import VarType
 from .batched import batched_gradients
 from .dispatch import namespace
@@ -71,7 +72,7 @@ def _zeros(tensor: Tensor) -> Tensor:
 
 def _ones(tensor: Tensor) -> Tensor:
     kind = tensor._kind
-    return make(kind.xp.ones(kind.shape, kind.numpy_dtype), kind)
+    return make(ones_like(kind), kind)
 
 
 def _gradients(
@@ -103,8 +104,14 @@ def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     """The function's outputs, and the product of `v` with its Jacobian matrix: shaped like `inputs`.
 
     Args:
+        func: takes the inputs, returns a tensor or several.
+        inputs: a tensor, or several.
         v: shaped like the outputs; ones by default.
         create_graph: record the computation, so that the product can be differentiated.
+
+    >>> outputs, product = dygraph.vjp(lambda x: x * x, dygraph.Tensor([1.0, 2.0]))
+    >>> product.numpy()
+    array([2., 4.], dtype=float32)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
@@ -124,7 +131,14 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     those of `vjp` are needed. It can be differentiated again under ``create_graph=True``, and be nested in reverse mode.
 
     Args:
+        func: takes the inputs, returns a tensor or several.
+        inputs: a tensor, or several.
         v: shaped like the inputs; ones by default.
+        create_graph: record the computation, so that the product can be differentiated.
+
+    >>> outputs, product = dygraph.jvp(lambda x: x * x, dygraph.Tensor([1.0, 2.0]), dygraph.Tensor([1.0, 0.0]))
+    >>> product.numpy()
+    array([2., 0.], dtype=float32)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
@@ -149,6 +163,8 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False, vectorize
     One tensor for one input and one output; else a tuple over inputs, over outputs, or over outputs of tuples over inputs.
 
     Args:
+        func: takes the inputs, returns a tensor or several.
+        inputs: a tensor, or several.
         create_graph: record the computation, so that the matrix can be differentiated.
         vectorize: go back through the function once for all elements of an output, and not once for each. This takes much less
             time, and as much memory as the gradients of all elements together; results may differ in rounding. What cannot be
@@ -189,7 +205,7 @@ def _rows_at_once(output: Tensor, points: Sequence[Tensor], create_graph: bool) 
     xp, size = output._kind.xp, output.size
     gradients: list[Tensor | None] = [None] * len(points)
     if not output._stop:
-        weights = Tensor._of(xp.eye(size, dtype=output._kind.numpy_dtype).reshape(size, *output.shape))
+        weights = Tensor._of(array_of(xp.eye(size).reshape(size, *output.shape), output.dtype))
         gradients = batched_gradients(output, points, weights, create_graph)
     shapes = [(*output.shape, *point.shape) for point in points]
     with _recording(create_graph):
@@ -203,6 +219,8 @@ def hessian(func: _Function, inputs: Any, create_graph: bool = False, vectorize:
     """The second derivatives of a function with one output element, ``[*input, *input]``; for several inputs, a tuple of rows.
 
     Args:
+        func: takes the inputs, returns a tensor of one element.
+        inputs: a tensor, or several.
         create_graph, vectorize: as in `jacobian`, of the gradient.
 
     >>> dygraph.hessian(lambda x: (x * x * x).sum(), dygraph.Tensor([1.0, 2.0])).numpy()
@@ -222,7 +240,14 @@ def hvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     """The output of a function with one output element, and the product of its Hessian matrix with `v`: shaped like `inputs`.
 
     Args:
+        func: takes the inputs, returns a tensor of one element.
+        inputs: a tensor, or several.
         v: shaped like the inputs; ones by default.
+        create_graph: record the computation, so that the product can be differentiated.
+
+    >>> output, product = dygraph.hvp(lambda x: (x * x * x).sum(), dygraph.Tensor([1.0, 2.0]))
+    >>> product.numpy()
+    array([ 6., 12.], dtype=float32)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
@@ -266,6 +291,9 @@ def gradcheck(
         eps: by how much an element is changed.
         atol, rtol: tolerances, absolute and relative to the difference quotient.
         raise_exception: raise an error that says where they differ, instead of returning False.
+
+    >>> dygraph.gradcheck(lambda x: x * x * x, [dygraph.Tensor([1.0, 2.0], "float64", stop_gradient=False)])
+    True
     """
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     points = [arg for arg in args if isinstance(arg, Tensor) and not arg._stop]
@@ -315,8 +343,12 @@ def gradgradcheck(func: _Function, inputs: Any, grad_outputs: Any = None, **kwar
     """As `gradcheck`, for the gradients of the function's gradients.
 
     Args:
+        func, inputs: see `gradcheck`.
         grad_outputs: weights of the outputs' elements; random by default.
-        kwargs: arguments of `gradcheck`.
+        kwargs: further arguments of `gradcheck`.
+
+    >>> dygraph.gradgradcheck(lambda x: x * x * x, [dygraph.Tensor([1.0, 2.0], "float64", stop_gradient=False)])
+    True
     """
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     with enable_grad():

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import BackwardError
 from ..executor.binding.array_types import CPU, ArrayType, array_of
+from ..executor.binding.halves import added
 from ..ir.frames import OURS
 from ..values.selected_rows import SelectedRows
 from ..values.types import VarType
@@ -49,7 +50,12 @@ _Line = tuple[CodeType, int]
 
 
 class Edge(NamedTuple):
-    """The node, and the index of its input, that a gradient goes to; the node is None where no gradient is wanted."""
+    """The node that a gradient goes to, and as which of its inputs.
+
+    Attributes:
+        node: the node; None where no gradient is wanted.
+        input_nr: the index of its input.
+    """
 
     node: Node | None
     input_nr: int
@@ -167,13 +173,18 @@ class Node:
         """Gradients of the inputs as arrays, from arrays; None stands for zero.
 
         Args:
+            grads: gradients of the outputs.
             wanted: for each input whether to compute its gradient; by default those that have an edge.
             keep: keep the saved values, so that the node can run again.
         """
         raise NotImplementedError
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        """As `apply`, but over tensors and recorded, so that it can be differentiated."""
+        """As `apply`, but over tensors and recorded, so that it can be differentiated.
+
+        Args:
+            grads, wanted, keep: see `apply`.
+        """
         raise NotImplementedError
 
     # -- what users see
@@ -347,6 +358,14 @@ class AccumulateGrad(Node):
     """The node of a leaf: adds the gradient to the tensor's `grad`, unless that asks for none any more.
 
     It references its tensor, which has only a weak reference to it.
+
+    Args:
+        variable: the leaf.
+
+    >>> x = dygraph.Tensor([1.0], stop_gradient=False)
+    >>> node, _ = (x * x).grad_fn.next_edges[0]
+    >>> type(node).__name__, node.variable is x
+    ('AccumulateGrad', True)
     """
 
     __slots__ = ("variable",)
@@ -423,7 +442,7 @@ def accumulate(tensor: Tensor, grad: Any) -> None:
         else:
             array = before._array
             if isinstance(array, np.ndarray) and isinstance(grad, np.ndarray):
-                np.add(array, grad, array)
+                added(array, grad, array)
             elif isinstance(array, SelectedRows) or isinstance(grad, SelectedRows):
                 tensor._grad = cls._of(array + grad)
                 return

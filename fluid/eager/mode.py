@@ -97,12 +97,27 @@ class keeping_gradients:
 
 
 def is_grad_enabled() -> bool:
-    """Whether ops are recorded in this thread."""
+    """Whether ops are recorded in this thread.
+
+    >>> with dygraph.no_grad():
+    ...     dygraph.is_grad_enabled()
+    False
+    """
     return state.recording
 
 
 class set_grad_enabled:
-    """Record ops, or do not: at once, inside a ``with``, or in a function that it decorates."""
+    """Record ops, or do not: at once, inside a ``with``, or in a function that it decorates.
+
+    Args:
+        mode: whether to record.
+
+    >>> x = dygraph.Tensor([1.0], stop_gradient=False)
+    >>> with dygraph.set_grad_enabled(False):
+    ...     y = x * x
+    >>> y.stop_gradient
+    True
+    """
 
     def __init__(self, mode: bool) -> None:
         self._mode = bool(mode)
@@ -149,6 +164,9 @@ class no_grad(_Switch):
     A decorated generator or coroutine runs in this mode, but not what runs while it is suspended at a ``yield`` or ``await``.
     A ``with`` around an ``await`` applies to all coroutines of the thread until its end.
 
+    Args:
+        function: what is decorated, for ``@no_grad``.
+
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> with dygraph.no_grad():
     ...     y = x * x
@@ -161,6 +179,9 @@ class no_grad(_Switch):
 
 class enable_grad(_Switch):
     """Ops are recorded, inside a `no_grad` too.
+
+    Args:
+        function: what is decorated, for ``@enable_grad``.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> with dygraph.no_grad(), dygraph.enable_grad():

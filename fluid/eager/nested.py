@@ -13,7 +13,12 @@ __all__ = ["refilled", "tensors_in"]
 
 
 def tensors_in(value: Any) -> list[Any]:
-    """Tensors and arrays in nested lists, tuples and dicts."""
+    """Tensors and arrays in nested lists, tuples and dicts.
+
+    >>> x, y = dygraph.Tensor([1.0]), dygraph.Tensor([2.0])
+    >>> [tensor.item() for tensor in dygraph.jit.extract_vars([x, {"y": y}])]
+    [1.0, 2.0]
+    """
     if isinstance(value, (Tensor, np.ndarray)):
         return [value]
     if isinstance(value, Mapping):

@@ -8,10 +8,10 @@ from typing import Any
 
 from ..executor import timing
 from ..executor.binding.array_types import CPU
-from ..executor.timing import Timer
+from ..executor.timing import Watch
 from ..values.place import CPUPlace, CUDAPlace, Place
 from .dispatch import CompiledOp, UpdateOp
-from .graph import Node
+from .graph import Node, line_text, user_line
 from .tensor import Tensor
 
 __all__ = ["timed_node"]
@@ -24,24 +24,28 @@ def _place(device: str) -> Place:
 def timed_node(node: Node) -> AbstractContextManager[Any]:
     """Times the ``with`` as one call of the node's gradient op, if a profiler runs."""
     timer = timing.current
-    return nullcontext() if timer is None or node.is_leaf else timing.counted(timer, node.name, _place(node.device))
+    return (
+        nullcontext()
+        if timer is None or node.is_leaf
+        else timing.counted(timer, node.name, _place(node.device), "tensors", line=line_text(node._line))
+    )
 
 
 _run_op, _run_update = CompiledOp.call, UpdateOp.__call__
 
 
-def _follow(timer: Timer | None) -> None:
+def _follow(timer: Watch | None) -> None:
     """Let calls of ops be timed; without a timer, they are as they were, and cost nothing more."""
     if timer is None:
         CompiledOp.call, UpdateOp.__call__ = _run_op, _run_update  # type: ignore[method-assign]
         return
 
     def timed_op(self: CompiledOp, tensors: Sequence[Tensor]) -> Any:
-        with timing.counted(timer, self.op.definition.type, _place(self.device)):
+        with timing.counted(timer, self.op.definition.type, _place(self.device), "tensors", line=line_text(user_line())):
             return _run_op(self, tensors)
 
     def timed_update(self: UpdateOp, *tensors: Tensor) -> None:
-        with timing.counted(timer, self.definition.type, _place(tensors[0]._kind.device)):
+        with timing.counted(timer, self.definition.type, _place(tensors[0]._kind.device), "tensors", line=line_text(user_line())):
             _run_update(self, *tensors)
 
     CompiledOp.call, UpdateOp.__call__ = timed_op, timed_update  # type: ignore[method-assign]

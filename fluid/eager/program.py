@@ -33,7 +33,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Parameter(Tensor):
     """A tensor that training changes.
 
-    Attributes:
+    Args:
+        data: anything like an array.
+        dtype: element type; by default that of `data`, and float32 for Python's floats.
+        name: its name; generated if None.
+        trainable: whether it requires a gradient, and optimizers change it.
         optimize_attr: ``{"learning_rate": factor}`` on the optimizer's learning rate.
         regularizer: its own weight decay, in place of the optimizer's.
         gradient_clip_attr: how its gradient is clipped.
@@ -166,7 +170,7 @@ class EagerBlock(Block):
         """A parameter of zeros."""
         shape, dtype = tuple(kwargs.pop("shape")), as_dtype(kwargs.pop("dtype"))
         names = ("name", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
-        return Parameter(default_xp().zeros(shape, dtype.numpy), **{name: kwargs[name] for name in names if name in kwargs})
+        return Parameter(default_xp().zeros(shape, dtype.array_dtype), **{name: kwargs[name] for name in names if name in kwargs})
 
     def own(self, var: Any) -> Any:
         return var
@@ -372,7 +376,13 @@ _enabled: list[contextlib.ExitStack] = []
 
 
 def enable_dygraph(place: Any = None) -> None:
-    """Eager mode, as inside a `guard`, until `disable_dygraph`."""
+    """Eager mode, as inside a `guard`, until `disable_dygraph`; at `place`, where one is given.
+
+    >>> dygraph.enable_dygraph()
+    >>> layers.ones([2], "float32")
+    Tensor([1., 1.], shape=[2], dtype=float32)
+    >>> dygraph.disable_dygraph()
+    """
     if not _enabled:
         stack = contextlib.ExitStack()
         if place is not None:
@@ -383,13 +393,24 @@ def enable_dygraph(place: Any = None) -> None:
 
 
 def disable_dygraph() -> None:
-    """Undo `enable_dygraph`."""
+    """Undo `enable_dygraph`.
+
+    >>> dygraph.enable_dygraph()
+    >>> dygraph.disable_dygraph()
+    >>> dygraph.enabled()
+    False
+    """
     while _enabled:
         _enabled.pop().close()
 
 
 def enabled() -> bool:
-    """Whether eager mode is on: layers that take no tensor run at once."""
+    """Whether eager mode is on: layers that take no tensor run at once.
+
+    >>> with dygraph.guard():
+    ...     dygraph.enabled()
+    True
+    """
     return framework.in_dygraph_mode()
 
 
@@ -397,6 +418,7 @@ def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tenso
     """A tensor of a copy of an array; a tensor is returned as it is.
 
     Args:
+        value: an array, or nested lists of numbers.
         block: accepted, as in Fluid 1.6; ignored.
         name: of the tensor.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import ArrayType
 from .again import Call
+from .casting import Caster
 from .engine import InnerTask, engine
 from .graph import Node, RecordedNode, keep_gradient, leaf_edge, modified
 from .mode import enable_grad, intercepting, state
@@ -95,6 +97,7 @@ class Segment:
         self._versions = [tensor._version[0] for tensor in self.inputs]
         self.edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in self.inputs)
         self._call = Call("recompute: " + self.name)
+        self._caster = state.interceptor if isinstance(state.interceptor, Caster) else None
 
     @property
     def name(self) -> str:
@@ -103,7 +106,7 @@ class Segment:
 
     def call(self) -> tuple[Any, Gate]:
         """Call the function, recorded back to the gate only; its result, and the gate."""
-        reader = Reader(state.interceptor)
+        reader = Reader(state.interceptor if self._caster is None else self._caster.apart(self._caster.around))
         with intercepting(reader):
             result = self._call.first(self._recorded)
         self._constants = [version for version, number in reader.constants.values() if version[0] == number]
@@ -128,7 +131,8 @@ class Segment:
         for version, number in zip(versions, self._versions, strict=True):
             if version[0] != number:
                 raise modified(node, version, number)
-        result, gate = self._call.again(self._recorded)
+        with intercepting(self._caster.apart(None)) if self._caster is not None else nullcontext():
+            result, gate = self._call.again(self._recorded)
         return [item for item in tensors_in(result) if isinstance(item, Tensor)], gate
 
 

@@ -28,8 +28,11 @@ class saved_tensors_hooks:
             loss = network(x)
         loss.backward()
 
-    `unpack` gives a tensor of the shape and element type that there was, each time that backward runs. What a `PyLayer` saves
-    stays as it is, and so do the arguments of `recompute`.
+    What a `PyLayer` saves stays as it is, and so do the arguments of `recompute`.
+
+    Args:
+        pack: a function of a tensor; what it returns is kept.
+        unpack: a function of that; it gives a tensor of the shape and element type that there was, each time that backward runs.
 
     >>> x = dygraph.Tensor([3.0], stop_gradient=False)
     >>> with dygraph.saved_tensors_hooks(lambda tensor: tensor.numpy(), dygraph.Tensor):
@@ -53,7 +56,7 @@ class saved_tensors_hooks:
         self._inside.__exit__()
 
     def call(self, op: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
-        """Run an op, and pack what its node has saved."""
+        """Run an op `op` of these `tensors`, and pack what its node has saved."""
         with intercepting(self._around):
             result = op(*tensors)
             outputs = result if isinstance(result, tuple) else (result,)

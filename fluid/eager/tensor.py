@@ -8,12 +8,13 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
+from ..formats.bfloat16 import BFLOAT16, computable, converted, to_float32
 from ..ir.program import Block, Variable
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
@@ -22,7 +23,7 @@ from ..values.lod_array import lod_of, to_lod
 from ..values.lod_tensor import LoDTensor
 from ..values.one_element import convertible
 from ..values.operators import ValueOperators
-from ..values.place import Place
+from ..values.place import Place, import_cupy
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType
@@ -36,7 +37,13 @@ _names = itertools.count()
 _Edge = tuple[Node, int]
 
 
-class Tensor(ValueOperators):
+if TYPE_CHECKING:
+    _Values = Variable  # as `isinstance` has it: `Variable.register` below
+else:
+    _Values = ValueOperators
+
+
+class Tensor(_Values):
     """An array of numpy or cupy, with the recorded graph that it was computed by.
 
     Ops on tensors run at once. Where an input requires a gradient they are recorded, and their results require one too.
@@ -51,6 +58,14 @@ class Tensor(ValueOperators):
         requires_grad: the opposite of `stop_gradient`; overrides it.
         name: generated on first use by default.
         copy: False to share the memory of `data` where possible.
+
+    >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    >>> y = (x * x).sum()
+    >>> y
+    Tensor([5.], shape=[1], dtype=float32, grad_fn=<reduce_sum_grad>)
+    >>> y.backward()
+    >>> x.gradient()
+    array([2., 4.], dtype=float32)
     """
 
     __slots__ = (
@@ -111,12 +126,14 @@ class Tensor(ValueOperators):
         return parts.namespace
 
     # -- properties
-    @property
+    @property  # type: ignore[misc]  # a variable's may be set
     def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
         return self._kind.shape
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self._kind.shape)
 
     @property
@@ -124,8 +141,9 @@ class Tensor(ValueOperators):
         """Number of elements."""
         return self._kind.size
 
-    @property
+    @property  # type: ignore[misc]
     def dtype(self) -> VarType:
+        """The element type."""
         return self._kind.dtype
 
     @property
@@ -134,7 +152,7 @@ class Tensor(ValueOperators):
         return self._kind.lod
 
     @property
-    def lod_level(self) -> int:
+    def lod_level(self) -> int:  # type: ignore[override]
         """How many levels of sequences its rows form."""
         return len(self._kind.lod)
 
@@ -154,7 +172,7 @@ class Tensor(ValueOperators):
         """``"cpu"``, or such as ``"cuda:0"``."""
         return self._kind.device
 
-    @property
+    @property  # type: ignore[misc]
     def type(self) -> VarType:
         """The variable type that it would have in a program; `VarType.SELECTED_ROWS` for sparse gradients."""
         return self._kind.spec.type
@@ -183,7 +201,7 @@ class Tensor(ValueOperators):
             )
 
     @property
-    def block(self) -> Block:
+    def block(self) -> Block:  # type: ignore[override]
         """The block that ops on it are appended to; they run at once."""
         return parts.block
 
@@ -198,6 +216,7 @@ class Tensor(ValueOperators):
 
     @property
     def name(self) -> str:
+        """Its name, generated when it is first asked for."""
         if self._name is None:
             self._name = f"generated_tensor_{next(_names)}"
         return self._name
@@ -417,7 +436,7 @@ class Tensor(ValueOperators):
 
     def _host(self) -> np.ndarray[Any, Any]:
         if self._kind.device == CPU:
-            return np.array(self._array)
+            return np.array(self._array) if self.dtype is not VarType.BF16 else to_float32(self._array)
         return self._array.get()  # type: ignore[no-any-return]
 
     def item(self, *position: int) -> Any:
@@ -426,7 +445,7 @@ class Tensor(ValueOperators):
             raise ProgramError(f"item() of {self._kind}: there are {self.size} elements; say which, as in item(0, 1)")
         self._refuse_sparse("item()")
         self._read("item()")
-        return self._array.item(*position)
+        return self._host().item(*position) if self.dtype is VarType.BF16 else self._array.item(*position)
 
     def _refuse_sparse(self, by: str) -> None:
         if isinstance(self._array, SelectedRows):
@@ -436,24 +455,27 @@ class Tensor(ValueOperators):
             )
 
     def tolist(self) -> Any:
+        """The elements as nested lists of numbers."""
         self._refuse_sparse("tolist()")
         self._read("tolist()")
-        return self._array.tolist()
+        return computable(self._array).tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         self._read("the array")
-        if self._kind.device != CPU or self.type is VarType.SELECTED_ROWS:
+        if self._kind.device != CPU or self.type is VarType.SELECTED_ROWS or self.dtype is VarType.BF16:
             return self.numpy() if dtype is None else self.numpy().astype(dtype)
         array = self._array.view()
         array.flags.writeable = False  # changes that are not counted as versions would make gradients wrong
-        return np.array(array, dtype=dtype, copy=copy)
+        return np.asarray(array, dtype) if copy is None else np.array(array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
+        """Its memory for another library, which shares it: ``torch.from_dlpack(x)``. Changes there are not noticed here."""
         self._refuse_sparse("__dlpack__()")
         self._read("__dlpack__()")
         return self._array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
+        """The kind and number of its device, as DLPack numbers them."""
         self._refuse_sparse("__dlpack_device__()")
         return self._array.__dlpack_device__()
 
@@ -488,13 +510,13 @@ class Tensor(ValueOperators):
         if self.size != 1:
             advice = "; reduce_all or reduce_any makes one of them" if what == "bool" else ""
             raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one{advice}")
-        return self._array.item()
+        return computable(self._array).item()
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[number] for number in range(len(self)))
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """The tensor as text; the arguments are accepted, as in Fluid 1.6."""
+        """The tensor as text; `throw_on_error` and `with_details` have no effect."""
         return repr(self)
 
     def __repr__(self) -> str:
@@ -641,26 +663,27 @@ class Tensor(ValueOperators):
         return tuple(sizes)
 
     def sum(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The sum over one dimension, over several, or over all."""
+        """The sum over one dimension, `axis`, over several, or over all; with `keepdim`, they stay with size 1."""
         return _reduced("reduce_sum", self, axis, keepdim)
 
     def mean(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The mean over one dimension, over several, or over all."""
+        """The mean over one dimension, `axis`, over several, or over all; with `keepdim`, they stay with size 1."""
         return _reduced("reduce_mean", self, axis, keepdim)
 
     def max(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The maximum over one dimension, over several, or over all."""
+        """The maximum over one dimension, `axis`, over several, or over all; with `keepdim`, they stay with size 1."""
         return _reduced("reduce_max", self, axis, keepdim)
 
     def min(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The minimum over one dimension, over several, or over all."""
+        """The minimum over one dimension, `axis`, over several, or over all; with `keepdim`, they stay with size 1."""
         return _reduced("reduce_min", self, axis, keepdim)
 
     def prod(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The product over one dimension, over several, or over all."""
+        """The product over one dimension, `axis`, over several, or over all; with `keepdim`, they stay with size 1."""
         return _reduced("reduce_prod", self, axis, keepdim)
 
     def matmul(self, other: Any) -> Tensor:
+        """The product of matrices: ``x @ other``."""
         return self @ other  # type: ignore[no-any-return]
 
     def squeeze(self, *axes: Any) -> Tensor:
@@ -757,6 +780,8 @@ class Tensor(ValueOperators):
         try:
             if array.size and self.dtype is not VarType.BOOL and array.dtype.kind == "f":
                 np.array([int(array.min()), int(array.max())], self._kind.numpy_dtype)  # raises if out of range
+            if self.dtype is VarType.BF16:
+                return converted(array, BFLOAT16)
             return self._kind.xp.asarray(value, self._kind.numpy_dtype)
         except (OverflowError, TypeError, ValueError) as error:
             raise ProgramError(f"{by}: {self._kind} cannot hold {value!r}: {error}") from None
@@ -829,7 +854,7 @@ class Tensor(ValueOperators):
         return self._in_place("elementwise_div", other)
 
     def scale_(self, scale: float = 1.0, bias: float = 0.0) -> Tensor:
-        """``x * scale + bias`` in place."""
+        """``x * scale + bias`` with `scale` and `bias`, in place."""
         return self._in_place("scale", scale=self._number(scale), bias=self._number(bias))
 
     def fill_(self, value: float) -> Tensor:
@@ -855,17 +880,23 @@ class Tensor(ValueOperators):
         return self._in_place("elementwise_pow", exponent)
 
     def clip_(self, min: float, max: float) -> Tensor:
-        """Clip the elements to ``[min, max]`` in place."""
+        """Clip the elements to ``[min, max]``, from `min` to `max`, in place."""
         return self._in_place("clip", min=self._number(min), max=self._number(max))
 
     def masked_fill_(self, mask: Tensor, value: float) -> Tensor:
-        """Set the elements where `mask`, of bools and of this shape, holds to this value."""
+        """Set the elements where `mask`, of bools and of this shape, holds to `value`."""
         self._check_modifiable("masked_fill_")
         filled = self.detach().clone().fill_(value)
         return self._take_over(parts.namespace.where(mask, filled, self), "masked_fill_")
 
     def scatter_(self, index: Tensor, updates: Tensor, overwrite: bool = True) -> Tensor:
-        """Replace the rows in `index` by those of `updates`; without `overwrite`, by the sums of those with the same index."""
+        """Replace rows in place.
+
+        Args:
+            index: the indices of the rows.
+            updates: the rows to put there.
+            overwrite: False for the sums of those with the same index.
+        """
         self._check_modifiable("scatter_")
         return self._take_over(parts.namespace.scatter(self, index, updates, overwrite=overwrite), "scatter_")
 
@@ -914,25 +945,56 @@ def make(array: Any, kind: ArrayType, edge: _Edge | None = None, version: list[A
 
 
 def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = True) -> Tensor:
-    """A tensor of a copy of anything like an array."""
+    """A tensor of a copy of anything like an array.
+
+    Args:
+        data: the array, or nested lists of numbers, or a tensor.
+        dtype: element type; by default that of `data`, and float32 for Python's floats.
+        stop_gradient: whether the tensor requires no gradient.
+
+    >>> dygraph.to_tensor([[1, 2], [3, 4]])
+    Tensor([[1, 2],
+            [3, 4]], shape=[2, 2], dtype=int64)
+    """
     return Tensor(data, dtype, stop_gradient)
+
+
+_HOST_MEMORY, _CUDA_MEMORY = (1, 3), (2, 13)
+"""Kinds of devices as DLPack numbers them: the CPU and its pinned memory; CUDA and its managed memory."""
 
 
 def from_dlpack(other: Any) -> Tensor:
     """A tensor that shares the memory of an array of torch, cupy, jax or numpy; a copy if that is not contiguous.
 
-    In-place ops refuse read-only memory, such as jax's. In the other direction, jax shares memory that is aligned to 64 bytes,
-    and copies other memory.
+    In-place ops refuse read-only memory, such as jax's. In the other direction, torch, cupy and numpy share a tensor's memory by
+    their own ``from_dlpack``; jax does where it is aligned to 64 bytes, and copies other memory.
+
+    Args:
+        other: an object with ``__dlpack__`` and ``__dlpack_device__``.
+
+    Raises:
+        FluidTypeError: it has no ``__dlpack__``, is on a device that is neither the CPU nor a CUDA device, or has an element type
+            that tensors lack.
+
+    >>> array = np.array([1.0, 2.0], "float32")
+    >>> x = dygraph.from_dlpack(array)
+    >>> x.add_(1.0)
+    Tensor([2., 3.], shape=[2], dtype=float32)
+    >>> array, np.from_dlpack(x) is not array
+    (array([2., 3.], dtype=float32), True)
     """
     device = getattr(other, "__dlpack_device__", None)
     if device is None:
         raise FluidTypeError(f"{_type_name(other)} has no __dlpack__; give a tensor of torch, cupy or jax, or an array of numpy")
-    if device()[0] in (1, 3):
-        array = np.from_dlpack(other)
-        return Tensor._of(array if array.flags.c_contiguous else np.ascontiguousarray(array))
-    import cupy
-
-    return Tensor._of(cupy.ascontiguousarray(cupy.from_dlpack(other)))
+    kind, _ = device()
+    if kind not in (*_HOST_MEMORY, *_CUDA_MEMORY):
+        raise FluidTypeError(f"{_type_name(other)} lies on a device of DLPack's kind {kind}; move it to the CPU first")
+    xp = np if kind in _HOST_MEMORY else import_cupy()
+    try:
+        array = xp.from_dlpack(other)
+    except RuntimeError as error:  # numpy's, of an element type that it lacks
+        raise FluidTypeError(f"{_type_name(other)}: {error} Cast it to an element type that numpy has") from None
+    return Tensor._of(array if array.flags.c_contiguous else xp.ascontiguousarray(array))
 
 
 def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tensor:

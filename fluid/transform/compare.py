@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -13,9 +13,15 @@ from ..errors import printable
 from ..formats.text import NOISE, op_to_string
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, Program
+from ..not_here import names_here
 from .edit import show_var
 
-__all__ = ["ProgramDiff", "diff"]
+__all__ = ["ProgramDiff", "diff", "match_ops", "telling_attrs"]
+
+
+Key = Callable[[Operator], Hashable]
+
+__dir__ = names_here(__name__)
 
 
 @dataclass
@@ -26,6 +32,9 @@ class ProgramDiff:
         ops: (sign, block, line); the sign is a space for an op of both programs, ``-`` of the first, ``+`` of the second.
         variables: (sign, block, line) of declarations that differ.
         values: name -> how its value differs.
+
+    >>> bool(fluid.diff(fluid.Program(), fluid.Program()))
+    False
     """
 
     ops: list[tuple[str, int, str]] = field(default_factory=list)
@@ -69,7 +78,25 @@ def _section(title: str, entries: Sequence[tuple[str, int, str]], around: int) -
 def diff(
     p: Program, q: Program, values_p: Mapping[str, Any] | None = None, values_q: Mapping[str, Any] | None = None
 ) -> ProgramDiff:
-    """The differences of program `q` from `p`, block by block; with arrays by name of both, also those of values."""
+    """The differences of program `q` from `p`, block by block.
+
+    Args:
+        p, q: the programs.
+        values_p, values_q: arrays by name, of both; then the values are compared, too.
+
+    Returns:
+        The differences, which can be printed; false if there are none.
+
+    >>> p = fluid.Program()
+    >>> with fluid.program_guard(p):
+    ...     y = layers.relu(fluid.data("x", [None, 2]))
+    >>> q = p.clone()
+    >>> q.global_block().ops[0].type = "tanh"
+    >>> print(fluid.diff(p, q))
+    ops of block 0
+    - relu_0.tmp_0: float32[-1, 2] = relu(X=x)
+    + relu_0.tmp_0: float32[-1, 2] = tanh(X=x)
+    """
     result = ProgramDiff()
     for number in range(max(len(p.blocks), len(q.blocks))):
         one = p.blocks[number] if number < len(p.blocks) else None
@@ -79,35 +106,46 @@ def diff(
             texts = [side.get(name) for side in declared]
             if texts[0] != texts[1]:
                 result.variables += [(sign, number, text) for sign, text in zip("-+", texts, strict=True) if text is not None]
-        ops = [block.ops if block else [] for block in (one, two)]
-        result.ops += [(sign, number, op_to_string(op)) for sign, op in _aligned(*ops)]
+        before_ops, after_ops = (block.ops if block else [] for block in (one, two))
+        for before, after, is_same in match_ops(before_ops, after_ops, _key, lambda op: op.type):
+            sides = [(" ", before)] if is_same else [("-", before), ("+", after)]
+            result.ops += [(sign, number, op_to_string(op)) for sign, op in sides if op is not None]
     if values_p is not None and values_q is not None:
         result.values = _compared(values_p, values_q)
     return result
 
 
-def _key(op: Operator) -> tuple[str, str]:
+def telling_attrs(op: Operator) -> list[tuple[str, Any]]:
+    """The attributes that affect what an op computes, sorted by name."""
     attrs = {name: value for name, value in op.all_attrs().items() if name not in NOISE}
-    attrs = {name: f"block {value.idx}" if isinstance(value, Block) else value for name, value in attrs.items()}
-    return op.type, repr((sorted(op.inputs.items()), sorted(op.outputs.items()), sorted(attrs.items(), key=lambda item: item[0])))
+    plain = {name: f"block {value.idx}" if isinstance(value, Block) else value for name, value in attrs.items()}
+    return sorted(plain.items(), key=lambda item: item[0])
 
 
-def _aligned(one: Sequence[Operator], two: Sequence[Operator]) -> Iterator[tuple[str, Operator]]:
-    """The ops of both sides in order: equal ones matched, and between those, ops of the same type paired."""
-    keys = [[_key(op) for op in side] for side in (one, two)]
-    for tag, a, b, c, d in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
+def _key(op: Operator) -> tuple[str, str]:
+    return op.type, repr((sorted(op.inputs.items()), sorted(op.outputs.items()), telling_attrs(op)))
+
+
+def match_ops(
+    one: Sequence[Operator], two: Sequence[Operator], *keys: Key
+) -> Iterator[tuple[Operator | None, Operator | None, bool]]:
+    """The ops of both sides in order, and whether they have the same first key; between those that do, the next key pairs ops.
+
+    Args:
+        one, two: the ops of each side.
+        keys: functions of an op.
+    """
+    if not keys or not one or not two:
+        yield from ((op, None, False) for op in one)
+        yield from ((None, op, False) for op in two)
+        return
+    key, *others = keys
+    matcher = SequenceMatcher(None, list(map(key, one)), list(map(key, two)), autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
-            yield from ((" ", op) for op in one[a:b])
-            continue
-        types = [[op.type for op in one[a:b]], [op.type for op in two[c:d]]]
-        for inner, e, f, g, h in SequenceMatcher(None, types[0], types[1], autojunk=False).get_opcodes():
-            if inner == "equal":
-                for before, after in zip(one[a + e : a + f], two[c + g : c + h], strict=True):
-                    yield "-", before
-                    yield "+", after
-            else:
-                yield from (("-", op) for op in one[a + e : a + f])
-                yield from (("+", op) for op in two[c + g : c + h])
+            yield from ((before, after, True) for before, after in zip(one[a:b], two[c:d], strict=True))
+        else:
+            yield from ((before, after, False) for before, after, _ in match_ops(one[a:b], two[c:d], *others))
 
 
 def _compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, str]:

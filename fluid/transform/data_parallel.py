@@ -15,7 +15,7 @@ from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..ir.versions import outer_names
 from ..values.types import VarType
 
-__all__ = ["average_loss", "broadcast_parameters", "reduce_gradients", "synchronize_batch_norm"]
+__all__ = ["average_loss", "average_parameters", "broadcast_parameters", "reduce_gradients", "synchronize_batch_norm"]
 
 
 def broadcast_parameters(program: Program, startup_program: Program) -> None:
@@ -49,6 +49,25 @@ def average_loss(loss: Variable, workers: int) -> None:
         )
     (name,) = block.ops[places[0]].output_arg_names
     _insert(block, places[0] + 1, block.ops[places[0]], "scale", {"X": name}, {"Out": name}, {"scale": 1.0 / workers}, start)
+
+
+def average_parameters(block: Block, parameters: Sequence[Variable], workers: int, bucket_bytes: int) -> None:
+    """Append ops that give each parameter the mean of what it is on all workers.
+
+    Args:
+        block: of the program of the parameters.
+        parameters: dense ones.
+        workers: how many there are.
+        bucket_bytes: so many bytes are averaged at once, or more.
+    """
+    variables = {parameter.name: parameter for parameter in parameters}
+    attrs = {"nranks": workers, "use_calc_stream": True}
+    for names in _buckets(list(variables.values()), bucket_bytes):
+        joined = _room_for(block, names, block.fresh_name(f"{names[0]}@MEAN"))
+        block.append_op("join_flat", {"X": names}, {"Out": joined})
+        block.append_op("c_allreduce_sum", {"X": joined}, {"Out": joined}, attrs)
+        block.append_op("scale", {"X": joined}, {"Out": joined}, {"scale": 1.0 / workers})
+        block.append_op("split_flat", {"X": joined, "Like": names}, {"Out": names})
 
 
 class _Bucket(NamedTuple):
@@ -121,7 +140,7 @@ def _buckets(gradients: Sequence[Variable], most: int) -> Iterator[list[str]]:
     for gradient in gradients:
         names, size = open_buckets.pop(gradient.dtype, ([], 0))
         names.append(gradient.name)
-        size += gradient.spec.size * gradient.dtype.numpy.itemsize
+        size += gradient.spec.size * gradient.dtype.array_dtype.itemsize
         if size >= most:
             yield names
         else:
@@ -164,10 +183,14 @@ def _reduction(
         insert(place, "c_sync_comm_stream", {"X": [joined]}, {"Out": [joined]}, {})
 
     if len(names) > 1:
-        first = block.vars[names[0]]
-        sizes = [block.vars[name].spec.size for name in names]
-        block.create_var(name=joined, shape=[sum(sizes)], dtype=first.dtype, stop_gradient=True)
+        _room_for(block, names, joined)
     return begin, finish
+
+
+def _room_for(block: Block, names: Sequence[str], joined: str) -> Variable:
+    """A new variable, of one dimension, for the elements of these one after the other."""
+    size = sum(block.var(name).spec.size for name in names)
+    return block.create_var(name=joined, shape=[size], dtype=block.var(names[0]).dtype, stop_gradient=True)
 
 
 def _insert(

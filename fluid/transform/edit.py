@@ -18,7 +18,7 @@ from .. import unique_name
 from ..errors import InferenceError, NameNotFoundError, ProgramError, locate, printable
 from ..formats.text import op_to_string
 from ..ir.checked import checked
-from ..ir.inference import declared_specs, gather_specs
+from ..ir.inference import add_output, declared_specs, gather_specs
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable, program_guard
 from ..ir.regions import is_gradient_op, region_of
 from ..ir.renaming import redirect, redirect_reads, rename_variables
@@ -831,19 +831,10 @@ def _to_training(op: Operator, frozen: set[str], edit: Edit) -> None:
 
 def _add_intermediate(op: Operator, slot: str) -> None:
     """Give an op an output that files of inference models lack and that its gradient reads."""
-    definition = op.definition
-    assert definition is not None
     try:
-        inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op)).get(slot)
+        add_output(op, slot)
     except InferenceError as error:
         raise InferenceError(f"make_trainable does not fit the op {op.type}: {error}\n{locate(op)}") from None
-    op.outputs[slot] = []
-    for spec in inferred if isinstance(inferred, list) else [inferred]:
-        name = op.block.program.fresh_name(f"{op.output_arg_names[0]}.{slot}" if op.output_arg_names else slot)
-        var = op.block.vars[name] = Variable(op.block, name=name)
-        if spec is not None:
-            var._shape, var._dtype = spec.shape, spec.dtype
-        op.outputs[slot].append(name)
 
 
 def _let_gradients_through(program: Program, chosen: set[str]) -> None:

@@ -19,10 +19,13 @@ from ..ir.checked import checked
 from ..ir.copying import declare_like
 from ..ir.inference import BuildNamespace
 from ..ir.program import Operator, Program, Variable
+from ..not_here import names_here
 from ..opdef.registry import EMPTY, OpDef
 from .edit import infer_downstream
 
 __all__ = ["FlopCount", "count_flops"]
+
+__dir__ = names_here(__name__)
 
 PER_ELEMENT = {
     "batch_norm": 2,
@@ -59,6 +62,11 @@ class FlopCount:
         total: operations of all counted ops.
         by_type: operations by type of op.
         uncounted: how many ops there are of each type that cannot be counted.
+
+    >>> from fluid.transform.flops import count_flops
+    >>> y = layers.fc(fluid.data("x", [None, 4]), 8, bias_attr=False)
+    >>> count_flops(fluid.default_main_program()).by_type
+    Counter({'mul': 64})
     """
 
     total: int = 0
@@ -84,7 +92,17 @@ def human(number: float) -> str:
 
 @checked
 def count_flops(program: Program, unknown: int = 1) -> FlopCount:
-    """The operations of running every op once; unknown dimensions of data (mostly the batch size) count as `unknown`."""
+    """The operations of running every op of a program once.
+
+    Args:
+        program: the program.
+        unknown: stands for each unknown dimension of data, mostly the batch size.
+
+    >>> y = layers.fc(fluid.data("x", [None, 4]), 8, bias_attr=False)
+    >>> from fluid.transform.flops import count_flops
+    >>> count_flops(fluid.default_main_program(), unknown=2).total
+    128
+    """
     data = [var for var in program.list_vars() if var.is_data and var.has_shape]
     try:
         sized = with_shapes(program, {var.name: [unknown if size < 0 else size for size in var.shape] for var in data})

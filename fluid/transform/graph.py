@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from ..ir.checked import checked
 from ..ir.program import Block, OpRole, Parameter, Program
 from ..ir.versions import BlockVersions, Value
+from ..not_here import names_here
 
 if TYPE_CHECKING:
     from networkx import DiGraph
 
 __all__ = ["OpNode", "ValueNode", "to_dot", "to_networkx"]
+
+__dir__ = names_here(__name__)
 
 ValueNode = tuple[int, str, int]
 """Block number, name and version of a value; version 0 is the value when the block starts."""
@@ -24,9 +27,14 @@ OpNode = tuple[int, int]
 def to_networkx(program: Program) -> DiGraph[OpNode | ValueNode]:
     """A directed graph of ops and values: edges go from each value to the ops that read it, and from each op to its outputs.
 
-    Ops are `OpNode`s with the attributes ``op`` (the `Operator`) and ``label``; values are `ValueNode`s with ``var`` (the
+    An op is an `OpNode` with the attributes ``op`` (the `Operator`) and ``label``; a value is a `ValueNode` with ``var`` (the
     `Variable`, or None if undeclared) and ``label``. Edges have the slot as ``slot``. Edges also join a value that a sub-block
     reads from outside, or writes there, to the value in the block around it.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> graph = fluid.graph.to_networkx(fluid.default_main_program())
+    >>> sorted(data["label"] for _, data in graph.nodes(data=True))
+    ['relu', 'relu_0.tmp_0', 'x']
     """
     import networkx
 
@@ -73,6 +81,10 @@ def to_dot(program: Program) -> str:
     """The program in graphviz's language: ops as boxes, values as ovals, sub-blocks as boxes around their contents.
 
     Parameters are bold; gradient ops and optimizers have their own colours. ``dot -Tsvg`` draws it.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> fluid.graph.to_dot(fluid.default_main_program()).splitlines()[0]
+    'digraph program {'
     """
     graph = to_networkx(program)
     inside: dict[int, list[str]] = {}

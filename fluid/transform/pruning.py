@@ -19,8 +19,18 @@ def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[s
     An op that writes a variable in `feeds` is removed, unless it reads the variable too (it overwrites the fed value). An op with
     a sub-block stays if one of its outputs is needed; in its block, ops stay if these outputs or the next run need them.
 
+    Args:
+        program: the program, which stays as it is.
+        targets: variables of block 0 to compute, or their names.
+        feeds: names of variables that are fed.
+
     Raises:
         NameNotFoundError: block 0 does not declare a target.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> y, z = layers.relu(x), layers.tanh(x)
+    >>> [op.type for op in fluid.io.prune(fluid.default_main_program(), [y]).global_block().ops]
+    ['relu']
     """
     new = program.clone()
     prune_in_place(new, targets, feeds)

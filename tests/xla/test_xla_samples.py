@@ -94,9 +94,11 @@ def check(key: str, dtype: str) -> None:
             np.testing.assert_allclose(value, other, rtol, atol, err_msg=name)
 
 
-DRAWN = ("random_crop-1",)
+DRAWN = ("random_crop-1", *KEYS["shuffle_batch"])
 """Samples that numpy's generator decides."""
 NOT_COMPILED = {
+    **{f"index_put-{number}": "a mask decides how many places there are" for number in (8, 9, 10, 11, 15)},
+    **{f"picked_sum-{number}": "a mask decides how many places there are" for number in (5, 6, 7)},
     "where-4": "gives as many rows as it finds",
     "bilinear_interp_v2-9": "a scale that is fed decides a shape",
     "nearest_interp_v2-12": "a scale that is fed decides a shape",
@@ -142,5 +144,5 @@ def test_the_others_are_refused(op_type: str) -> None:
 
 @each("key", NOT_COMPILED)
 def test_what_values_decide_is_an_error(key: str) -> None:
-    with pytest.raises(ExecutionError, match=r"cannot run at an XLAPlace|asks for a value"):
+    with pytest.raises(ExecutionError, match=r"cannot run at an XLAPlace|asks for a value|a mask picks"):
         run(Case(key, every_dtype(CASES[key][1])[0]), XLAPlace())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ...not_here import names_here
 from .decorator import OptimizerWithMixedPrecison, decorate
 from .fp16_lists import AutoMixedPrecisionLists
 
 __all__ = ["AutoMixedPrecisionLists", "OptimizerWithMixedPrecison", "decorate"]
+
+__dir__ = names_here(__name__)

@@ -6,9 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ... import layers
-from ...ir.program import Operator, Parameter, Program, Variable
+from ...errors import FluidTypeError, ProgramError
+from ...ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
 from ...optimizer import Optimizer
-from .fp16_lists import AutoMixedPrecisionLists
+from ...training.precision import AutoMixedPrecisionLists, half_type
+from ...training.scaling import ScaleRule
+from ...transform.mixed_precision import use_half_precision
+from ...values.types import DTypeLike, VarType
 
 __all__ = ["OptimizerWithMixedPrecison", "decorate"]
 
@@ -16,22 +20,26 @@ _Pairs = list[tuple[Parameter, Variable]]
 
 
 class OptimizerWithMixedPrecison:
-    """Trains with an optimizer in float32, which needs no scaling of the loss: neither numpy nor its BLAS is faster in float16.
+    """Trains a program in mixed precision by an optimizer; `decorate` makes it.
 
-    The scaled loss is the loss, and the scale is 1.
+    Args:
+        optimizer: does the updates.
+        amp_lists: which ops are computed in half precision.
+        rule: how the loss is scaled.
+        half: `VarType.FP16` or `VarType.BF16`.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
+    def __init__(self, optimizer: Optimizer, amp_lists: AutoMixedPrecisionLists, rule: ScaleRule, half: VarType) -> None:
+        self._optimizer, self._lists, self._rule, self._half = optimizer, amp_lists, rule, half
         self._loss: Variable | None = None
         self._scale: Variable | None = None
 
     def get_loss_scaling(self) -> Variable | None:
-        """The factor of the loss, a variable that holds 1; None before `minimize` or `backward`."""
+        """The factor of the loss, a persistable variable of one float32; None before `minimize` or `backward`."""
         return self._scale
 
     def get_scaled_loss(self) -> Variable | None:
-        """The loss; None before `minimize` or `backward`."""
+        """The loss times its factor, from which backward starts; None before `minimize` or `backward`."""
         return self._loss
 
     def backward(
@@ -42,15 +50,69 @@ class OptimizerWithMixedPrecison:
         no_grad_set: Iterable[Variable | str] | None = None,
         callbacks: Any = None,
     ) -> tuple[_Pairs, Variable]:
-        """Append the backward part; returns (parameter, gradient) pairs, and the loss."""
-        self._loss = loss
-        self._scale = layers.create_global_var([1], 1.0, "float32", persistable=True)
-        pairs: Any = self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
-        return pairs, loss
+        """Write casts into the program, and append the backward part.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set: as of `Optimizer.minimize`.
+            callbacks: as of `append_backward`.
+
+        Returns:
+            (parameter, gradient) pairs, the gradients multiplied by the factor of the loss (`apply_gradients` divides them by
+            it), and the scaled loss.
+
+        Raises:
+            ProgramError: in eager mode, or if the program has gradients of what would be computed in another precision.
+        """
+        if not isinstance(loss, Variable):
+            raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
+        program = loss.block.program
+        if program.eager:
+            raise ProgramError(
+                "mixed_precision.decorate is for programs; in eager mode call the layers in "
+                "'with fluid.dygraph.amp_guard():', and scale the loss by a fluid.dygraph.AmpScaler"
+            )
+        use_half_precision(program, self._lists, self._half, (loss.name,))
+        with program_guard(program, startup_program):
+            self._scale = layers.create_global_var([1], self._rule.first, "float32", persistable=True, name=_name("loss_scaling"))
+            self._loss = loss * self._scale if self._rule.scales else loss
+        pairs: Any = self._optimizer.backward(self._loss, startup_program, parameter_list, no_grad_set, callbacks)
+        return pairs, self._loss
 
     def apply_gradients(self, params_grads: Any) -> list[Operator]:
-        """Append the updates of the parameters."""
-        return self._optimizer.apply_gradients(params_grads)
+        """Append what follows backward to the default main program: gradients are divided by the factor of the loss, in place,
+        and looked at; clips, weight decay and updates follow, in a block that does not run if a gradient is not finite; the
+        factor of the next step is found.
+
+        Args:
+            params_grads: pairs from `backward`.
+
+        Returns:
+            The ops of the updates.
+        """
+        if self._scale is None:
+            raise ProgramError("apply_gradients: call backward first, which writes the factor of the loss into the program")
+        pairs = [(param, grad) for param, grad in params_grads if grad is not None]
+        if not self._rule.scales or not pairs:
+            return self._optimizer.apply_gradients(params_grads)
+        program = default_main_program()
+        block = program.global_block()
+        with program.role_guard(OpRole.OPTIMIZE), program.block_guard(block):
+            is_infinite, pairs = _check_and_unscale(block, pairs, self._scale)
+            is_finite = layers.logical_not(is_infinite)
+            with layers.control_flow.ConditionalBlock([is_finite], is_scalar_condition=True).block():
+                updates = self._optimizer._append_to_block(pairs)
+            if self._rule.is_dynamic:
+                self._rule.append(block, is_infinite, self._scale)
+        return updates
+
+    def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Any) -> list[Operator]:
+        """`apply_gradients` in the loss's program.
+
+        Args:
+            loss, startup_program, params_grads: see `fluid.optimizer.Optimizer.apply_optimize`.
+        """
+        with program_guard(loss.block.program, startup_program):
+            return self.apply_gradients(params_grads)
 
     def minimize(
         self,
@@ -59,9 +121,44 @@ class OptimizerWithMixedPrecison:
         parameter_list: Iterable[Variable | str] | None = None,
         no_grad_set: Iterable[Variable | str] | None = None,
     ) -> tuple[list[Operator], _Pairs]:
-        """Append the backward part and the updates; returns the update ops, and (parameter, gradient) pairs."""
+        """`backward` and `apply_gradients`.
+
+        Args:
+            loss: a variable of one element.
+            startup_program: initializes the optimizer's variables and the factor of the loss; the default one if None.
+            parameter_list, no_grad_set: as of `Optimizer.minimize`.
+
+        Returns:
+            The update ops, and (parameter, gradient) pairs.
+        """
         pairs, _ = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self._optimizer.apply_optimize(loss, startup_program, pairs), pairs
+        return self.apply_optimize(loss, startup_program, pairs), pairs
+
+
+def _check_and_unscale(block: Block, pairs: _Pairs, scale: Variable) -> tuple[Variable, _Pairs]:
+    """Append the op that divides gradients by the scale, in place; whether one is not finite, and the pairs.
+
+    Of a sparse gradient it looks at the rows; those divided are a new gradient.
+    """
+    is_infinite = block.create_var(name=_name("is_infinite"), dtype="bool", shape=[1], stop_gradient=True)
+    ops, reads, writes, unscaled = block.namespace, [], [], []
+    for param, grad in pairs:
+        if grad.type is VarType.SELECTED_ROWS:
+            rows = ops.get_tensor_from_selected_rows(ops.merge_selected_rows(grad))
+            reads.append(rows)
+            writes.append(block.create_var(name=_name(f"{rows.name}.unscaled"), stop_gradient=True))
+            unscaled.append((param, ops.elementwise_mul(grad, ops.reciprocal(scale))))
+        else:
+            reads.append(grad)
+            writes.append(grad)
+            unscaled.append((param, grad))
+    outputs = {"Out": writes, "FoundInfinite": is_infinite}
+    block.append_op("check_finite_and_unscale", inputs={"X": reads, "Scale": scale}, outputs=outputs)
+    return is_infinite, unscaled
+
+
+def _name(base: str) -> str:
+    return default_main_program().fresh_name(base)
 
 
 def decorate(
@@ -73,12 +170,48 @@ def decorate(
     incr_ratio: float = 2.0,
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = False,
+    dtype: DTypeLike = "float16",
 ) -> OptimizerWithMixedPrecison:
-    """An optimizer with the interface of mixed precision, which trains in float32.
+    """An optimizer that trains in mixed precision: products in half precision, weights, losses and updates in float32.
+
+    Its `minimize` writes casts into the program, where they can be seen. Gradients that float16 would lose as too small are
+    kept by multiplying the loss by a factor, and dividing the gradients of the parameters, which are float32, by it. Clips and
+    weight decay act on those. A step in which one of them is not finite leaves parameters and all that the optimizer keeps as
+    they were.
 
     Args:
         optimizer: does the updates.
-        amp_lists, init_loss_scaling, incr_every_n_steps, decr_every_n_nan_or_inf, incr_ratio, decr_ratio,
-            use_dynamic_loss_scaling: accepted as in Fluid, without effect: they keep float16 from losing small gradients.
+        amp_lists: which ops are computed in half precision; those of Fluid 1.6 by default.
+        init_loss_scaling: the factor of the loss at first. With 1, the default, and no dynamic scaling, nothing is scaled, and
+            gradients are not looked at: right for bfloat16, which has the range of float32.
+        incr_every_n_steps: the factor grows after as many steps in a row with finite gradients.
+        decr_every_n_nan_or_inf: the factor shrinks after as many steps in a row without.
+        incr_ratio: how much it grows, above 1.
+        decr_ratio: how much it shrinks, between 0 and 1; to 1 at least.
+        use_dynamic_loss_scaling: whether the factor changes.
+        dtype: ``"float16"`` or ``"bfloat16"``.
+
+    Raises:
+        FluidTypeError: `optimizer` is none, or `dtype` another type.
+        ProgramError: a number is out of its bounds.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, act="relu")
+    >>> loss = layers.mean(layers.fc(hidden, 1))
+    >>> optimizer = fluid.contrib.mixed_precision.decorate(
+    ...     fluid.optimizer.SGD(0.1), init_loss_scaling=2.0**15, use_dynamic_loss_scaling=True)
+    >>> updates, pairs = optimizer.minimize(loss)
+    >>> exe = fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> values = exe.run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[hidden, optimizer.get_loss_scaling()])
+    >>> values[0].dtype, float(values[1])
+    (dtype('float16'), 32768.0)
     """
-    return OptimizerWithMixedPrecison(optimizer)
+    if not isinstance(optimizer, Optimizer):
+        raise FluidTypeError(f"decorate takes an optimizer, such as fluid.optimizer.SGD(0.1), not {optimizer!r}")
+    if amp_lists is not None and not isinstance(amp_lists, AutoMixedPrecisionLists):
+        raise FluidTypeError(f"decorate: amp_lists should be an AutoMixedPrecisionLists, not {amp_lists!r}")
+    rule = ScaleRule(
+        init_loss_scaling, incr_every_n_steps, decr_every_n_nan_or_inf, incr_ratio, decr_ratio, bool(use_dynamic_loss_scaling)
+    )
+    lists = amp_lists if amp_lists is not None else AutoMixedPrecisionLists()
+    return OptimizerWithMixedPrecison(optimizer, lists, rule, half_type(dtype))

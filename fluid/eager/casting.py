@@ -1,0 +1,79 @@
+"""Mixed precision of ops on tensors: each call is given its inputs in the precision in which its op is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..opdef import registry
+from ..training.precision import ANY_PRECISION, FLOAT32_SLOTS, AutoMixedPrecisionLists
+from ..values.types import VarType
+from .dispatch import TensorOp, op_on
+from .mode import intercepting, state
+from .program import Parameter
+from .tensor import Tensor
+
+__all__ = ["Caster"]
+
+_ALL_FLOAT32: frozenset[str] = frozenset()
+
+
+class Caster:
+    """Casts the inputs of each op of a thread, by lists of ops, while it intercepts them.
+
+    The cast of a parameter is kept as long as the parameter has the same value.
+
+    Args:
+        lists: which ops are computed in half precision.
+        half: `VarType.FP16` or `VarType.BF16`.
+        around: what intercepts ops besides.
+    """
+
+    def __init__(self, lists: AutoMixedPrecisionLists, half: VarType, around: Any) -> None:
+        self._lists, self._half, self.around = lists, half, around
+        self._casts = {half: _cast(VarType.FP32, half), VarType.FP32: _cast(half, VarType.FP32)}
+        self._kept: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}
+
+    def apart(self, around: Any) -> Caster:
+        """The same for a call that is made again: with casts of its own, since the call's gradients go back to the parameters."""
+        return Caster(self._lists, self._half, around)
+
+    def call(self, op: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
+        """Run an op on tensors of the precision in which it is computed."""
+        with intercepting(self.around):
+            if isinstance(op, TensorOp) and op.definition.type not in ANY_PRECISION:
+                tensors = self._fitting(op, tensors)
+            return op(*tensors)
+
+    def _fitting(self, op: TensorOp, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        op_type = op.definition.type
+        is_half = op_type in self._lists.white_list
+        stays = FLOAT32_SLOTS.get(op_type, _ALL_FLOAT32)
+        positions = op.positions()
+        if op_type in self._lists.gray_list:
+            others = [
+                tensor.dtype
+                for (slot, _), tensor in zip(positions, tensors, strict=True)
+                if slot not in stays and not isinstance(tensor, Parameter)
+            ]
+            is_half = self._half in others and VarType.FP32 not in others
+        pairs = zip(positions, tensors, strict=True)
+        return [self._in(tensor, self._half if is_half and slot not in stays else VarType.FP32) for (slot, _), tensor in pairs]
+
+    def _in(self, tensor: Tensor, dtype: VarType) -> Tensor:
+        """The tensor in half precision, or in float32, if it is in the other one of these."""
+        if tensor.dtype is dtype or tensor.dtype not in self._casts or tensor.type is not VarType.LOD_TENSOR:
+            return tensor
+        cast = self._casts[dtype]
+        if not isinstance(tensor, Parameter):
+            return cast(tensor)  # type: ignore[no-any-return]
+        key = id(tensor), state.recording
+        kept = self._kept.get(key)
+        if kept is None or kept[1] != tensor._version[0]:
+            kept = self._kept[key] = tensor, tensor._version[0], cast(tensor)
+        return kept[2]
+
+
+def _cast(source: VarType, dtype: VarType) -> TensorOp:
+    """The op that casts from one element type to another."""
+    return op_on(registry.get("cast"), {"in_dtype": int(source), "out_dtype": int(dtype)}, (("X", None),))

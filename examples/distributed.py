@@ -32,15 +32,13 @@ def network():
 
 
 def batches(size, first):
-    """This worker's part of each batch, from number `first` on. The order of images depends on the epoch alone."""
-    samples = list(digits.train()())
-
-    def endless():
-        for epoch in itertools.count():
-            order = np.random.RandomState(epoch).permutation(len(samples))
-            yield from fluid.io.batch(lambda order=order: (samples[number] for number in order), size, drop_last=True)()
-
-    return fluid.io.shard(lambda: itertools.islice(endless(), first, None))()
+    """This worker's part of each batch, to be fed, from number `first` on. The order of images depends on the epoch alone."""
+    images, labels = digits.arrays("train")
+    data = fluid.io.TensorDataset(images.reshape(-1, 1, 8, 8), labels)
+    parts = fluid.io.DistributedBatchSampler(data, size, shuffle=True)
+    loader = fluid.io.DataLoader(data, batch_sampler=parts, feed_list=["image", "label"])
+    loader.start_at(first)
+    return itertools.chain.from_iterable(itertools.repeat(loader))  # epoch after epoch
 
 
 def placed(where, loss):
@@ -76,8 +74,7 @@ def main():
     if args.checkpoint and os.path.exists(args.checkpoint):
         first = fleet.load_checkpoint(args.checkpoint, executor)
 
-    for step, batch in zip(range(first, args.steps), batches(args.batch_size, first), strict=False):
-        feed = {"image": np.stack([image.reshape(1, 8, 8) for image, _ in batch]), "label": np.array([[y] for _, y in batch])}
+    for step, feed in zip(range(first, args.steps), batches(args.batch_size, first), strict=False):
         (value,) = executor.run(program, feed, [loss])
         mean = np.mean(fluid.distributed.communicator().exchange(float(np.mean(value))))
         if fleet.is_first_worker():

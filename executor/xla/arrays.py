@@ -10,7 +10,7 @@ read of it goes through the `View`s that lead to the array.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,29 @@ from jax import lax
 from jax import numpy as jnp
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .views import Bits, Picked, Reshaped, Sliced, Spread, Transposed, View, basic_region, spread
+from fluid.values.types import BFLOAT16
 
-__all__ = ["FUNCTIONS", "SMALL", "Array", "Buffer", "ValueAsked", "cast", "elements_of", "empty", "is_known", "value_of", "wrap"]
+from .views import Bits, ImaginaryPart, Picked, RealPart, Reshaped, Sliced, Spread, Transposed, View, basic_region, spread
+
+__all__ = [
+    "FUNCTIONS",
+    "SMALL",
+    "Array",
+    "Buffer",
+    "ValueAsked",
+    "cast",
+    "elements_of",
+    "empty",
+    "for_jax",
+    "for_numpy",
+    "is_known",
+    "is_traced_mask",
+    "mask_of",
+    "operands",
+    "type_of_jax",
+    "value_of",
+    "wrap",
+]
 
 SMALL = 4096
 """Numbers of elements up to which known values are computed by numpy; larger ones are left to XLA, not written into its code."""
@@ -40,12 +60,14 @@ class Buffer:
     Attributes:
         memory: as large as the elements; holds them where `is_known`.
         value: the elements as a jax value; None as long as nothing traced was written.
+        half: the elements in half precision, if they are floats that were copied from there, and nothing was written since.
     """
 
-    __slots__ = ("is_known", "memory", "value")
+    __slots__ = ("half", "is_known", "memory", "value")
 
     def __init__(self, memory: Any, value: Any = None, is_known: bool = False) -> None:
         self.memory, self.value, self.is_known = memory, value, is_known
+        self.half: Any = None
 
     def read(self) -> Any:
         """All elements as a jax value, or one of numpy where they are known; what was never written counts as zero."""
@@ -103,6 +125,14 @@ class Array(NDArrayOperatorsMixin):
             value = view.get(value)
         return value
 
+    def half(self) -> Any:
+        """The elements as a jax value in half precision, where that holds them exactly; otherwise None."""
+        value: Any = self.buffer.half
+        if value is not None:
+            for view in self.views:
+                value = view.get(value)
+        return value
+
     def numpy(self) -> Any:
         """The elements, which have to be known."""
         if not self.is_known:
@@ -115,6 +145,7 @@ class Array(NDArrayOperatorsMixin):
     def write(self, value: Any) -> None:
         """Set all elements to a value, of numpy or jax, that has this shape or broadcasts to it."""
         buffer = self.buffer
+        buffer.half = None
         if isinstance(value, np.ndarray) and buffer.value is None and (buffer.is_known or not self.views):
             np.copyto(self.shadow, value, casting="unsafe")
             buffer.is_known = True
@@ -277,7 +308,17 @@ class Array(NDArrayOperatorsMixin):
     cumprod, cumsum, diagonal, dot, max, mean, min = map(_by_name, ["cumprod", "cumsum", "diagonal", "dot", "max", "mean", "min"])
     nonzero, prod, repeat, round, std, sum, take = map(_by_name, ["nonzero", "prod", "repeat", "round", "std", "sum", "take"])
     trace, var = map(_by_name, ["trace", "var"])
-    real, imag = (property(_by_name(name)) for name in ("real", "imag"))
+
+    def conj(self) -> Any:
+        return FUNCTIONS["conjugate"](self) if self.dtype.kind == "c" else self
+
+    @property
+    def real(self) -> Any:
+        return self._seen_by(self.shadow.real, RealPart()) if self.dtype.kind == "c" else self
+
+    @property
+    def imag(self) -> Any:
+        return self._seen_by(self.shadow.imag, ImaginaryPart()) if self.dtype.kind == "c" else wrap(np.zeros_like(self.shadow))
 
 
 def _address(array: Any) -> int:
@@ -297,7 +338,7 @@ def _plain(index: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- between the worlds
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> Array:
     """An array of which nothing was written yet."""
-    memory = np.empty(shape if isinstance(shape, (tuple, list)) else (operator.index(shape),), dtype)
+    memory = np.empty(shape if isinstance(shape, (tuple, list)) else (operator.index(shape),), type_of_jax(dtype))
     return Array(Buffer(memory), memory)
 
 
@@ -341,6 +382,29 @@ def value_of(value: Any) -> Any:
     return value if isinstance(value, JaxArray) else np.asarray(value)
 
 
+def type_of_jax(dtype: Any) -> Any:
+    """An element type as jax knows it: its bfloat16 for bits that numpy holds; any other unchanged."""
+    return np.dtype(jnp.bfloat16) if dtype == BFLOAT16 else dtype
+
+
+def for_jax(array: Any) -> Any:
+    """An array of numpy with element types of jax; the bytes are the same."""
+    return array.view(type_of_jax(array.dtype)) if array.dtype == BFLOAT16 else array
+
+
+def for_numpy(array: Any) -> Any:
+    """An array as jax gives it with element types of numpy; the bytes are the same."""
+    return array.view(BFLOAT16) if array.dtype.name == "bfloat16" else array
+
+
+def operands(one: Array, other: Array) -> tuple[Any, Any]:
+    """The values that a product multiplies: in half precision if both are floats that were copied from there."""
+    halves = one.half(), other.half()
+    if halves[0] is not None and halves[1] is not None and halves[0].dtype == halves[1].dtype:
+        return halves
+    return one.read(), other.read()
+
+
 def cast(value: Any, dtype: Any) -> Any:
     """A value of jax or numpy as elements of another type, as numpy casts."""
     if value.dtype == dtype:
@@ -353,3 +417,22 @@ def cast(value: Any, dtype: Any) -> Any:
     if kind in "iu" and value.dtype.kind == "c":
         value = lax.real(value)
     return lax.convert_element_type(value, dtype)
+
+
+def is_traced_mask(index: Any) -> bool:
+    """Whether an index is a mask of which only running tells what it picks."""
+    return isinstance(index, Array) and index.dtype.kind == "b" and not index.is_known
+
+
+def mask_of(parts: Sequence[Any], value: Any, shape: tuple[int, ...]) -> Any:
+    """The traced mask that an index of an array of this shape consists of, broadcast to it; None if it has none.
+
+    Raises:
+        ValueAsked: it decides how many elements `value` should have, or what the other indices pick.
+    """
+    if not any(map(is_traced_mask, parts)):
+        return None
+    if len(parts) > 1 or value.size != 1:
+        raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
+    mask = value_of(parts[0])
+    return spread(lax.reshape(mask, (*mask.shape, *(1,) * (len(shape) - mask.ndim))), shape)

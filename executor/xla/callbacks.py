@@ -19,8 +19,8 @@ from ..kernels.table import CHECKS, kernel_of
 from ..stepwise.handlers import HANDLERS as OF_INTERPRETER
 from ..stepwise.interpreter import BlockOp, Environment, Machine, signature_of
 from ..unsupported import with_owned
-from . import region_kernels  # noqa: F401  (fills the table)
-from .arrays import ValueAsked, value_of, wrap
+from . import function_kernels, region_kernels  # noqa: F401  (they fill the table)
+from .arrays import ValueAsked, type_of_jax, value_of, wrap
 from .tracing import HANDLERS, Tracer
 
 __all__ = ["OF_LENGTHS", "ON_HOST", "REFUSED", "add_value_check", "called_back", "is_on_host", "refuse_untraceable"]
@@ -28,7 +28,7 @@ __all__ = ["OF_LENGTHS", "ON_HOST", "REFUSED", "add_value_check", "called_back",
 _LENGTHS = "takes sequences as long as values say"
 _PATHS = "follows paths that labels decide"
 _SEARCH = "goes on with what it found before"
-_ALGEBRA = "is computed by numpy's LAPACK or FFT"
+_ALGEBRA = "is computed by numpy's LAPACK"
 ON_HOST = {
     "bipartite_match": _SEARCH,
     "chunk_eval": _SEARCH,
@@ -37,9 +37,7 @@ ON_HOST = {
     "sample_logits": "draws classes until it has as many different ones as wanted",
     "similarity_focus": _SEARCH,
     "warpctc": _PATHS,
-    **dict.fromkeys(("cholesky", "determinant", "inverse", "lu", "matrix_power", "matrix_rank"), _ALGEBRA),
-    **dict.fromkeys(("qr", "slogdeterminant", "solve", "svd", "triangular_solve", "eig", "eigh", "eigvalsh"), _ALGEBRA),
-    **dict.fromkeys(("fft_c2c", "fft_c2r", "fft_r2c"), _ALGEBRA),
+    **dict.fromkeys(("eig", "eigvals", "lu"), _ALGEBRA),
     "roi_pool": "goes through as many places of an image as its regions are large",
 }
 """Op type -> why numpy computes it at the host, in the middle of what XLA computes. The shapes of its outputs are known."""
@@ -59,11 +57,8 @@ REFUSED = {
     **dict.fromkeys(("mine_hard_examples", "unique_with_counts", "where_index", "bincount", "unique_consecutive"), _COUNTS),
     **dict.fromkeys(("graph_khop_sampler", "graph_reindex", "graph_sample_neighbors", "segment_pool", "nms"), _COUNTS),
     **dict.fromkeys(("weighted_sample_neighbors", "logspace"), _COUNTS),
-    **dict.fromkeys(
-        ("cholesky_solve", "eigvals", "lstsq", "stft", "dirichlet", "poisson"),
-        "calls functions of numpy that are not written for XLA",
-    ),
-    **dict.fromkeys(("digamma", "polygamma", "histogram", "shuffle_batch", "viterbi_decode"), "asks for values"),
+    "lstsq": "gives residuals only where the rank is full",
+    "viterbi_decode": "gives paths as long as the longest sequence",
 }
 """Op type -> why it is refused: mostly, values decide the shapes of its outputs."""
 
@@ -184,7 +179,7 @@ def trace_on_host(tracer: Tracer, op: Operator, env: Environment) -> None:
         result = host.call(host.compiled.bound_run, arrays)
         return tuple(np.asarray(array_of(value)) for value in host.compiled.values(result))
 
-    shapes = tuple(jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy) for spec in host.specs)
+    shapes = tuple(jax.ShapeDtypeStruct(spec.shape, type_of_jax(spec.dtype.array_dtype)) for spec in host.specs)
     results = tracer.host.add(run, shapes, _words_for(tracer, op), *host.values())
     for name, value in zip(host.names, host.compiled.values(tuple(map(wrap, results))), strict=True):
         env.set(name, value)

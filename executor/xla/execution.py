@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fluid.distributed.process import communicator
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import outer_names
@@ -27,44 +28,23 @@ from ..binding.arrays import spec_of
 from ..planned.plan import ops_to_run
 from ..scope import Scope
 from ..stepwise.interpreter import Check
-from ..timing import Timer
+from ..timing import Watch
 from ..unsupported import refuse_unsupported
+from ..workers import Meeting
 from . import control, label_kernels, sequences, stacks  # noqa: F401  (they fill the tables)
+from .arrays import for_jax, type_of_jax
 from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
-from .sharding import MeshLayout, OneDevice, whole
+from .sharding import MeshLayout, OnDevice, OneDevice
 from .tracing import TracedBlock
+from .workers import WorkersLayout
 
 __all__ = ["OnDevice", "XlaPlan", "XlaStep", "compile_for_xla"]
 
 _NO_WORDS = np.zeros(4, np.uint32)
 _MOST_CORRECTIONS = 16
 """How often a run is made again because it met other numbers than were assumed."""
-
-
-class OnDevice(Remote):
-    """An array of a scope that lives on a device; runs give it other values."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.value.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.value.dtype)
-        return dtype
-
-    def fetch(self) -> np.ndarray[Any, Any]:
-        return whole(self.value)
-
-    def __repr__(self) -> str:
-        return f"<{self.dtype}{list(self.shape)} on {', '.join(map(str, self.value.devices()))}>"
 
 
 class XlaPlan:
@@ -92,11 +72,15 @@ class XlaPlan:
     ) -> None:
         self.program, self.feeds, self.fetches, self.place = program, dict(feeds), list(fetches), place
         self._mesh = mesh
-        self.layout = OneDevice(place) if mesh is None else MeshLayout(mesh, place, program)
         block = program.global_block()
         self.ops = ops_to_run(block, fetches)
         refuse_unsupported(program, self.ops)
         refuse_untraceable(self.ops, place)
+        self._meeting = Meeting.of(program, self.ops) if mesh is None and jax.process_count() > 1 else None
+        if mesh is not None:
+            self.layout: OneDevice = MeshLayout(mesh, place, program)
+        else:
+            self.layout = OneDevice(place) if self._meeting is None else WorkersLayout(place)
         reads, writes = _names_of(self.ops)
         known = {name for name in reads | writes | set(fetches) if name not in feeds}
         self.externals = {name: spec_of(value) for name in sorted(known) if (value := scope.held(name)) is not None}
@@ -120,8 +104,20 @@ class XlaPlan:
         with self._lock:
             if self._compiled is None:
                 keep_compiled()
+                self._meet()
                 self._compiled = self.lowered().compile()
             return self._compiled
+
+    def _meet(self) -> None:
+        """Make sure that all workers compile the same; then they wait for each other in the same places."""
+        if self._meeting is None:
+            return
+        if uneven := [name for name, spec in self.feeds.items() if spec.lod]:
+            raise ExecutionError(
+                f"{', '.join(uneven)}: sequences differ from worker to worker, and at an XLAPlace each length of theirs is a "
+                "program of its own, while workers have to run the same one; pad them, or train by MPI at a CPUPlace()"
+            )
+        communicator().state(self._meeting.statement(self.feeds, "compiled by XLA"))
 
     def lowered(self) -> Any:
         """The program as jax hands it to XLA; ``lowered().as_text()`` shows it."""
@@ -129,19 +125,25 @@ class XlaPlan:
 
         def of_state(name: str) -> Any:
             spec = self.externals[name]
-            return jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy, sharding=layout.of_state(name, spec.shape))
+            shape = layout.global_shape(spec.shape)
+            return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_state(name, spec.shape))
 
         def of_feed(name: str, spec: Spec) -> Any:
             shape = layout.fed_shape(name, spec.shape)
-            return jax.ShapeDtypeStruct(shape, spec.dtype.numpy, sharding=layout.of_feed(name, shape))
+            return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_feed(name, shape))
 
         state, constants = ({name: of_state(name) for name in names} for names in (self.updated, self.constants))
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
-        words = jax.ShapeDtypeStruct(_NO_WORDS.shape, _NO_WORDS.dtype, sharding=layout.whole)
+        words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.whole)
         given = state, constants, feeds, words
-        function = functools.partial(self.block)  # one of its own: jax would not trace the same again
+        function = layout.over_devices(functools.partial(self.block))  # one of its own: jax would not trace the same again
         with jax.enable_x64(True):
             _, kept, _ = jax.jit(function).trace(*given).out_info
+            if self._meeting is not None and block.about:
+                raise ExecutionError(
+                    "the trips of a loop, or the length of an array of tensors, depend on values, which differ from worker to "
+                    "worker, and at an XLAPlace workers have to run the same program; train by MPI at a CPUPlace()"
+                )
             outputs = [layout.of_state(name, each.shape) for name, each in zip(block.kept_names, kept, strict=True)]
             # What an error at the host, or a wrong assumption, leaves undone must not have used up the state.
             donated = (0,) if self._is_final and not block.about else ()
@@ -150,7 +152,7 @@ class XlaPlan:
 
     def corrected(self, met: Any) -> bool:
         """Whether the program assumed other numbers than a run met; from now on it is one compiled for these."""
-        if not self.block.about or not self.block.corrected(whole(met)):
+        if not self.block.about or not self.block.corrected(self.layout.fetch(met)):
             return False
         with self._lock:
             self._compiled = None
@@ -227,7 +229,7 @@ class XlaStep:
         self,
         feeds: Mapping[str, Any],
         check: Check | None = None,
-        timer: Timer | None = None,
+        timer: Watch | None = None,
     ) -> list[Any]:
         """Run once; returns the fetched values, with numpy's arrays.
 
@@ -245,11 +247,12 @@ class XlaStep:
             scope.runs += 1
             state = {name: held.value for name, held in self._updated.items()}
             layout = plan.layout
-            fed = {name: layout.feed(name, array_of(value)) for name, value in feeds.items()}
+            fed = {name: layout.feed(name, for_jax(array_of(value))) for name, value in feeds.items()}
             constants = {name: held.value for name, held in self._constants.items()}
             given = state, constants, fed, layout.words(words)
             for _ in range(_MOST_CORRECTIONS):
-                fetched, kept, met = compiled(*given)
+                with layout.patience():
+                    fetched, kept, met = compiled(*given)
                 if not plan.corrected(met):
                     break
                 block.host.forget_errors()
@@ -261,13 +264,14 @@ class XlaStep:
                 )
             if block.failure is not None:
                 raise block.failure
-            arrays = iter(list(map(whole, fetched)))
+            with layout.patience():
+                arrays = iter(list(map(layout.fetch, fetched)))
             block.host.raise_error()
             self._keep(scope, plan, kept)
             if not fetched:
                 jax.block_until_ready(kept)  # feeds may be shared, and belong to the caller again
             if timer is not None:
-                timer.add("a program compiled by XLA", time.perf_counter() - began)
+                timer.add("a program compiled by XLA", began, time.perf_counter(), "xla")
             return [pattern(arrays) for pattern in block.fetched]
 
     def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
@@ -281,7 +285,7 @@ class XlaStep:
             elif isinstance(value, SelectedRows):
                 scope.put(name, value)
             else:
-                scope.put(name, with_lod(OnDevice(array_of(value)), lod_of(value)))
+                scope.put(name, with_lod(plan.layout.held(array_of(value)), lod_of(value)))
 
 
 def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnDevice:
@@ -295,6 +299,6 @@ def _on_device(scope: Scope, name: str, layout: OneDevice, sharding: Any) -> OnD
     if not isinstance(held, (np.ndarray, Remote)):
         raise ExecutionError(f"{name} holds {held!r}, which programs at an XLAPlace do not take from a scope")
     value = held.fetch() if isinstance(held, Remote) else np.array(held, order="C")
-    remote = OnDevice(layout.put(value, sharding))
+    remote = layout.held(layout.put(for_jax(value), sharding))
     tensor.array = remote
     return remote

@@ -8,7 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from .arrays import for_jax, for_numpy
+
 __all__ = ["HostCalls"]
+
+
+def _for_numpy(arrays: Any) -> list[Any]:
+    return [for_numpy(np.asarray(array)) for array in arrays]
 
 
 class HostCalls:
@@ -45,7 +51,7 @@ class HostCalls:
 
         def guarded(*arrays: Any) -> Any:
             try:
-                return function(*map(np.asarray, arrays))
+                return tuple(map(for_jax, function(*_for_numpy(arrays))))
             except Exception as error:
                 self._errors[place] = error
                 return tuple(np.zeros(shape.shape, shape.dtype) for shape in shapes)
@@ -59,7 +65,7 @@ class HostCalls:
 
         def guarded(*arrays: Any) -> None:
             try:
-                function(*map(np.asarray, arrays))
+                function(*_for_numpy(arrays))
             except Exception as error:
                 self._errors[place] = error
 

@@ -17,6 +17,7 @@ from ..kernels.selected_rows import all_at_once, row_by_row
 from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
 from ..kernels.training import MOST_IN_ONE_SUM
+from .arrays import operands
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
 
@@ -42,45 +43,46 @@ def _convolution(attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -
     )
 
 
-def _of_image(attrs: Any, image: Any, filters: Any) -> Any:
-    """The convolution with these filters, and its transpose, for images like `image`."""
-    convolve = _convolution(attrs, image.shape, filters.shape)
-    weights = filters.read()
-    return jax.linear_transpose(lambda x: convolve(x, weights), jax.ShapeDtypeStruct(image.shape, image.dtype))
+def _to_image(attrs: Any, like: Any, filters: Any, received: Any) -> Any:
+    """What the transpose of the convolution with these filters makes of `received`, for images shaped as `like`."""
+    convolve = _convolution(attrs, like.shape, filters.shape)
+    weights, values = operands(filters, received)
+    return jax.linear_transpose(lambda x: convolve(x, weights), jax.ShapeDtypeStruct(like.shape, weights.dtype))(values)[0]
 
 
-def _of_filters(attrs: Any, image: Any, filters: Any) -> Any:
-    convolve = _convolution(attrs, image.shape, filters.shape)
-    pixels = image.read()
-    return jax.linear_transpose(lambda w: convolve(pixels, w), jax.ShapeDtypeStruct(filters.shape, filters.dtype))
+def _to_filters(attrs: Any, image: Any, like: Any, received: Any) -> Any:
+    """The same as a function of the filters, for this image."""
+    convolve = _convolution(attrs, image.shape, like.shape)
+    pixels, values = operands(image, received)
+    return jax.linear_transpose(lambda w: convolve(pixels, w), jax.ShapeDtypeStruct(like.shape, pixels.dtype))(values)[0]
 
 
 @kernel("conv2d", "depthwise_conv2d", "conv3d")
 def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_convolution(attrs, Input.shape, Filter.shape)(Input.read(), Filter.read()))
+    Output.write(_convolution(attrs, Input.shape, Filter.shape)(*operands(Input, Filter)))
 
 
 @kernel("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def convolve_back(Input: Any, Filter: Any, dOutput: Any, attrs: Any, dInput: Any, dFilter: Any) -> None:
     if dInput is not None:
-        dInput.write(_of_image(attrs, Input, Filter)(dOutput.read())[0])
+        dInput.write(_to_image(attrs, Input, Filter, dOutput))
     if dFilter is not None:
-        dFilter.write(_of_filters(attrs, Input, Filter)(dOutput.read())[0])
+        dFilter.write(_to_filters(attrs, Input, Filter, dOutput))
 
 
 @kernel("conv2d_backprop_input", "conv3d_backprop_input")
 def convolve_back_to_input(Filter: Any, Output: Any, attrs: Any, Input: Any) -> None:
-    Input.write(_of_image(attrs, Input, Filter)(Output.read())[0])
+    Input.write(_to_image(attrs, Input, Filter, Output))
 
 
 @kernel("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
 def transposed_convolution(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_of_image(attrs, Output, Filter)(Input.read())[0])
+    Output.write(_to_image(attrs, Output, Filter, Input))
 
 
 @kernel("conv2d_backprop_filter", "conv3d_backprop_filter")
 def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) -> None:
-    Filter.write(_of_filters(attrs, Input, Filter)(Output.read())[0])
+    Filter.write(_to_filters(attrs, Input, Filter, Output))
 
 
 # ------------------------------------------------------------------------------- what numpy's kernels do by asking values
@@ -144,7 +146,7 @@ def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
 @kernel("update_loss_scaling")
 def update_loss_scaling(
     xp: Any,
-    X: list[Any],
+    X: list[Any] | None,
     FoundInfinite: Any,
     PrevLossScaling: Any,
     InGoodSteps: Any,
@@ -161,7 +163,7 @@ def update_loss_scaling(
     OutBadSteps: Any,
 ) -> None:
     infinite, scale, good, bad = (array.reshape(-1)[0] for array in (FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps))
-    for x, out in zip(X, Out or (), strict=False):
+    for x, out in zip(X or (), Out or (), strict=False):
         if out is not None:
             xp.copyto(out, xp.where(infinite, 0, x))
     stops = stop_update if StopUpdate is None else StopUpdate.reshape(-1)[0]

@@ -5,14 +5,29 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from .arrays import FUNCTIONS, SMALL, Array, ValueAsked, cast, elements_of, empty, is_known, value_of, wrap
+from ..binding.halves import is_half
+from .arrays import (
+    FUNCTIONS,
+    SMALL,
+    Array,
+    ValueAsked,
+    cast,
+    elements_of,
+    empty,
+    is_known,
+    is_traced_mask,
+    mask_of,
+    operands,
+    value_of,
+    wrap,
+)
 from .random import Generator, key_of_seed
 from .recurrent import LOOPS
 from .ufuncs import stored, ufunc
@@ -50,6 +65,8 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     if value.ndim > dst.ndim:  # as numpy does for leading axes of size 1
         value = lax.reshape(value, value.shape[value.ndim - dst.ndim :])
     dst.write(value)
+    if dst.dtype == np.float32 and is_half(value) and not dst.views and value.shape == dst.shape:
+        dst.buffer.half = value
 
 
 @_function
@@ -58,7 +75,7 @@ def take_elements(array: Array, index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
     if array.is_known and all(map(is_known, parts)):
         return wrap(np.array(array.shadow[_numpy_index(index)]))
-    if any(map(_is_traced_mask, parts)):
+    if any(map(is_traced_mask, parts)):
         raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
     value = jnp.asarray(array.read())
     return wrap(value.at[_jax_index(index)].get(mode="clip"))
@@ -72,18 +89,11 @@ def put_elements(array: Array, index: Any, value: Any) -> None:
         array.shadow[_numpy_index(index)] = elements_of(value)
         return
     value = cast(value_of(value), array.dtype)
-    if _is_traced_mask(index):
-        if value.ndim:
-            raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
-        mask = value_of(index)
-        mask = lax.reshape(mask, (*mask.shape, *(1,) * (array.ndim - mask.ndim)))
-        array.write(lax.select(spread(mask, array.shape), spread(value, array.shape), jnp.asarray(array.read())))
-        return
-    array.write(jnp.asarray(array.read()).at[_jax_index(index)].set(value))
-
-
-def _is_traced_mask(index: Any) -> bool:
-    return isinstance(index, Array) and index.dtype.kind == "b" and not index.is_known
+    whole, mask = jnp.asarray(array.read()), mask_of(parts, value, array.shape)
+    if mask is None:
+        array.write(whole.at[_jax_index(index)].set(value))
+    else:
+        array.write(lax.select(mask, spread(value.reshape(()), array.shape), whole))
 
 
 def _numpy_index(index: Any) -> Any:
@@ -93,7 +103,12 @@ def _numpy_index(index: Any) -> Any:
 def _jax_index(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(map(_jax_index, index))
-    return index.read() if isinstance(index, Array) else index
+    if not isinstance(index, Array):
+        return index
+    places = index.read()
+    return (
+        places.astype(np.int64) if places.dtype.kind in "iu" and places.dtype.itemsize < 4 else places
+    )  # jax adds extents to them
 
 
 @_function
@@ -289,8 +304,8 @@ def may_share_memory(one: Any, other: Any, max_work: Any = None) -> bool:
 
 FUNCTIONS["shares_memory"] = may_share_memory
 FUNCTIONS["atleast_1d"] = lambda array: array.reshape(1) if not array.ndim else array
-FUNCTIONS["real"] = lambda array: wrap(array.shadow.real if array.is_known else lax.real(array.read()))
-FUNCTIONS["imag"] = lambda array: wrap(array.shadow.imag if array.is_known else lax.imag(array.read()))
+FUNCTIONS["real"] = lambda array: array.real
+FUNCTIONS["imag"] = lambda array: array.imag
 FUNCTIONS["shape"] = lambda array: array.shape
 FUNCTIONS["ndim"] = lambda array: array.ndim
 FUNCTIONS["size"] = lambda array: array.size
@@ -399,9 +414,12 @@ def dot(one: Any, other: Any, out: Any = None) -> Any:
     one, other = asarray(one), asarray(other)
     if not one.ndim or not other.ndim:
         return stored(one * other, out)
+    left, right = operands(one, other)
     kind = np.result_type(one.dtype, other.dtype)
     contracted = ((one.ndim - 1,), (max(other.ndim - 2, 0),))
-    return stored(lax.dot_general(cast(one.read(), kind), cast(other.read(), kind), (contracted, ((), ()))), out)
+    if is_half(left) and kind == np.float32:
+        return stored(lax.dot_general(left, right, (contracted, ((), ())), preferred_element_type=np.float32), out)
+    return stored(lax.dot_general(cast(left, kind), cast(right, kind), (contracted, ((), ()))), out)
 
 
 @_function
@@ -411,8 +429,11 @@ def matmul(one: Any, other: Any, out: Any = None) -> Any:
     one, other = asarray(one), asarray(other)
     if other.ndim <= 2 and one.ndim:
         return dot(one, other, out)
+    left, right = operands(one, other)
     kind = np.result_type(one.dtype, other.dtype)
-    return stored(jnp.matmul(cast(one.read(), kind), cast(other.read(), kind)), out)
+    if is_half(left) and kind == np.float32:
+        return stored(jnp.matmul(left, right, preferred_element_type=np.float32), out)
+    return stored(jnp.matmul(cast(left, kind), cast(right, kind)), out)
 
 
 FUNCTIONS["vecdot"] = lambda one, other, out=None: sum_(one * other, -1, None, out)
@@ -482,6 +503,22 @@ _PLAIN = {
 }
 
 
+def _module(functions: ModuleType, *names: str, **more: Any) -> SimpleNamespace:
+    """Functions of a module of jax, on arrays; several results come as a tuple. `more` are used as they are."""
+
+    def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*(value_of(arg) if isinstance(arg, Array) else arg for arg in args), **kwargs)
+            return tuple(map(wrap, result)) if isinstance(result, tuple) else wrap(result)
+
+        return call
+
+    return SimpleNamespace(
+        **{name: on_arrays(getattr(functions, name)) for name in names},
+        **{name: on_arrays(function) for name, function in more.items()},
+    )
+
+
 class Namespace:
     """What kernels are given as `xp`. What is not written here is numpy's where all is known, and else jax's of that name."""
 
@@ -489,6 +526,13 @@ class Namespace:
     ndarray = Array
     recurrent_loops = LOOPS
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
+    fft = _module(jnp.fft, "fftn", "ifftn", "rfftn", "irfftn")
+    linalg = _module(
+        jnp.linalg,
+        *("cholesky", "det", "eig", "eigvals", "inv", "matrix_power", "qr", "slogdet", "solve", "svd"),
+        eigh=partial(jnp.linalg.eigh, symmetrize_input=False),  # of a matrix, one triangle counts
+        eigvalsh=partial(jnp.linalg.eigvalsh, symmetrize_input=False),
+    )
     random = SimpleNamespace(Generator=Generator, default_rng=lambda seed: Generator(key_of_seed(value_of(seed))))
 
     def __getattr__(self, name: str) -> Any:

@@ -56,6 +56,14 @@ class Generator:
         """Numbers of the standard normal distribution between two bounds."""
         return wrap(jax.random.truncated_normal(self._next(), low, high, tuple(size), np.dtype(dtype)))
 
+    def dirichlet(self, alpha: Any) -> Any:
+        """Points of a simplex as a jax value, by their concentrations."""
+        return jax.random.dirichlet(self._next(), alpha)
+
+    def poisson(self, rates: Any, size: Any) -> Any:
+        """Counts as a jax value, by their means."""
+        return jax.random.poisson(self._next(), rates, size)
+
     def permutation(self, count: Any) -> Any:
         return wrap(jax.random.permutation(self._next(), count))
 

@@ -6,7 +6,8 @@ adds what devices have to tell each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -18,9 +19,36 @@ from fluid.errors import ExecutionError, FeedError
 from fluid.ir.program import Program
 from fluid.parallel.annotations import check_fits
 from fluid.parallel.mesh import DATA, Mesh
+from fluid.values.lod_tensor import Remote
 from fluid.values.place import XLAPlace
+from fluid.values.types import as_dtype
 
-__all__ = ["MeshLayout", "OneDevice", "whole"]
+from .arrays import for_numpy
+
+__all__ = ["MeshLayout", "OnDevice", "OneDevice", "whole"]
+
+
+class OnDevice(Remote):
+    """An array of a scope that lives on a device; runs give it other values."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return as_dtype(self.value.dtype).numpy
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        return whole(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype}{list(self.shape)} on {', '.join(map(str, self.value.devices()))}>"
 
 
 class OneDevice:
@@ -40,6 +68,10 @@ class OneDevice:
         """How what is fed is divided."""
         return self.whole
 
+    def global_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape to jax of a value that outlives runs."""
+        return tuple(shape)
+
     def fed_shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape, over all processes, of what is fed with this shape here."""
         return tuple(shape)
@@ -55,6 +87,22 @@ class OneDevice:
     def words(self, value: Any) -> Any:
         """What decides the draws of a run, for the compiled program."""
         return value
+
+    def held(self, value: Any) -> OnDevice:
+        """A value that a run has left on the device, for the scope."""
+        return OnDevice(value)
+
+    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+        """A value that a run has left on the device, as numpy's."""
+        return whole(value)
+
+    def patience(self) -> AbstractContextManager[Any]:
+        """Around what may wait for other processes."""
+        return nullcontext()
+
+    def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of one worker's values as a function of all arrays."""
+        return function
 
 
 class MeshLayout(OneDevice):
@@ -148,5 +196,5 @@ def _divided(value: Any, sharding: Any) -> Any:
 def whole(value: Any) -> np.ndarray[Any, Any]:
     """All of an array; where processes have parts of it, each of them has to ask for it."""
     if value.is_fully_addressable or value.is_fully_replicated:
-        return np.array(value)
-    return np.array(multihost_utils.process_allgather(value, tiled=True))
+        return for_numpy(np.array(value))  # type: ignore[no-any-return]
+    return for_numpy(np.array(multihost_utils.process_allgather(value, tiled=True)))  # type: ignore[no-any-return]

@@ -49,6 +49,7 @@ from .host import HostCalls
 from .namespace import XP
 from .random import KeyStreams
 from .sizes import Sizes
+from .workers import group_of_trace
 
 __all__ = ["HANDLERS", "Handler", "TracedBlock", "Tracer", "traces"]
 
@@ -63,7 +64,17 @@ HANDLERS: dict[str, Handler] = {}
 Pattern = Callable[[Iterator[Any]], Any]
 """Builds a value of a program from the arrays that it consists of."""
 
-add_engine(Engine(XP, kernels.KERNELS, kernels.SPARSE_KERNELS, checks_values=False, writes_functions=False))
+add_engine(
+    Engine(
+        XP,
+        kernels.KERNELS,
+        kernels.SPARSE_KERNELS,
+        checks_values=False,
+        writes_functions=False,
+        widens_halves=True,
+        communicator=group_of_trace,
+    )
+)
 
 
 def traces(*op_types: str) -> Callable[[Handler], Handler]:
@@ -90,6 +101,11 @@ class Tracer(Machine):
     def checks_values(self) -> bool:
         """Whether ops look at values to refuse wrong ones."""
         return self._before is not None
+
+    def run_block(self, block: Block, env: Environment) -> None:
+        """Trace the ops of a block in order; how long that takes, no watch is told."""
+        for op in block.ops:
+            self.run_op(op, env)
 
     @contextlib.contextmanager
     def loop_of(self, trips: int) -> Iterator[None]:

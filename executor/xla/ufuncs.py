@@ -12,7 +12,7 @@ from jax import Array as JaxArray
 from jax import lax
 from jax import numpy as jnp
 
-from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, is_known, value_of, wrap
+from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, is_known, mask_of, value_of, wrap
 from .views import spread
 
 __all__ = ["Ufunc", "stored", "sum_type", "ufunc"]
@@ -187,8 +187,12 @@ class Ufunc:
         if is_known([array, values]) and _all_known(indices):
             self._numpy.at(array.numpy(), _index(indices, elements_of), elements_of(values))
             return
-        places = jnp.asarray(array.read()).at[_index(indices, value_of)]
-        values = cast(value_of(values), array.dtype)
+        whole, values = jnp.asarray(array.read()), cast(value_of(values), array.dtype)
+        mask = mask_of(indices if isinstance(indices, tuple) else (indices,), values, array.shape)
+        if mask is not None:
+            array.write(jnp.where(mask, value_of(self(wrap(whole), wrap(values.reshape(())))), whole))
+            return
+        places = whole.at[_index(indices, value_of)]
         name = {"subtract": "add", "maximum": "max", "minimum": "min"}.get(self.__name__, self.__name__)
         array.write(getattr(places, name)(-values if self.__name__ == "subtract" else values))
 

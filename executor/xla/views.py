@@ -14,7 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import lax
 
-__all__ = ["Bits", "Picked", "Region", "Reshaped", "Sliced", "Spread", "Transposed", "View", "basic_region", "spread"]
+__all__ = [
+    "Bits",
+    "ImaginaryPart",
+    "Picked",
+    "RealPart",
+    "Region",
+    "Reshaped",
+    "Sliced",
+    "Spread",
+    "Transposed",
+    "View",
+    "basic_region",
+    "spread",
+]
 
 Shape = tuple[int, ...]
 
@@ -66,6 +79,32 @@ class Bits(View):
 
     def put(self, whole: Any, part: Any) -> Any:
         return _as_bits(part, self.old)
+
+
+@dataclass(frozen=True)
+class RealPart(View):
+    """The real parts of complex numbers."""
+
+    is_whole = False
+
+    def get(self, whole: Any) -> Any:
+        return lax.real(whole)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        return lax.complex(part, lax.imag(whole))
+
+
+@dataclass(frozen=True)
+class ImaginaryPart(View):
+    """The imaginary parts of complex numbers."""
+
+    is_whole = False
+
+    def get(self, whole: Any) -> Any:
+        return lax.imag(whole)
+
+    def put(self, whole: Any, part: Any) -> Any:
+        return lax.complex(lax.real(whole), part)
 
 
 def _as_bits(value: Any, dtype: Any) -> Any:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Alone", "Communicator", "Statement", "Traffic"]
+from ..errors import CommunicationError
+
+__all__ = ["Alone", "Communicator", "Statement", "Traffic", "time_limit"]
+
+_TIMEOUT = "FLUID_DISTRIBUTED_TIMEOUT"
+_DEFAULT_TIMEOUT = 300.0
+
+
+def time_limit() -> float:
+    """How many seconds a worker waits for the others: the environment variable ``FLUID_DISTRIBUTED_TIMEOUT``, or 300."""
+    text = os.environ.get(_TIMEOUT, str(_DEFAULT_TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds > 0:
+        raise CommunicationError(f"{_TIMEOUT} is {text!r}; it should be a number of seconds")
+    return seconds
 
 
 @dataclass
 class Traffic:
     """What a communicator has done since it was made.
 
-    Attributes:
+    Args:
         bytes: of the arrays that it was given.
         calls: how many arrays those were.
         seconds_waited: how long the worker stood still for the others or for the network.
+
+    >>> fluid.distributed.Alone().traffic
+    Traffic(bytes=0, calls=0, seconds_waited=0.0)
     """
 
     bytes: int = 0
@@ -43,9 +64,11 @@ class Communicator(ABC):
 
     All workers call the same methods in the same order, with arrays of the same shapes and types. Arrays are C-contiguous.
 
-    Attributes:
+    Args:
         rank: the number of this worker.
         size: the number of workers.
+
+    Attributes:
         traffic: what was sent so far.
     """
 
@@ -53,13 +76,29 @@ class Communicator(ABC):
         self.rank, self.size, self.traffic = rank, size, Traffic()
 
     def allreduce(self, array: Any, kind: str) -> None:
-        """Replace the elements of an array by their sum (``max``, ``min``, ``prod``) over all workers."""
+        """Replace the elements of `array` by their ``sum``, ``max``, ``min`` or ``prod``, as `kind` says, over all workers."""
         self.start_allreduce(array, kind)
         self.finish(array)
 
+    def who(self) -> str:
+        """This worker, for messages."""
+        return f"worker {self.rank} of {self.size}"
+
+    def waited_in_vain(self, seconds: float, what: str) -> CommunicationError:
+        """The error of a worker that has waited for `seconds`, as long as it should, in `what`."""
+        return CommunicationError(
+            f"{self.who()} has waited {seconds:g} s for the others in the {what}. A worker hangs, has ended, or takes another "
+            f"way through the script; {_TIMEOUT} sets how many seconds to wait"
+        )
+
+    def _count(self, array: Any) -> None:
+        """Note that an array is sent."""
+        self.traffic.calls += 1
+        self.traffic.bytes += int(array.nbytes)
+
     @abstractmethod
     def start_allreduce(self, array: Any, kind: str) -> None:
-        """Begin to `allreduce` an array, which nobody may touch until `finish`."""
+        """Begin to `allreduce` an `array` by its `kind`; nobody may touch the array until `finish`."""
 
     @abstractmethod
     def finish(self, array: Any) -> None:
@@ -71,19 +110,19 @@ class Communicator(ABC):
 
     @abstractmethod
     def reduce(self, array: Any, root: int) -> None:
-        """Replace the array of worker `root` by the sum over all workers; the arrays of the others become zeros."""
+        """Replace the `array` of worker `root` by the sum over all workers; the arrays of the others become zeros."""
 
     @abstractmethod
     def broadcast(self, array: Any, root: int) -> None:
-        """Replace the array of each worker by that of worker `root`."""
+        """Replace the `array` of each worker by that of worker `root`."""
 
     @abstractmethod
     def allgather(self, array: Any, out: Any) -> None:
-        """Write the arrays ``[n, ...]`` of all workers one after the other into `out`, ``[size * n, ...]``."""
+        """Write the `array`, ``[n, ...]``, of all workers one after the other into `out`, ``[size * n, ...]``."""
 
     @abstractmethod
     def reducescatter(self, array: Any, out: Any) -> None:
-        """Write this worker's part of the sum of all arrays ``[size * n, ...]`` into `out`, ``[n, ...]``."""
+        """Write this worker's part of the sum of each `array`, ``[size * n, ...]``, into `out`, ``[n, ...]``."""
 
     @abstractmethod
     def gather_rows(self, *arrays: Any) -> list[Any]:
@@ -108,7 +147,11 @@ class Communicator(ABC):
 
 
 class Alone(Communicator):
-    """A group of one: whatever is reduced or gathered is what it was."""
+    """A group of one: whatever is reduced or gathered is what it was.
+
+    >>> fluid.distributed.Alone().exchange("alone")
+    ['alone']
+    """
 
     def __init__(self) -> None:
         super().__init__(0, 1)

@@ -8,17 +8,25 @@ from typing import NamedTuple
 
 from ..errors import CommunicationError
 
-__all__ = ["Worker", "worker_of"]
+__all__ = ["BACKEND", "LOG_DIR", "Worker", "worker_of"]
+
+BACKEND = "FLUID_BACKEND"
+"""The variable that says by what workers speak: ``mpi``, which is the default, or ``jax``."""
+LOG_DIR = "FLUID_LOG_DIR"
+"""The variable that says where the launcher finds logs and errors."""
 
 
 class Worker(NamedTuple):
     """A process among those that work together.
 
-    Attributes:
+    Args:
         rank: its number, from 0.
         size: how many there are.
         local_rank: its number among those on its machine.
         source: the variables that say so; empty for a process that is alone.
+
+    >>> fluid.distributed.Worker(rank=1, size=2, local_rank=1).size
+    2
     """
 
     rank: int
@@ -58,7 +66,7 @@ def worker_of(environ: Mapping[str, str] | None = None) -> Worker:
     Raises:
         CommunicationError: a variable is no number, or the rank does not lie below the number of workers.
 
-    >>> worker_of({"PMI_RANK": "1", "PMI_SIZE": "2"})
+    >>> fluid.distributed.worker_of({"PMI_RANK": "1", "PMI_SIZE": "2"})
     Worker(rank=1, size=2, local_rank=1, source='PMI_RANK=1, PMI_SIZE=2')
     """
     environ = os.environ if environ is None else environ

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CommunicationError
-from .environment import worker_of
+from .environment import BACKEND, LOG_DIR, worker_of
 
 __all__ = ["main"]
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"-n is {options.workers}; it should be the number of workers")
     if not os.path.isfile(options.script):
         parser.error(f"there is no script {options.script}")
-    environment = {"FLUID_LOG_DIR": str(options.log_dir.resolve()), "FLUID_BACKEND": options.backend}
+    environment = {LOG_DIR: str(options.log_dir.resolve()), BACKEND: options.backend}
     if options.timeout is not None:
         environment["FLUID_DISTRIBUTED_TIMEOUT"] = str(options.timeout)
     command = [sys.executable, "-m", _WORKER, options.script, *options.arguments]

@@ -14,13 +14,10 @@ import numpy as np
 
 from ..errors import CommunicationError
 from .agreement import first_difference
-from .communicator import Communicator, Statement
+from .communicator import Communicator, Statement, time_limit
 from .environment import Worker
 
 __all__ = ["MPICommunicator"]
-
-_TIMEOUT = "FLUID_DISTRIBUTED_TIMEOUT"
-_DEFAULT_TIMEOUT = 300.0
 
 _SPINS = 200
 """How often a request is asked for at once; after that, the processor is left to others in between."""
@@ -63,7 +60,7 @@ class MPICommunicator(Communicator):
         self._mpi = MPI
         self._group = world.Dup()
         self._kinds = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
-        self._timeout = _seconds()
+        self._timeout = time_limit()
         self._begun: dict[int, tuple[Any, Any, Any]] = {}
         """Id of an array -> the array, the request, and what MPI works on if that is another array."""
         self._statement: tuple[Statement, Any, Any] | None = None
@@ -166,18 +163,14 @@ class MPICommunicator(Communicator):
         self._count(array)
         self._wait(self._call(what, begin), what)
 
-    def _count(self, array: Any) -> None:
-        self.traffic.calls += 1
-        self.traffic.bytes += int(array.nbytes)
-
     def _call(self, what: str, begin: Callable[[], Any]) -> Any:
         if self._is_lost:
-            raise CommunicationError(f"{self._who()} has lost the others; an error before this one says how")
+            raise CommunicationError(f"{self.who()} has lost the others; an error before this one says how")
         try:
             return begin()
         except self._mpi.Exception as error:
             self._is_lost = True
-            raise CommunicationError(f"{self._who()}: MPI refuses the {what}: {error}") from error
+            raise CommunicationError(f"{self.who()}: MPI refuses the {what}: {error}") from error
 
     def _wait(self, request: Any, what: str) -> None:
         """Wait for a request, at most as long as is allowed."""
@@ -192,18 +185,12 @@ class MPICommunicator(Communicator):
                     _leave()
                 if count % 64 == 0 and time.perf_counter() - start > self._timeout:
                     self._is_lost = True
-                    raise CommunicationError(
-                        f"{self._who()} has waited {self._timeout:g} s for the others in the {what}. A worker hangs, has ended, "
-                        f"or takes another way through the script; {_TIMEOUT} sets how many seconds to wait"
-                    )
+                    raise self.waited_in_vain(self._timeout, what)
         except self._mpi.Exception as error:
             self._is_lost = True
-            raise CommunicationError(f"{self._who()}: the {what} failed, perhaps since a worker has died: {error}") from error
+            raise CommunicationError(f"{self.who()}: the {what} failed, perhaps since a worker has died: {error}") from error
         finally:
             self.traffic.seconds_waited += time.perf_counter() - start
-
-    def _who(self) -> str:
-        return f"worker {self.rank} of {self.size}"
 
     # -- the end
     def _end_together(self) -> None:
@@ -228,14 +215,3 @@ class MPICommunicator(Communicator):
 def _bytes(array: Any) -> Any:
     """The memory of an array, whatever its element type."""
     return array.reshape(-1).view(np.uint8)
-
-
-def _seconds() -> float:
-    text = os.environ.get(_TIMEOUT, str(_DEFAULT_TIMEOUT))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not seconds > 0:
-        raise CommunicationError(f"{_TIMEOUT} is {text!r}; it should be a number of seconds")
-    return seconds

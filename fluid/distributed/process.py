@@ -7,8 +7,11 @@ numpy is that of the process.
 
 from __future__ import annotations
 
+import os
+
+from .by_jax import JaxCommunicator, has_joined_jax
 from .communicator import Alone, Communicator
-from .environment import worker_of
+from .environment import BACKEND, worker_of
 from .mpi import MPICommunicator
 
 __all__ = ["communicator", "use_communicator"]
@@ -17,11 +20,12 @@ _of_process: Communicator | None = None
 
 
 def communicator() -> Communicator:
-    """The communicator of this process, made when it is first asked for: by MPI where the environment says that this process is
-    one of several (`worker_of`), and `Alone` where it is not.
+    """The communicator of this process, made when it is first asked for: `Alone` unless the environment says that this process
+    is one of several (`worker_of`); these speak by MPI, or by ``jax.distributed``, where ``FLUID_BACKEND`` is ``jax``
+    or this process has joined it.
 
     Raises:
-        CommunicationError: there are several workers, and MPI is not installed or knows less.
+        CommunicationError: there are several workers, and MPI is not installed or knows less, or jax does.
 
     >>> fluid.distributed.communicator().size
     1
@@ -29,12 +33,28 @@ def communicator() -> Communicator:
     global _of_process
     if _of_process is None:
         worker = worker_of()
-        _of_process = Alone() if worker.size == 1 else MPICommunicator(worker)
+        if worker.size == 1:
+            _of_process = Alone()
+        elif os.environ.get(BACKEND) == "jax" or has_joined_jax():
+            _of_process = JaxCommunicator(worker)
+        else:
+            _of_process = MPICommunicator(worker)
     return _of_process
 
 
 def use_communicator(group: Communicator | None) -> Communicator | None:
-    """Let the process have another communicator, or, if None, make its own anew when asked; returns the former one."""
+    """Let the process have another communicator; returns the former one.
+
+    Args:
+        group: the communicator; None to have the process make its own anew when asked.
+
+    >>> group = fluid.distributed.Alone()
+    >>> former = fluid.distributed.use_communicator(group)
+    >>> fluid.distributed.communicator() is group
+    True
+    >>> fluid.distributed.use_communicator(former) is group
+    True
+    """
     global _of_process
     former, _of_process = _of_process, group
     return former

@@ -16,21 +16,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import CommunicationError
-from .environment import Worker, worker_of
+from .environment import BACKEND, LOG_DIR, Worker, worker_of
 from .process import communicator
 
-__all__ = ["main"]
+__all__ = ["fail", "main"]
 
 
 def main(arguments: list[str]) -> None:
     """Run a script as the worker that the environment says this is."""
-    worker = worker_of()
-    folder = Path(os.environ.get("FLUID_LOG_DIR", "log"))
+    worker, folder = worker_of(), _folder()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"worker.{worker.rank}.log"
     _tee(log, is_shown=worker.rank == 0)
     try:
-        if os.environ.get("FLUID_BACKEND") == "jax":
+        if os.environ.get(BACKEND) == "jax":
             _join_jax(worker)
         else:
             communicator()
@@ -40,13 +39,10 @@ def main(arguments: list[str]) -> None:
     except SystemExit as error:
         if error.code in (None, 0):
             raise
-        _note(folder, worker, f"SystemExit: {error.code}")
-        _fail()
+        _note(f"SystemExit: {error.code}")
+        _end_all()
     except BaseException:
-        text = traceback.format_exc()
-        print(text, file=sys.stderr, end="")
-        _note(folder, worker, text)
-        _fail()
+        fail(traceback.format_exc())
 
 
 def _join_jax(worker: Worker) -> None:
@@ -80,18 +76,30 @@ def _tee(log: Path, is_shown: bool) -> None:
     os.dup2(write, 2)
 
 
-def _note(folder: Path, worker: Worker, text: str) -> None:
-    """Keep the error where the launcher finds it."""
-    (folder / f"worker.{worker.rank}.error").write_text(text, encoding="utf-8")
+def fail(text: str) -> None:
+    """End this process, and by that all, with this error."""
+    print(text, file=sys.stderr, end="" if text.endswith("\n") else "\n")
+    _note(text)
+    _end_all()
 
 
-def _fail() -> None:
+def _folder() -> Path:
+    return Path(os.environ.get(LOG_DIR, "log"))
+
+
+def _note(text: str) -> None:
+    """Keep the error where the launcher, if there is one, finds it."""
+    if LOG_DIR in os.environ:
+        (_folder() / f"worker.{worker_of().rank}.error").write_text(text, encoding="utf-8")
+
+
+def _end_all() -> None:
     """End this process, and by that all: at once, as clean ends may wait for the others."""
     sys.stdout.flush()
     sys.stderr.flush()
     time.sleep(0.5)  # others may be about to tell of the same error
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and os.environ.get("FLUID_BACKEND") != "jax":
+    if mpi is not None and os.environ.get(BACKEND) != "jax":
         mpi.COMM_WORLD.Abort(1)
     os._exit(1)
 

@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+from ..not_here import names_here
 from .mesh import Mesh
 from .processes import connect
 
 __all__ = ["Mesh", "connect"]
+
+__dir__ = names_here(__name__)

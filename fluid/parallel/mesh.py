@@ -19,8 +19,8 @@ class Mesh:
     What is fed is split over the axis ``data``, if there is one; variables are split as `Program.shard` says, and each device has
     all of the others.
 
-    Attributes:
-        axes: (name, number of devices) of each axis, in order.
+    Args:
+        axes: name of an axis = number of devices along it.
 
     Raises:
         ProgramError: there is no axis, or one has no positive number of devices.

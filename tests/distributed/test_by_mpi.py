@@ -42,6 +42,20 @@ def test_training_of_each_kind(network: str, optimizer: str) -> None:
 
 
 @pytest.mark.slow
+def test_local_sgd() -> None:
+    """After one step of SGD each, the mean of the parameters is what the mean of the gradients gives; after more, it is not."""
+    one, means, seldom, never = (
+        json.loads(text)["losses"]
+        for text in (
+            alone("training.py", "layers", "sgd", 0.001),
+            *(together("training.py", "layers", "sgd", 0.001, "CPUPlace", steps) for steps in (1, 4, 9)),
+        )
+    )
+    np.testing.assert_allclose(means, one, rtol=1e-6, atol=1e-6)
+    assert seldom[:2] == never[:2] and seldom[:4] == never[:4] and seldom[4] != never[4] and seldom[2] != one[2]
+
+
+@pytest.mark.slow
 def test_training_in_one_bucket_of_four_workers_and_on_numpy() -> None:
     check_training("layers", "adam", 4, workers=4)
     check_training("images", "adam", 0, FLUID_NATIVE="0")

@@ -108,6 +108,18 @@ def test_gradients_can_be_reduced_one_by_one_and_not_averaged() -> None:
     assert not any(op.type in ("scale", "join_flat") for op in ops)
 
 
+def test_scaled_gradients_are_reduced_before_they_are_looked_at() -> None:
+    """So that all workers skip a step, or none."""
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 3))
+    optimizer = fluid.contrib.mixed_precision.decorate(fluid.optimizer.Adam(0.1), init_loss_scaling=8.0)
+    CollectiveOptimizer(optimizer, DistributedStrategy(), fleet_of(3)).minimize(loss)
+    ops = fluid.default_main_program().global_block().ops
+    types = [op.type for op in ops]
+    assert types.index("c_allreduce_sum") < types.index("split_flat") < types.index("check_finite_and_unscale")
+    (divided,) = [op for op in ops if op.type == "scale"]
+    assert divided.output_arg_names == [f"{optimizer.get_scaled_loss().name}@GRAD"] and divided.attr("scale") == 1 / 3
+
+
 def test_batch_norm_can_use_all_workers_rows() -> None:
     loss = fluid.layers.mean(fluid.layers.batch_norm(fluid.data("x", [None, 4])))
     test_program = fluid.default_main_program().clone(for_test=True)
@@ -239,10 +251,11 @@ def test_roles_that_cannot_be() -> None:
     ):
         with pytest.raises((ProgramError, FluidTypeError), match=message):
             make()
-    strategy = DistributedStrategy()
-    strategy.use_local_sgd = True
-    with pytest.raises(ProgramError, match="use_local_sgd"):
-        fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy)
+    for setting, value in (("local_sgd_steps", 0), ("use_dist_fc", True)):
+        strategy = DistributedStrategy()
+        setattr(strategy, setting, value)
+        with pytest.raises(ProgramError, match=setting):
+            fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy)
 
 
 def test_layers_of_collective_ops() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 import fluid
@@ -11,7 +13,7 @@ from fluid.extend import ops
 GROUP = communicator()
 RANK, SIZE = GROUP.rank, GROUP.size
 DRAWN = np.random.RandomState(3).uniform(0.5, 1.5, (SIZE, 4, 3)) * np.array([1.0, -1.0]).reshape(-1, 1, 1)[:SIZE]
-EXECUTOR = fluid.Executor()
+EXECUTOR = fluid.Executor(fluid.XLAPlace() if "xla" in sys.argv else fluid.CPUPlace())
 
 CASES = {
     "c_allreduce_sum": ({}, lambda all_x, rank: all_x.sum(0)),

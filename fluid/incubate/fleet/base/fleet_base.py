@@ -8,9 +8,12 @@ from typing import Any
 
 from ....errors import FluidTypeError, ProgramError
 from ....ir.program import Operator, Program, Variable
+from ....not_here import names_here
 from .role_maker import PaddleCloudRoleMaker, RoleMakerBase
 
 __all__ = ["DistributedOptimizer", "Fleet", "Mode"]
+
+__dir__ = names_here(__name__)
 
 
 class Mode:
@@ -22,7 +25,11 @@ class Mode:
 
 
 class Fleet(ABC):
-    """All workers, as each of them sees them."""
+    """All workers, as each of them sees them.
+
+    Args:
+        mode: one of `Mode`.
+    """
 
     def __init__(self, mode: int) -> None:
         self._mode = mode
@@ -56,6 +63,7 @@ class Fleet(ABC):
         return self._role.worker_num()
 
     def is_worker(self) -> bool:
+        """Whether this process is a worker: all are."""
         return self._role.is_worker()
 
     def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
@@ -68,13 +76,19 @@ class Fleet(ABC):
         return 0
 
     def is_server(self) -> bool:
+        """Whether this process is a parameter server: none is."""
         return self._role.is_server()
 
     def split_files(self, files: Sequence[str]) -> list[str]:
         """The part of a list of files that this worker reads: as many files in a row as all others, or one more.
 
-        >>> fleet = fluid.incubate.fleet.collective.Collective()
-        >>> fleet.init(fluid.incubate.fleet.base.role_maker.UserDefinedRoleMaker(current_id=1, worker_num=2))
+        Args:
+            files: a list or tuple of paths, the same on all workers.
+
+        >>> from fluid.incubate.fleet.base.role_maker import UserDefinedRoleMaker
+        >>> from fluid.incubate.fleet.collective import Collective
+        >>> fleet = Collective()
+        >>> fleet.init(UserDefinedRoleMaker(current_id=1, worker_num=2))
         >>> fleet.split_files(["a", "b", "c"])
         ['c']
         """
@@ -87,7 +101,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> DistributedOptimizer:
-        """An optimizer that trains with all workers."""
+        """An optimizer that trains with all workers, by the updates of `optimizer`, as `strategy` says."""
 
     @abstractmethod
     def save_inference_model(
@@ -99,17 +113,31 @@ class Fleet(ABC):
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> Any:
-        """As `fluid.io.save_inference_model`, on worker 0 alone."""
+        """As `fluid.io.save_inference_model`, on worker 0 alone.
+
+        Args:
+            executor, dirname, feeded_var_names, target_vars, main_program: see `fluid.io.save_inference_model`.
+            export_for_deployment: the same.
+        """
 
     @abstractmethod
     def save_persistables(
         self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
     ) -> None:
-        """As `fluid.io.save_persistables`, on worker 0 alone."""
+        """As `fluid.io.save_persistables`, on worker 0 alone.
+
+        Args:
+            executor, dirname, main_program, filename: see `fluid.io.save_persistables`.
+        """
 
 
 class DistributedOptimizer(ABC):
-    """An optimizer that trains with all workers."""
+    """An optimizer that trains with all workers.
+
+    Args:
+        optimizer: makes the updates.
+        strategy: how the workers train.
+    """
 
     def __init__(self, optimizer: Any, strategy: Any = None) -> None:
         self._optimizer, self._strategy = optimizer, strategy
@@ -118,4 +146,8 @@ class DistributedOptimizer(ABC):
     def minimize(
         self, loss: Variable, startup_program: Program | None = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> tuple[list[Operator], list[Any]]:
-        """Append the backward part, the reductions and the updates."""
+        """Append the backward part, the reductions and the updates.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set: see `fluid.optimizer.Optimizer.minimize`.
+        """

@@ -9,11 +9,14 @@ from typing import Any
 from ....distributed.environment import worker_of
 from ....distributed.process import communicator
 from ....errors import FluidTypeError, ProgramError
+from ....not_here import names_here
 
 __all__ = [
     "GeneralRoleMaker", "MPISymetricRoleMaker", "PaddleCloudRoleMaker", "Role", "RoleMakerBase", "UserDefinedCollectiveRoleMaker",
     "UserDefinedRoleMaker",
 ]  # fmt: skip
+
+__dir__ = names_here(__name__)
 
 
 class Role:
@@ -34,12 +37,15 @@ class RoleMakerBase:
         """Find out; `fleet.init` calls it."""
 
     def is_worker(self) -> bool:
+        """Whether this process is a worker: all are."""
         return True
 
     def is_server(self) -> bool:
+        """Whether this process is a parameter server: none is."""
         return False
 
     def is_first_worker(self) -> bool:
+        """Whether this is worker 0."""
         return self._current_id == 0
 
     def worker_index(self) -> int:
@@ -51,6 +57,7 @@ class RoleMakerBase:
         return len(self._worker_endpoints)
 
     def role_id(self) -> int:
+        """The number of this worker, from 0."""
         return self.worker_index()
 
     def get_trainer_endpoints(self) -> list[str]:
@@ -74,6 +81,12 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     Args:
         is_collective: whether all processes are workers. If not, some could be parameter servers, which are not here: then
             ``TRAINING_ROLE`` has to be ``TRAINER``, as it is by default.
+
+    >>> from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+    >>> role = PaddleCloudRoleMaker(is_collective=True)
+    >>> role.generate_role()
+    >>> role.worker_index(), role.worker_num()
+    (0, 1)
     """
 
     def __init__(self, is_collective: bool = False) -> None:
@@ -89,7 +102,11 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):
-    """As `PaddleCloudRoleMaker` for workers; what Fluid lets choose of gloo, its communication, is accepted and unused."""
+    """As `PaddleCloudRoleMaker` for workers.
+
+    Args:
+        kwargs: what Fluid lets choose of gloo, its communication; accepted and unused.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(is_collective=True)
@@ -111,6 +128,10 @@ class UserDefinedRoleMaker(RoleMakerBase):
         role: `Role.WORKER`; there are no parameter servers here.
         worker_num: the number of workers.
         server_endpoints: no entries.
+
+    >>> from fluid.incubate.fleet.base.role_maker import UserDefinedRoleMaker
+    >>> UserDefinedRoleMaker(current_id=1, worker_num=2).worker_index()
+    1
     """
 
     def __init__(
@@ -132,6 +153,10 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
     Args:
         current_id: the number of this worker.
         worker_endpoints: the addresses of all workers, ``host:port``; only their number counts.
+
+    >>> from fluid.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
+    >>> UserDefinedCollectiveRoleMaker(0, ["127.0.0.1:6170", "127.0.0.1:6171"]).worker_num()
+    2
     """
 
     def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:

@@ -19,16 +19,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .... import io
+from .... import io, unique_name
 from ....compiler import BuildStrategy, ExecutionStrategy
 from ....errors import FluidTypeError, ProgramError
-from ....ir.program import Operator, Program, Variable, default_main_program, default_startup_program, program_guard
+from ....ir.program import Operator, OpRole, Program, Variable, default_main_program, default_startup_program, program_guard
+from ....layers import create_global_var
+from ....not_here import names_here
 from ....optimizer import LookaheadOptimizer, Optimizer, RecomputeOptimizer
 from ....saving.by_workers import load_by_workers, save_by_workers
-from ....transform.data_parallel import average_loss, broadcast_parameters, reduce_gradients, synchronize_batch_norm
+from ....training.periods import do_every
+from ....transform.data_parallel import (
+    average_loss,
+    average_parameters,
+    broadcast_parameters,
+    reduce_gradients,
+    synchronize_batch_norm,
+)
 from ..base.fleet_base import DistributedOptimizer, Fleet, Mode
 
 __all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]
+
+__dir__ = names_here(__name__)
 
 
 class DistributedStrategy(BuildStrategy):
@@ -43,13 +54,20 @@ class DistributedStrategy(BuildStrategy):
         forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
         use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`:
             accepted as in Fluid, without effect.
-        use_local_sgd, use_dist_fc, dist_fc_config: not supported; a `ProgramError` if set.
+        use_local_sgd: whether each worker updates its parameters by its own gradients, and all take the mean of their parameters
+            after every `local_sgd_steps` steps (1), instead of summing gradients in each.
+        use_dist_fc, dist_fc_config: not supported; a `ProgramError` if set.
+
+    >>> from fluid.incubate.fleet.collective import DistributedStrategy
+    >>> strategy = DistributedStrategy()
+    >>> strategy.sync_batch_norm = True
     """
 
     _DEFAULTS = BuildStrategy._DEFAULTS | {
         "fuse_all_reduce_ops": True,
         "fuse_grad_size_in_MB": 1,
         "use_local_sgd": False,
+        "local_sgd_steps": 1,
         "use_dist_fc": False,
         "dist_fc_config": None,
         "mode": "nccl2",
@@ -71,6 +89,13 @@ class Collective(Fleet):
 
     Attributes:
         main_program, startup_program: those of the last `minimize` of a `distributed_optimizer`.
+
+    >>> from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+    >>> from fluid.incubate.fleet.collective import Collective
+    >>> fleet = Collective()
+    >>> fleet.init(PaddleCloudRoleMaker(is_collective=True))
+    >>> fleet.worker_index(), fleet.is_first_worker()
+    (0, True)
     """
 
     def __init__(self) -> None:
@@ -96,7 +121,12 @@ class Collective(Fleet):
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> Any:
-        """As `fluid.io.save_inference_model`, on worker 0; the others do nothing."""
+        """As `fluid.io.save_inference_model`, on worker 0; the others do nothing.
+
+        Args:
+            executor, dirname, feeded_var_names, target_vars, export_for_deployment: see `fluid.io.save_inference_model`.
+            main_program: the program; that of the last `minimize` if None.
+        """
         if not self.is_first_worker():
             return None
         program = main_program if main_program is not None else self.main_program
@@ -107,17 +137,32 @@ class Collective(Fleet):
     def save_persistables(
         self, executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
     ) -> None:
-        """As `fluid.io.save_persistables`, on worker 0; the others do nothing."""
+        """As `fluid.io.save_persistables`, on worker 0; the others do nothing.
+
+        Args:
+            executor, dirname, filename: see `fluid.io.save_persistables`.
+            main_program: the program; that of the last `minimize` if None.
+        """
         if self.is_first_worker():
             io.save_persistables(executor, dirname, main_program if main_program is not None else self.main_program, filename)
 
     def save_checkpoint(self, path: str, step: int = 0, main_program: Program | None = None, shards: bool = False) -> None:
-        """Save all that training needs to go on, with any number of workers; all workers call it. See
-        `fluid.saving.by_workers.save_by_workers`."""
+        """Save all that training needs to go on, with any number of workers; all workers call it.
+
+        Args:
+            path, step, shards: see `fluid.saving.by_workers.save_by_workers`.
+            main_program: the program; that of the last `minimize` if None.
+        """
         save_by_workers(self._program(main_program), path, step, shards)
 
     def load_checkpoint(self, path: str, executor: Any = None, main_program: Program | None = None) -> int:
-        """Load what `save_checkpoint` saved; returns its step."""
+        """Load what `save_checkpoint` saved; returns its step.
+
+        Args:
+            path: the file.
+            executor: on whose place the values are put.
+            main_program: the program; that of the last `minimize` if None.
+        """
         return load_by_workers(self._program(main_program), path, executor)
 
     def _program(self, program: Program | None) -> Program:
@@ -146,14 +191,22 @@ class CollectiveOptimizer(DistributedOptimizer):
         optimizer: does the updates.
         strategy: how; a `DistributedStrategy()` if None.
         workers: whose; by default those of `fleet`.
+
+    >>> from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+    >>> from fluid.incubate.fleet.collective import Collective
+    >>> fleet = Collective()
+    >>> fleet.init(PaddleCloudRoleMaker(is_collective=True))
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    >>> updates, pairs = fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
     """
 
     def __init__(self, optimizer: Any, strategy: DistributedStrategy | None = None, workers: Collective | None = None) -> None:
         strategy = strategy if strategy is not None else DistributedStrategy()
         if not isinstance(strategy, DistributedStrategy):
             raise FluidTypeError(f"strategy should be a DistributedStrategy, not {strategy!r}")
-        if strategy.use_local_sgd:  # type: ignore[attr-defined]
-            raise ProgramError("use_local_sgd: workers that average parameters now and then are not here; leave it unset")
+        steps: Any = strategy.local_sgd_steps  # type: ignore[attr-defined]
+        if not isinstance(steps, int) or steps < 1:
+            raise ProgramError(f"local_sgd_steps is {steps!r}; it should be the number of steps from one mean to the next")
         if strategy.use_dist_fc:  # type: ignore[attr-defined]
             raise ProgramError("use_dist_fc: layers of which each worker has a part are not here; leave it unset")
         if isinstance(optimizer, LookaheadOptimizer) or not hasattr(optimizer, "apply_gradients"):
@@ -175,7 +228,11 @@ class CollectiveOptimizer(DistributedOptimizer):
         no_grad_set: Any = None,
         callbacks: Any = None,
     ) -> list[Any]:
-        """Append only the backward part, without reductions."""
+        """Append only the backward part, without reductions.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set, callbacks: see `fluid.optimizer.Optimizer.backward`.
+        """
         pairs = self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
         return pairs[0] if isinstance(pairs, tuple) else pairs  # type: ignore[no-any-return]
 
@@ -201,9 +258,27 @@ class CollectiveOptimizer(DistributedOptimizer):
         updates = self._updates(loss, startup, pairs)
         self._workers.main_program, self._workers.startup_program = program, startup
         if count > 1:
-            self._reduce(loss, [gradient for _, gradient in pairs if gradient is not None], end, count)
+            if self._strategy.use_local_sgd:
+                with program_guard(program, startup):
+                    self._average([parameter for parameter, gradient in pairs if gradient is not None], count)
+            else:
+                self._reduce(loss, [gradient for _, gradient in pairs if gradient is not None], end, count)
             broadcast_parameters(program, startup)
         return updates, pairs
+
+    def _average(self, parameters: Sequence[Variable], count: int) -> None:
+        """Append what gives all workers the means of their parameters, now and then."""
+        program, size = default_main_program(), int(self._strategy.fuse_grad_size_in_MB * 2**20)
+        with program.role_guard(OpRole.OPTIMIZE):
+            if self._strategy.local_sgd_steps == 1:
+                average_parameters(program.current_block(), parameters, count, size)
+                return
+            step = create_global_var([1], 0, "int64", persistable=True, name=unique_name.generate("local_sgd_step"))
+            do_every(
+                step,
+                self._strategy.local_sgd_steps,
+                lambda: average_parameters(program.current_block(), parameters, count, size),
+            )
 
     def _updates(self, loss: Variable, startup: Program, pairs: Iterable[Any]) -> list[Operator]:
         optimizer = self._optimizer
@@ -217,7 +292,8 @@ class CollectiveOptimizer(DistributedOptimizer):
         size = int(strategy.fuse_grad_size_in_MB * 2**20) if strategy.fuse_all_reduce_ops else 1
         reduce_gradients(gradients, end, count, size)
         if strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.CoeffNumDevice:
-            average_loss(loss, count)
+            scaled = self._optimizer.get_scaled_loss() if hasattr(self._optimizer, "get_scaled_loss") else loss
+            average_loss(scaled, count)
 
 
 fleet = Collective()

@@ -1,0 +1,216 @@
+"""Several processes of which each is a worker: it has all variables, and a device of its own.
+
+A program that holds collective ops is one worker's. XLA runs it on every worker's device (`jax.shard_map`), and the ops become
+XLA's own collectives among them. To jax, each value is one array over all devices, whose first dimension counts the workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from fluid.distributed.communicator import Communicator, Statement, time_limit
+from fluid.distributed.process import communicator
+from fluid.distributed.worker import fail
+from fluid.errors import CommunicationError, ExecutionError
+from fluid.values.place import XLAPlace
+
+from .arrays import Array, for_numpy, wrap
+from .sharding import OnDevice, OneDevice
+
+__all__ = ["WorkersLayout", "group_of_trace"]
+
+_WORKERS = "workers"
+_REDUCTIONS: dict[str, Callable[[Any, str], Any]] = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
+
+
+class OnWorker(OnDevice):
+    """An array of a scope that lives on the device of each worker, with values of its own."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape[1:])
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        return _here(self.value)
+
+
+def _here(value: Any) -> np.ndarray[Any, Any]:
+    """This worker's part of a value."""
+    part: np.ndarray[Any, Any] = for_numpy(np.array(value.addressable_shards[0].data)[0])
+    return part
+
+
+class WorkersLayout(OneDevice):
+    """Every array lies on the device of each worker: of each process, the one that the place names."""
+
+    def __init__(self, place: XLAPlace) -> None:
+        super().__init__(place)
+        by_process: dict[int, list[Any]] = {}
+        for device in sorted(jax.devices(place.device), key=lambda device: device.id):
+            by_process.setdefault(device.process_index, []).append(device)
+        self._device = place.jax_device()
+        number = by_process[jax.process_index()].index(self._device)
+        if any(number >= len(devices) for devices in by_process.values()):
+            raise ExecutionError(f"XLAPlace({place.device!r}, {place.index}): other workers have fewer devices of this kind")
+        devices = [by_process[process][number] for process in sorted(by_process)]
+        self._size = len(devices)
+        self._limit = _TimeLimit(communicator())
+        self._grid = jax.sharding.Mesh(np.array(devices), (_WORKERS,))
+        self.whole = NamedSharding(self._grid, PartitionSpec(_WORKERS))
+
+    def global_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return (self._size, *shape)
+
+    def fed_shape(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        return self.global_shape(shape)
+
+    def put(self, value: Any, sharding: Any) -> Any:
+        part = jax.device_put(np.asarray(value)[None], self._device)
+        return jax.make_array_from_single_device_arrays(self.global_shape(part.shape[1:]), sharding, [part])
+
+    def feed(self, name: str, value: Any) -> Any:
+        return self.put(value, self.whole)
+
+    def words(self, value: Any) -> Any:
+        return self.put(value, self.whole)
+
+    def held(self, value: Any) -> OnDevice:
+        return OnWorker(value)
+
+    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
+        return _here(value)
+
+    def patience(self) -> _TimeLimit:
+        return self._limit
+
+    def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        group = _TracedWorkers(self._size)
+
+        def of_one_worker(*arguments: Any) -> Any:
+            with _tracing(group):
+                results = function(*jax.tree.map(lambda value: value[0], arguments))
+            return jax.tree.map(lambda value: jnp.asarray(value)[None], results)
+
+        each = PartitionSpec(_WORKERS)
+        of_all: Callable[..., Any] = jax.shard_map(of_one_worker, mesh=self._grid, in_specs=each, out_specs=each, check_vma=False)
+        return of_all
+
+
+class _TimeLimit:
+    """Ends this process, and by that all, when it waits for the others for longer than it should; see `time_limit`.
+
+    What waits is a collective of XLA, in which no error can be raised.
+    """
+
+    def __init__(self, group: Communicator) -> None:
+        self._group, self._seconds = group, time_limit()
+        self._end: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        self._end = time.monotonic() + self._seconds
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="fluid workers", daemon=True)
+            self._thread.start()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._end = None
+        if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
+            raise CommunicationError(
+                f"{self._group.who()} has lost the others, perhaps since one has died: {str(error).partition(chr(10))[0]}"
+            ) from error
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(min(self._seconds / 10, 1.0))
+            end = self._end
+            if end is not None and time.monotonic() > end:
+                error = self._group.waited_in_vain(self._seconds, "run of a program compiled by XLA")
+                fail(f"{type(error).__module__}.{type(error).__name__}: {error}")
+
+
+# --------------------------------------------------------------------------------------------- what collective ops speak by
+_traced: list[_TracedWorkers] = []
+"""The workers among which the program runs that is traced now."""
+
+
+@contextlib.contextmanager
+def _tracing(group: _TracedWorkers) -> Iterator[None]:
+    _traced.append(group)
+    try:
+        yield
+    finally:
+        _traced.pop()
+
+
+def group_of_trace() -> Communicator:
+    """The workers of the program that is traced.
+
+    Raises:
+        CommunicationError: there are several, and they speak by something that XLA knows nothing of.
+    """
+    if _traced:
+        return _traced[-1]
+    group = communicator()
+    if group.size > 1:
+        raise CommunicationError(
+            f"{group.who()} runs a program with collective ops at an XLAPlace, and the workers speak by MPI, of which XLA knows "
+            "nothing: start them by python -m fluid.distributed.launch --backend jax"
+        )
+    return group
+
+
+class _TracedWorkers(Communicator):
+    """The workers while their program is traced: what is asked of them becomes a part of it. The rank is known only there."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(-1, size)
+
+    def start_allreduce(self, array: Array, kind: str) -> None:
+        value = array.read()
+        if kind == "prod":
+            array.write(jnp.prod(lax.all_gather(value, _WORKERS), axis=0, dtype=value.dtype))
+        else:
+            array.write(_REDUCTIONS[kind](value, _WORKERS))
+
+    def finish(self, array: Array) -> None:
+        return
+
+    def reduce(self, array: Array, root: int) -> None:
+        total = lax.psum(array.read(), _WORKERS)
+        array.write(jnp.where(lax.axis_index(_WORKERS) == root, total, jnp.zeros_like(total)))
+
+    def broadcast(self, array: Array, root: int) -> None:
+        value = jnp.asarray(array.read())
+        bits = value.astype(np.uint8) if value.dtype == np.bool_ else value
+        array.write(lax.psum(jnp.where(lax.axis_index(_WORKERS) == root, bits, jnp.zeros_like(bits)), _WORKERS))
+
+    def allgather(self, array: Array, out: Array) -> None:
+        out.write(lax.all_gather(array.read(), _WORKERS, tiled=True))
+
+    def reducescatter(self, array: Array, out: Array) -> None:
+        out.write(lax.psum_scatter(array.read(), _WORKERS, tiled=True))
+
+    def gather_rows(self, *arrays: Array) -> list[Any]:
+        return [wrap(lax.all_gather(array.read(), _WORKERS, tiled=True)) for array in arrays]
+
+    def exchange(self, item: Any) -> list[Any]:
+        raise ExecutionError("while a program is traced for XLA, workers have nothing to tell each other")
+
+    def barrier(self) -> None:
+        return
+
+    def state(self, statement: Statement) -> None:
+        return

@@ -1,0 +1,148 @@
+"""Workers that have joined ``jax.distributed``: they leave each other notes with its coordinator.
+
+What a program at an `XLAPlace` sums or gathers does not come this way: there XLA's own collectives do it, on the devices
+(`fluid.executor.xla.workers`). This way comes what is rare: comparisons, checkpoints, the first values of parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..errors import CommunicationError
+from .agreement import first_difference
+from .communicator import Communicator, Statement, time_limit
+from .environment import Worker
+
+__all__ = ["JaxCommunicator", "has_joined_jax"]
+
+_MOST_BYTES = 1 << 20
+"""Of one note."""
+_KINDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+
+
+def has_joined_jax() -> bool:
+    """Whether this process has called ``jax.distributed.initialize``."""
+    jax = sys.modules.get("jax")
+    return jax is not None and bool(jax.distributed.is_initialized())
+
+
+class JaxCommunicator(Communicator):
+    """The processes of ``jax.distributed``.
+
+    Whatever waits for other workers does so for a limited time (`time_limit`).
+
+    Args:
+        worker: what the environment says, which jax has to confirm.
+
+    Raises:
+        CommunicationError: this process has not joined the others, or jax knows another number of them.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        from jax._src.distributed import global_state  # jax has no public way to its coordinator
+
+        if global_state.client is None:
+            raise CommunicationError(
+                f"this process is worker {worker.rank} of {worker.size} ({worker.source}), and has not joined the others by jax: "
+                "start them by python -m fluid.distributed.launch --backend jax, or call jax.distributed.initialize first"
+            )
+        if (global_state.process_id, global_state.num_processes) != (worker.rank, worker.size):
+            raise CommunicationError(
+                f"the environment says {worker.source}, and jax says process {global_state.process_id} of "
+                f"{global_state.num_processes}; tell both the same"
+            )
+        super().__init__(worker.rank, worker.size)
+        self._notes: Any = global_state.client
+        self._seconds = time_limit()
+        self._rounds = 0
+        self._own: list[str] = []
+        """Keys of this worker's notes of the round before, which all have read when all have written again."""
+
+    # -- arrays
+    def start_allreduce(self, array: Any, kind: str) -> None:
+        parts = self._arrays(array, "all-reduce")
+        array[...] = reduce(_KINDS[kind], parts)
+
+    def finish(self, array: Any) -> None:
+        return
+
+    def reduce(self, array: Any, root: int) -> None:
+        parts = self._arrays(array, "reduction")
+        array[...] = reduce(np.add, parts) if self.rank == root else 0
+
+    def broadcast(self, array: Any, root: int) -> None:
+        self._count(array)
+        data = self._exchange(array.tobytes() if self.rank == root else b"", "broadcast")[root]
+        array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
+
+    def allgather(self, array: Any, out: Any) -> None:
+        np.concatenate(self._arrays(array, "all-gather"), out=out)
+
+    def reducescatter(self, array: Any, out: Any) -> None:
+        rows = len(out)
+        out[...] = reduce(np.add, self._arrays(array, "reduce-scatter"))[self.rank * rows : (self.rank + 1) * rows]
+
+    def gather_rows(self, *arrays: Any) -> list[Any]:
+        gathered = []
+        for array in arrays:
+            self._count(array)
+            parts = self._exchange(array.tobytes(), "gathering of rows")
+            gathered.append(np.concatenate([np.frombuffer(part, array.dtype).reshape(-1, *array.shape[1:]) for part in parts]))
+        return gathered
+
+    def _arrays(self, array: Any, what: str) -> list[Any]:
+        """The arrays of all workers."""
+        self._count(array)
+        return [np.frombuffer(part, array.dtype).reshape(array.shape) for part in self._exchange(array.tobytes(), what)]
+
+    # -- plain Python
+    def exchange(self, item: Any) -> list[Any]:
+        """See `Communicator.exchange`; items are text, numbers, and lists and tuples of these, which travel as JSON."""
+        return self._all(item, "exchange")
+
+    def state(self, statement: Statement) -> None:
+        what = "comparison of what the workers run"
+        if len(set(self._all(statement.digest, what))) > 1:
+            raise CommunicationError(first_difference(self._all(list(statement.tell()), what)))
+
+    def _all(self, item: Any, what: str) -> list[Any]:
+        return [json.loads(part) for part in self._exchange(json.dumps(item).encode(), what)]
+
+    # -- notes
+    def _exchange(self, data: bytes, what: str) -> list[bytes]:
+        """What each worker has written in this round."""
+        self._rounds += 1
+        parts = [data[start : start + _MOST_BYTES] for start in range(0, len(data), _MOST_BYTES)]
+        keys = [self._key(self.rank, number) for number in range(len(parts) + 1)]
+        began = time.perf_counter()
+        for key, part in zip(keys, [str(len(parts)).encode(), *parts], strict=True):
+            self._notes.key_value_set_bytes(key, part)
+        all_data = [data if rank == self.rank else self._read(rank, what) for rank in range(self.size)]
+        self.traffic.seconds_waited += time.perf_counter() - began
+        for key in self._own:
+            self._notes.key_value_delete(key)
+        self._own = keys
+        return all_data
+
+    def _key(self, rank: int, number: int) -> str:
+        return f"fluid/{self._rounds}/{rank}/{number}"
+
+    def _read(self, rank: int, what: str) -> bytes:
+        """What another worker has written in this round."""
+        try:
+            count = int(self._note(rank, 0))
+            return b"".join(self._note(rank, number) for number in range(1, count + 1))
+        except RuntimeError as error:
+            if "DEADLINE_EXCEEDED" in str(error):
+                raise self.waited_in_vain(self._seconds, what) from None
+            raise CommunicationError(f"{self.who()}: the {what} failed, perhaps since a worker has died: {error}") from error
+
+    def _note(self, rank: int, number: int) -> bytes:
+        note: bytes = self._notes.blocking_key_value_get_bytes(self._key(rank, number), int(self._seconds * 1000))
+        return note

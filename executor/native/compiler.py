@@ -119,8 +119,12 @@ def compile_object(text: str, target: Target) -> bytes:
 
 @cache
 def _linker() -> Any:
-    """What loads libraries into this process."""
-    return _llvm().create_lljit_compiler(_machine(host()))
+    """What loads libraries into this process.
+
+    LLVM's older linker asks for memory section by section. Where these came to lie further apart than instructions reach, because
+    others had taken what was free in between, it ended the process.
+    """
+    return _llvm().create_lljit_compiler(_machine(host()), use_jit_link=True)
 
 
 _numbers = count()

@@ -132,7 +132,7 @@ class NativeFunction:
         for value, spec in specs.items():
             if value not in places:
                 self._scratch.append((value, size))
-                end = size + spec.size * spec.dtype.numpy.itemsize
+                end = size + spec.size * spec.dtype.array_dtype.itemsize
                 if value[0].startswith(CLEARED):
                     self._cleared.append((size, end))
                 size = -(-end // _LINE) * _LINE
@@ -141,7 +141,7 @@ class NativeFunction:
         self._results: list[int] = []
         """Where results are among the arrays of a call."""
         for number, output in enumerate(outputs, inputs):
-            self._outputs.append(None if output is None or number in targets else (output.shape, output.dtype.numpy))
+            self._outputs.append(None if output is None or number in targets else (output.shape, output.dtype.array_dtype))
             if output is not None:
                 self._results.append(position[targets[number]] if number in targets else len(position) + number - inputs)
         self._operands: list[tuple[Value, int]] = []

@@ -111,4 +111,4 @@ class Check(_Reader):
 
     def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
         spec = self.specs[value]
-        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)
+        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape)

@@ -255,7 +255,7 @@ class PlanGraph:
             specs = {
                 name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
             }
-            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for name, spec in specs.items()}
+            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape) for name, spec in specs.items()}
             self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:

@@ -8,9 +8,12 @@ from typing import Any
 from . import layers
 from .errors import ProgramError
 from .ir.program import Variable
+from .not_here import names_here
 from .param_attr import AttrLike
 
 __all__ = ["glu", "img_conv_group", "scaled_dot_product_attention", "sequence_conv_pool", "simple_img_conv_pool"]
+
+__dir__ = names_here(__name__)
 
 
 def simple_img_conv_pool(
@@ -31,7 +34,23 @@ def simple_img_conv_pool(
     act: str | None = None,
     use_cudnn: bool = True,
 ) -> Variable:
-    """`layers.conv2d`, then `layers.pool2d`."""
+    """`layers.conv2d`, then `layers.pool2d`.
+
+    Args:
+        input: images ``[N, C, H, W]``, float.
+        num_filters: number of filters of the convolution.
+        filter_size: their height and width, or one number for both.
+        pool_size, pool_stride, pool_padding, pool_type, global_pooling: of the pooling, as of `layers.pool2d`.
+        conv_stride, conv_padding, conv_dilation, conv_groups: of the convolution, as of `layers.conv2d`.
+        param_attr: attributes of the filters.
+        bias_attr: attributes of the bias; False for none.
+        act: activation op of the convolution.
+        use_cudnn: accepted and ignored.
+
+    >>> images = fluid.data("images", [None, 1, 28, 28])
+    >>> fluid.nets.simple_img_conv_pool(images, num_filters=20, filter_size=5, pool_size=2, pool_stride=2, act="relu").shape
+    (-1, 20, 12, 12)
+    """
     settings: dict[str, Any] = {"stride": conv_stride, "padding": conv_padding, "dilation": conv_dilation, "groups": conv_groups}
     conv = layers.conv2d(input, num_filters, filter_size, **settings, param_attr=param_attr, bias_attr=bias_attr, act=act)
     return layers.pool2d(conv, pool_size, pool_type, pool_stride, pool_padding, global_pooling)
@@ -53,7 +72,22 @@ def img_conv_group(
 ) -> Variable:
     """Several `layers.conv2d`, each with optional `layers.batch_norm` and `layers.dropout`, then `layers.pool2d`.
 
-    Arguments of the convolutions, such as `conv_padding`, are lists with one value each, or one value for all.
+    Args:
+        input: images ``[N, C, H, W]``, float.
+        conv_num_filter: a list of the number of filters of each convolution.
+        pool_size, pool_stride, pool_type: of the pooling, as of `layers.pool2d`.
+        conv_padding, conv_filter_size, param_attr: of each convolution, as of `layers.conv2d`: a list, or one value for all.
+        conv_act: activation op of each convolution, or of the normalization after it.
+        conv_with_batchnorm: whether `layers.batch_norm` follows each convolution: a list, or one value for all.
+        conv_batchnorm_drop_rate: probability of the dropout after it, 0 for none: a list, or one value for all.
+        use_cudnn: accepted and ignored.
+
+    Raises:
+        ProgramError: if a list has another length than `conv_num_filter`.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> fluid.nets.img_conv_group(images, [64, 64], pool_size=2, conv_act="relu", conv_with_batchnorm=True, pool_stride=2).shape
+    (-1, 64, 16, 16)
     """
     count = len(conv_num_filter)
 
@@ -88,13 +122,37 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: AttrLike = None,
 ) -> Variable:
-    """`layers.sequence_conv`, then `layers.sequence_pool`."""
+    """`layers.sequence_conv`, then `layers.sequence_pool`.
+
+    Args:
+        input: rows of sequences, ``[rows, width]``, float.
+        num_filters: number of filters of the convolution.
+        filter_size: number of rows that a filter covers.
+        param_attr: attributes of its weights.
+        act: its activation op.
+        pool_type: as of `layers.sequence_pool`.
+        bias_attr: attributes of its bias.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> fluid.nets.sequence_conv_pool(words, num_filters=32, filter_size=3).shape
+    (-1, 32)
+    """
     conv = layers.sequence_conv(input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act)
     return layers.sequence_pool(conv, pool_type)
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:
-    """Gated linear unit ``a * sigmoid(b)``, where `a` and `b` are the halves of `input` along `dim`."""
+    """Gated linear unit ``a * sigmoid(b)``, where `a` and `b` are the halves of `input` along `dim`.
+
+    Formula: Dauphin et al., Language Modeling with Gated Convolutional Networks, 2017.
+
+    Args:
+        input: float; its size along `dim` is even.
+        dim: the dimension that is halved.
+
+    >>> fluid.nets.glu(fluid.dygraph.to_variable([[1.0, 2.0, 0.0, 0.0]]))
+    Tensor([[0.5, 1. ]], shape=[1, 2], dtype=float32)
+    """
     a, b = layers.split(input, 2, dim)
     return layers.elementwise_mul(a, layers.sigmoid(b))
 
@@ -102,7 +160,28 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """``softmax(queries @ keys.T / sqrt(d)) @ values`` of inputs ``[batch, length, features]``, for each of `num_heads` heads."""
+    """``softmax(queries @ keys.T / sqrt(d)) @ values``, for each head.
+
+    Formula: Vaswani et al., Attention Is All You Need, 2017.
+
+    Args:
+        queries: ``[batch, queries, features]``, float.
+        keys: ``[batch, keys, features]``.
+        values: ``[batch, keys, values]``.
+        num_heads: number of parts that features and values are split into, which it divides; d is the size of a part of the
+            features.
+        dropout_rate: probability of dropout of the softmax.
+
+    Returns:
+        ``[batch, queries, values]``.
+
+    Raises:
+        ProgramError: if the shapes do not fit.
+
+    >>> queries, keys = fluid.data("queries", [None, 7, 64]), fluid.data("keys", [None, 9, 64])
+    >>> fluid.nets.scaled_dot_product_attention(queries, keys, keys, num_heads=8).shape
+    (-1, 7, 64)
+    """
     for name, var in (("queries", queries), ("keys", keys), ("values", values)):
         if var.ndim != 3:
             raise ProgramError(f"attention: {name} should have 3 dimensions; {var.name} is {var.describe()}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..not_here import names_not_here
+from ..not_here import names_here, names_not_here
 from . import decoder, extend_optimizer, layers, mixed_precision
 from .decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from .extend_optimizer import extend_with_decoupled_weight_decay
@@ -18,6 +18,8 @@ __all__ = [
     "decoder", "distributed_batch_reader", "extend_optimizer", "extend_with_decoupled_weight_decay",
     "fused_elemwise_activation", "layers", "memory_usage", "mixed_precision", "op_freq_statistic",
 ]  # fmt: skip
+
+__dir__ = names_here(__name__)
 
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)

@@ -17,10 +17,14 @@ def memory_usage(program: Program, batch_size: Positive) -> tuple[float, float, 
     ``print(executor.plan(...))`` tells how much a run really takes: values that are never alive together share memory.
 
     Args:
+        program: the program.
         batch_size: stands for each unknown size.
 
+    Raises:
+        ProgramError: a variable has several unknown sizes.
+
     >>> y = layers.fc(fluid.data("x", [None, 13]), 1)
-    >>> memory_usage(fluid.default_main_program(), batch_size=64)
+    >>> fluid.contrib.memory_usage(fluid.default_main_program(), batch_size=64)
     (486.4, 537.6, 'B')
     """
     block = program.global_block()
@@ -36,7 +40,7 @@ def memory_usage(program: Program, batch_size: Positive) -> tuple[float, float, 
             count = 1
             for size in var.shape:
                 count *= size if size >= 0 else batch_size
-            total += count * var.dtype.numpy.itemsize
+            total += count * var.dtype.array_dtype.itemsize
     for unit in ("B", "KB"):
         if total <= 1024:
             return total * 0.95, total * 1.05, unit

@@ -14,8 +14,11 @@ __all__ = ["op_freq_statistic"]
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Types of the ops of block 0 with their counts, and pairs ``"producer->reader"`` of types with theirs; most frequent first.
 
+    Args:
+        program: the program.
+
     >>> y = layers.fc(fluid.data("x", [None, 13]), 1)
-    >>> op_freq_statistic(fluid.default_main_program())
+    >>> fluid.contrib.op_freq_statistic(fluid.default_main_program())
     ([('mul', 1), ('elementwise_add', 1)], [('mul->elementwise_add', 1)])
     """
     ops = program.global_block().ops

@@ -16,6 +16,9 @@ def distributed_batch_reader(batch_reader: Callable[[], Iterable[Any]]) -> Calla
 
     The last batches are left out where there is not one for each worker. See `fluid.io.shard` for parts of the same batches.
 
+    Args:
+        batch_reader: a function that gives an iterator of batches, the same on all workers.
+
     >>> list(fluid.contrib.reader.distributed_batch_reader(lambda: [[1, 2], [3, 4]])())
     [[1, 2], [3, 4]]
     """

@@ -1,16 +1,32 @@
-"""What users build programs of. Each layer appends ops to the default main program."""
+"""What users build programs of. Each layer appends ops to the default main program, and returns the variables of its results.
+
+Given tensors of eager mode, layers compute at once; those with parameters are objects of `fluid.dygraph`, such as `LayerOf`.
+
+Shapes stand in brackets, as ``[N, C, H, W]``, where ``...`` are any dimensions. A size that only a run tells is -1, and declared
+as None. *Sequences* are rows of one tensor, those of the first sequence, then those of the second, and so on (``lod_level=1``);
+`fluid.create_lod_tensor` makes them. Results have the element type of the inputs unless a layer says otherwise.
+
+*Attributes* of a parameter are a `ParamAttr`, or a name, an initializer or a regularizer for it. Unless they or the layer say
+otherwise, weights begin with Xavier's values (`fluid.initializer.Xavier`) and biases with zeros.
+
+Errors name the layer, the argument and the user's line. A layer raises a `FluidTypeError` for an argument of another type than
+its annotation says, an `ElementTypeError` for elements that it does not take, an `InferenceError` where shapes do not fit, and
+a `ProgramError`, of which both are kinds, for other values that make no sense. What only a run can tell, such as an id beyond
+its table, is an `IndexRangeError` or another `ExecutionError` then.
+"""
 
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..not_here import names_not_here
+from ..not_here import names_here, names_not_here
 from . import collective as collective
 from . import device as device
 from . import dynamic_rnn
 from .arguments import check_layers
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403
+from .descriptions import describe_layers
 from .detection import *  # noqa: F403
 from .distributions import *  # noqa: F403
 from .dynamic_rnn import *  # noqa: F403
@@ -30,11 +46,19 @@ from .structured import *  # noqa: F403
 from .tensor import *  # noqa: F403
 from .vision import *  # noqa: F403
 
+describe_layers(globals())
 check_layers(globals())
-del check_layers
+del check_layers, describe_layers
 
 if not TYPE_CHECKING:
+    _HELPERS = ("autodoc", "deprecated", "templatedoc")  # decorators of layers, which scripts may import
+    __all__ = sorted(
+        name
+        for name, value in globals().items()
+        if getattr(value, "__module__", "").startswith(f"{__name__}.") and name not in _HELPERS and not name.startswith("_")
+    )
     __getattr__ = names_not_here(__name__)
+    __dir__ = names_here(__name__)
 
 
 def _hand_on(module: str) -> None:

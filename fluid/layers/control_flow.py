@@ -204,7 +204,11 @@ class Switch:
         self._open = False
 
     def case(self, condition: Variable) -> contextlib.AbstractContextManager[None]:
-        """Layers in the ``with`` run if `condition`, one bool, is true and no earlier case was."""
+        """Layers in the ``with`` run if `condition` is true and no earlier case was.
+
+        Args:
+            condition: one bool.
+        """
         _check_condition(condition, "Switch.case: condition")
         refuse_tensor(condition, "Switch", "Python's if, or layers.cond and layers.case")
         if not self._open:
@@ -236,9 +240,15 @@ def cond(
 ) -> Any:
     """The result of `true_fn` if `pred` (one bool) is true, else that of `false_fn`.
 
-    Both functions are called while the program is built and append to blocks of their own, of which only one runs. They return
-    a variable, nested lists, tuples and dicts of variables, or nothing: both the same structure, with the same shapes and dtypes.
-    None as a function does and returns nothing.
+    Args:
+        pred: one bool.
+        true_fn, false_fn: functions without arguments. Both are called while the program is built and append to blocks of their
+            own, of which only one runs. They return a variable, nested lists, tuples and dicts of variables, or nothing: both the
+            same structure, with the same shapes and dtypes. None stands for one that does and returns nothing.
+        name: accepted and ignored.
+
+    Raises:
+        ProgramError: if the functions return different structures, shapes or dtypes.
 
     >>> x = fluid.dygraph.to_variable([3.0])
     >>> layers.cond(x > 0.0, lambda: x * 10.0, lambda: -x)
@@ -298,9 +308,18 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
 def case(
     pred_fn_pairs: Sequence[tuple[Variable, Callable[[], Any]]], default: Callable[[], Any] | None = None, name: str | None = None
 ) -> Any:
-    """The result of the function in the first pair whose bool is true, else that of `default` (by default, the last function).
+    """The result of the function in the first pair whose bool is true, else that of `default`.
 
     As with `cond`, all functions return the same structure, shapes and dtypes.
+
+    Args:
+        pred_fn_pairs: pairs of one bool and a function without arguments.
+        default: a function without arguments; by default that of the last pair.
+        name: accepted and ignored.
+
+    Raises:
+        FluidTypeError: if there is no pair, or one of them is none of a bool and a function.
+        ProgramError: if the functions return different structures, shapes or dtypes.
 
     >>> x = fluid.dygraph.to_variable([3.0])
     >>> layers.case([(x < 1.0, lambda: x), (x < 5.0, lambda: x * 10.0)], default=lambda: x * 100.0)
@@ -332,8 +351,13 @@ def switch_case(
     """The result of the function at index `branch_index`, a variable of one integer.
 
     Args:
+        branch_index: an int32 or int64 variable of one element.
         branch_fns: functions by index: a dict, a list of pairs, or a list of functions for 0, 1, ...
         default: function for all other indices; by default that of the largest index.
+        name: accepted and ignored.
+
+    Raises:
+        ProgramError: if there is no function, or two have one index.
 
     >>> index, x = fluid.dygraph.to_variable([1]), fluid.dygraph.to_variable([3.0])
     >>> layers.switch_case(index, {0: lambda: x, 1: lambda: x * 10.0})
@@ -364,9 +388,14 @@ def while_loop(
 
     Args:
         cond: returns one bool.
-        body: returns as many values as it takes, with the same structure, dtypes and numbers of dimensions. It writes to an
-            array of tensors in place, and returns the same array.
+        body: returns as many values as it takes, with the same structure, dtypes and numbers of dimensions. It writes to an array
+            of tensors in place, and returns the same array.
         loop_vars: variables, or nested lists, tuples and dicts of them, which are not overwritten.
+        is_test: whether to keep nothing for a gradient.
+
+    Raises:
+        FluidTypeError: if `cond` or `body` is no function, or `loop_vars` no list of variables.
+        ProgramError: if `body` returns another structure, or `loop_vars` belong to several programs.
 
     >>> x = fluid.dygraph.to_variable([1.0])
     >>> layers.while_loop(lambda x: x < 100.0, lambda x: x * 3.0, [x])
@@ -488,7 +517,11 @@ class StaticRNN:
         return parent
 
     def step_input(self, x: Variable) -> Variable:
-        """The current step's slice of the sequence `x`, ``[time, ...]``."""
+        """The current step's slice of the sequence `x`, ``[time, ...]``.
+
+        Args:
+            x: ``[time, ...]``, made outside of the step; all have as many time steps.
+        """
         block = self._body("step_input")
         check_variable(x, "StaticRNN.step_input: x")
         refuse_tensor(x, "StaticRNN", "Python's for, or layers.rnn with a cell")
@@ -521,8 +554,11 @@ class StaticRNN:
 
         Args:
             init: its value in the first step; if None, give `shape` and `batch_ref`.
-            shape: shape of its first value, filled with `init_value`; -1 for the batch size, dimension `init_batch_dim_idx`.
-            batch_ref: a sequence or step input whose dimension `ref_batch_dim_idx` (0 is time) has the batch size.
+            shape: shape of its first value; the batch size is -1.
+            batch_ref: a sequence or step input that has the batch size.
+            init_value: what the first value is filled with, if `init` is None.
+            init_batch_dim_idx: the dimension of `shape` that is the batch size.
+            ref_batch_dim_idx: the dimension of that sequence that is the batch size; 0 is time.
         """
         block = self._body("memory")
         if init is None:
@@ -554,7 +590,12 @@ class StaticRNN:
         return init
 
     def update_memory(self, mem: Variable, var: Variable) -> None:
-        """Makes the memory `mem` hold `var` in the next step."""
+        """Makes the memory `mem` hold `var` in the next step.
+
+        Args:
+            mem: what `memory` returned.
+            var: a variable of the step, of the same shape and type.
+        """
         self._body("update_memory")
         check_variable(var, "StaticRNN.update_memory: var")
         if mem.name not in self._memories:
@@ -566,13 +607,21 @@ class StaticRNN:
         self._updates[mem.name] = var
 
     def step_output(self, o: Variable) -> None:
-        """Adds an output: `o` of every step, stacked along a new first dimension of time."""
+        """Adds an output: `o` of every step, stacked along a new first dimension of time.
+
+        Args:
+            o: a variable of the step.
+        """
         self._body("step_output")
         check_variable(o, "StaticRNN.step_output: o")
         self._outputs.append(o)
 
     def output(self, *outputs: Variable) -> None:
-        """Calls `step_output` for each variable."""
+        """Calls `step_output` for each variable.
+
+        Args:
+            outputs: variables of the step.
+        """
         for item in outputs:
             self.step_output(item)
 
@@ -623,7 +672,11 @@ class StaticRNN:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of all steps, ``[time, ...]``: one variable, or a list of them."""
+        """The outputs of all steps, ``[time, ...]``: one variable, or a list of them.
+
+        Args:
+            args, kwargs: accepted and ignored.
+        """
         if self._results is None or self.helper.block is self._block:
             raise ProgramError(f"{self.helper.name}() gives the outputs of its step, after the step; it has no step_output yet")
         return self._results[0] if len(self._results) == 1 else list(self._results)
@@ -632,6 +685,11 @@ class StaticRNN:
 # ------------------------------------------------------------------------------------------------------------ arrays
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
     """`x` (one number) plus `value`, written to `x` itself if `in_place`.
+
+    Args:
+        x: one number, of an int or float type.
+        value: a number, a whole one if `x` is of ints.
+        in_place: whether to write to `x` itself.
 
     >>> layers.increment(fluid.dygraph.to_variable([1.0]), value=2.0)
     Tensor([3.], shape=[1], dtype=float32)
@@ -642,6 +700,9 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 @builds
 def create_array(dtype: DTypeLike) -> Any:
     """An empty array of tensors; in eager mode, a Python list.
+
+    Args:
+        dtype: element type of its tensors.
 
     >>> array = layers.create_array("float32")
     >>> layers.array_write(layers.ones([2, 3], "float32"), layers.zeros([1], "int64"), array) is array
@@ -661,9 +722,14 @@ def _check_array(array: Any, where: str) -> None:
 
 @builds
 def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = None) -> Any:
-    """Writes `x` to index `i` (one int64) of `array`, by default a new one, which grows as needed; returns the array.
+    """Writes `x` to index `i` (one int64) of `array`, by default a new one; returns the array.
 
-    In eager mode the array is a list, which gets a copy of `x`, and `i` may be an int.
+    In eager mode the array is a list, which gets a copy of `x`.
+
+    Args:
+        x: a tensor.
+        i: one int64, not below 0. The array grows as needed.
+        array: what `create_array` or `array_write` returned; by default a new one.
 
     >>> x, index = layers.fill_constant([2], "float32", 1.5), layers.zeros([1], "int64")
     >>> array = layers.array_write(x, index)
@@ -684,6 +750,10 @@ def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = N
 def array_read(array: Variable | list[Any], i: Variable) -> Variable:
     """The tensor at index `i` (one int64) of `array`.
 
+    Args:
+        array: what `create_array` or `array_write` returned.
+        i: one int64, at which something was written.
+
     >>> index = layers.zeros([1], "int64")
     >>> array = layers.array_write(layers.ones([2, 3], "float32"), index)
     >>> layers.array_read(array, index).shape
@@ -696,6 +766,9 @@ def array_read(array: Variable | list[Any], i: Variable) -> Variable:
 @builds
 def array_length(array: Variable | list[Any]) -> Variable:
     """The number of tensors in `array`: int64 of shape [1].
+
+    Args:
+        array: what `create_array` or `array_write` returned.
 
     >>> array = layers.array_write(layers.ones([2, 3], "float32"), layers.zeros([1], "int64"))
     >>> fluid.Executor().run(fetch_list=[layers.array_length(array)])
@@ -710,6 +783,11 @@ def tensor_array_to_tensor(
     input: Variable | list[Any], axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> tuple[Variable, Variable]:
     """The tensors in the array `input`, concatenated along `axis` or, with `use_stack`, stacked along a new dimension `axis`.
+
+    Args:
+        input: what `create_array` or `array_write` returned.
+        axis: where the tensors are joined; negative numbers count from the end.
+        use_stack: whether `axis` is a new dimension.
 
     Returns:
         The tensor, and the sizes of the entries along `axis`, int32 ``[entries]``; with `use_stack`, 1 if they lack it.

@@ -30,10 +30,15 @@ def Print(
     In eager mode, printing happens at once, and `first_n` limits it for each line of the user's code.
 
     Args:
+        input: a tensor of any type and shape.
         first_n: how often to print at most; negative for no limit.
         message: printed before the tensor.
         summarize: number of elements to print at most; negative for all.
+        print_tensor_name, print_tensor_type, print_tensor_shape, print_tensor_lod: whether to print these, too.
         print_phase: ``"forward"`` to print the value, ``"backward"`` the gradient, ``"both"`` for both.
+
+    Raises:
+        ProgramError: for another `print_phase`.
 
     >>> _ = layers.Print(fluid.dygraph.to_variable([1.0, 2.0]), message="loss", print_tensor_name=False, print_tensor_lod=False)
       - message: loss
@@ -71,10 +76,15 @@ def py_func(
 
     Args:
         func: called with the numpy arrays of `x`; returns one for each of `out`.
-        x, out: variables, or lists of them; create those of `out` first, with shapes and element types.
+        x: a variable, or a list of them.
+        out: a variable, or a list of them; create them first, with shapes and element types.
         backward_func: called with the arrays of `x`, of `out`, and the gradients of `out`; returns a gradient or None for each of
             `x`. Without it, no gradient flows to `x`.
         skip_vars_in_backward_input: variables of `x` and `out` that `backward_func` is not called with.
+
+    Raises:
+        FluidTypeError: if `func` or `backward_func` is no function.
+        ProgramError: if a variable of `out` has no shape or element type.
 
     >>> out = fluid.dygraph.to_variable([0.0, 0.0])
     >>> layers.py_func(np.cumsum, fluid.dygraph.to_variable([1.0, 2.0]), out)

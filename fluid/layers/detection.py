@@ -63,14 +63,18 @@ def prior_box(
 ) -> tuple[Variable, Variable]:
     """Boxes ``[H, W, P, 4]`` around each place of a feature map, in parts of the image, and their variances, in that shape.
 
+    Formula: Liu et al., SSD: Single Shot MultiBox Detector, 2016.
+
     Args:
-        input: the feature map ``[N, C, H, W]``; image: the image, ``[N, C, H', W']``.
+        input: the feature map ``[N, C, H, W]``, of which only the size is read.
+        image: the image, ``[N, C, H', W']``, of which only the size is read.
         min_sizes: sides of squares in pixels; for each of them there is a box of each aspect ratio.
         max_sizes: as many; for each there is a square of the geometric mean of min_size and max_size.
-        aspect_ratios: width by height; 1 is always among them, with `flip` the reciprocals too.
+        aspect_ratios: width by height; 1 is always among them.
         variance: the variances of x, y, width and height.
+        flip: whether there is a box of the reciprocal of each aspect ratio.
         clip: whether boxes are cut to the image.
-        steps: how many pixels places are apart along x and y; 0: such that they cover the image.
+        steps: how many pixels places are apart along x and y; 0 for such that they cover the image.
         offset: of the first place from the corner, in steps.
         min_max_aspect_ratios_order: whether the square of max_size comes right after that of min_size, not last.
 
@@ -117,8 +121,15 @@ def density_prior_box(
 ) -> tuple[Variable, Variable]:
     """`prior_box` with several boxes of a size around each place: a grid of ``densities[i]`` a side of ``fixed_sizes[i]``.
 
-    There is one for each of `fixed_ratios`, width by height. Boxes are always cut to the image; with `flatten_to_2d` they are
-    ``[H * W * P, 4]``.
+    Formula: Zhang et al., FaceBoxes, 2017.
+
+    Args:
+        input, image, variance, steps, offset: as of `prior_box`.
+        densities: for each of `fixed_sizes`, how many boxes a side the grid has.
+        fixed_sizes: sides of squares in pixels.
+        fixed_ratios: width by height; for each there are boxes of the same area.
+        clip: accepted and ignored: boxes are always cut to the image.
+        flatten_to_2d: whether the results are ``[H * W * P, 4]`` rather than ``[H, W, P, 4]``.
 
     >>> images, features = fluid.data("images", [None, 3, 64, 64]), fluid.data("features", [None, 8, 8, 8])
     >>> layers.density_prior_box(features, images, [2, 1], [16.0, 32.0], [1.0], flatten_to_2d=True)[0].shape
@@ -149,8 +160,18 @@ def anchor_generator(
 ) -> tuple[Variable, Variable]:
     """Boxes ``[H, W, P, 4]`` in pixels around each place of a feature map ``[N, C, H, W]``, and their variances, in that shape.
 
-    There is one for each of `aspect_ratios` (height by width) and `anchor_sizes` (the side of a square of the same area). Places
-    are `stride` apart along x and y.
+    Formula: Ren et al., Faster R-CNN, 2015.
+
+    Args:
+        input: the feature map, of which only the size is read.
+        anchor_sizes: for each and each aspect ratio there is a box; it is the side of a square of the same area, in pixels.
+        aspect_ratios: height by width.
+        variance: the variances of x, y, width and height.
+        stride: how many pixels places are apart along x and y.
+        offset: of the first place from the corner, in strides.
+
+    Raises:
+        ProgramError: without `anchor_sizes`, `aspect_ratios` or `stride`.
 
     >>> features = fluid.data("features", [None, 8, 8, 8])
     >>> layers.anchor_generator(features, [64.0, 128.0], [0.5, 1.0, 2.0], stride=[16.0, 16.0])[0].shape
@@ -179,16 +200,19 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """Boxes as numbers relative to priors ``[M, 4]`` ("encode_center_size"), or back ("decode_center_size").
+    """Boxes as numbers relative to priors, or back.
 
     The numbers are the distances of the centers by the sizes of the prior, and the logarithms of the ratios of the sizes, each
     divided by a variance.
 
     Args:
+        prior_box: the priors, ``[M, 4]``.
         prior_box_var: variances of each prior, ``[M, 4]``, or four for all; None for 1.
         target_box: to encode, boxes ``[N, 4]``, which gives ``[N, M, 4]``; to decode, numbers ``[N, M, 4]``, or ``[M, N, 4]``
             with `axis` 1.
+        code_type: ``"encode_center_size"`` or ``"decode_center_size"``.
         box_normalized: whether boxes end at right and bottom; otherwise these are pixels of it.
+        axis: which dimension of `target_box` to decode does not go over the priors: 0 or 1.
 
     >>> prior = fluid.dygraph.to_variable([[0.0, 0.0, 1.0, 1.0]])
     >>> layers.box_coder(prior, [0.1, 0.1, 0.2, 0.2], fluid.dygraph.to_variable([[0.0, 0.0, 2.0, 1.0]]))
@@ -206,8 +230,10 @@ def box_coder(
 def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
     """Boxes in pixels ``[.., 4]``, a sequence for each image, cut to the image.
 
-    `im_info` ``[N, 3]`` has height and width of each image, and the factor by which it was scaled; boxes are those of the
-    original.
+    Args:
+        input: a sequence of boxes ``[.., 4]`` for each image.
+        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled; boxes are those of the
+            original.
 
     >>> boxes = fluid.dygraph.to_variable([[-3.0, 2.0, 40.0, 9.0]]).with_lod([[0, 1]])
     >>> layers.box_clip(boxes, fluid.dygraph.to_variable([[20.0, 30.0, 1.0]]))
@@ -218,6 +244,10 @@ def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Var
 
 def iou_similarity(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Intersection over union of each box of `x` ``[N, 4]`` with each of `y` ``[M, 4]``: ``[N, M]``.
+
+    Args:
+        x: boxes ``[N, 4]``, which may be sequences.
+        y: boxes ``[M, 4]``.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 0.0, 2.0, 2.0]])
     >>> layers.iou_similarity(x, fluid.dygraph.to_variable([[0.0, 0.0, 2.0, 1.0], [1.0, 1.0, 3.0, 3.0]]))
@@ -238,9 +268,16 @@ def box_decoder_and_assign(
     4]``.
 
     Args:
-        prior_box: ``[N, 4]``; prior_box_var: the variances, ``[4]``. See `box_coder`.
+        prior_box: ``[N, 4]``.
+        prior_box_var: the variances, ``[4]``.
+        target_box: numbers as `box_coder` encodes boxes, ``[N, C * 4]``.
         box_score: of the classes, ``[N, C]``; class 0 is the background, and never the best.
         box_clip: the largest logarithm of a ratio of sizes.
+
+    >>> prior, variances = fluid.dygraph.to_variable([[0.0, 0.0, 9.0, 9.0]]), fluid.dygraph.to_variable([0.1, 0.1, 0.2, 0.2])
+    >>> numbers = fluid.dygraph.to_variable([[0.0] * 8])
+    >>> layers.box_decoder_and_assign(prior, variances, numbers, fluid.dygraph.to_variable([[0.1, 0.9]]), box_clip=4.135)[1]
+    Tensor([[0., 0., 9., 9.]], shape=[1, 4], dtype=float32)
     """
     inputs = {"PriorBox": prior_box, "PriorBoxVar": prior_box_var, "TargetBox": target_box, "BoxScore": box_score}
     decoded, assigned = apply_many("box_decoder_and_assign", inputs, {"box_clip": box_clip}, name=name)
@@ -249,7 +286,16 @@ def box_decoder_and_assign(
 
 def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
     """Places ``4 * place - input`` in an image that is 4 times as large as `input`, offsets ``[N, G, H, W]`` of x in even
-    channels and of y in odd ones."""
+    channels and of y in odd ones.
+
+    Args:
+        input: offsets ``[N, G, H, W]``, float.
+
+    >>> offsets = fluid.dygraph.to_variable([[[[0.0, 1.0]], [[0.0, 1.0]]]])
+    >>> layers.polygon_box_transform(offsets).numpy().reshape(2, 2)
+    array([[ 0.,  3.],
+           [ 0., -1.]], dtype=float32)
+    """
     return apply("polygon_box_transform", {"Input": input}, name=name)
 
 
@@ -259,9 +305,13 @@ def bipartite_match(
 ) -> tuple[Variable, Variable]:
     """For each column the row that matches it best, each row being taken once, and the similarity of both: ``[N, M]``.
 
-    `dist_matrix` ``[K, M]`` has similarities; rows of an image are a sequence, and counted in it. Where nothing matches stand
-    -1 and 0. With `match_type` "per_prediction", columns left match the row most similar to them too, if by at least
-    `dist_threshold` (0.5).
+    Where nothing matches stand -1 and 0.
+
+    Args:
+        dist_matrix: similarities ``[K, M]``; the rows of an image are a sequence, and counted in it.
+        match_type: ``"bipartite"`` (by default), or ``"per_prediction"``: then columns that are left match the row most similar
+            to them too, if by at least `dist_threshold`.
+        dist_threshold: by default 0.5.
 
     >>> layers.bipartite_match(fluid.dygraph.to_variable([[0.1, 0.9, 0.6], [0.2, 0.8, 0.0]]), "per_prediction")[0]
     Tensor([[1, 0, 0]], shape=[1, 3], dtype=int32)
@@ -287,6 +337,11 @@ def target_assign(
         matched_indices: ``[N, M]``: which of them a prior matches, or -1. It gets ``input[index, prior % P]`` and the weight 1.
         negative_indices: ``[.., 1]``, for each image a sequence of priors without a match that get the weight 1 all the same.
         mismatch_value: what the others get, with the weight 0 (0 by default).
+
+    >>> boxes = fluid.dygraph.to_variable([[[1.0]], [[2.0]]]).with_lod([[0, 2]])
+    >>> targets, weights = layers.target_assign(boxes, fluid.dygraph.to_variable(np.int32([[1, -1, 0]])), mismatch_value=9)
+    >>> targets.numpy().ravel(), weights.numpy().ravel()
+    (array([2., 9., 1.], dtype=float32), array([1., 0., 1.], dtype=float32))
     """
     inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}
     targets, weights = constants_of("target_assign", inputs, {"mismatch_value": mismatch_value or 0}, name)
@@ -322,14 +377,27 @@ def multi_box_head(
 
     Of each map, convolutions predict both; `prior_box` lays out the priors.
 
+    Formula: Liu et al., SSD: Single Shot MultiBox Detector, 2016.
+
     Args:
-        inputs: feature maps ``[N, C, H, W]``; image: the image.
+        inputs: feature maps ``[N, C, H, W]``.
+        image: the image, of which only the size is read.
         base_size: of the image; sizes without `min_sizes` are shares of it: 0.1 to 0.2 for the first map, the range from
             `min_ratio` to `max_ratio` percent in equal steps for the others.
+        num_classes: number of classes, with the background.
         aspect_ratios, min_sizes, max_sizes: of the priors of each map.
-        steps, step_w, step_h: how many pixels places are apart on each map; `steps` along both axes.
+        min_ratio: the smallest size in percent of `base_size`, for three maps or more.
+        max_ratio: the largest size in percent of `base_size`, for three maps or more.
+        steps: how many pixels places are apart on each map, along both axes.
+        step_w: the same along x, without `steps`.
+        step_h: the same along y, without `steps`.
         offset, variance, flip, clip, min_max_aspect_ratios_order: as of `prior_box`.
-        kernel_size, pad, stride: of the convolutions.
+        kernel_size: size of the filters of the convolutions.
+        pad: padding of the convolutions.
+        stride: stride of the convolutions.
+
+    Raises:
+        ProgramError: if a list does not have an entry for each of `inputs`.
 
     >>> images, one = fluid.data("images", [None, 3, 64, 64]), fluid.data("one", [None, 8, 8, 8])
     >>> two = fluid.data("two", [None, 8, 4, 4])
@@ -399,18 +467,28 @@ def ssd_loss(
     Labelled boxes are matched with priors (`bipartite_match`). Of the priors without a match, those with the largest loss are
     learned as background, `neg_pos_ratio` times as many as match.
 
+    Formula: Liu et al., SSD: Single Shot MultiBox Detector, 2016.
+
     Args:
         location: predicted numbers ``[N, P, 4]``, as `box_coder` encodes boxes.
         confidence: logits of the classes ``[N, P, C]``.
-        gt_box: labelled boxes ``[G, 4]``; gt_label: their classes ``[G, 1]``; both sequences, one for each image.
-        prior_box, prior_box_var: priors ``[P, 4]``, and their variances ``[P, 4]``.
+        gt_box: labelled boxes ``[G, 4]``, a sequence for each image.
+        gt_label: their classes ``[G, 1]``, in the same sequences.
+        prior_box: priors ``[P, 4]``.
+        prior_box_var: their variances, ``[P, 4]`` or four for all.
         background_label: the class of the background.
         overlap_threshold: see `match_type` "per_prediction" of `bipartite_match`.
+        neg_pos_ratio: how many priors are learned as background for each that matches.
         neg_overlap: priors that overlap a labelled box by this or more are not learned as background.
-        loc_loss_weight, conf_loss_weight: factors of the two parts.
+        loc_loss_weight: factor of the part of the locations.
+        conf_loss_weight: factor of the part of the classes.
+        match_type: as of `bipartite_match`.
         mining_type: "max_negative"; nothing else is possible here.
         normalize: whether the loss is divided by the number of matches in the batch.
         sample_size: accepted and ignored, as it belongs to another `mining_type`.
+
+    Raises:
+        ProgramError: for another `mining_type`.
 
     >>> location, confidence = fluid.data("location", [None, 320, 4]), fluid.data("confidence", [None, 320, 5])
     >>> boxes, labels = fluid.data("boxes", [None, 4], lod_level=1), fluid.data("labels", [None, 1], "int32", lod_level=1)
@@ -471,8 +549,13 @@ def detection_output(
 ) -> Any:
     """What an SSD detects: rows ``[D, 6]`` of class, score and box, a sequence for each image.
 
-    `loc` ``[N, P, 4]`` and logits `scores` ``[N, P, C]`` are the predictions for priors ``[P, 4]``; the other arguments are as of
-    `multiclass_nms`. With `return_index`, the pair of that and of the indices of the boxes, as `multiclass_nms2` gives them.
+    Args:
+        loc: predicted numbers ``[N, P, 4]``, as `box_coder` encodes boxes.
+        scores: logits of the classes, ``[N, P, C]``.
+        prior_box: priors ``[P, 4]``.
+        prior_box_var: their variances, ``[P, 4]`` or four for all.
+        background_label, nms_threshold, nms_top_k, keep_top_k, score_threshold, nms_eta: as of `multiclass_nms`.
+        return_index: whether to return the pair of that and of the indices of the boxes, as `multiclass_nms2` gives them.
 
     >>> loc, scores = fluid.data("loc", [None, 320, 4]), fluid.data("scores", [None, 320, 5])
     >>> priors, variances = fluid.data("priors", [320, 4]), fluid.data("variances", [320, 4])
@@ -502,9 +585,14 @@ def sigmoid_focal_loss(x: Variable, label: Variable, fg_num: Variable, gamma: fl
     That of the labelled class is ``-alpha * (1 - p) ** gamma * log(p)``, that of others ``-(1 - alpha) * p ** gamma * log(1 -
     p)``, where p is the sigmoid of x; all are divided by `fg_num`.
 
+    Formula: Lin et al., Focal Loss for Dense Object Detection, 2017.
+
     Args:
+        x: logits ``[N, C]``, float.
         label: int32 ``[N, 1]``: classes from 1 on, 0 for the background, -1 for rows without a loss.
         fg_num: int32 ``[1]``: how many rows have a class.
+        gamma: how much less what is predicted well counts.
+        alpha: weight of the labelled class.
 
     >>> x, label = fluid.dygraph.to_variable([[0.0, 2.0]]), fluid.dygraph.to_variable(np.int32([[1]]))
     >>> layers.sigmoid_focal_loss(x, label, fg_num=fluid.dygraph.to_variable(np.int32([1])))
@@ -528,12 +616,15 @@ def yolov3_loss(
 ) -> Variable:
     """The loss ``[N]`` of one feature map of YOLOv3.
 
+    Formula: Redmon and Farhadi, YOLOv3: An Incremental Improvement, 2018.
+
     Args:
         x: ``[N, len(anchor_mask) * (5 + class_num), H, H]``; what its channels mean, the op `yolov3_loss` in docs/ops.md says.
         gt_box: ``[N, B, 4]``: center, width and height of the labelled boxes in parts of the image; zeros where there are fewer.
         gt_label: their classes, int32 ``[N, B]``.
         anchors: width and height in pixels of each anchor, all in one list.
         anchor_mask: those of them that belong to this map.
+        class_num: number of classes.
         ignore_thresh: where a predicted box overlaps a labelled one by more, it is not learned that there is nothing.
         downsample_ratio: how many times the image is as large as the map.
         gt_score: weights of the boxes ``[N, B]``.
@@ -567,10 +658,15 @@ def yolo_box(
 ) -> tuple[Variable, Variable]:
     """The boxes ``[N, P, 4]`` in pixels and scores ``[N, P, class_num]`` that a feature map of YOLOv3 predicts.
 
+    Formula: Redmon and Farhadi, YOLOv3: An Incremental Improvement, 2018.
+
     Args:
         x: as of `yolov3_loss`, ``[N, len(anchors) / 2 * (5 + class_num), H, W]``.
         img_size: height and width of the images, int32 ``[N, 2]``.
+        anchors: width and height in pixels of each anchor, all in one list.
+        class_num: number of classes.
         conf_thresh: where the confidence is below, boxes and scores are 0.
+        downsample_ratio: how many times the image is as large as the map.
 
     >>> x, sizes = fluid.data("x", [None, 14, 13, 13]), fluid.data("sizes", [None, 2], "int32")
     >>> [part.shape for part in layers.yolo_box(x, sizes, [10, 13, 16, 30], 2, 0.01, 32)]
@@ -597,13 +693,21 @@ def detection_map(
     """The mean average precision ``[1]`` of detections; over many batches with states, as `fluid.metrics.DetectionMAP` has them.
 
     Args:
-        detect_res: rows of class, score and box ``[D, 6]``; label: rows of class, difficult and box ``[L, 6]``, or without
-            difficult ``[L, 5]``; both sequences, one for each image.
+        detect_res: rows of class, score and box in parts of the image, ``[D, 6]``, a sequence for each image.
+        label: rows of class, difficult and box ``[L, 6]``, or without difficult ``[L, 5]``, a sequence for each image.
+        class_num: number of classes.
+        background_label: the class that does not count.
         overlap_threshold: by how much a detection must overlap a labelled box of its class.
         evaluate_difficult: whether difficult boxes count.
-        has_state: int32 ``[1]``: whether `input_states` are read, which are counts of boxes and rows of right and wrong
-        detections. out_states: where those go with this batch added. ap_version: "integral", the area below the curve of
-        precision by recall, or "11point", its mean at 11 recalls.
+        has_state: int32 ``[1]``: whether `input_states` are read.
+        input_states: counts of boxes, and rows of right and of wrong detections, of the batches before.
+        out_states: three variables that these are written to, with this batch added.
+        ap_version: ``"integral"``, the area below the curve of precision by recall, or ``"11point"``, its mean at 11 recalls.
+
+    >>> found = fluid.dygraph.to_variable([[1.0, 0.9, 0.0, 0.0, 0.5, 0.5], [1.0, 0.8, 0.6, 0.6, 0.9, 0.9]]).with_lod([[0, 2]])
+    >>> truth = fluid.dygraph.to_variable([[1.0, 0.6, 0.6, 0.9, 0.9]]).with_lod([[0, 1]])
+    >>> layers.detection_map(found, truth, class_num=2)
+    Tensor([0.5], shape=[1], dtype=float32)
     """
     before = dict(zip(("PosCount", "TruePos", "FalsePos"), input_states or (), strict=False))
     after = dict(zip(("AccumPosCount", "AccumTruePos", "AccumFalsePos"), out_states or (), strict=False))

@@ -34,15 +34,45 @@ class Distribution:
     """A distribution: `sample` draws from it; all methods return variables."""
 
     def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
+        """Random numbers.
+
+        Args:
+            shape: how many, as the first sizes of the result.
+            seed: of the random numbers, the same in every run; 0 draws new ones.
+
+        Raises:
+            NotImplementedError: if the class has none.
+        """
         raise NotImplementedError
 
     def entropy(self) -> Variable:
+        """The differential entropy, or that of the categories, with natural logarithms.
+
+        Raises:
+            NotImplementedError: if the class has none.
+        """
         raise NotImplementedError
 
     def log_prob(self, value: Variable) -> Variable:
+        """The natural logarithm of the density.
+
+        Args:
+            value: where it is wanted.
+
+        Raises:
+            NotImplementedError: if the class has none.
+        """
         raise NotImplementedError
 
     def kl_divergence(self, other: Any) -> Variable:
+        """The Kullback-Leibler divergence of this distribution from another one.
+
+        Args:
+            other: of the same class.
+
+        Raises:
+            NotImplementedError: if the class has none.
+        """
         raise NotImplementedError
 
 
@@ -98,12 +128,21 @@ class Uniform(_TwoParameters):
         self.low, self.high = self._a, self._b
 
     def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
-        """Samples of shape ``[*shape, *batch]``, or just `shape` if `low` and `high` are plain numbers."""
+        """Samples of shape ``[*shape, *batch]``, or just `shape` if `low` and `high` are plain numbers.
+
+        Args:
+            shape: the first sizes of the result.
+            seed: of the random numbers, the same in every run; 0 draws new ones.
+        """
         drawn = self._drawn("uniform_random", shape, seed, min=0.0, max=1.0)
         return self._shaped(drawn * (self.high - self.low) + self.low, shape)
 
     def log_prob(self, value: Variable) -> Variable:
-        """The logarithm of the density at `value`; -inf outside."""
+        """The logarithm of the density at `value`; -inf outside.
+
+        Args:
+            value: float, where the density is wanted; it broadcasts against `low` and `high`.
+        """
         inside = tensor.cast(ops.less_than(self.low, value), value.dtype) * tensor.cast(
             ops.less_than(value, self.high), value.dtype
         )
@@ -133,7 +172,12 @@ class Normal(_TwoParameters):
         self.loc, self.scale = self._a, self._b
 
     def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
-        """Samples of shape ``[*shape, *batch]``, or just `shape` if `loc` and `scale` are plain numbers."""
+        """Samples of shape ``[*shape, *batch]``, or just `shape` if `loc` and `scale` are plain numbers.
+
+        Args:
+            shape: the first sizes of the result.
+            seed: of the random numbers, the same in every run; 0 draws new ones.
+        """
         drawn = self._drawn("gaussian_random", shape, seed, mean=0.0, std=1.0)
         return self._shaped(drawn * self.scale + self.loc, shape)
 
@@ -143,13 +187,21 @@ class Normal(_TwoParameters):
         return result
 
     def log_prob(self, value: Variable) -> Variable:
-        """``-(value - loc)^2 / (2 scale^2) - log(scale) - log(2 pi) / 2``."""
+        """``-(value - loc)^2 / (2 scale^2) - log(scale) - log(2 pi) / 2``.
+
+        Args:
+            value: float, where the density is wanted; it broadcasts against `loc` and `scale`.
+        """
         distance = (value - self.loc) / self.scale
         result: Variable = -0.5 * (distance * distance) - ops.log(self.scale) - 0.5 * math.log(2 * math.pi)
         return result
 
     def kl_divergence(self, other: Normal) -> Variable:
-        """``(r - 1 - log(r) + ((loc - other.loc) / other.scale)^2) / 2`` with ``r = (scale / other.scale)^2``."""
+        """``(r - 1 - log(r) + ((loc - other.loc) / other.scale)^2) / 2`` with ``r = (scale / other.scale)^2``.
+
+        Args:
+            other: another `Normal`.
+        """
         _same_kind(self, other)
         ratio = ops.square(self.scale / other.scale)
         result: Variable = 0.5 * (ratio + ops.square((self.loc - other.loc) / other.scale) - 1.0 - ops.log(ratio))
@@ -158,6 +210,9 @@ class Normal(_TwoParameters):
 
 class Categorical(Distribution):
     """Categories whose probabilities are ``softmax(logits)``, along the last dimension.
+
+    Args:
+        logits: ``[..., categories]``, a variable, an array or a list.
 
     >>> with fluid.dygraph.guard():
     ...     layers.Categorical(logits=[1.0, 1.0]).entropy()
@@ -179,7 +234,11 @@ class Categorical(Distribution):
         return result
 
     def kl_divergence(self, other: Categorical) -> Variable:
-        """``sum(p * (log(p) - log(q)))``, of shape ``[..., 1]``."""
+        """``sum(p * (log(p) - log(q)))``, of shape ``[..., 1]``.
+
+        Args:
+            other: another `Categorical`, whose probabilities are q.
+        """
         _same_kind(self, other)
         log_p, log_q = self._log_probabilities(), other._log_probabilities()
         result: Variable = ops.reduce_sum(ops.exp(log_p) * (log_p - log_q), dim=-1, keep_dim=True)
@@ -188,6 +247,10 @@ class Categorical(Distribution):
 
 class MultivariateNormalDiag(Distribution):
     """The normal distribution of mean `loc`, ``[k]``, whose covariance is the diagonal matrix `scale`, ``[k, k]``.
+
+    Args:
+        loc: the mean, a variable, an array or a list of k numbers.
+        scale: the covariance, ``[k, k]``, of which only the diagonal counts.
 
     >>> with fluid.dygraph.guard():
     ...     layers.MultivariateNormalDiag(loc=[0.0, 1.0], scale=[[1.0, 0.0], [0.0, 2.0]]).entropy()
@@ -217,7 +280,11 @@ class MultivariateNormalDiag(Distribution):
         return result
 
     def kl_divergence(self, other: MultivariateNormalDiag) -> Variable:
-        """``(tr(S2^-1 S1) + (m2 - m1)^T S2^-1 (m2 - m1) - k + log(det(S2) / det(S1))) / 2``, of shape [1]."""
+        """``(tr(S2^-1 S1) + (m2 - m1)^T S2^-1 (m2 - m1) - k + log(det(S2) / det(S1))) / 2``, of shape [1].
+
+        Args:
+            other: another `MultivariateNormalDiag`, with the mean m2 and the covariance S2.
+        """
         _same_kind(self, other)
         one, two = self._variances(), other._variances()
         result: Variable = 0.5 * ops.reduce_sum(one / two + ops.square(other.loc - self.loc) / two - 1.0 + ops.log(two / one))

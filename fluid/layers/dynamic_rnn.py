@@ -32,6 +32,10 @@ __all__ = [
 def lod_rank_table(x: Variable, level: int = 0) -> Variable:
     """A table of the sequences in `x`'s level `level`, from the longest to the shortest.
 
+    Args:
+        x: rows of sequences (``lod_level`` above 0).
+        level: which level of sequences, 0 being the outermost.
+
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> table = layers.lod_rank_table(words)
     >>> layers.reorder_lod_tensor_by_rank(words, table).shape
@@ -44,12 +48,34 @@ def lod_rank_table(x: Variable, level: int = 0) -> Variable:
 
 
 def max_sequence_len(rank_table: Variable) -> Variable:
-    """The length of the longest sequence in the table: int64 of shape [1]."""
+    """The length of the longest sequence in the table: int64 of shape [1].
+
+    Args:
+        rank_table: what `lod_rank_table` returned.
+
+    >>> words = fluid.create_lod_tensor(np.ones((5, 1), "float32"), [[2, 3]], fluid.CPUPlace())
+    >>> table = layers.lod_rank_table(fluid.data("words", [None, 1], lod_level=1))
+    >>> fluid.Executor().run(feed={"words": words}, fetch_list=[layers.max_sequence_len(table)])
+    [array([3])]
+    """
     return constant(apply("max_sequence_len", {"RankTable": rank_table}))
 
 
 def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
-    """An array of time steps: entry i has row i of every sequence of `x` longer than i, in the order of the table."""
+    """An array of time steps: entry i has row i of every sequence of `x` longer than i, in the order of the table.
+
+    Args:
+        x: rows of sequences.
+        table: what `lod_rank_table` returned.
+
+    >>> words = fluid.create_lod_tensor(np.array([[1], [2], [3], [4], [5]]), [[2, 3]], fluid.CPUPlace())
+    >>> x = fluid.data("words", [None, 1], "int64", lod_level=1)
+    >>> steps = layers.lod_tensor_to_array(x, layers.lod_rank_table(x))
+    >>> first = layers.array_read(steps, layers.fill_constant([1], "int64", 0))
+    >>> fluid.Executor().run(feed={"words": words}, fetch_list=[first])
+    [array([[3],
+           [1]])]
+    """
     helper = LayerHelper("lod_tensor_to_array")
     array = helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=x.dtype)
     helper.apply("lod_tensor_to_array", {"X": x, "RankTable": table}, outputs={"Out": array})
@@ -57,22 +83,63 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
 
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
-    """The sequences whose steps are in the array `x`: the inverse of `lod_tensor_to_array`."""
+    """The sequences whose steps are in the array `x`: the inverse of `lod_tensor_to_array`.
+
+    Args:
+        x: what `lod_tensor_to_array` returned, or an array like it.
+        table: the table that its order is of.
+
+    >>> words = fluid.create_lod_tensor(np.array([[1], [2], [3], [4], [5]]), [[2, 3]], fluid.CPUPlace())
+    >>> x = fluid.data("words", [None, 1], "int64", lod_level=1)
+    >>> table = layers.lod_rank_table(x)
+    >>> again = layers.array_to_lod_tensor(layers.lod_tensor_to_array(x, table), table)
+    >>> fluid.Executor().run(feed={"words": words}, fetch_list=[again], return_numpy=False)[0].recursive_sequence_lengths()
+    [[2, 3]]
+    """
     return apply("array_to_lod_tensor", {"X": x, "RankTable": table})
 
 
 def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
-    """The rows of `x` (one for each sequence, in the order of the table) whose sequences have a step `i`."""
+    """The rows of `x` (one for each sequence, in the order of the table) whose sequences have a step `i`.
+
+    Args:
+        x: one row for each sequence, in the order of the table.
+        i: one int64, the number of the step.
+        table: what `lod_rank_table` returned.
+
+    >>> words = fluid.create_lod_tensor(np.ones((5, 1), "float32"), [[2, 3]], fluid.CPUPlace())
+    >>> table = layers.lod_rank_table(fluid.data("words", [None, 1], lod_level=1))
+    >>> states = layers.assign(np.array([[1.0], [2.0]], "float32"))
+    >>> left = layers.shrink_memory(states, layers.fill_constant([1], "int64", 2), table)
+    >>> fluid.Executor().run(feed={"words": words}, fetch_list=[left])
+    [array([[1.]], dtype=float32)]
+    """
     return apply("shrink_rnn_memory", {"X": x, "I": i, "RankTable": table}, layer="shrink_memory")
 
 
 def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
-    """The sequences (or rows, if it has none) of `x` in the order of the table."""
+    """The sequences (or rows, if it has none) of `x` in the order of the table.
+
+    Args:
+        x: as many sequences, or rows, as the table has.
+        rank_table: what `lod_rank_table` returned.
+
+    >>> words = fluid.create_lod_tensor(np.array([[1], [2], [3], [4], [5]]), [[2, 3]], fluid.CPUPlace())
+    >>> x = fluid.data("words", [None, 1], "int64", lod_level=1)
+    >>> ordered = layers.reorder_lod_tensor_by_rank(x, layers.lod_rank_table(x))
+    >>> fluid.Executor().run(feed={"words": words}, fetch_list=[ordered])[0].ravel()
+    array([3, 4, 5, 1, 2])
+    """
     return apply("reorder_lod_tensor_by_rank", {"X": x, "RankTable": rank_table})
 
 
 def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
     """The rows (or sequences) of `input` where `mask`, bool ``[rows, 1]``, is true, and those where it is false.
+
+    Args:
+        input: rows, or sequences of rows.
+        mask: one bool for each row, or each sequence of `level`.
+        level: which level of sequences; without sequences it has no effect.
 
     >>> x, mask = fluid.data("x", [None, 16]), fluid.data("mask", [None, 1], "bool")
     >>> true, false = layers.split_lod_tensor(x, mask)
@@ -84,7 +151,19 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
 
 
 def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0) -> Variable:
-    """The rows of `in_true` and `in_false` in the order given by `mask`: the inverse of `split_lod_tensor`."""
+    """The rows of `in_true` and `in_false` in the order given by `mask`: the inverse of `split_lod_tensor`.
+
+    Args:
+        in_true, in_false: what `split_lod_tensor` returned, or what was computed of it.
+        x: what it split; only its sequences are read.
+        mask, level: as given to `split_lod_tensor`.
+
+    >>> x = layers.assign(np.array([[1.0], [2.0], [3.0]], "float32"))
+    >>> mask = layers.logical_not(layers.cast(x - 2.0, "bool"))
+    >>> true, false = layers.split_lod_tensor(x, mask)
+    >>> fluid.Executor().run(fetch_list=[layers.merge_lod_tensor(true * 10.0, false, x, mask)])[0].ravel()
+    array([ 1., 20.,  3.], dtype=float32)
+    """
     return apply("merge_lod_tensor", {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}, {"level": level})
 
 
@@ -165,7 +244,12 @@ class DynamicRNN:
             yield
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """The current step's rows of the sequences in `x`. The first call fixes the sequences: those of level `level`."""
+        """The current step's rows of the sequences in `x`. The first call fixes the sequences: those of level `level`.
+
+        Args:
+            x: rows of sequences; all have as many sequences, of the same lengths.
+            level: which level of sequences, 0 being the outermost.
+        """
         self._check_inside("step_input")
         check_variable(x, "DynamicRNN.step_input: x")
         refuse_tensor(x, "DynamicRNN", _ON_TENSORS)
@@ -181,7 +265,11 @@ class DynamicRNN:
         return array_read(array, self.step_idx)  # type: ignore[arg-type]
 
     def static_input(self, x: Variable) -> Variable:
-        """The rows (or sequences) of `x`, one for each sequence of the step input, whose sequences have this step."""
+        """The rows (or sequences) of `x`, one for each sequence of the step input, whose sequences have this step.
+
+        Args:
+            x: rows or sequences of rows.
+        """
         self._check_inside("static_input")
         check_variable(x, "DynamicRNN.static_input: x")
         if self.lod_rank_table is None:
@@ -201,8 +289,12 @@ class DynamicRNN:
         """A variable that in each step holds what `update_memory` assigned to it in the step before, a row for each sequence.
 
         Args:
-            init: the first value, with rows in the order of the rank table or, if `need_reorder`, of the sequences.
-            shape: shape of a row, filled with `value`, if `init` is None.
+            init: the first value, with a row for each sequence.
+            shape: shape of a row of the first value, if `init` is None.
+            value: what such rows are filled with.
+            need_reorder: whether the rows of `init` are in the order of the sequences, rather than from the longest to the
+                shortest.
+            dtype: element type of such rows.
         """
         self._check_inside("memory")
         if self.lod_rank_table is None or self.step_idx is None or self._zero is None:
@@ -222,7 +314,12 @@ class DynamicRNN:
         return memory
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Makes the memory `ex_mem` hold `new_mem` in the next step."""
+        """Makes the memory `ex_mem` hold `new_mem` in the next step.
+
+        Args:
+            ex_mem: what `memory` returned.
+            new_mem: a variable of the step, with as many rows.
+        """
         self._check_inside("update_memory")
         if not isinstance(ex_mem, Variable) or ex_mem.name not in self._memories:
             raise ProgramError("DynamicRNN.update_memory: ex_mem should be a result of memory()")
@@ -230,7 +327,11 @@ class DynamicRNN:
         self._updates.append((ex_mem, new_mem))
 
     def output(self, *outputs: Variable) -> None:
-        """Adds outputs: the rows of each variable in every step."""
+        """Adds outputs: the rows of each variable in every step.
+
+        Args:
+            outputs: variables of the step, with a row for each of its sequences.
+        """
         self._check_inside("output")
         for var in outputs:
             check_variable(var, "DynamicRNN.output")
@@ -240,14 +341,21 @@ class DynamicRNN:
             self._output_arrays.append(array)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs, in sequences like those of the first step input: one variable, or a list."""
+        """The outputs, in sequences like those of the first step input: one variable, or a list.
+
+        Args:
+            args, kwargs: accepted and ignored.
+        """
         if self._state != "after":
             raise ProgramError("the outputs of a DynamicRNN are available after its block")
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
 
 class IfElse:
-    """Two branches, one for the rows of a batch where `cond`, bool ``[rows, 1]``, is true, the other for those where it is false.
+    """Two branches, one for the rows of a batch where `cond` is true, the other for those where it is false.
+
+    Args:
+        cond: bool ``[rows, 1]``.
 
     >>> x = fluid.data("x", [None, 1])
     >>> branches = layers.IfElse(x < 0.0)
@@ -294,7 +402,11 @@ class IfElse:
         return self._block(False)
 
     def input(self, x: Variable) -> Variable:
-        """The rows of `x` that belong to this branch."""
+        """The rows of `x` that belong to this branch.
+
+        Args:
+            x: a variable with as many rows as the condition.
+        """
         if self._branch is None:
             raise ProgramError("IfElse.input must be called in true_block or false_block")
         if x.name not in self._parts:
@@ -302,7 +414,11 @@ class IfElse:
         return self._parts[x.name][0 if self._branch else 1]
 
     def output(self, *outs: Variable) -> None:
-        """Adds outputs of the branch for its rows."""
+        """Adds outputs of the branch for its rows.
+
+        Args:
+            outs: variables of the branch; both branches have as many.
+        """
         if self._branch is None:
             raise ProgramError("IfElse.output must be called in true_block or false_block")
         for var in outs:

@@ -9,10 +9,13 @@ import ast
 import os
 import re
 from collections.abc import Iterator
-from textwrap import indent
+from itertools import groupby
+from operator import itemgetter
+from textwrap import indent, wrap
 
 from ..opdef import registry
 from ..opdef.registry import OpDef
+from ..ops.document import described
 
 __all__ = ["PATH", "render"]
 
@@ -200,6 +203,23 @@ unique_with_counts([7, 3, 7]) ->
 where([True, False, True]) -> Tensor([[0],
         [2]], shape=[2, 1], dtype=int64)
 """
+# What those arguments are that many layers have, by their kind; what others are, the docstrings of the ops say.
+_OPERANDS = {"x, y": "tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated."}
+_WRITTEN = "a bool variable to write to; by default a new one."
+_TEXTS = {
+    "one op": {},
+    "arithmetic": {
+        **_OPERANDS,
+        "axis": "the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.",
+    },
+    "comparison": {**_OPERANDS, "cond": _WRITTEN},
+    "logic": {**_OPERANDS, "x": "a tensor of any shape.", "out": _WRITTEN},
+    "reduction": {
+        "input": "a tensor.",
+        "dim": "one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.",
+        "keep_dim": "whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].",
+    },
+}
 _EXAMPLE = re.compile(r"^((\w+)\(.*?) ->\s(.*?)(?=^\w|\Z)", re.MULTILINE | re.DOTALL)
 
 _HEAD = '''"""Layers of one op each. Do not edit: ``python -m fluid.layers.generate`` writes this file from the op definitions."""
@@ -263,13 +283,58 @@ def _example(layer: str) -> list[str]:
     return []
 
 
-def _doc(definition: OpDef, layer: str = "") -> str:
-    """The docstring of a layer (by default the one named like its op): that of the op, and an example."""
-    lines = definition.doc.replace("\\", "\\\\").splitlines() or [f"The op `{definition.type}`."]
+def _doc(definition: OpDef, arguments: dict[str, str], kind: str = "one op", layer: str = "") -> str:
+    """The docstring of a layer (by default the one named like its op): that of the op, arguments, and an example.
+
+    `arguments` are those to describe, with their slots or attributes; or several in one, such as ``x, y``.
+    """
+    doc, texts = described(definition)
+    items = [
+        (name, _TEXTS[kind].get(name) or texts.get(target) or _any(definition, target)) for name, target in arguments.items()
+    ]
+    targets = {target: name for name, target in arguments.items() if target not in (name, "-")}
+    if "x, y" in arguments:
+        targets |= {"X": "x", "Y": "y"}
+    lines: list[str] = []
+    for paragraph in doc.split("\n\n"):
+        lines += [*_filled(_in_words_of(targets, paragraph)), ""]
+    lines.append("Args:")
+    for text, same in groupby(items, key=itemgetter(1)):
+        lines += _filled(_in_words_of(targets, f"    {', '.join(name for name, _ in same)}: {text}"), " " * 8)
+    if len(results := _outputs(definition)) > 1:
+        lines += ["", "Returns:", f"    {', '.join(results[:-1])} and {results[-1]}."]
     lines += _example(layer or definition.type)
-    if len(lines) == 1:
-        return f'    """{lines[0]}"""\n'
-    return indent('"""' + "\n".join(line.rstrip() for line in lines) + '\n"""\n', "    ")
+    return indent('"""' + "\n".join(line.rstrip() for line in lines).replace("\\", "\\\\") + '\n"""\n', "    ")
+
+
+def _outputs(definition: OpDef) -> list[str]:
+    """The outputs of an op that its layer returns."""
+    return [slot.name for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
+
+
+def _filled(paragraph: str, indentation: str = "") -> list[str]:
+    text = paragraph.replace("\n", " ")
+    return wrap(text, _WIDTH - 7, subsequent_indent=indentation, break_long_words=False, break_on_hyphens=False)
+
+
+def _in_words_of(targets: dict[str, str], text: str) -> str:
+    """`text` with a layer's arguments in place of those slots and attributes that are called otherwise."""
+    if not targets:
+        return text
+    words = re.compile(rf"\b({'|'.join(targets)})\b")
+    result = ""
+    for number, part in enumerate(re.split(r"(`+[^`]*`+)", text)):  # plain text, code, plain text, ...
+        mark = "" if number % 2 else "`"
+        result += words.sub(lambda match, mark=mark: mark + targets[match.group()] + mark, part)
+    return result
+
+
+def _any(definition: OpDef, target: str) -> str:
+    """What can be said of an input, or of an argument without one (``-``), that no text describes."""
+    if target == "-":
+        return "accepted and ignored."
+    elements = " or ".join(definition.inputs[target].elements)
+    return f"a tensor of any shape{'; ' * bool(elements)}{elements}."
 
 
 def _arguments(definition: OpDef) -> list[tuple[str, str, str, object]]:
@@ -313,7 +378,7 @@ def _unary(definition: OpDef) -> str:
     body = f'    return apply("{definition.type}", {{"X": x}}{attrs}, name=name)\n'
     return (
         _head(definition.type, ["x: Variable", *parameters, "name: str | None = None"])
-        + _doc(definition)
+        + _doc(definition, {"x": "X", **{name: attribute for name, _, attribute, _ in arguments}})
         + _speaking_of({attribute: name for name, _, attribute, _ in arguments}, body)
     )
 
@@ -327,24 +392,25 @@ def _speaking_of(arguments: dict[str, str], body: str) -> str:
 def _elementwise(definition: OpDef) -> str:
     arguments = ["x: Variable", "y: Variable", "axis: int = -1", "act: str | None = None", "name: str | None = None"]
     call = f'    return apply("{definition.type}", {{"X": x, "Y": y}}, {{"axis": axis}}, name=name, act=act)\n'
-    return _head(definition.type, arguments) + _doc(definition) + call
+    return _head(definition.type, arguments) + _doc(definition, {"x, y": "X", "axis": "axis"}, "arithmetic") + call
 
 
 def _comparison(definition: OpDef) -> str:
     arguments = ["x: Variable", "y: Variable", "cond: Variable | None = None"]
     if definition.type == "less_than":
         arguments.insert(2, "force_cpu: bool | None = None")
-    return _head(definition.type, arguments) + _doc(definition) + f'    return _compare("{definition.type}", x, y, cond)\n'
+    doc = _doc(definition, {"x, y": "X", "cond": "Out"}, "comparison")
+    return _head(definition.type, arguments) + doc + f'    return _compare("{definition.type}", x, y, cond)\n'
 
 
 def _logical(definition: OpDef) -> str:
     arguments = ["x: Variable", "out: Variable | None = None", "name: str | None = None"]
-    inputs = '"X": x'
+    inputs, operands = '"X": x', "x"
     if "Y" in definition.inputs:
         arguments.insert(1, "y: Variable")
-        inputs += ', "Y": y'
+        inputs, operands = inputs + ', "Y": y', "x, y"
     call = f'    return apply("{definition.type}", {{{inputs}}}, name=name, outputs={{"Out": out}})\n'
-    return _head(definition.type, arguments) + _doc(definition) + call
+    return _head(definition.type, arguments) + _doc(definition, {operands: "X", "out": "Out"}, "logic") + call
 
 
 def _reduction(definition: OpDef) -> str:
@@ -352,7 +418,7 @@ def _reduction(definition: OpDef) -> str:
     arguments = ["input: Variable", dim, "keep_dim: bool = False", "name: str | None = None"]
     return (
         _head(definition.type, arguments)
-        + _doc(definition)
+        + _doc(definition, {"input": "X", "dim": "dim", "keep_dim": "keep_dim"}, "reduction")
         + f'    return _reduce("{definition.type}", input, dim, keep_dim, name)\n'
     )
 
@@ -365,6 +431,7 @@ def _layer(text: str) -> tuple[str, str]:
     definition = registry.get(op_type or name)
     arguments, inputs, attrs, attrs_filter, named = [], [], [], "", False
     by_attribute: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for part in parameters.split(", "):
         argument, _, rest = part.partition(": ")
         target, _, default = rest.partition(" = ")
@@ -372,7 +439,7 @@ def _layer(text: str) -> tuple[str, str]:
             arguments.append("name: str | None = None")
             named = True
             continue
-        value = argument
+        value, targets[argument] = argument, target
         if target in definition.inputs:
             inputs.append(f'"{target}": {argument}')
             kind = "Sequence[Variable]" if definition.inputs[target].many else "Variable"
@@ -387,11 +454,11 @@ def _layer(text: str) -> tuple[str, str]:
             attrs_filter = "_without_none" if default == "None" else attrs_filter
         end = f" = {default.replace(chr(39), chr(34))}" if default else ""
         arguments.append(f"{argument}: {kind}{' | None' * (default == 'None')}{end}")
-    outputs = [slot.name for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
+    outputs = _outputs(definition)
     constant = definition.rule in (registry.ZERO_GRADIENT, registry.NOT_DIFFERENTIABLE)
     result = "Variable" if len(outputs) == 1 else f"tuple[{', '.join(['Variable'] * len(outputs))}]"
     body = _body(definition.type, inputs, attrs, attrs_filter, ", name=name" * named, outputs, constant)
-    return name, _head(name, arguments, result) + _doc(definition, name) + _speaking_of(by_attribute, body)
+    return name, _head(name, arguments, result) + _doc(definition, targets, layer=name) + _speaking_of(by_attribute, body)
 
 
 def _body(

@@ -52,8 +52,17 @@ def data(
 ) -> Variable:
     """A variable to be fed, of shape ``[-1, *shape]``.
 
-    The batch dimension is not added if `append_batch_size` is False or `shape` itself has an unknown size (-1 or None).
-    `fluid.data` never adds it, and checks the sizes of what is fed; this variable may be fed any sizes that its ops take.
+    `fluid.data` never adds the batch dimension, and checks the sizes of what is fed; this variable may be fed any sizes that its
+    ops take.
+
+    Args:
+        name: of the variable, by which it is fed.
+        shape: sizes without the batch, or with it as -1 or None.
+        append_batch_size: whether to add the batch dimension, unless `shape` has an unknown size (-1 or None).
+        dtype: the element type.
+        lod_level: how many levels of sequences the rows form.
+        type: accepted as in Fluid; a tensor by default.
+        stop_gradient: whether gradients end here.
 
     >>> layers.data("x", [3, 32, 32]).shape
     (-1, 3, 32, 32)
@@ -78,9 +87,14 @@ def py_reader(
 
     Args:
         capacity: number of batches to read ahead.
-        shapes, dtypes, lod_levels: those of the variables, with the batch dimension (-1); lod_levels are 0 if None.
+        shapes: those of the variables, with the batch dimension (-1).
+        dtypes: their element types.
+        lod_levels: how many levels of sequences each has; by default 0.
         name: prefix of the variables' names.
         use_double_buffer: accepted and ignored.
+
+    Raises:
+        ProgramError: if there are not as many shapes, dtypes and lod_levels.
 
     >>> reader = layers.py_reader(capacity=8, shapes=[[-1, 784], [-1, 1]], dtypes=["float32", "int64"])
     >>> image, label = layers.read_file(reader)
@@ -102,7 +116,19 @@ def py_reader(
 def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> PyReader:
-    """A loader that feeds existing variables; arguments as in `py_reader`."""
+    """A loader that feeds existing variables. See `fluid.io.PyReader`.
+
+    Args:
+        capacity: number of batches to read ahead.
+        feed_list: the variables, from `data`.
+        name: accepted and ignored.
+        use_double_buffer: accepted and ignored.
+
+    >>> x, y = fluid.data("x", [None, 2]), fluid.data("y", [None, 1], "int64")
+    >>> reader = layers.create_py_reader_by_data(capacity=8, feed_list=[x, y])
+    >>> [variable.name for variable in layers.read_file(reader)]
+    ['x', 'y']
+    """
     from ..reader import PyReader
 
     return PyReader(feed_list, capacity, use_double_buffer, iterable=False)
@@ -117,13 +143,30 @@ def _reader(reader: Any, layer: str) -> PyReader:
 
 
 def read_file(reader: Any) -> Variable | list[Variable]:
-    """The variables that a reader feeds: a list, or a single variable."""
+    """The variables that a reader feeds: a list, or a single variable.
+
+    Args:
+        reader: what `py_reader` or `create_py_reader_by_data` returned.
+
+    >>> reader = layers.py_reader(capacity=8, shapes=[[-1, 784]], dtypes=["float32"])
+    >>> layers.read_file(reader).shape
+    (-1, 784)
+    """
     variables = _reader(reader, "read_file").variables
     return variables[0] if len(variables) == 1 else variables
 
 
 def double_buffer(reader: Any, place: Any = None, name: str | None = None) -> Any:
-    """Returns `reader`, which reads ahead by itself."""
+    """Returns `reader`, which reads ahead by itself.
+
+    Args:
+        reader: what `py_reader` or `create_py_reader_by_data` returned.
+        place, name: accepted and ignored.
+
+    >>> reader = layers.py_reader(capacity=8, shapes=[[-1, 784]], dtypes=["float32"])
+    >>> layers.double_buffer(reader) is reader
+    True
+    """
     return _reader(reader, "double_buffer")
 
 
@@ -131,6 +174,18 @@ def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Var
     """Appends an op that reads `out` from a file of one variable, as written by `io.save_vars`, in every run; returns `out`.
 
     In eager mode the file is read at once.
+
+    Args:
+        out: the variable to write to.
+        file_path: of the file.
+        load_as_fp16: whether it is converted to float16.
+
+    >>> weight = layers.create_global_var([2], 1.5, "float32", persistable=True, name="weight")
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> fluid.io.save_vars(executor, "folder", vars=[weight])
+    >>> executor.run(fetch_list=[layers.load(weight, "folder/weight")])
+    [array([1.5, 1.5], dtype=float32)]
     """
     check_variable(out, "load: out")
     attrs = {"file_path": file_path, "load_as_fp16": bool(load_as_fp16)}

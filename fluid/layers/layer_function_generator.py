@@ -29,6 +29,12 @@ def generate_layer_fn(op_type: str) -> Callable[..., Any]:
 
     It returns the output, or a list of outputs without intermediate ones.
 
+    Args:
+        op_type: the name of an op, as in docs/ops.md.
+
+    Raises:
+        ProgramError: if there is no such op.
+
     >>> relu6 = layers.generate_layer_fn("relu6")
     >>> relu6(fluid.dygraph.to_variable([-1.0, 2.0, 8.0]), threshold=5.0)
     Tensor([0., 2., 5.], shape=[3], dtype=float32)
@@ -63,7 +69,17 @@ def generate_layer_fn(op_type: str) -> Callable[..., Any]:
 
 
 def generate_activation_fn(op_type: str) -> Callable[..., Any]:
-    """A layer ``f(x, name=None)`` that is this op of one tensor."""
+    """A layer ``f(x, name=None)`` that is this op of one tensor.
+
+    Args:
+        op_type: the name of an op of one tensor X.
+
+    Raises:
+        ProgramError: if there is no such op, or it is not of one tensor X.
+
+    >>> layers.generate_activation_fn("relu")(fluid.dygraph.to_variable([-1.0, 2.0]))
+    Tensor([0., 2.], shape=[2], dtype=float32)
+    """
     definition = registry.get(op_type)
     if [slot.name for slot in definition.inputs.values() if not slot.optional] != ["X"]:
         raise ProgramError(f"{op_type} is not an op of one tensor X; use generate_layer_fn")
@@ -109,7 +125,7 @@ def templatedoc(op_type: str | None = None) -> Callable[[F], F]:
 
     def document(func: F) -> F:
         definition = registry.get(op_type or func.__name__)
-        words = {"comment": definition.doc, "type_comment": definition.type}
+        words = {"comment": definition.doc.partition("\n\nArgs:")[0], "type_comment": definition.type}
         words.update((f"{_argument(slot)}_comment", f"the op's {slot}") for slot in (*definition.inputs, *definition.outputs))
         words.update((f"{name}_comment", f"{attr.kind}, by default {attr.default!r}") for name, attr in definition.attrs.items())
         func.__doc__ = re.sub(r"\$\{(\w+)\}", lambda match: words.get(match.group(1), match.group(0)), func.__doc__ or "")

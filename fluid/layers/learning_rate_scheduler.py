@@ -46,9 +46,10 @@ def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, 
     """The number of the current run, int64 of shape [1]: `begin` in the first run, and one more in each later one.
 
     Args:
-        step: added in each run instead of 1; the first number is ``begin - 1 + step``.
         counter_name: name of the persistable variable, by default ``@STEP_COUNTER@``. Calls with the same name share one counter,
             and only the first call's `begin` and `step` count.
+        begin: the number in the first run.
+        step: added in each run instead of 1; the first number is ``begin - 1 + step``.
 
     >>> step = layers.autoincreased_step_counter()
     >>> executor = fluid.Executor()
@@ -107,7 +108,13 @@ def _rate_variable(name: str) -> Variable:
 
 @_schedule
 def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
-    """``learning_rate * decay_rate ** (step / decay_steps)``, float32 [1]; `staircase` rounds the quotient down.
+    """``learning_rate * decay_rate ** (step / decay_steps)``, float32 [1].
+
+    Args:
+        learning_rate: the first rate, a number or a float32 variable of one element.
+        decay_steps: number of runs in which the rate is multiplied by `decay_rate`, above 0.
+        decay_rate: the factor.
+        staircase: whether the quotient is rounded down.
 
     >>> rate = layers.exponential_decay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
     >>> executor = fluid.Executor()
@@ -121,7 +128,13 @@ def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
 
 @_schedule
 def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
-    """``learning_rate * exp(-decay_rate * (step / decay_steps))``, float32 [1]; `staircase` rounds the quotient down.
+    """``learning_rate * exp(-decay_rate * (step / decay_steps))``, float32 [1].
+
+    Args:
+        learning_rate: the first rate, a number or a float32 variable of one element.
+        decay_steps: number of runs in which the rate is multiplied by ``exp(-decay_rate)``, above 0.
+        decay_rate: the negative logarithm of that factor.
+        staircase: whether the quotient is rounded down.
 
     >>> rate = layers.natural_exp_decay(0.1, decay_steps=1, decay_rate=0.5)
     >>> executor = fluid.Executor()
@@ -135,7 +148,13 @@ def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
 
 @_schedule
 def inverse_time_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
-    """``learning_rate / (1 + decay_rate * step / decay_steps)``, float32 [1]; `staircase` rounds the quotient down.
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``, float32 [1].
+
+    Args:
+        learning_rate: the first rate, a number or a float32 variable of one element.
+        decay_steps: number of runs in which the divisor grows by `decay_rate`, above 0.
+        decay_rate: how much it grows.
+        staircase: whether the quotient is rounded down.
 
     >>> rate = layers.inverse_time_decay(0.1, decay_steps=1, decay_rate=1.0)
     >>> executor = fluid.Executor()
@@ -155,7 +174,12 @@ def polynomial_decay(
 
         (learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate
 
-    Steps above `decay_steps` count as `decay_steps`; with `cycle`, its smallest multiple not below step takes its place instead.
+    Args:
+        learning_rate: the first rate, a number or a float32 variable of one element.
+        decay_steps: number of runs that the decay takes, above 0; later steps count as this one.
+        end_learning_rate: the last rate, in the same forms.
+        power: the exponent; 1 makes the decay linear.
+        cycle: whether, instead, the smallest multiple of `decay_steps` not below step takes its place.
 
     >>> rate = layers.polynomial_decay(0.1, decay_steps=2, end_learning_rate=0.02)
     >>> executor = fluid.Executor()
@@ -181,6 +205,9 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
     Args:
         boundaries: steps, in increasing order.
         values: learning rates, one more than `boundaries`.
+
+    Raises:
+        ProgramError: if there is not one more value, or `boundaries` do not increase.
 
     >>> rate = layers.piecewise_decay(boundaries=[1, 3], values=[0.1, 0.01, 0.001])
     >>> executor = fluid.Executor()
@@ -210,6 +237,13 @@ def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -
 
     It rises until step is `warmup_steps`, then falls. The first step is 1.
 
+    Formula: Vaswani et al., Attention Is All You Need, 2017.
+
+    Args:
+        d_model: number of features of the model, above 0.
+        warmup_steps: number of runs in which the rate rises, above 0.
+        learning_rate: a factor, a number or a float32 variable of one element.
+
     >>> rate = layers.noam_decay(d_model=4, warmup_steps=2)
     >>> executor = fluid.Executor()
     >>> _ = executor.run(fluid.default_startup_program())
@@ -228,6 +262,13 @@ def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> 
 
     The epoch is ``step / step_each_epoch``, rounded down.
 
+    Formula: Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017; without restarts.
+
+    Args:
+        learning_rate: the first rate, a number or a float32 variable of one element.
+        step_each_epoch: number of runs in an epoch, above 0.
+        epochs: number of epochs after which the rate is 0, above 0.
+
     >>> rate = layers.cosine_decay(0.1, step_each_epoch=1, epochs=4)
     >>> executor = fluid.Executor()
     >>> _ = executor.run(fluid.default_startup_program())
@@ -244,7 +285,11 @@ def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> 
 def linear_lr_warmup(learning_rate: Rate, warmup_steps: float, start_lr: float, end_lr: float) -> Variable:
     """``start_lr + (end_lr - start_lr) * step / warmup_steps`` before step `warmup_steps`, then `learning_rate`: float32 [1].
 
-    `learning_rate` is a number or another schedule.
+    Args:
+        learning_rate: the rate after the warm-up, a number or another schedule.
+        warmup_steps: number of runs that the warm-up takes, above 0.
+        start_lr: the rate at the beginning of the warm-up.
+        end_lr: the rate at its end.
 
     >>> rate = layers.linear_lr_warmup(0.1, warmup_steps=2, start_lr=0.0, end_lr=0.1)
     >>> executor = fluid.Executor()

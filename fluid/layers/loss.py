@@ -27,10 +27,15 @@ def center_loss(
 ) -> Variable:
     """Half the squared distance of each row of `input` ``[N, D]`` from the center of its class, of shape ``[N, 1]``.
 
+    Formula: Wen et al., A Discriminative Feature Learning Approach for Deep Face Recognition, 2016.
+
     Args:
+        input: float ``[N, D]``; D is known.
         label: int64 ``[N, 1]``.
+        num_classes: number of centers.
         alpha: rate at which centers move towards the rows of their classes, if `update_center`.
         param_attr: attributes of the centers, ``[num_classes, D]``, which get no gradient.
+        update_center: whether each run moves the centers.
 
     >>> features, labels = fluid.data("features", [None, 64]), fluid.data("labels", [None, 1], "int64")
     >>> layers.center_loss(features, labels, num_classes=10, alpha=0.5, param_attr=None).shape
@@ -54,7 +59,15 @@ def center_loss(
 def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: str | None = None) -> Variable:
     """One minus the mean of the Dice coefficients ``2 * |A * B| / (|A| + |B|)`` of predictions and labels.
 
-    `input` has probabilities ``[N, ..., classes]``, `label` int64 classes ``[N, ..., 1]``; the sums are over all but N.
+    Formula: Milletari, Navab and Ahmadi, V-Net, 2016.
+
+    Args:
+        input: probabilities ``[N, ..., classes]``, float; the sums are over all but N.
+        label: int64 classes ``[N, ..., 1]``.
+        epsilon: added to the divisor.
+
+    Raises:
+        ProgramError: if `input` has less than two dimensions, or an unknown number of classes.
 
     >>> probabilities = fluid.dygraph.to_variable([[0.1, 0.9], [0.8, 0.2]])
     >>> layers.dice_loss(probabilities, fluid.dygraph.to_variable([[1], [0]]))
@@ -75,7 +88,13 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: st
 def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
     """Cross entropy of the similarities of each anchor to all positives, where those of the same label are right, and a penalty.
 
-    `anchor` and `positive` are ``[N, D]``, `labels` ``[N]``; the penalty is ``l2_reg / 4`` times the mean squared norm of both.
+    Formula: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, 2016.
+
+    Args:
+        anchor: float ``[N, D]``.
+        positive: for each row of `anchor` one of the same class, ``[N, D]``.
+        labels: ``[N]``, of any type; equal ones are of one class.
+        l2_reg: the penalty is ``l2_reg / 4`` times the mean squared norm of both.
 
     >>> anchor = fluid.dygraph.to_variable([[1.0, 0.0], [0.0, 1.0]])
     >>> layers.npair_loss(anchor, anchor, labels=fluid.dygraph.to_variable([0, 1]))

@@ -16,7 +16,12 @@ def accuracy(
 ) -> Variable:
     """The fraction of rows whose label is among the `k` largest elements of `input`: float32 of shape [1].
 
-    `input` is ``[N, classes]``, `label` int64 ``[N, 1]``. The number of such rows and N are written to `correct` and `total`.
+    Args:
+        input: scores ``[N, classes]``.
+        label: int64 ``[N, 1]``.
+        k: how many of the largest elements count.
+        correct: an int32 variable of shape [1] to write the number of such rows to; by default none.
+        total: an int32 variable of shape [1] to write N to; by default none.
 
     >>> scores = fluid.dygraph.to_variable([[0.9, 0.1], [0.3, 0.7], [0.8, 0.2], [0.4, 0.6]])
     >>> layers.accuracy(scores, fluid.dygraph.to_variable([[0], [1], [1], [1]]))
@@ -35,8 +40,10 @@ def auc(
     Args:
         input: probabilities ``[N, 2]`` of negatives and positives.
         label: int64 ``[N, 1]``, 0 or 1.
+        curve: ``"ROC"``.
         num_thresholds: one less than the number of bins of the histograms of predictions.
         topk: accepted and ignored, as in Fluid.
+        slide_steps: how many of the last batches the second area is of, at least 1.
 
     Returns:
         Two float64 areas of shape [1], and the persistable histograms ``[batch_stat_pos, batch_stat_neg, stat_pos, stat_neg]``.

@@ -90,7 +90,19 @@ def multiclass_nms2(
     name: str | None = None,
 ) -> Any:
     """`multiclass_nms` that gives no rows where nothing is found and, with `return_index`, the indices ``[D, 1]`` of the boxes
-    among those of all images too."""
+    among those of all images too.
+
+    Args:
+        bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label: as of
+            `multiclass_nms`.
+        return_index: whether to return the indices too, int32 ``[D, 1]``.
+
+    >>> boxes = fluid.dygraph.to_variable([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.5], [5.0, 5.0, 9.0, 9.0]]])
+    >>> scores = fluid.dygraph.to_variable([[[0.0, 0.0, 0.0], [0.9, 0.8, 0.7]]])
+    >>> detections, index = layers.multiclass_nms2(boxes, scores, 0.1, nms_top_k=-1, keep_top_k=-1, return_index=True)
+    >>> detections.shape, index.numpy().ravel()
+    ((2, 6), array([0, 2], dtype=int32))
+    """
     helper = LayerHelper("multiclass_nms2", name)
     attrs = _choice(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
     outputs = helper.apply("multiclass_nms2", {"BBoxes": bboxes, "Scores": scores}, attrs, also=["Index"])
@@ -114,8 +126,23 @@ def matrix_nms(
 ) -> Any:
     """Detections ``[D, 6]`` whose scores are lowered by how far better boxes overlap them, not left out.
 
-    Arguments are as of `multiclass_nms`; lowered scores at most `post_threshold` are left out. The factors fall linearly or, with
-    `use_gaussian`, as a Gaussian. With `return_index`, the pair of that and of the indices ``[D, 1]`` of the boxes.
+    Formula: Wang et al., SOLOv2: Dynamic and Fast Instance Segmentation, 2020.
+
+    Args:
+        bboxes: ``[N, M, 4]``.
+        scores: ``[N, C, M]``.
+        score_threshold, nms_top_k, keep_top_k, background_label, normalized: as of `multiclass_nms`.
+        post_threshold: lowered scores that are at most this are left out.
+        use_gaussian: whether scores fall with the overlap as a Gaussian, rather than linearly.
+        gaussian_sigma: how fast they do.
+        return_index: whether to return the pair of that and of the indices of the boxes, int32 ``[D, 1]``.
+
+    >>> boxes = fluid.dygraph.to_variable([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.5], [5.0, 5.0, 9.0, 9.0]]])
+    >>> scores = fluid.dygraph.to_variable([[[0.0, 0.0, 0.0], [0.9, 0.8, 0.7]]])
+    >>> layers.matrix_nms(boxes, scores, 0.1, post_threshold=0.05, nms_top_k=-1, keep_top_k=-1)
+    Tensor([[1. , 0.9, 0. , 0. , 4. , 4. ],
+            [1. , 0.7, 5. , 5. , 9. , 9. ],
+            [1. , 0.1, 0. , 0. , 4. , 3.5]], shape=[3, 6], dtype=float32)
     """
     attrs = {
         "background_label": background_label,
@@ -146,7 +173,19 @@ def locality_aware_nms(
 ) -> Variable:
     """`multiclass_nms` of boxes that come in rows of neighbours, which are merged first, weighted by their scores.
 
-    `bboxes` are ``[N, M, 4]``, or polygons ``[N, M, 2 * corners]``.
+    Formula: Zhou et al., EAST: An Efficient and Accurate Scene Text Detector, 2017.
+
+    Args:
+        bboxes: ``[N, M, 4]``, or polygons ``[N, M, 2 * corners]``.
+        scores: ``[N, C, M]``; those of boxes that are merged add up.
+        score_threshold, nms_top_k, keep_top_k, normalized, nms_eta, background_label: as of `multiclass_nms`.
+        nms_threshold: boxes that overlap by more are merged if they are neighbours; afterwards, the worse is left out.
+
+    >>> boxes = fluid.dygraph.to_variable([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.0], [5.0, 5.0, 9.0, 9.0]]])
+    >>> scores = fluid.dygraph.to_variable([[[0.5, 0.25, 0.75]]])
+    >>> layers.locality_aware_nms(boxes, scores, 0.1, nms_top_k=-1, keep_top_k=-1)
+    Tensor([[0.  , 0.75, 0.  , 0.  , 4.  , 4.  ],
+            [0.  , 0.75, 5.  , 5.  , 9.  , 9.  ]], shape=[2, 6], dtype=float32)
     """
     attrs = _choice(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
     return _rows("locality_aware_nms", bboxes, scores, attrs, name)

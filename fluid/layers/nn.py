@@ -13,7 +13,7 @@ from ..ir.checked import Positive, check_variable
 from ..ir.program import Variable
 from ..opdef import registry
 from ..param_attr import AttrLike, ParamAttr
-from ..values.types import DTypeLike, VarType
+from ..values.types import DTypeLike, VarType, accumulated
 from .arguments import speaking_of
 from .tensor import constant, fill_constant, one_each
 
@@ -84,9 +84,13 @@ def fc(
     Args:
         input: one tensor or several; dimensions from `num_flatten_dims` on are flattened to features, and must be known.
         size: number of features of the result, ``[*input.shape[:num_flatten_dims], size]``.
+        num_flatten_dims: number of dimensions that stay as they are, at least 1; negative numbers count from the end.
         param_attr: attributes of ``W_i``, ``[features_i, size]``; a list has one for each input.
         bias_attr: attributes of ``b``, ``[size]``; False for no bias.
         act: activation op, such as ``"relu"``.
+
+    Raises:
+        ProgramError: if a dimension that becomes features is -1, or `num_flatten_dims` leaves none.
 
     >>> x = fluid.data("x", [None, 13])
     >>> layers.fc(x, size=10, act="relu").shape
@@ -126,13 +130,19 @@ def embedding(
     param_attr: AttrLike = None,
     dtype: DTypeLike = "float32",
 ) -> Variable:
-    """Looks up rows of a table: int64 ids of shape ``[..., 1]`` give ``[..., size[1]]``.
+    """Looks up rows of a table: ids of shape ``[..., 1]`` give ``[..., size[1]]``.
 
     Args:
+        input: int32 or int64 ids, ``[..., 1]``, each below ``size[0]``.
         size: ``[rows, columns]`` of the table, the parameter that `param_attr` describes.
         is_sparse: for large tables: the gradient is a `SelectedRows` of only the rows looked up; optimizers update only these.
         is_distributed: accepted and ignored.
         padding_idx: an id whose row reads as zeros and is not trained; negative ids count from the end.
+        param_attr: attributes of the table.
+        dtype: element type of the table and of the result.
+
+    Raises:
+        ProgramError: if `size` is not two positive numbers, or `padding_idx` is not a row.
 
     `fluid.embedding` takes ids without the last dimension of 1.
 
@@ -321,10 +331,27 @@ def conv2d(
     """Convolution of images ``[N, C, H, W]`` with filters ``[num_filters, C / groups, *filter_size]``.
 
     Args:
+        input: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_format` ``"NHWC"``; float.
+        num_filters: number of channels of the result.
+        filter_size: height and width of the filters, or one number for both.
+        stride: steps of the window, down and across, or one number for both.
         padding: zeros around the image: one number, two (height, width), four (top, bottom, left, right), a pair for each
             dimension of the input, ``"SAME"`` or ``"VALID"``.
+        dilation: how far the elements of the window are apart, down and across, or one number for both.
+        groups: number of parts that channels and filters are split into, each filter seeing one part of the channels; by default
+            1.
+        param_attr: attributes of the filters; by default normal with the deviation ``sqrt(2 / (h * w * C))`` (He et al., Delving
+            Deep into Rectifiers, 2015).
         bias_attr: attributes of the bias, ``[num_filters]``; False for none.
         use_cudnn: as in Fluid, False makes a ``depthwise_conv2d`` if each channel is a group; otherwise of no effect.
+        data_format: ``"NCHW"`` or ``"NHWC"``, of input and result.
+
+    Returns:
+        ``[N, num_filters, H', W']`` with ``H' = (H + padding - dilation * (h - 1) - 1) // stride + 1``, `padding` being that of
+        both sides.
+
+    Raises:
+        ProgramError: if the channels are unknown, or they or the filters cannot be split into `groups`.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.conv2d(images, num_filters=16, filter_size=3, padding=1, act="relu").shape
@@ -354,8 +381,20 @@ def conv2d_transpose(
     """The transpose of `conv2d`: enlarges images ``[N, C, H, W]`` with filters ``[C, num_filters / groups, h, w]``.
 
     Args:
-        output_size: height and width of the result; by default the smallest that the convolution would map to the input's.
-        filter_size: optional if `output_size` is given, by default the largest filter that fits.
+        input: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_format` ``"NHWC"``; float.
+        num_filters: number of channels of the result.
+        output_size: height and width of the result, or one number for both; by default ``(H - 1) * stride - padding + dilation *
+            (h - 1) + 1``, the smallest that the convolution would map to the input's, where `padding` is that of both sides.
+        filter_size: one number, or height and width; optional if `output_size` is given, by default the largest filter that fits.
+        padding, stride, dilation, groups: those of the convolution that this is the transpose of, as in `conv2d`.
+        param_attr: attributes of the filters, ``[C, num_filters / groups, *filter_size]``.
+        bias_attr: attributes of the bias, ``[num_filters]``; False for none.
+        use_cudnn: as in Fluid, False makes a ``depthwise_conv2d_transpose`` if each channel is a group with one filter; otherwise
+            of no effect.
+        data_format: ``"NCHW"`` or ``"NHWC"``, of input and result.
+
+    Raises:
+        ProgramError: if neither `filter_size` nor `output_size` is given, or no filter would be left.
 
     >>> images = fluid.data("images", [None, 16, 8, 8])
     >>> layers.conv2d_transpose(images, num_filters=3, filter_size=2, stride=2).shape
@@ -384,10 +423,18 @@ def pool2d(
     """The largest (``"max"``) or mean (``"avg"``) element of each window of images ``[N, C, H, W]``.
 
     Args:
-        global_pooling: the window is the whole image.
+        input: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_format` ``"NHWC"``; float.
+        pool_size: the window: one number, or height and width. It is needed unless `global_pooling`.
+        pool_type: ``"max"`` or ``"avg"``.
+        pool_stride: step of the window: one number, or those of height and width.
         pool_padding: as `padding` of `conv2d`.
+        global_pooling: the window is the whole image.
         ceil_mode: round the output's height and width up, so that a last, partial window counts.
         exclusive: do not count padding in means.
+        data_format: ``"NCHW"`` or ``"NHWC"``, of input and result.
+
+    Raises:
+        ProgramError: without `pool_size` and `global_pooling`, or if `ceil_mode` meets the padding ``"VALID"``.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.pool2d(images, pool_size=2, pool_type="max", pool_stride=2).shape
@@ -446,7 +493,15 @@ def adaptive_pool2d(
 ) -> Variable | list[Variable]:
     """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows of nearly equal size.
 
-    With `require_index` (for ``"max"`` only), also the int32 index of each maximum, counted row by row in its image.
+    Args:
+        input: images, float.
+        pool_size: height and width of the result, or one number for both.
+        pool_type: ``"max"`` or ``"avg"``.
+        require_index: whether to return also the int32 index of each maximum, counted row by row in its image; for ``"max"``
+            only.
+
+    Returns:
+        ``[N, C, *pool_size]``; with `require_index` a list of it and the indices.
 
     >>> images = fluid.data("images", [None, 3, 30, 20])
     >>> layers.adaptive_pool2d(images, pool_size=[4, 4], pool_type="avg").shape
@@ -490,13 +545,22 @@ def batch_norm(
 ) -> Variable:
     """Each channel normalized over the batch: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
 
+    Formula: Ioffe and Szegedy, Batch Normalization, 2015.
+
     Args:
-        input: ``[N, C]`` or ``[N, C, H, W]``.
+        input: ``[N, C]`` or ``[N, C, ...]``, such as images ``[N, C, H, W]``; float.
+        is_test: whether to normalize by the moving statistics, and leave them as they are; `Program.clone` with ``for_test=True``
+            sets it.
         momentum: ``moving = momentum * moving + (1 - momentum) * batch``, of mean and variance.
-        param_attr, bias_attr: attributes of scale and bias, ``[C]``.
-        moving_mean_name, moving_variance_name: names of the moving statistics, which normalize if `is_test`.
-        use_global_stats: use the moving statistics in training too.
+        epsilon: added to the variance.
+        param_attr: attributes of the scale, ``[C]``, which begins with ones.
+        bias_attr: attributes of the bias, ``[C]``.
+        data_layout: ``"NCHW"``, or ``"NHWC"`` for channels in the last dimension.
         in_place, fuse_with_relu: accepted and ignored; the executor reuses memory by itself.
+        moving_mean_name: name of the moving mean, by which rows are normalized if `is_test`.
+        moving_variance_name: name of the moving variance.
+        do_model_average_for_mean_and_var: whether `ModelAverage` averages the moving statistics too.
+        use_global_stats: use the moving statistics in training too.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.batch_norm(images, act="relu").shape
@@ -507,7 +571,7 @@ def batch_norm(
     check_variable(input, "batch_norm: input")
     helper = LayerHelper("batch_norm", name, param_attr, bias_attr, act)
     channels = [extent(input, 1 if data_layout == "NCHW" else -1, "input")]
-    dtype = VarType.FP32 if input.dtype is VarType.FP16 else input.dtype
+    dtype = accumulated(input.dtype)
     inputs: dict[str, Any] = {"X": input}
     if helper.param_attr:
         inputs["Scale"] = helper.create_parameter(helper.param_attr, channels, dtype, default_initializer=Constant(1.0))
@@ -537,7 +601,16 @@ def layer_norm(
 ) -> Variable:
     """``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``, normalized over dimensions from `begin_norm_axis` on.
 
-    `scale` and `shift` turn the parameters scale and bias on or off: vectors with one element for each normalized element.
+    Formula: Ba, Kiros and Hinton, Layer Normalization, 2016.
+
+    Args:
+        input: float; dimensions from `begin_norm_axis` on must be known.
+        scale: whether there is a scale: a vector with one element for each normalized element.
+        shift: whether there is a bias, of the same shape.
+        begin_norm_axis: the first dimension that is normalized over.
+        epsilon: added to the variance.
+        param_attr: attributes of the scale, which begins with ones.
+        bias_attr: attributes of the bias.
 
     >>> x = fluid.data("x", [None, 20, 64])
     >>> layers.layer_norm(x, begin_norm_axis=2).shape
@@ -569,8 +642,20 @@ def dropout(
 ) -> Variable:
     """Sets each element to zero with probability `dropout_prob`, drawn again in every run.
 
-    With ``"downgrade_in_infer"`` other elements are unchanged, and multiplied by ``1 - dropout_prob`` if `is_test`;
-    with ``"upscale_in_train"`` they are divided by ``1 - dropout_prob``, and unchanged if `is_test`.
+    Formula: Srivastava et al., Dropout: A Simple Way to Prevent Neural Networks from Overfitting, 2014.
+
+    Args:
+        x: a float tensor of any shape.
+        dropout_prob: probability, from 0 to 1.
+        is_test: whether nothing is dropped; `Program.clone` with ``for_test=True`` sets it.
+        seed: of the random numbers, the same in every run; by default new ones are drawn, which follow from
+            ``program.random_seed`` if that is set.
+        dropout_implementation: ``"downgrade_in_infer"``: kept elements are unchanged, and all are multiplied by ``1 -
+            dropout_prob`` if `is_test`. ``"upscale_in_train"``: kept elements are divided by ``1 - dropout_prob``, and all are
+            unchanged if `is_test`.
+
+    Raises:
+        ProgramError: for another `dropout_implementation`.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 4.0])
     >>> layers.dropout(x, 0.25, is_test=True)
@@ -591,6 +676,10 @@ def dropout(
 def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1) -> Variable:
     """``exp(x) / sum(exp(x))`` along `axis`.
 
+    Args:
+        input: a float tensor of any shape.
+        axis: the dimension along which the result sums to 1.
+
     >>> x = fluid.dygraph.to_variable([[1.0, 1.0, 3.0]])
     >>> layers.softmax(x)
     Tensor([[0.1065, 0.1065, 0.787 ]], shape=[1, 3], dtype=float32)
@@ -601,8 +690,11 @@ def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, a
 def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = kIgnoreIndex) -> Variable:
     """``-log(input[label])`` of probabilities ``[..., D]``: shape ``[..., 1]``.
 
-    `label` is int64 ``[..., 1]``; rows labelled `ignore_index` give 0. With `soft_label` it is a distribution ``[..., D]``,
-    and the result ``-sum(label * log(input))``.
+    Args:
+        input: probabilities ``[..., D]``, float; see `softmax_with_cross_entropy` for logits.
+        label: int32 or int64 ``[..., 1]``, below D; with `soft_label` a distribution ``[..., D]`` of the type of `input`.
+        soft_label: whether labels are distributions; then the result is ``-sum(label * log(input))``.
+        ignore_index: rows with this label give 0, and no gradient.
 
     >>> probabilities = fluid.dygraph.to_variable([[0.2, 0.8], [0.5, 0.5]])
     >>> layers.cross_entropy(probabilities, fluid.dygraph.to_variable([[1], [0]]))
@@ -624,7 +716,15 @@ def softmax_with_cross_entropy(
 ) -> Any:
     """`cross_entropy` of the `softmax` of `logits` along `axis`, numerically stable: shape ``[..., 1]``.
 
-    With `return_softmax`, the pair of loss and softmax.
+    Args:
+        logits: float, any numbers.
+        label: int32 or int64, of the shape of `logits` but for `axis`, which has size 1; with `soft_label` a distribution of the
+            shape of `logits`.
+        soft_label: whether labels are distributions.
+        ignore_index: elements with this label give 0, and no gradient.
+        numeric_stable_mode: accepted and ignored: it is always stable.
+        return_softmax: whether to return the pair of loss and softmax.
+        axis: the dimension of the classes.
 
     >>> logits = fluid.dygraph.to_variable([[1.0, 1.0, 3.0]])
     >>> layers.softmax_with_cross_entropy(logits, fluid.dygraph.to_variable([[2]]))
@@ -643,7 +743,11 @@ def sigmoid_cross_entropy_with_logits(
 ) -> Variable:
     """``-label * log(sigmoid(x)) - (1 - label) * log(1 - sigmoid(x))``, element by element.
 
-    The result is 0 where `label` is `ignore_index`; with `normalize` it is divided by the number of other elements.
+    Args:
+        x: float, any numbers.
+        label: probabilities of the shape and type of `x`.
+        ignore_index: the result is 0 where `label` is this number.
+        normalize: whether to divide by the number of elements that are not ignored.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 2.0]])
     >>> layers.sigmoid_cross_entropy_with_logits(x, fluid.dygraph.to_variable([[1.0, 0.0]]))
@@ -656,6 +760,12 @@ def sigmoid_cross_entropy_with_logits(
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
     """``r ** 2 / 2`` where ``|r| <= delta``, ``delta * (|r| - delta / 2)`` elsewhere, of ``r = label - input``.
 
+    Formula: Huber, Robust Estimation of a Location Parameter, 1964.
+
+    Args:
+        input, label: predictions and targets, of the same shape and float type.
+        delta: where the quadratic part ends and the linear one begins.
+
     >>> x = fluid.dygraph.to_variable([[0.0], [3.0]])
     >>> layers.huber_loss(x, fluid.dygraph.to_variable([[1.0], [1.0]]), delta=1.0)
     Tensor([[0.5],
@@ -666,6 +776,9 @@ def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:
     """``(input - label) ** 2``, element by element.
+
+    Args:
+        input, label: predictions and targets, of the same shape and type.
 
     >>> x = fluid.dygraph.to_variable([[0.0], [3.0]])
     >>> layers.square_error_cost(x, fluid.dygraph.to_variable([[1.0], [1.0]]))
@@ -679,7 +792,10 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
 
 
 def mse_loss(input: Variable, label: Variable) -> Variable:
-    """The mean of ``(input - label) ** 2``.
+    """The mean of ``(input - label) ** 2``: shape [1].
+
+    Args:
+        input, label: predictions and targets, of the same shape and type.
 
     >>> x = fluid.dygraph.to_variable([[0.0], [3.0]])
     >>> layers.mse_loss(x, fluid.dygraph.to_variable([[1.0], [1.0]]))
@@ -696,6 +812,16 @@ def matmul(
 
     A vector is a row on the left and a column on the right; two vectors, both transposed, give their outer product.
 
+    Args:
+        x: ``[..., rows, inner]``; dimensions before the last two are broadcast.
+        y: ``[..., inner, columns]``, of the same type.
+        transpose_x: whether to exchange the last two dimensions of `x` first.
+        transpose_y: whether to exchange the last two dimensions of `y` first.
+        alpha: a factor.
+
+    Raises:
+        InferenceError: if the shapes do not fit.
+
     >>> x = fluid.data("x", [None, 8, 20, 64])
     >>> y = fluid.data("y", [None, 8, 30, 64])
     >>> layers.matmul(x, y, transpose_y=True).shape
@@ -708,6 +834,15 @@ def matmul(
 def mul(x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int = 1, name: str | None = None) -> Variable:
     """The product of `x` and `y` as matrices: the first `x_num_col_dims` (`y_num_col_dims`) dimensions become the rows.
 
+    Args:
+        x: a tensor.
+        y: a tensor of the same type; as a matrix, it has as many rows as `x` has columns.
+        x_num_col_dims: how many dimensions of `x` become the rows.
+        y_num_col_dims: how many dimensions of `y` become the rows.
+
+    Returns:
+        ``[*x.shape[:x_num_col_dims], *y.shape[y_num_col_dims:]]``.
+
     >>> x = fluid.data("x", [5, 2, 3])
     >>> y = fluid.data("y", [6, 4])
     >>> layers.mul(x, y).shape
@@ -719,6 +854,10 @@ def mul(x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int =
 
 def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) -> Variable:
     """``x ** factor``, element by element.
+
+    Args:
+        x: a tensor of any shape.
+        factor: the exponent: a number, or a variable of one element.
 
     >>> layers.pow(fluid.dygraph.to_variable([1.0, 2.0, 3.0]), factor=2.0)
     Tensor([1., 4., 9.], shape=[3], dtype=float32)
@@ -738,6 +877,12 @@ def scale(
 ) -> Variable:
     """``act(scale * x + bias)``, or ``act(scale * (x + bias))`` unless `bias_after_scale`.
 
+    Args:
+        x: a tensor of any shape.
+        scale: a number, or a variable of one element.
+        bias: a number.
+        bias_after_scale: whether `bias` is added to the product rather than to `x`.
+
     >>> layers.scale(fluid.dygraph.to_variable([1.0, 2.0]), scale=10.0, bias=1.0)
     Tensor([11., 21.], shape=[2], dtype=float32)
     """
@@ -753,6 +898,9 @@ def scale(
 def mean(x: Variable, name: str | None = None) -> Variable:
     """The mean of all elements: shape [1].
 
+    Args:
+        x: a tensor of any shape.
+
     >>> layers.mean(fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]]))
     Tensor([2.5], shape=[1], dtype=float32)
     """
@@ -761,6 +909,9 @@ def mean(x: Variable, name: str | None = None) -> Variable:
 
 def sum(x: Variable | Sequence[Variable]) -> Variable:
     """The sum of tensors of the same shape.
+
+    Args:
+        x: a tensor, or several of the same shape and type.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.sum([x, x, x])
@@ -771,6 +922,10 @@ def sum(x: Variable | Sequence[Variable]) -> Variable:
 
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
     """Limits each element to ``[min, max]``.
+
+    Args:
+        x: a tensor of any shape.
+        min, max: bounds, of which `min` should not be the larger one.
 
     >>> layers.clip(fluid.dygraph.to_variable([-2.0, 0.5, 3.0]), min=-1.0, max=1.0)
     Tensor([-1. ,  0.5,  1. ], shape=[3], dtype=float32)
@@ -785,6 +940,10 @@ def _check_not_negative(layer: str, argument: str, value: float) -> None:
 
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
     """`x` scaled down so that its Euclidean norm is at most `max_norm`.
+
+    Args:
+        x: a float tensor of any shape.
+        max_norm: the bound, at least 0.
 
     >>> layers.clip_by_norm(fluid.dygraph.to_variable([3.0, 4.0]), max_norm=1.0)
     Tensor([0.6, 0.8], shape=[2], dtype=float32)
@@ -812,6 +971,11 @@ def _norm(helper: LayerHelper, x: Variable, epsilon: float = 0.0, **dims: Any) -
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
     """``x / sqrt(sum(x ** 2) + epsilon)``, summed along `axis`.
 
+    Args:
+        x: a float tensor.
+        axis: dimension along which the squares are summed; a vector is always normalized as a whole.
+        epsilon: keeps the divisor above 0.
+
     >>> layers.l2_normalize(fluid.dygraph.to_variable([[3.0, 4.0], [0.0, 2.0]]), axis=1)
     Tensor([[0.6, 0.8],
             [0. , 1. ]], shape=[2, 2], dtype=float32)
@@ -835,8 +999,15 @@ def reshape(
 ) -> Variable:
     """`x` in another shape: one size may be -1, inferred from the others; 0 keeps the size at that axis.
 
-    `shape` may be, or contain, int32 variables. `actual_shape` replaces it when the program runs. `inplace` is accepted and
-    ignored; the executor shares memory where it can.
+    Args:
+        x: a tensor.
+        shape: the sizes; it may be, or contain, int32 variables.
+        actual_shape: int32 variable that replaces `shape` when the program runs; shapes of later layers are inferred from
+            `shape`.
+        inplace: accepted and ignored; the executor shares memory where it can.
+
+    Raises:
+        InferenceError: if the number of elements differs.
 
     >>> x = fluid.data("x", [None, 4, 6])
     >>> layers.reshape(x, [0, -1]).shape
@@ -860,6 +1031,10 @@ def reshape(
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
     """`x` with its dimensions in the order `perm`.
 
+    Args:
+        x: a tensor.
+        perm: for each dimension of the result, which one of `x` it is.
+
     >>> layers.transpose(fluid.data("x", [None, 3, 32]), perm=[0, 2, 1]).shape
     (-1, 32, 3)
     """
@@ -872,7 +1047,14 @@ def split(
 ) -> list[Variable]:
     """`input` cut along `dim` into a number of equal parts, or into parts of the sizes in a list (one may be -1).
 
-    Sizes in the list may be int32 variables.
+    Args:
+        input: a tensor.
+        num_or_sections: the number of parts, which divides the size of `dim`; or their sizes, numbers or int32 variables of one
+            element, of which one may be -1.
+        dim: the dimension, or an int32 variable that holds it; negative numbers count from the end.
+
+    Raises:
+        InferenceError: if the parts do not add up to the size of `dim`.
 
     >>> x = fluid.data("x", [None, 9])
     >>> [part.shape for part in layers.split(x, 3)]
@@ -906,6 +1088,12 @@ def slice(
 ) -> Variable:
     """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative indices count from the end.
 
+    Args:
+        input: a tensor.
+        axes: dimensions that are cut; others are kept whole.
+        starts: the first index for each of `axes`; the list may be, or contain, int32 variables.
+        ends: the index after the last, in the same forms. Both are cut off at the size of the dimension.
+
     >>> x = fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]])
     >>> layers.slice(x, axes=[0, 1], starts=[1, 0], ends=[2, -1])
     Tensor([[4, 5]], shape=[1, 2], dtype=int64)
@@ -915,6 +1103,10 @@ def slice(
 
 def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     """Tensors of the same shape joined along a new dimension `axis`.
+
+    Args:
+        x: a tensor, or several of the same shape and type.
+        axis: where the new dimension stands in the result; negative numbers count from its end.
 
     >>> x = fluid.dygraph.to_variable([1, 2])
     >>> layers.stack([x, x], axis=1)
@@ -926,6 +1118,14 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
 
 def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Variable]:
     """The slices of `x` along `axis`, without that dimension; `num` is needed if its size is unknown.
+
+    Args:
+        x: a tensor.
+        axis: the dimension that is taken apart.
+        num: its size, needed if that is unknown.
+
+    Raises:
+        ProgramError: if the size is unknown, and `num` is not given.
 
     >>> layers.unstack(fluid.dygraph.to_variable([[1, 2], [3, 4]]))
     [Tensor([1, 2], shape=[2], dtype=int64), Tensor([3, 4], shape=[2], dtype=int64)]
@@ -942,7 +1142,9 @@ def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Var
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
     """`input` without those of the dimensions `axes` that have size 1; without all such dimensions if `axes` is empty.
 
-    A dimension in `axes` of unknown size (-1) must have size 1 in a run.
+    Args:
+        input: a tensor.
+        axes: dimensions to drop; one of unknown size (-1) must have size 1 in a run.
 
     >>> layers.squeeze(fluid.data("x", [None, 1, 8, 1]), axes=[1]).shape
     (-1, 8, 1)
@@ -953,7 +1155,9 @@ def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Va
 def unsqueeze(input: Variable, axes: int | Sequence[int | Variable] | Variable, name: str | None = None) -> Variable:
     """`input` with dimensions of size 1 inserted, which are the dimensions `axes` of the result.
 
-    `axes` may be, or contain, int32 variables.
+    Args:
+        input: a tensor.
+        axes: places of the new dimensions in the result; they may be, or contain, int32 variables.
 
     >>> layers.unsqueeze(fluid.data("x", [None, 8]), axes=[1, 3]).shape
     (-1, 1, 8, 1)
@@ -971,6 +1175,10 @@ def unsqueeze(input: Variable, axes: int | Sequence[int | Variable] | Variable, 
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     """`x` as a matrix whose rows are its first `axis` dimensions.
 
+    Args:
+        x: a tensor.
+        axis: number of dimensions that become the rows; 0 gives one row.
+
     >>> layers.flatten(fluid.data("x", [2, 3, 4, 5]), axis=2).shape
     (6, 20)
     """
@@ -980,7 +1188,13 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
     """The rows of `input` at the indices in the vector `index`, int32 or int64.
 
-    `overwrite` is accepted and ignored: gradients of rows taken several times are always added up.
+    Args:
+        input: a tensor ``[N, ...]``.
+        index: int32 or int64 ``[K]`` or ``[K, 1]``, each below N.
+        overwrite: accepted and ignored: gradients of rows taken several times are always added up.
+
+    Returns:
+        ``[K, ...]``.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4], [5, 6]])
     >>> layers.gather(x, fluid.dygraph.to_variable([2, 0]))
@@ -991,7 +1205,11 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
 
 
 def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None) -> Variable:
-    """`x` repeated ``expand_times[i]`` times along dimension ``i``; `expand_times` may be, or contain, int32 variables.
+    """`x` repeated ``expand_times[i]`` times along dimension ``i``.
+
+    Args:
+        x: a tensor.
+        expand_times: how often, for each dimension; it may be, or contain, int32 variables.
 
     >>> layers.expand(fluid.dygraph.to_variable([[1, 2]]), expand_times=[2, 2])
     Tensor([[1, 2, 1, 2],
@@ -1010,6 +1228,13 @@ def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name:
 def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tuple[Variable, Variable]:
     """The `k` largest elements along the last dimension, largest first, and their int64 indices.
 
+    Args:
+        input: a tensor ``[..., D]``.
+        k: how many, at most D; a number or an int variable of one element.
+
+    Returns:
+        values and indices, ``[..., k]``.
+
     >>> values, indices = layers.topk(fluid.dygraph.to_variable([30, 10, 20]), k=2)
     >>> values, indices
     (Tensor([30, 20], shape=[2], dtype=int64), Tensor([0, 2], shape=[2], dtype=int64))
@@ -1025,7 +1250,12 @@ def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tu
 
 
 def one_hot(input: Variable, depth: Positive | Variable, allow_out_of_range: bool = False) -> Variable:
-    """Turns int64 ids ``[..., 1]`` into float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere.
+    """Turns ids ``[..., 1]`` into float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere.
+
+    Args:
+        input: int32 or int64 ``[..., 1]``.
+        depth: number of columns, or an int32 variable of one element.
+        allow_out_of_range: whether ids that are not below `depth` give rows of zeros; they are an error otherwise.
 
     >>> layers.one_hot(fluid.dygraph.to_variable([[2], [0]]), depth=3)
     Tensor([[0., 0., 1.],
@@ -1048,6 +1278,9 @@ def one_hot_of(op_type: str, input: Variable, depth: int | Variable, allow_out_o
 def shape(input: Variable) -> Variable:
     """The shape of `input` as an int32 tensor.
 
+    Args:
+        input: a tensor of any shape.
+
     >>> layers.shape(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
     Tensor([2, 3], shape=[2], dtype=int32)
     """
@@ -1056,6 +1289,9 @@ def shape(input: Variable) -> Variable:
 
 def rank(input: Variable) -> Variable:
     """The number of dimensions of `input`: int32 of shape [1].
+
+    Args:
+        input: a tensor of any shape.
 
     >>> layers.rank(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
     Tensor([2], shape=[1], dtype=int32)
@@ -1075,6 +1311,13 @@ def strided_slice(
 
     As in Paddle, an end of -1 with a negative stride means no end: ``starts=[2], ends=[-1], strides=[-1]`` takes the elements
     2, 1 and 0.
+
+    Args:
+        input: a tensor.
+        axes: dimensions that are cut; others are kept whole.
+        starts: the first index for each of `axes`; the list may be, or contain, int32 variables.
+        ends: the index to stop before, in the same forms.
+        strides: the steps, in the same forms; negative ones go backwards.
 
     >>> x = fluid.dygraph.to_variable([0, 1, 2, 3, 4, 5])
     >>> layers.strided_slice(x, axes=[0], starts=[1], ends=[6], strides=[2])
@@ -1106,6 +1349,11 @@ def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str
 def scatter_nd(index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None) -> Variable:
     """Zeros of `shape`, to which `updates` are added at the positions in the last dimension of `index`.
 
+    Args:
+        index: int32 or int64 ``[..., K]``, positions in the first K dimensions of the result.
+        updates: ``[*index.shape[:-1], *shape[K:]]``; those for the same position are added up.
+        shape: of the result, which has the type of `updates`.
+
     >>> index, updates = fluid.dygraph.to_variable([[1], [3], [1]]), fluid.dygraph.to_variable([1.0, 2.0, 4.0])
     >>> layers.scatter_nd(index, updates, shape=[4])
     Tensor([0., 5., 0., 2.], shape=[4], dtype=float32)
@@ -1123,9 +1371,15 @@ def pad2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Images with margins of width `paddings`: top, bottom, left and right. They may be in an int32 variable ``[4]``.
+    """Images with margins.
 
-    The mode "constant" fills the margins with `pad_value`, "reflect" mirrors the image at its border, "edge" repeats the border.
+    Args:
+        input: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_format` ``"NHWC"``.
+        paddings: widths at the top, bottom, left and right, or an int32 variable ``[4]`` of them.
+        mode: ``"constant"`` fills the margins with `pad_value`, ``"reflect"`` mirrors the image at its border (which is not
+            repeated), ``"edge"`` repeats the border.
+        pad_value: a number, for the mode ``"constant"``.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.pad2d(images, paddings=[1, 1, 2, 2], mode="reflect").shape
@@ -1148,7 +1402,12 @@ def bilinear_tensor_product(
 ) -> Variable:
     """``act(x @ W[i] @ y + b[i])`` for each row of `x` ``[N, M]`` and `y` ``[N, K]``, and each i below `size`.
 
-    `param_attr` has the attributes of ``W``, ``[size, M, K]``, `bias_attr` those of ``b``, ``[1, size]``; False for none.
+    Args:
+        x: float ``[N, M]``; M is known.
+        y: float ``[N, K]``; K is known.
+        size: number of features of the result ``[N, size]``.
+        param_attr: attributes of ``W``, ``[size, M, K]``.
+        bias_attr: attributes of ``b``, ``[1, size]``; False for none.
 
     >>> x, y = fluid.data("x", [None, 5]), fluid.data("y", [None, 4])
     >>> layers.bilinear_tensor_product(x, y, size=8).shape
@@ -1165,12 +1424,41 @@ def bilinear_tensor_product(
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """The sparse gradient `x` with sorted, distinct row indices; duplicate rows are added up."""
+    """The sparse gradient `x` with sorted, distinct row indices; duplicate rows are added up.
+
+    Args:
+        x: a `SelectedRows`, such as the gradient of the table of an `embedding` with ``is_sparse=True``.
+
+    >>> words = fluid.data("words", [None, 1], "int64")
+    >>> rows = layers.embedding(words, [10, 2], is_sparse=True, param_attr=fluid.initializer.Constant(1.0))
+    >>> table = fluid.default_main_program().all_parameters()[0]
+    >>> (gradient,) = fluid.gradients([layers.reduce_sum(rows)], [table])
+    >>> merged = layers.get_tensor_from_selected_rows(layers.merge_selected_rows(gradient))
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> executor.run(feed={"words": np.array([[3], [5], [3]])}, fetch_list=[merged])
+    [array([[2., 2.],
+           [1., 1.]], dtype=float32)]
+    """
     return apply("merge_selected_rows", {"X": _sparse(x, "merge_selected_rows: x")}, name=name)
 
 
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """The rows stored in the sparse gradient `x`, as a tensor ``[rows, ...]``."""
+    """The rows stored in the sparse gradient `x`, as a tensor ``[rows, ...]``.
+
+    Args:
+        x: a `SelectedRows`, such as the gradient of the table of an `embedding` with ``is_sparse=True``.
+
+    Returns:
+        ``[rows, ...]``, in the order in which they are stored; see the example of `merge_selected_rows`.
+
+    >>> words = fluid.data("words", [None, 1], "int64")
+    >>> rows = layers.embedding(words, [10, 2], is_sparse=True)
+    >>> table = fluid.default_main_program().all_parameters()[0]
+    >>> (gradient,) = fluid.gradients([layers.reduce_sum(rows)], [table])
+    >>> layers.get_tensor_from_selected_rows(gradient).shape
+    (-1, 2)
+    """
     return apply("get_tensor_from_selected_rows", {"X": _sparse(x, "get_tensor_from_selected_rows: x")}, name=name)
 
 

@@ -147,6 +147,9 @@ def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
 def abs(x: Variable, name: str | None = None) -> Variable:
     """Absolute value; that of a complex number is real.
 
+    Args:
+        x: a tensor of any shape; int or float.
+
     >>> x = fluid.dygraph.to_variable([-1.5, 0.0, 2.0])
     >>> layers.abs(x)
     Tensor([1.5, 0. , 2. ], shape=[3], dtype=float32)
@@ -156,6 +159,9 @@ def abs(x: Variable, name: str | None = None) -> Variable:
 
 def acos(x: Variable, name: str | None = None) -> Variable:
     """Inverse cosine.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 1.0])
     >>> layers.acos(x)
@@ -167,6 +173,9 @@ def acos(x: Variable, name: str | None = None) -> Variable:
 def acosh(x: Variable, name: str | None = None) -> Variable:
     """Inverse hyperbolic cosine.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.acosh(x)
     Tensor([0.   , 1.317], shape=[2], dtype=float32)
@@ -175,10 +184,18 @@ def acosh(x: Variable, name: str | None = None) -> Variable:
 
 
 def add_position_encoding(input: Variable, alpha: float, beta: float, name: str | None = None) -> Variable:
-    """``alpha * X + beta * P`` of X [batch, length, width], where P[position, i] are waves of lengths from 2 pi to 20000 pi.
+    """``alpha * input + beta * P`` of `input` [batch, length, width], where P[position, i] are waves of lengths from 2 pi to
+    20000 pi.
 
-    With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
-    X may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
+    With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``. `input`
+    may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
+
+    Formula: Vaswani et al., Attention Is All You Need, 2017.
+
+    Args:
+        input: ``[batch, length, width]``, or the rows ``[rows, width]`` of sequences; `width` is even.
+        alpha: factor of `input`.
+        beta: factor of the waves.
 
     >>> x = fluid.dygraph.to_variable([[[0.0, 0.0], [0.0, 0.0]]])
     >>> layers.add_position_encoding(x, alpha=1.0, beta=1.0)
@@ -189,7 +206,14 @@ def add_position_encoding(input: Variable, alpha: float, beta: float, name: str 
 
 
 def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
-    """X sorted along `axis`, and the indices of its elements in X; the sort is stable.
+    """`input` sorted along `axis`, and the indices of its elements in `input`; the sort is stable.
+
+    Args:
+        input: a tensor.
+        axis: the dimension to sort along; negative ones count from the end.
+
+    Returns:
+        Out and Indices.
 
     >>> x = fluid.dygraph.to_variable([30, 10, 20])
     >>> layers.argsort(x)
@@ -202,6 +226,9 @@ def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[V
 def asin(x: Variable, name: str | None = None) -> Variable:
     """Inverse sine.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 1.0])
     >>> layers.asin(x)
     Tensor([-1.5708,  0.    ,  1.5708], shape=[3], dtype=float32)
@@ -211,6 +238,9 @@ def asin(x: Variable, name: str | None = None) -> Variable:
 
 def asinh(x: Variable, name: str | None = None) -> Variable:
     """Inverse hyperbolic sine.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.asinh(x)
@@ -222,6 +252,9 @@ def asinh(x: Variable, name: str | None = None) -> Variable:
 def atan(x: Variable, name: str | None = None) -> Variable:
     """Inverse tangent.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.atan(x)
     Tensor([-0.7854,  0.    ,  1.1071], shape=[3], dtype=float32)
@@ -232,6 +265,9 @@ def atan(x: Variable, name: str | None = None) -> Variable:
 def atanh(x: Variable, name: str | None = None) -> Variable:
     """Inverse hyperbolic tangent.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-0.5, 0.0, 0.5])
     >>> layers.atanh(x)
     Tensor([-0.5493,  0.    ,  0.5493], shape=[3], dtype=float32)
@@ -240,9 +276,14 @@ def atanh(x: Variable, name: str | None = None) -> Variable:
 
 
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
-    """The mean over the other classes j of ``log(1 + exp(X[j] - X[Label]))`` (Bayesian personalized ranking), ``[..., 1]``.
+    """The mean over the other classes j of ``log(1 + exp(input[j] - input[label]))`` (Bayesian personalized ranking), ``[...,
+    1]``.
 
-    Label has the shape of X, but for the last dimension, which is 1.
+    Formula: Hidasi et al., Session-based Recommendations with Recurrent Neural Networks, 2016.
+
+    Args:
+        input: scores ``[..., classes]``, with two classes at least.
+        label: the right class of each row, ``[..., 1]``.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0]])
     >>> y = fluid.dygraph.to_variable([[1]])
@@ -253,7 +294,11 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Varia
 
 
 def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None) -> Variable:
-    """X clipped to ``[t_min, t_max]``.
+    """`x` clipped to ``[t_min, t_max]``.
+
+    Args:
+        x: a tensor of any shape; int or float.
+        t_min, t_max: the bounds; `t_min` is not above `t_max`.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 5.0, 30.0])
     >>> layers.brelu(x, t_max=24.0)
@@ -263,7 +308,10 @@ def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None
 
 
 def ceil(x: Variable, name: str | None = None) -> Variable:
-    """The smallest integer that is not below X.
+    """The smallest integer that is not below `x`.
+
+    Args:
+        x: a tensor of any shape; int or float.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
     >>> layers.ceil(x)
@@ -273,7 +321,13 @@ def ceil(x: Variable, name: str | None = None) -> Variable:
 
 
 def celu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
-    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere.
+    """`x` where it is positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere.
+
+    Formula: Barron, Continuously Differentiable Exponential Linear Units, 2017.
+
+    Args:
+        x: a tensor of any shape; float.
+        alpha: minus the limit for large negative `x`; not 0.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.celu(x)
@@ -285,6 +339,9 @@ def celu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
 def cos(x: Variable, name: str | None = None) -> Variable:
     """Cosine.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([0.0, 1.0, 3.1416])
     >>> layers.cos(x)
     Tensor([ 1.    ,  0.5403, -1.    ], shape=[3], dtype=float32)
@@ -294,6 +351,10 @@ def cos(x: Variable, name: str | None = None) -> Variable:
 
 def cos_sim(X: Variable, Y: Variable) -> Variable:
     """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all.
+
+    Args:
+        X: ``[rows, ...]``; what follows the rows is one vector.
+        Y: of the shape of X, or with one row.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 0.0]])
     >>> y = fluid.dygraph.to_variable([[1.0, 1.0]])
@@ -306,6 +367,9 @@ def cos_sim(X: Variable, Y: Variable) -> Variable:
 def cosh(x: Variable, name: str | None = None) -> Variable:
     """Hyperbolic cosine.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.cosh(x)
     Tensor([1.5431, 1.    , 3.7622], shape=[3], dtype=float32)
@@ -314,8 +378,13 @@ def cosh(x: Variable, name: str | None = None) -> Variable:
 
 
 def cumsum(x: Variable, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None) -> Variable:
-    """Cumulative sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
-    with `exclusive`.
+    """Cumulative sums along `axis`.
+
+    Args:
+        x: a tensor.
+        axis: the dimension; negative ones count from the end.
+        exclusive: whether sums leave the element itself out, and begin with 0.
+        reverse: whether to sum from the end.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3, 4])
     >>> layers.cumsum(x)
@@ -325,7 +394,10 @@ def cumsum(x: Variable, axis: int | None = None, exclusive: bool | None = None, 
 
 
 def diag(diagonal: Variable) -> Variable:
-    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere.
+    """The square matrix with the vector `diagonal` on its diagonal and zeros elsewhere.
+
+    Args:
+        diagonal: ``[N]``.
 
     >>> x = fluid.dygraph.to_variable([1, 2])
     >>> layers.diag(x)
@@ -336,7 +408,11 @@ def diag(diagonal: Variable) -> Variable:
 
 
 def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X + Y``; the smaller operand's first dimension is aligned with `axis` of the larger one; -1 aligns the last ones.
+    """``x + y``; the smaller operand's first dimension is aligned with `axis` of the larger one; -1 aligns the last ones.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> y = fluid.dygraph.to_variable([10.0, 20.0])
@@ -347,7 +423,11 @@ def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X / Y``, for integers rounded towards zero; operands are aligned as in `elementwise_add`.
+    """``x / y``, for integers rounded towards zero; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([1.0, 9.0])
     >>> y = fluid.dygraph.to_variable([4.0, 3.0])
@@ -358,7 +438,11 @@ def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The largest integer that is not above ``X / Y``; operands are aligned as in `elementwise_add`.
+    """The largest integer that is not above ``x / y``; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([7, -7])
     >>> y = fluid.dygraph.to_variable([2, 2])
@@ -369,7 +453,11 @@ def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | No
 
 
 def elementwise_max(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The larger of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y.
+    """The larger of `x` and `y`, aligned as in `elementwise_add`. Where they are equal, the gradient goes to `y`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([1.0, 5.0])
     >>> y = fluid.dygraph.to_variable([3.0, 2.0])
@@ -380,7 +468,11 @@ def elementwise_max(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The smaller of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y.
+    """The smaller of `x` and `y`, aligned as in `elementwise_add`. Where they are equal, the gradient goes to `y`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([1.0, 5.0])
     >>> y = fluid.dygraph.to_variable([3.0, 2.0])
@@ -391,9 +483,13 @@ def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
+    """The remainder of ``x / y``, with the sign of `y`; operands are aligned as in `elementwise_add`.
 
-    As in Paddle, no gradient flows through it, although that with respect to X would be 1.
+    As in Paddle, no gradient flows through it, although that with respect to `x` would be 1.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([7, -7])
     >>> y = fluid.dygraph.to_variable([3, 3])
@@ -404,7 +500,11 @@ def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_mul(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X * Y``; operands are aligned as in `elementwise_add`.
+    """``x * y``; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> y = fluid.dygraph.to_variable([10.0, 20.0])
@@ -415,7 +515,11 @@ def elementwise_mul(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_pow(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X ** Y``; operands are aligned as in `elementwise_add`. With respect to Y, the gradient at ``X = 0`` is 0.
+    """``x ** y``; operands are aligned as in `elementwise_add`. With respect to `y`, the gradient at ``x = 0`` is 0.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([2.0, 3.0])
     >>> y = fluid.dygraph.to_variable([3.0, 2.0])
@@ -426,7 +530,11 @@ def elementwise_pow(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_sub(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X - Y``; operands are aligned as in `elementwise_add`.
+    """``x - y``; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        axis: the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([10.0, 20.0])
     >>> y = fluid.dygraph.to_variable([1.0, 2.0])
@@ -437,7 +545,13 @@ def elementwise_sub(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
-    """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere.
+    """`x` where it is positive, ``alpha * (exp(x) - 1)`` elsewhere.
+
+    Formula: Clevert, Unterthiner and Hochreiter, Fast and Accurate Deep Network Learning by Exponential Linear Units, 2016.
+
+    Args:
+        x: a tensor of any shape; float.
+        alpha: minus the limit for large negative `x`.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.elu(x)
@@ -447,7 +561,11 @@ def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
 
 
 def equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X == Y``, as bools; operands are aligned as in `elementwise_add`.
+    """``x == y``, as bools; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        cond: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3])
     >>> y = fluid.dygraph.to_variable([2, 2, 2])
@@ -458,7 +576,10 @@ def equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
 
 
 def erf(x: Variable, name: str | None = None) -> Variable:
-    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to X.
+    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to `x`.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.erf(x)
@@ -468,7 +589,10 @@ def erf(x: Variable, name: str | None = None) -> Variable:
 
 
 def exp(x: Variable, name: str | None = None) -> Variable:
-    """``e ** X``.
+    """``e ** x``.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.exp(x)
@@ -478,7 +602,11 @@ def exp(x: Variable, name: str | None = None) -> Variable:
 
 
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
-    """X repeated along its axes to the shape of target_tensor.
+    """`x` repeated along its axes to the shape of target_tensor.
+
+    Args:
+        x: a tensor.
+        target_tensor: a tensor with as many dimensions, of which each is a multiple of that of `x`; only its shape is read.
 
     >>> x = fluid.dygraph.to_variable([[1, 2]])
     >>> y = fluid.dygraph.to_variable([[0, 0], [0, 0]])
@@ -490,7 +618,10 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
 
 
 def expm1(x: Variable, name: str | None = None) -> Variable:
-    """``e ** X - 1``, exact near 0.
+    """``e ** x - 1``, exact near 0.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.expm1(x)
@@ -500,7 +631,10 @@ def expm1(x: Variable, name: str | None = None) -> Variable:
 
 
 def floor(x: Variable, name: str | None = None) -> Variable:
-    """The largest integer that is not above X.
+    """The largest integer that is not above `x`.
+
+    Args:
+        x: a tensor of any shape; int or float.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
     >>> layers.floor(x)
@@ -510,7 +644,12 @@ def floor(x: Variable, name: str | None = None) -> Variable:
 
 
 def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
-    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index holds indices of X's first axes.
+    """``Out[i, ...] = input[index[i, 0], index[i, 1], ...]``: the last axis of `index` holds indices of `input`'s first axes.
+
+    Args:
+        input: a tensor.
+        index: ``[..., D]``, with D at most the number of dimensions of `input`; ``Out`` is ``[*index.shape[:-1],
+            *input.shape[D:]]``.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
     >>> y = fluid.dygraph.to_variable([[1, 0], [0, 1]])
@@ -521,9 +660,11 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 
 
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
-    """The sequences of a beam search: from the last step back, the ids along the chain of Parents.
+    """The sequences of a beam search: from the last step back, the ids along the chain of `parents`.
 
-    Ids and Parents have shape [steps, batch, beams].
+    Args:
+        ids: the id that each beam appended in each step, ``[steps, batch, beams]``.
+        parents: of the same shape, the beam of the step before that each beam continues.
 
     >>> x = fluid.dygraph.to_variable([[[5, 6]], [[7, 8]]])
     >>> y = fluid.dygraph.to_variable([[[0, 0]], [[1, 0]]])
@@ -543,7 +684,17 @@ def gaussian_random_batch_size_like(
     seed: int = 0,
     dtype: DTypeLike = "float32",
 ) -> Variable:
-    """As `gaussian_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
+    """As `gaussian_random`, with dimension `input_dim_idx` of `input` as dimension `output_dim_idx`.
+
+    Args:
+        input: a tensor, of which only the size is read.
+        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        input_dim_idx: the dimension of `input` that the size is taken from.
+        output_dim_idx: the dimension of the result that gets it.
+        mean: the mean.
+        std: the standard deviation, at least 0.
+        seed: of the random numbers, the same in every run; 0 draws new ones.
+        dtype: a float type.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> layers.gaussian_random_batch_size_like(x, shape=[-1, 3]).shape
@@ -562,7 +713,13 @@ def gaussian_random_batch_size_like(
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
-    """X times the probability that a standard normal variable is below X; if `approximate`, by a formula with tanh.
+    """`x` times the probability that a standard normal variable is below `x`; if `approximate`, by a formula with tanh.
+
+    Formula: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
+
+    Args:
+        x: a tensor of any shape; float.
+        approximate: whether to compute ``0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.gelu(x)
@@ -572,7 +729,11 @@ def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Var
 
 
 def greater_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X >= Y``, as bools; operands are aligned as in `elementwise_add`.
+    """``x >= y``, as bools; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        cond: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3])
     >>> y = fluid.dygraph.to_variable([2, 2, 2])
@@ -583,7 +744,11 @@ def greater_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Var
 
 
 def greater_than(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X > Y``, as bools; operands are aligned as in `elementwise_add`.
+    """``x > y``, as bools; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        cond: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3])
     >>> y = fluid.dygraph.to_variable([2, 2, 2])
@@ -594,7 +759,11 @@ def greater_than(x: Variable, y: Variable, cond: Variable | None = None) -> Vari
 
 
 def hard_shrink(x: Variable, threshold: float | None = None, name: str | None = None) -> Variable:
-    """X where its absolute value is above `threshold`, 0 elsewhere.
+    """`x` where its absolute value is above `threshold`, 0 elsewhere.
+
+    Args:
+        x: a tensor of any shape; float.
+        threshold: the largest absolute value that becomes 0.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.2, 2.0])
     >>> layers.hard_shrink(x)
@@ -604,7 +773,12 @@ def hard_shrink(x: Variable, threshold: float | None = None, name: str | None = 
 
 
 def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str | None = None) -> Variable:
-    """``slope * X + offset``, clipped to ``[0, 1]``.
+    """``slope * x + offset``, clipped to ``[0, 1]``.
+
+    Args:
+        x: a tensor of any shape; float.
+        slope: of the line.
+        offset: its value at 0.
 
     >>> x = fluid.dygraph.to_variable([-4.0, 0.0, 1.0])
     >>> layers.hard_sigmoid(x)
@@ -614,7 +788,15 @@ def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str
 
 
 def hard_swish(x: Variable, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0, name: str | None = None) -> Variable:
-    """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``.
+    """``x / scale`` times ``x + offset`` clipped to ``[0, threshold]``.
+
+    Formula: Howard et al., Searching for MobileNetV3, 2019.
+
+    Args:
+        x: a tensor of any shape; float.
+        threshold: the upper bound of ``x + offset``.
+        scale: what the product is divided by.
+        offset: what is added to `x`.
 
     >>> x = fluid.dygraph.to_variable([0.0, 1.0, 4.0])
     >>> layers.hard_swish(x)
@@ -624,7 +806,10 @@ def hard_swish(x: Variable, threshold: float = 6.0, scale: float = 6.0, offset: 
 
 
 def has_inf(x: Variable) -> Variable:
-    """Whether any element of X is infinite: one bool.
+    """Whether any element of `x` is infinite: one bool.
+
+    Args:
+        x: a tensor of any shape.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.has_inf(x)
@@ -634,7 +819,10 @@ def has_inf(x: Variable) -> Variable:
 
 
 def has_nan(x: Variable) -> Variable:
-    """Whether any element of X is not a number: one bool.
+    """Whether any element of `x` is not a number: one bool.
+
+    Args:
+        x: a tensor of any shape.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.has_nan(x)
@@ -644,7 +832,12 @@ def has_nan(x: Variable) -> Variable:
 
 
 def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
-    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on.
+    """`num_hash` numbers in [0, `hash_size`) for each row of `input`, by XXH64 of its bytes with the seeds 0, 1, and so on.
+
+    Args:
+        input: int32 or int64 ``[..., width]``; the bytes of a row are hashed together.
+        hash_size: what the hashes are taken modulo.
+        num_hash: how many numbers per row.
 
     >>> x = fluid.dygraph.to_variable([[1, 2]])
     >>> layers.hash(x, hash_size=100)
@@ -655,7 +848,10 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
 
 
 def isfinite(x: Variable) -> Variable:
-    """Whether every element of X is finite: one bool.
+    """Whether every element of `x` is finite: one bool.
+
+    Args:
+        x: a tensor of any shape.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.isfinite(x)
@@ -665,9 +861,12 @@ def isfinite(x: Variable) -> Variable:
 
 
 def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str | None = None) -> Variable:
-    """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
+    """``target * (log(target) - x)`` of logarithms `x` of probabilities, 0 where `target` is not above 0.
 
-    The reduction is "none", "sum", "mean", or "batchmean", the sum divided by the number of rows.
+    Args:
+        x: logarithms of probabilities, of any shape.
+        target: probabilities, of the same shape.
+        reduction: ``"none"``, ``"sum"``, ``"mean"``, or ``"batchmean"``, the sum divided by the number of rows.
 
     >>> x = fluid.dygraph.to_variable([-0.7, -0.7])
     >>> y = fluid.dygraph.to_variable([0.5, 0.5])
@@ -684,7 +883,15 @@ def label_smooth(
     dtype: DTypeLike = "float32",
     name: str | None = None,
 ) -> Variable:
-    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is uniform, 1 / classes, by default.
+    """``(1 - epsilon) * label + epsilon * prior_dist``; the distribution is uniform, 1 / classes, by default.
+
+    Formula: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016.
+
+    Args:
+        label: one-hot or other distributions, ``[..., classes]``.
+        prior_dist: a distribution ``[1, classes]``, or one for each row.
+        epsilon: the weight of `prior_dist`, from 0 to 1.
+        dtype: accepted and ignored.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 1.0]])
     >>> layers.label_smooth(x, epsilon=0.1)
@@ -694,7 +901,11 @@ def label_smooth(
 
 
 def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Variable:
-    """X where it is positive, ``alpha * X`` elsewhere.
+    """`x` where it is positive, ``alpha * x`` elsewhere.
+
+    Args:
+        x: a tensor of any shape; float.
+        alpha: the slope where `x` is negative.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.leaky_relu(x)
@@ -704,7 +915,11 @@ def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Var
 
 
 def less_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X <= Y``, as bools; operands are aligned as in `elementwise_add`.
+    """``x <= y``, as bools; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        cond: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3])
     >>> y = fluid.dygraph.to_variable([2, 2, 2])
@@ -715,7 +930,11 @@ def less_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variab
 
 
 def less_than(x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None) -> Variable:
-    """``X < Y``, as bools; operands are aligned as in `elementwise_add`.
+    """``x < y``, as bools; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        cond: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3])
     >>> y = fluid.dygraph.to_variable([2, 2, 2])
@@ -728,6 +947,9 @@ def less_than(x: Variable, y: Variable, force_cpu: bool | None = None, cond: Var
 def log(x: Variable, name: str | None = None) -> Variable:
     """Natural logarithm.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 10.0])
     >>> layers.log(x)
     Tensor([0.    , 0.6931, 2.3026], shape=[3], dtype=float32)
@@ -738,6 +960,9 @@ def log(x: Variable, name: str | None = None) -> Variable:
 def log10(x: Variable, name: str | None = None) -> Variable:
     """Logarithm to base 10.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 10.0])
     >>> layers.log10(x)
     Tensor([0.   , 0.301, 1.   ], shape=[3], dtype=float32)
@@ -746,7 +971,10 @@ def log10(x: Variable, name: str | None = None) -> Variable:
 
 
 def log1p(x: Variable, name: str | None = None) -> Variable:
-    """``log(1 + X)``, exact near 0.
+    """``log(1 + x)``, exact near 0.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([0.0, 1.0])
     >>> layers.log1p(x)
@@ -758,6 +986,9 @@ def log1p(x: Variable, name: str | None = None) -> Variable:
 def log2(x: Variable, name: str | None = None) -> Variable:
     """Logarithm to base 2.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 10.0])
     >>> layers.log2(x)
     Tensor([0.    , 1.    , 3.3219], shape=[3], dtype=float32)
@@ -766,7 +997,12 @@ def log2(x: Variable, name: str | None = None) -> Variable:
 
 
 def log_loss(input: Variable, label: Variable, epsilon: float = 0.0001, name: str | None = None) -> Variable:
-    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities.
+    """``-label * log(input + epsilon) - (1 - label) * log(1 - input + epsilon)`` of probabilities.
+
+    Args:
+        input: probabilities, of any shape.
+        label: 0 or 1, or probabilities, of the same shape.
+        epsilon: keeps the logarithms finite.
 
     >>> x = fluid.dygraph.to_variable([[0.9], [0.2]])
     >>> y = fluid.dygraph.to_variable([[1.0], [0.0]])
@@ -778,7 +1014,11 @@ def log_loss(input: Variable, label: Variable, epsilon: float = 0.0001, name: st
 
 
 def logical_and(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``X and Y``, as bools; what is not zero counts as true.
+    """``x and y``, as bools; what is not zero counts as true.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        out: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([True, True, False])
     >>> y = fluid.dygraph.to_variable([True, False, False])
@@ -789,7 +1029,11 @@ def logical_and(x: Variable, y: Variable, out: Variable | None = None, name: str
 
 
 def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``not X``, as bools; what is not zero counts as true.
+    """``not x``, as bools; what is not zero counts as true.
+
+    Args:
+        x: a tensor of any shape.
+        out: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([True, False])
     >>> layers.logical_not(x)
@@ -799,7 +1043,11 @@ def logical_not(x: Variable, out: Variable | None = None, name: str | None = Non
 
 
 def logical_or(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``X or Y``, as bools; what is not zero counts as true.
+    """``x or y``, as bools; what is not zero counts as true.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        out: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([True, True, False])
     >>> y = fluid.dygraph.to_variable([True, False, False])
@@ -810,7 +1058,11 @@ def logical_or(x: Variable, y: Variable, out: Variable | None = None, name: str 
 
 
 def logical_xor(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``X or Y, but not both``, as bools; what is not zero counts as true.
+    """``x or y, but not both``, as bools; what is not zero counts as true.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        out: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([True, True, False])
     >>> y = fluid.dygraph.to_variable([True, False, False])
@@ -823,6 +1075,9 @@ def logical_xor(x: Variable, y: Variable, out: Variable | None = None, name: str
 def logsigmoid(x: Variable, name: str | None = None) -> Variable:
     """The logarithm of `sigmoid`.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.logsigmoid(x)
     Tensor([-1.3133, -0.6931, -0.1269], shape=[3], dtype=float32)
@@ -831,7 +1086,12 @@ def logsigmoid(x: Variable, name: str | None = None) -> Variable:
 
 
 def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None) -> Variable:
-    """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should.
+    """``max(0, margin - label * (left - right))``; `label` is 1 where `left` should rank higher, -1 where `right` should.
+
+    Args:
+        label: 1 or -1, in the shape of the scores.
+        left, right: scores of two items, of one shape.
+        margin: the difference of the scores from which on there is no loss.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.5]])
@@ -845,8 +1105,15 @@ def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: f
 def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variable, Variable, Variable]:
     """The mean, over the classes that occur, of intersection over union of predicted and labelled elements, as float32.
 
-    OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label. The
-    counts in InWrongs and InCorrects and the means in InMeanIou are added.
+    OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label.
+
+    Args:
+        input: classes, of any shape.
+        label: classes, of the same shape.
+        num_classes: classes are in ``[0, num_classes)``.
+
+    Returns:
+        OutMeanIou, OutWrong and OutCorrect.
 
     >>> x = fluid.dygraph.to_variable([0, 1, 1])
     >>> y = fluid.dygraph.to_variable([0, 1, 0])
@@ -862,7 +1129,13 @@ def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variab
 
 
 def mish(x: Variable, threshold: float = 20.0, name: str | None = None) -> Variable:
-    """``X * tanh(softplus(X))``, with the threshold of `softplus`.
+    """``x * tanh(softplus(x))``, with the threshold of `softplus`.
+
+    Formula: Misra, Mish: A Self Regularized Non-Monotonic Activation Function, 2019.
+
+    Args:
+        x: a tensor of any shape; float.
+        threshold: where `softplus` becomes `x` itself.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.mish(x)
@@ -872,7 +1145,11 @@ def mish(x: Variable, threshold: float = 20.0, name: str | None = None) -> Varia
 
 
 def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
-    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1].
+    """Row i of ``inputs[index[i]]`` as row i; `index` has shape [rows, 1].
+
+    Args:
+        inputs: tensors of the same shape ``[rows, ...]``.
+        index: for each row the number of the tensor that it is taken from, ``[rows, 1]``.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
     >>> y = fluid.dygraph.to_variable([[5, 6], [7, 8]])
@@ -885,7 +1162,11 @@ def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
 
 
 def not_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X != Y``, as bools; operands are aligned as in `elementwise_add`.
+    """``x != y``, as bools; operands are aligned as in `elementwise_add`.
+
+    Args:
+        x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.
+        cond: a bool variable to write to; by default a new one.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3])
     >>> y = fluid.dygraph.to_variable([2, 2, 2])
@@ -896,7 +1177,12 @@ def not_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variabl
 
 
 def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None) -> Variable:
-    """X padded with `pad_value`: `paddings` holds, for each dimension, the padding before and after.
+    """`x` padded with `pad_value`: `paddings` holds, for each dimension, the padding before and after.
+
+    Args:
+        x: a tensor.
+        paddings: two numbers for each dimension, ``[before_0, after_0, before_1, ...]``.
+        pad_value: a number.
 
     >>> x = fluid.dygraph.to_variable([1, 2])
     >>> layers.pad(x, paddings=[1, 2], pad_value=9.0)
@@ -906,7 +1192,13 @@ def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str 
 
 
 def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None = None) -> Variable:
-    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher.
+    """``log(1 + exp(left - right)) - label * (left - right)``; `label` is the probability that `left` should rank higher.
+
+    Formula: Burges et al., Learning to Rank using Gradient Descent, 2005.
+
+    Args:
+        label: from 0 to 1, of any shape.
+        left, right: scores of two items, of the same shape.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.7]])
@@ -918,7 +1210,10 @@ def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None
 
 
 def reciprocal(x: Variable, name: str | None = None) -> Variable:
-    """``1 / X``.
+    """``1 / x``.
+
+    Args:
+        x: a tensor of any shape; int or float.
 
     >>> x = fluid.dygraph.to_variable([1.0, 4.0])
     >>> layers.reciprocal(x)
@@ -930,7 +1225,12 @@ def reciprocal(x: Variable, name: str | None = None) -> Variable:
 def reduce_all(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether all bools of X over the dimensions `dim`, or over all, are true.
+    """Whether all elements of `input`, bools or integers, over the dimensions `dim`, or over all, are true, or not 0.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[True, False], [True, True]])
     >>> layers.reduce_all(x, dim=1)
@@ -944,6 +1244,11 @@ def reduce_amax(
 ) -> Variable:
     """As `reduce_max`, but equal elements share the gradient evenly.
 
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
+
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_amax(x, dim=1)
     Tensor([2., 4.], shape=[2], dtype=float32)
@@ -956,6 +1261,11 @@ def reduce_amin(
 ) -> Variable:
     """As `reduce_min`, but equal elements share the gradient evenly.
 
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
+
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_amin(x, dim=1)
     Tensor([1., 3.], shape=[2], dtype=float32)
@@ -966,7 +1276,12 @@ def reduce_amin(
 def reduce_any(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether any bool of X over the dimensions `dim`, or over all, is true.
+    """Whether any element of `input`, bools or integers, over the dimensions `dim`, or over all, is true, or not 0.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[True, False], [False, False]])
     >>> layers.reduce_any(x, dim=1)
@@ -978,7 +1293,13 @@ def reduce_any(
 def reduce_max(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The largest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient.
+    """The largest element of `input` over the dimensions `dim`, or over all. Every element that equals it gets the whole
+    gradient.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_max(x, dim=1)
@@ -990,7 +1311,12 @@ def reduce_max(
 def reduce_mean(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The mean of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1.
+    """The mean of `input` over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_mean(x, dim=1)
@@ -1002,7 +1328,13 @@ def reduce_mean(
 def reduce_min(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The smallest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient.
+    """The smallest element of `input` over the dimensions `dim`, or over all. Every element that equals it gets the whole
+    gradient.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_min(x, dim=1)
@@ -1014,7 +1346,12 @@ def reduce_min(
 def reduce_prod(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The product of X over the dimensions `dim`, or over all. The gradient of a factor is the product of the others.
+    """The product of `input` over the dimensions `dim`, or over all. The gradient of a factor is the product of the others.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_prod(x, dim=1)
@@ -1026,7 +1363,12 @@ def reduce_prod(
 def reduce_sum(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The sum of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1.
+    """The sum of `input` over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1. Bools are counted, as int64.
+
+    Args:
+        input: a tensor.
+        dim: one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.
+        keep_dim: whether reduced dimensions stay, with size 1. If not, and none is left, the result has shape [1].
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_sum(x, dim=0)
@@ -1036,7 +1378,10 @@ def reduce_sum(
 
 
 def relu(x: Variable, name: str | None = None) -> Variable:
-    """``max(X, 0)``.
+    """``max(x, 0)``.
+
+    Args:
+        x: a tensor of any shape; int or float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.relu(x)
@@ -1046,7 +1391,11 @@ def relu(x: Variable, name: str | None = None) -> Variable:
 
 
 def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Variable:
-    """``min(max(X, 0), threshold)``.
+    """``min(max(x, 0), threshold)``.
+
+    Args:
+        x: a tensor of any shape; int or float.
+        threshold: the upper bound.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 2.0, 8.0])
     >>> layers.relu6(x)
@@ -1056,7 +1405,10 @@ def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Varia
 
 
 def round(x: Variable, name: str | None = None) -> Variable:
-    """The integer nearest to X; halves are rounded away from 0.
+    """The integer nearest to `x`; halves are rounded away from 0.
+
+    Args:
+        x: a tensor of any shape; int or float.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.7])
     >>> layers.round(x)
@@ -1066,7 +1418,10 @@ def round(x: Variable, name: str | None = None) -> Variable:
 
 
 def rsqrt(x: Variable, name: str | None = None) -> Variable:
-    """``1 / sqrt(X)``.
+    """``1 / sqrt(x)``.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([1.0, 4.0])
     >>> layers.rsqrt(x)
@@ -1076,9 +1431,15 @@ def rsqrt(x: Variable, name: str | None = None) -> Variable:
 
 
 def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: DTypeLike = "float32") -> Variable:
-    """For each row of X, which holds probabilities of classes, a class drawn from them.
+    """For each row of `x`, which holds probabilities of classes, a class drawn from them.
 
     It is the first class whose cumulative probability exceeds a number drawn from ``[min, max)``.
+
+    Args:
+        x: ``[rows, classes]``, each row summing to 1.
+        min, max: bounds of the number drawn.
+        seed: of the random numbers, the same in every run; 0 draws new ones.
+        dtype: accepted and ignored.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 1.0], [1.0, 0.0]])
     >>> layers.sampling_id(x)
@@ -1088,9 +1449,15 @@ def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, 
 
 
 def scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True) -> Variable:
-    """X with the rows Ids replaced by those of Updates; without `overwrite`, by the sums of those with the same id.
+    """`input` with the rows `index` replaced by those of `updates`; without `overwrite`, by the sums of those with the same id.
 
     With `overwrite`, ids should not repeat: the last row would count, but each would get the gradient.
+
+    Args:
+        input: ``[N, ...]``.
+        index: ``[M]`` or ``[M, 1]``, each below N.
+        updates: ``[M, ...]``, with the other dimensions of `input`.
+        overwrite: whether rows replace those of `input`, rather than their sums.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
     >>> y = fluid.dygraph.to_variable([2, 0])
@@ -1102,7 +1469,12 @@ def scatter(input: Variable, index: Variable, updates: Variable, name: str | Non
 
 
 def scatter_nd_add(ref: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
-    """X with Updates added at the indices in Index, as in `gather_nd`.
+    """`ref` with `updates` added at the indices in `index`, as in `gather_nd`.
+
+    Args:
+        ref: a tensor.
+        index: ``[..., D]``, positions in the first D dimensions of `ref`.
+        updates: ``[*index.shape[:-1], *ref.shape[D:]]``; those for the same position are added up.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
     >>> y = fluid.dygraph.to_variable([[2], [0]])
@@ -1114,7 +1486,13 @@ def scatter_nd_add(ref: Variable, index: Variable, updates: Variable, name: str 
 
 
 def selu(x: Variable, scale: float | None = None, alpha: float | None = None, name: str | None = None) -> Variable:
-    """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere.
+    """``scale * x`` where `x` is positive, ``scale * alpha * (exp(x) - 1)`` elsewhere.
+
+    Formula: Klambauer et al., Self-Normalizing Neural Networks, 2017.
+
+    Args:
+        x: a tensor of any shape; float.
+        scale, alpha: by default such that mean 0 and variance 1 are kept from layer to layer.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.selu(x)
@@ -1126,6 +1504,13 @@ def selu(x: Variable, scale: float | None = None, alpha: float | None = None, na
 def shard_index(input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1) -> Variable:
     """Ids in [0, `index_num`) as indices in shard `shard_id` of `nshards` equal ones; `ignore_value` for ids of other shards.
 
+    Args:
+        input: ids, of any shape.
+        index_num: the number of ids.
+        nshards: the number of shards, each of ``(index_num + nshards - 1) // nshards`` ids.
+        shard_id: which shard, below `nshards`.
+        ignore_value: stands for ids of other shards.
+
     >>> x = fluid.dygraph.to_variable([[1], [6]])
     >>> layers.shard_index(x, index_num=8, nshards=2, shard_id=0)
     Tensor([[ 1],
@@ -1136,7 +1521,10 @@ def shard_index(input: Variable, index_num: int, nshards: int, shard_id: int, ig
 
 
 def sigmoid(x: Variable, name: str | None = None) -> Variable:
-    """``1 / (1 + exp(-X))``.
+    """``1 / (1 + exp(-x))``.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.sigmoid(x)
@@ -1146,7 +1534,10 @@ def sigmoid(x: Variable, name: str | None = None) -> Variable:
 
 
 def sign(x: Variable, name: str | None = None) -> Variable:
-    """-1 where X is negative, 1 where it is positive, 0 where it is 0.
+    """-1 where `x` is negative, 1 where it is positive, 0 where it is 0.
+
+    Args:
+        x: a tensor of any shape; int or real.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.0, 2.0])
     >>> layers.sign(x)
@@ -1156,7 +1547,10 @@ def sign(x: Variable, name: str | None = None) -> Variable:
 
 
 def silu(x: Variable, name: str | None = None) -> Variable:
-    """``X * sigmoid(X)``.
+    """``x * sigmoid(x)``.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.silu(x)
@@ -1168,6 +1562,9 @@ def silu(x: Variable, name: str | None = None) -> Variable:
 def sin(x: Variable, name: str | None = None) -> Variable:
     """Sine.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([0.0, 1.0, 2.0])
     >>> layers.sin(x)
     Tensor([0.    , 0.8415, 0.9093], shape=[3], dtype=float32)
@@ -1178,6 +1575,9 @@ def sin(x: Variable, name: str | None = None) -> Variable:
 def sinh(x: Variable, name: str | None = None) -> Variable:
     """Hyperbolic sine.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.sinh(x)
     Tensor([-1.1752,  0.    ,  3.6269], shape=[3], dtype=float32)
@@ -1186,7 +1586,10 @@ def sinh(x: Variable, name: str | None = None) -> Variable:
 
 
 def size(input: Variable) -> Variable:
-    """The number of elements of `Input`, as int64.
+    """The number of elements of `input`, as int64.
+
+    Args:
+        input: a tensor of any shape.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
     >>> layers.size(x)
@@ -1204,7 +1607,15 @@ def smooth_l1(
 ) -> Variable:
     """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
 
-    Here d is ``InsideWeight * (X - Y)``, and the terms are multiplied by OutsideWeight; Out is [rows, 1].
+    Here d is ``inside_weight * (x - y)``, and the terms are multiplied by `outside_weight`; Out is [rows, 1].
+
+    Formula: Girshick, Fast R-CNN, 2015.
+
+    Args:
+        x, y: predictions and targets, ``[rows, ...]``, of the same shape.
+        inside_weight: factors of the differences, of the same shape; by default 1.
+        outside_weight: factors of the losses, of the same shape; by default 1.
+        sigma: where the quadratic part ends, at ``1 / sigma ** 2``.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 5.0]])
     >>> y = fluid.dygraph.to_variable([[1.5, 2.0]])
@@ -1216,7 +1627,11 @@ def smooth_l1(
 
 
 def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> Variable:
-    """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``.
+    """``log(1 + exp(x))``, with `x` first clipped to ``[-threshold, threshold]``.
+
+    Args:
+        x: a tensor of any shape; float.
+        threshold: the bound of the absolute value of `x`.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.soft_relu(x)
@@ -1226,7 +1641,12 @@ def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> 
 
 
 def softplus(x: Variable, beta: float = 1.0, threshold: float = 20.0, name: str | None = None) -> Variable:
-    """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`.
+    """``log(1 + exp(beta * x)) / beta``, and `x` itself where ``beta * x`` is above `threshold`.
+
+    Args:
+        x: a tensor of any shape; float.
+        beta: how sharp the bend at 0 is.
+        threshold: from here on, ``beta * x`` is taken to be its own softplus.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.softplus(x)
@@ -1236,7 +1656,11 @@ def softplus(x: Variable, beta: float = 1.0, threshold: float = 20.0, name: str 
 
 
 def softshrink(x: Variable, alpha: float | None = None, name: str | None = None) -> Variable:
-    """X moved towards 0 by `lambda`; 0 where its absolute value is below that.
+    """`x` moved towards 0 by `alpha`; 0 where its absolute value is below that.
+
+    Args:
+        x: a tensor of any shape; float.
+        alpha: what `x` is moved by, at least 0.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.2, 2.0])
     >>> layers.softshrink(x)
@@ -1247,7 +1671,10 @@ def softshrink(x: Variable, alpha: float | None = None, name: str | None = None)
 
 
 def softsign(x: Variable, name: str | None = None) -> Variable:
-    """``X / (1 + abs(X))``.
+    """``x / (1 + abs(x))``.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 3.0])
     >>> layers.softsign(x)
@@ -1259,6 +1686,9 @@ def softsign(x: Variable, name: str | None = None) -> Variable:
 def sqrt(x: Variable, name: str | None = None) -> Variable:
     """Square root.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([1.0, 4.0, 9.0])
     >>> layers.sqrt(x)
     Tensor([1., 2., 3.], shape=[3], dtype=float32)
@@ -1267,7 +1697,10 @@ def sqrt(x: Variable, name: str | None = None) -> Variable:
 
 
 def square(x: Variable, name: str | None = None) -> Variable:
-    """``X * X``.
+    """``x * x``.
+
+    Args:
+        x: a tensor of any shape; int or float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 2.0, 3.0])
     >>> layers.square(x)
@@ -1277,7 +1710,12 @@ def square(x: Variable, name: str | None = None) -> Variable:
 
 
 def stanh(x: Variable, scale_a: float = 0.67, scale_b: float = 1.7159, name: str | None = None) -> Variable:
-    """``scale_b * tanh(scale_a * X)``.
+    """``scale_b * tanh(scale_a * x)``.
+
+    Args:
+        x: a tensor of any shape; float.
+        scale_a: factor of `x`.
+        scale_b: factor of the result.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.stanh(x)
@@ -1287,7 +1725,13 @@ def stanh(x: Variable, scale_a: float = 0.67, scale_b: float = 1.7159, name: str
 
 
 def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
-    """``X * sigmoid(beta * X)``.
+    """``x * sigmoid(beta * x)``.
+
+    Formula: Ramachandran, Zoph and Le, Searching for Activation Functions, 2017.
+
+    Args:
+        x: a tensor of any shape; float.
+        beta: factor of `x` in the sigmoid.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.swish(x)
@@ -1299,6 +1743,9 @@ def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
 def tan(x: Variable, name: str | None = None) -> Variable:
     """Tangent.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 1.0])
     >>> layers.tan(x)
     Tensor([-1.5574,  0.    ,  1.5574], shape=[3], dtype=float32)
@@ -1309,6 +1756,9 @@ def tan(x: Variable, name: str | None = None) -> Variable:
 def tanh(x: Variable, name: str | None = None) -> Variable:
     """Hyperbolic tangent.
 
+    Args:
+        x: a tensor of any shape; float.
+
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.tanh(x)
     Tensor([-0.7616,  0.    ,  0.964 ], shape=[3], dtype=float32)
@@ -1317,7 +1767,10 @@ def tanh(x: Variable, name: str | None = None) -> Variable:
 
 
 def tanh_shrink(x: Variable, name: str | None = None) -> Variable:
-    """``X - tanh(X)``.
+    """``x - tanh(x)``.
+
+    Args:
+        x: a tensor of any shape; float.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.tanh_shrink(x)
@@ -1329,10 +1782,16 @@ def tanh_shrink(x: Variable, name: str | None = None) -> Variable:
 def teacher_student_sigmoid_loss(
     input: Variable, label: Variable, soft_max_up_bound: float = 15.0, soft_max_lower_bound: float = -15.0
 ) -> Variable:
-    """The cross entropy of sigmoid(X) and a click, 0 or 1, plus, where there is one, that of a teacher's score z from 0 to 1.
+    """The cross entropy of sigmoid(`input`) and a click, 0 or 1, plus, where there is one, that of a teacher's score z from 0 to
+    1.
 
-    Label is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click with
-    one. The gradient of X is 0 where X is outside of the bounds.
+    `label` is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click
+    with one. The gradient of `input` is 0 where `input` is outside of the bounds.
+
+    Args:
+        input: logits of clicks, of any shape.
+        label: click and score in one number, of the same shape.
+        soft_max_up_bound, soft_max_lower_bound: bounds of `input`, outside of which it has no gradient.
 
     >>> x = fluid.dygraph.to_variable([[0.5]])
     >>> y = fluid.dygraph.to_variable([[1.3]])
@@ -1344,7 +1803,11 @@ def teacher_student_sigmoid_loss(
 
 
 def thresholded_relu(x: Variable, threshold: float | None = None, name: str | None = None) -> Variable:
-    """X where it is above `threshold`, 0 elsewhere.
+    """`x` where it is above `threshold`, 0 elsewhere.
+
+    Args:
+        x: a tensor of any shape; float.
+        threshold: `x` up to this becomes 0.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.5, 2.0])
     >>> layers.thresholded_relu(x)
@@ -1363,7 +1826,16 @@ def uniform_random_batch_size_like(
     max: float = 1.0,
     seed: int = 0,
 ) -> Variable:
-    """As `uniform_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
+    """As `uniform_random`, with dimension `input_dim_idx` of `input` as dimension `output_dim_idx`.
+
+    Args:
+        input: a tensor, of which only the size is read.
+        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        dtype: a float type.
+        input_dim_idx: the dimension of `input` that the size is taken from.
+        output_dim_idx: the dimension of the result that gets it.
+        min, max: the numbers lie in ``[min, max)``.
+        seed: of the random numbers, the same in every run; 0 draws new ones.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> layers.uniform_random_batch_size_like(x, shape=[-1, 3]).shape
@@ -1382,10 +1854,15 @@ def uniform_random_batch_size_like(
 
 
 def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]:
-    """The distinct elements of the vector X in the order of their first occurrence, and for each element of X its index there.
+    """The distinct elements of the vector `x` in the order of their first occurrence, and for each element of `x` its index
+    there.
 
-    With `is_sorted`, the distinct elements, or slices along `axis`, are sorted. On request, Indices are then the indices of their
-    first occurrences in X, Index is the index in Out of each element of X, and Counts are the numbers of occurrences.
+    Args:
+        x: a vector ``[N]``.
+        dtype: element type of the indices.
+
+    Returns:
+        Out and Index.
 
     >>> x = fluid.dygraph.to_variable([7, 3, 7])
     >>> layers.unique(x)
@@ -1398,8 +1875,15 @@ def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]
 
 
 def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable, Variable]:
-    """The distinct elements of the vector X in the order of their first occurrence, for each element of X its index there, and
-    the numbers of occurrences.
+    """The distinct elements of the vector `x` in the order of their first occurrence, for each element of `x` its index there,
+    and the numbers of occurrences.
+
+    Args:
+        x: a vector ``[N]``.
+        dtype: element type of indices and counts.
+
+    Returns:
+        Out, Index and Count.
 
     >>> x = fluid.dygraph.to_variable([7, 3, 7])
     >>> layers.unique_with_counts(x)
@@ -1413,7 +1897,10 @@ def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variabl
 
 
 def where(condition: Variable) -> Variable:
-    """The indices, one row each, of the elements of `Condition` that are not zero.
+    """The indices, one row each, of the elements of `condition` that are not zero.
+
+    Args:
+        condition: bools or numbers of any shape.
 
     >>> x = fluid.dygraph.to_variable([True, False, True])
     >>> layers.where(x)

@@ -54,18 +54,21 @@ def rpn_target_assign(
 ) -> tuple[Variable, ...]:
     """What a network that proposes regions has predicted for some anchors, and should have.
 
+    Formula: Ren et al., Faster R-CNN, 2015.
+
     Args:
         bbox_pred: ``[N, A, 4]``, where an object lies relative to each of A anchors.
         cls_logits: ``[N, A, 1]``, whether there is one, before the sigmoid.
         anchor_box: the anchors, ``[A, 4]``.
         anchor_var: accepted and ignored.
-        gt_boxes, is_crowd: sequences of boxes, ``[G, 4]``, and whether they hold many objects, int32 ``[G, 1]``: then they are
-            no ground truth.
+        gt_boxes: sequences of boxes, ``[G, 4]``.
+        is_crowd: sequences that say whether a box holds many objects, int32 ``[G, 1]``; then it is no ground truth.
+        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
         rpn_batch_size_per_im: how many anchors of an image are learned.
         rpn_straddle_thresh: anchors that reach over the edge of the image by more are not; negative for no limit.
         rpn_fg_fraction: the greatest part of them that hold an object.
-        rpn_positive_overlap, rpn_negative_overlap: anchors that overlap a box by more (or the most) hold an object, those that
-            overlap all by less hold none.
+        rpn_positive_overlap: anchors that overlap a box by this (or the most) hold an object.
+        rpn_negative_overlap: anchors that overlap all boxes by less hold none.
         use_random: draw the anchors; otherwise the first ones are taken.
 
     Returns:
@@ -105,9 +108,21 @@ def retinanet_target_assign(
     positive_overlap: float = 0.5,
     negative_overlap: float = 0.4,
 ) -> tuple[Variable, ...]:
-    """`rpn_target_assign` of all anchors, with classes: logits are ``[N, A, num_classes]``, `gt_labels` int32 ``[G, 1]``, from 1.
+    """`rpn_target_assign` of all anchors, with classes.
 
-    Returns what `rpn_target_assign` does, and one more than the number of anchors that hold an object, int32 ``[N, 1]``.
+    Formula: Lin et al., Focal Loss for Dense Object Detection, 2017.
+
+    Args:
+        bbox_pred, anchor_box, gt_boxes, is_crowd, im_info: as of `rpn_target_assign`.
+        cls_logits: logits of the classes, ``[N, A, num_classes]``.
+        anchor_var: accepted and ignored.
+        gt_labels: classes of the boxes, int32 ``[G, 1]``, from 1 on, in the same sequences.
+        num_classes: number of classes, without the background.
+        positive_overlap: anchors that overlap a box by this (or the most) hold an object.
+        negative_overlap: anchors that overlap all boxes by less hold none.
+
+    Returns:
+        What `rpn_target_assign` does, and one more than the number of anchors that hold an object, int32 ``[N, 1]``.
 
     >>> boxes, logits = fluid.data("boxes", [None, 600, 4]), fluid.data("logits", [None, 600, 20])
     >>> anchors, variances = fluid.data("anchors", [600, 4]), fluid.data("variances", [600, 4])
@@ -142,13 +157,19 @@ def generate_proposal_labels(
 ) -> tuple[Variable, ...]:
     """Which regions the second stage of a detector learns, of those proposed and the ground truth, and what of them.
 
+    Formula: Ren et al., Faster R-CNN, 2015.
+
     Args:
         rpn_rois: sequences of regions, ``[R, 4]``.
-        gt_classes, is_crowd, gt_boxes: sequences of classes, int32 ``[G, 1]``, of whether a box holds many objects, int32
-            ``[G, 1]``: then it is none of the regions, and of boxes, ``[G, 4]``.
+        gt_classes: sequences of classes, int32 ``[G, 1]``.
+        is_crowd: sequences that say whether a box holds many objects, int32 ``[G, 1]``; then it is none of the regions.
+        gt_boxes: sequences of boxes, ``[G, 4]``.
+        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
         batch_size_per_im: how many regions of an image are learned.
-        fg_fraction: the greatest part of them that hold an object: that overlap a box by `fg_thresh`.
-        bg_thresh_hi, bg_thresh_lo: others overlap none by `bg_thresh_hi`, but one by `bg_thresh_lo`.
+        fg_fraction: the greatest part of them that hold an object.
+        fg_thresh: regions that overlap a box by this hold an object.
+        bg_thresh_hi: other regions overlap each box by less than this.
+        bg_thresh_lo: other regions overlap one box by this at least.
         bbox_reg_weights: what offsets are divided by.
         class_nums: the number of classes, 0 for no object included.
         use_random: draw the regions; otherwise the first ones are taken.
@@ -158,6 +179,9 @@ def generate_proposal_labels(
     Returns:
         Regions ``[S, 4]``, their classes, int32 ``[S, 1]``, offsets to the boxes, ``[S, 4 * class_nums]``, and for these two
         factors, 1 where the class is that of the box.
+
+    Raises:
+        ProgramError: without `class_nums`.
 
     >>> rois, info = fluid.data("rois", [None, 4], lod_level=1), fluid.data("info", [None, 3])
     >>> classes, crowd = (fluid.data(name, [None, 1], "int32", lod_level=1) for name in ("classes", "crowd"))
@@ -195,10 +219,16 @@ def generate_mask_labels(
 ) -> tuple[Variable, ...]:
     """What a branch for masks learns: the shapes of the objects in regions, on a grid of `resolution` by `resolution`.
 
+    Formula: He et al., Mask R-CNN, 2017.
+
     Args:
+        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
         gt_classes, is_crowd: as of `generate_proposal_labels`.
         gt_segms: ``[P, 2]``, x and y of polygons (``lod_level=3``): objects of images, polygons of objects, points of polygons.
-        rois, labels_int32: regions and classes that `generate_proposal_labels` returns.
+        rois: the regions that `generate_proposal_labels` returns.
+        labels_int32: the classes that `generate_proposal_labels` returns.
+        num_classes: number of classes, 0 for no object included.
+        resolution: the side of the grid.
 
     Returns:
         The regions that hold an object, ``[M, 4]``; their numbers among those of the image, int32 ``[M, 1]``; int32
@@ -238,11 +268,16 @@ def generate_proposals(
 ) -> tuple[Variable, ...]:
     """The regions of images that most likely hold an object: sequences of boxes ``[R, 4]``, and their scores ``[R, 1]``.
 
+    Formula: Ren et al., Faster R-CNN, 2015.
+
     Args:
         scores: ``[N, A, H, W]``, for A anchors at each place.
         bbox_deltas: ``[N, 4 * A, H, W]``, where the object lies relative to each anchor.
-        anchors, variances: ``[H, W, A, 4]``, boxes and what `bbox_deltas` are multiplied with.
-        pre_nms_top_n, post_nms_top_n: how many places of an image are looked at, and how many regions are left.
+        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
+        anchors: boxes, ``[H, W, A, 4]``.
+        variances: what `bbox_deltas` are multiplied with, ``[H, W, A, 4]``.
+        pre_nms_top_n: how many places of an image are looked at.
+        post_nms_top_n: how many regions of an image are left.
         nms_thresh: regions that overlap one with a greater score by more are dropped.
         min_size: regions that are less wide or high, in the image before it was scaled, are dropped.
         eta: what `nms_thresh` is multiplied with after each region, as long as it is above 0.5.
@@ -274,8 +309,20 @@ def distribute_fpn_proposals(
 ) -> tuple[list[Variable], Variable]:
     """Sequences of regions for each level of a pyramid, the larger the higher, and where each one has gone, int32 ``[R, 1]``.
 
-    A region of about `refer_scale` by `refer_scale` belongs to level `refer_level`, one of half the size to the level below.
     The second result are rows of all levels one after the other: `gather` with it restores the former order.
+
+    Formula: Lin et al., Feature Pyramid Networks for Object Detection, 2017.
+
+    Args:
+        fpn_rois: sequences of regions, ``[R, 4]``.
+        min_level: the lowest level; it also gets smaller regions.
+        max_level: the highest level; it also gets larger regions.
+        refer_level: the level of regions of about `refer_scale` by `refer_scale`; those of half the size belong to the level
+            below.
+        refer_scale: their side.
+
+    Raises:
+        ProgramError: if `max_level` is below `min_level`.
 
     >>> rois = fluid.data("rois", [None, 4], lod_level=1)
     >>> by_level, restore = layers.distribute_fpn_proposals(rois, 2, 5, 4, 224)
@@ -300,7 +347,14 @@ def collect_fpn_proposals(
 ) -> Variable:
     """The `post_nms_top_n` regions with the greatest scores, of levels `min_level` to `max_level` and all images.
 
-    `multi_rois` ``[R, 4]`` and `multi_scores` ``[R, 1]`` are sequences for each level.
+    Formula: Lin et al., Feature Pyramid Networks for Object Detection, 2017.
+
+    Args:
+        multi_rois: for each level, sequences of regions ``[R, 4]``.
+        multi_scores: for each level, sequences of scores ``[R, 1]``.
+        min_level: the lowest level.
+        max_level: the highest level.
+        post_nms_top_n: how many regions are left, of all images together.
 
     >>> rois = [fluid.data(f"rois_{level}", [None, 4], lod_level=1) for level in (2, 3)]
     >>> scores = [fluid.data(f"scores_{level}", [None, 1], lod_level=1) for level in (2, 3)]
@@ -327,13 +381,18 @@ def retinanet_detection_output(
 ) -> Variable:
     """The objects in images, sequences of class (from 1), score, left, top, right and bottom in the original image: ``[D, 6]``.
 
+    Formula: Lin et al., Focal Loss for Dense Object Detection, 2017.
+
     Args:
         bboxes: for each level ``[N, A, 4]``, where an object lies relative to each of A anchors.
         scores: for each level ``[N, A, C]``, probabilities of C classes.
         anchors: for each level ``[A, 4]``.
+        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
         score_threshold: lower scores do not count, except on the last level.
-        nms_top_k, keep_top_k: how many scores of each level are looked at, and how many objects of an image are left.
-        nms_threshold, nms_eta: as `nms_thresh` and `eta` of `generate_proposals`.
+        nms_top_k: how many scores of each level are looked at.
+        keep_top_k: how many objects of an image are left.
+        nms_threshold: as `nms_thresh` of `generate_proposals`.
+        nms_eta: as `eta` of `generate_proposals`.
 
     >>> boxes, scores = [fluid.data("boxes", [None, 90, 4])], [fluid.data("scores", [None, 90, 10])]
     >>> anchors = [fluid.data("anchors", [90, 4])]

@@ -31,6 +31,7 @@ def filter_by_instag(ins: Variable, ins_tag: Variable, filter_tag: Variable, is_
         ins: sequences of rows, one for each instance; rows if `is_lod` is False.
         ins_tag: sequences of tags, int64 ``[T, 1]``, one for each instance.
         filter_tag: int64 ``[K]``.
+        is_lod: whether an instance is a sequence of rows, rather than a row.
 
     The factors are 1; if no instance has a tag, there is one row of zeros, with the factor 0.
 

@@ -61,20 +61,45 @@ def _swapped(x: Variable) -> Variable:
 
 # --------------------------------------------------------------------------------------------------------------- cells
 class RNNCell:
-    """One step of a recurrent network. Subclasses define `call` and `state_shape`."""
+    """One step of a recurrent network. Subclasses define `call` and `state_shape`.
+
+    >>> class Average(layers.RNNCell):
+    ...     state_shape = [16]
+    ...     def call(self, inputs, states):
+    ...         mean = (inputs + states) * 0.5
+    ...         return mean, mean
+    >>> outputs, state = layers.rnn(Average(), fluid.data("words", [None, 20, 16]))
+    >>> outputs.shape
+    (-1, 20, 16)
+    """
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """The outputs and the new states, structured as `states`."""
+        """The outputs and the new states, structured as `states`.
+
+        Args:
+            inputs: of one step, variables ``[batch, ...]``, may be nested.
+            states: before the step, nested as `state_shape`.
+            kwargs: what `rnn` is given beyond its own arguments.
+        """
         raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which returns outputs and new states")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Runs `call`, to which the arguments are passed.
+
+        Args:
+            inputs, states, kwargs: as of `call`.
+        """
         with beside((inputs, states)):
             return self.call(inputs, states, **kwargs)
 
     def get_initial_states(self, batch_ref: Any, shape: Any = None, dtype: DTypeLike | None = None, init_value: float = 0) -> Any:
         """States filled with `init_value`, for the batch size of the first variable in `batch_ref`.
 
-        `shape` has the shape of each state without the batch, nested as the states are; by default the cell's `state_shape`.
+        Args:
+            batch_ref: a variable ``[batch, ...]``, may be nested.
+            shape: the shape of each state without the batch, nested as the states are; by default the cell's `state_shape`.
+            dtype: element type of the states; by default the cell's `state_dtype`.
+            init_value: a number.
         """
         like = flatten(batch_ref, "get_initial_states: batch_ref")[0]
         dtype = as_dtype(dtype if dtype is not None else self.state_dtype)
@@ -95,6 +120,7 @@ class RNNCell:
 
     @property
     def state_dtype(self) -> Any:
+        """The element type of the states."""
         return "float32"
 
 
@@ -146,11 +172,16 @@ def _applied(f: Any, activation: Any, default: str, x: Variable) -> Variable:
 class GRUCell(RNNCell):
     """A gated recurrent unit: ``r, u = gate([x, h] W_g + b_g)``, ``c = activation([x, r h] W_c + b_c)``, ``u h + (1 - u) c``.
 
+    Formula: Cho et al., Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation, 2014.
+
     Args:
         hidden_size: features of the state.
-        param_attr, bias_attr: attributes of weights and biases; ``_gate`` or ``_candidate`` is appended to a name.
+        param_attr: attributes of the weights; ``_gate`` or ``_candidate`` is appended to a name.
+        bias_attr: the same of the biases; False for none.
         gate_activation: a function or the name of an op; sigmoid by default.
         activation: the same; tanh by default.
+        dtype: element type of the parameters.
+        name: of the cell, by which its parameters are named.
 
     >>> cell = layers.GRUCell(hidden_size=32)
     >>> words, state = fluid.data("words", [None, 16]), fluid.data("state", [None, 32])
@@ -174,7 +205,13 @@ class GRUCell(RNNCell):
         self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, Variable]:
-        """The new state, twice, for inputs ``[batch, features]`` and a state ``[batch, hidden_size]``."""
+        """The new state, twice,.
+
+        Args:
+            inputs: ``[batch, features]``.
+            states: the state, ``[batch, hidden_size]``.
+            kwargs: accepted and ignored.
+        """
         f = _ops()
         gates = self._parameters.affine("gate", [inputs, states], 2 * self.hidden_size, f)
         reset, update = f.split(_applied(f, self._gate, "sigmoid", gates), num=2, axis=1)
@@ -196,10 +233,17 @@ class LSTMCell(RNNCell):
     """A long short-term memory: ``i, j, f, o = [x, h] W + b``, ``c' = gate(f + forget_bias) c + gate(i) activation(j)``,
     ``h' = gate(o) activation(c')``. Its states are ``[h, c]``.
 
+    Formula: Zaremba, Sutskever and Vinyals, Recurrent Neural Network Regularization, 2014.
+
     Args:
         hidden_size: features of each state.
+        param_attr: attributes of the weight.
+        bias_attr: attributes of the bias; False for none.
         gate_activation: a function or the name of an op; sigmoid by default.
         activation: the same; tanh by default.
+        forget_bias: added to the forget gate before its activation.
+        dtype: element type of the parameters.
+        name: of the cell, by which its parameters are named.
 
     >>> cell = layers.LSTMCell(hidden_size=32)
     >>> words = fluid.data("words", [None, 16])
@@ -224,7 +268,13 @@ class LSTMCell(RNNCell):
         self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, list[Variable]]:
-        """``h'`` and ``[h', c']`` for inputs ``[batch, features]`` and states ``[h, c]``."""
+        """``h'`` and ``[h', c']``.
+
+        Args:
+            inputs: ``[batch, features]``.
+            states: ``[h, c]``, each ``[batch, hidden_size]``.
+            kwargs: accepted and ignored.
+        """
         f = _ops()
         hidden, cell = states
         i, j, forget, o = f.split(self._parameters.affine("", [inputs, hidden], 4 * self.hidden_size, f), num=4, axis=1)
@@ -270,14 +320,19 @@ def rnn(
     """Runs a cell over sequences: the outputs of all steps, and the last states.
 
     Args:
+        cell: a `GRUCell`, an `LSTMCell`, or another `RNNCell`.
         inputs: ``[batch, time, ...]``, or ``[time, batch, ...]`` if `time_major`; may be nested.
         initial_states: structured as the cell's; by default its `get_initial_states`.
         sequence_length: int32 or int64 ``[batch]``; states do not change after the end of a sequence.
+        time_major: whether the first dimension is time.
         is_reverse: run from the last step to the first.
         kwargs: passed to the cell.
 
     Returns:
         Outputs, ``[batch, time, ...]`` or ``[time, batch, ...]`` like `inputs`, and states.
+
+    Raises:
+        ProgramError: if the cell returns states of another structure than it takes.
 
     >>> words = fluid.data("words", [None, 20, 16])
     >>> outputs, state = layers.rnn(layers.GRUCell(hidden_size=32), words)
@@ -337,14 +392,35 @@ def recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, resu
 
 # ------------------------------------------------------------------------------------------------------------ decoders
 class Decoder:
-    """Generates sequences step by step, each step from the last one's results; `dynamic_decode` runs it."""
+    """Generates sequences step by step, each step from the last one's results; `dynamic_decode` runs it.
+
+    >>> class CountDown(layers.Decoder):
+    ...     output_dtype = "int64"
+    ...     def initialize(self, inits):
+    ...         return inits, inits, layers.less_than(inits, layers.zeros([1], "int64"))
+    ...     def step(self, time, inputs, states):
+    ...         less = inputs - 1
+    ...         return inputs, less, less, layers.less_than(less, layers.zeros([1], "int64"))
+    >>> outputs, state = layers.dynamic_decode(CountDown(), layers.fill_constant([1], "int64", 3))
+    >>> fluid.Executor().run(fetch_list=[outputs])
+    [array([[3, 2, 1, 0]])]
+    """
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        """Inputs and states of the first step, and bools that say which sequences are finished from the start."""
+        """Inputs and states of the first step, and bools that say which sequences are finished from the start.
+
+        Args:
+            inits: what `dynamic_decode` was given.
+        """
         raise ProgramError(f"{type(self).__name__} should define initialize(inits): first inputs, first states, finished")
 
     def step(self, time: Variable, inputs: Any, states: Any) -> tuple[Any, Any, Any, Variable]:
-        """Outputs of step `time` (int64 ``[1]``), states and inputs of the next, and which sequences are finished."""
+        """Outputs of step `time` (int64 ``[1]``), states and inputs of the next, and which sequences are finished.
+
+        Args:
+            time: number of the step, from 0 on.
+            inputs, states: of the step.
+        """
         raise ProgramError(f"{type(self).__name__} should define step(time, inputs, states): outputs, states, inputs, finished")
 
     @property
@@ -353,7 +429,13 @@ class Decoder:
         raise ProgramError(f"{type(self).__name__} should define output_dtype, the element types of its outputs")
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Any, Any]:
-        """Converts the outputs of all steps, ``[time, batch, ...]``, and the last states to the results of `dynamic_decode`."""
+        """Converts the outputs of all steps, ``[time, batch, ...]``, and the last states to the results of `dynamic_decode`.
+
+        Args:
+            outputs: of all steps, ``[time, batch, ...]``.
+            final_states: those after the last step.
+            sequence_lengths: how many steps each sequence took until it was finished, int64.
+        """
         return outputs, final_states
 
 
@@ -379,7 +461,9 @@ class BeamSearchDecoder(Decoder):
 
     Args:
         cell: its inputs are results of `embedding_fn`; its first states are the `inits` of `dynamic_decode`, ``[batch, ...]``.
-        start_token, end_token: the ids at the start and at the end of sequences.
+        start_token: the id at the start of sequences.
+        end_token: the id at the end of sequences.
+        beam_size: how many sequences are kept in each step.
         embedding_fn: converts ids, int64 ``[batch, beam_size]``, to the cell's inputs; by default they are the ids.
         output_fn: converts the cell's outputs to scores over the vocabulary; by default they are the outputs.
 
@@ -413,11 +497,20 @@ class BeamSearchDecoder(Decoder):
 
     @staticmethod
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
-        """Repeats each entry of ``[batch, ...]``: ``[batch * beam_size, ...]``, for what a cell reads besides its states."""
+        """Repeats each entry of ``[batch, ...]``: ``[batch * beam_size, ...]``, for what a cell reads besides its states.
+
+        Args:
+            x: ``[batch, ...]``.
+            beam_size: that of the decoder.
+        """
         return _merged(_tiled(x, beam_size))
 
     def initialize(self, initial_cell_states: Any) -> tuple[Any, _State, Variable]:
-        """All beams start from the cell's states; only the first has a probability above 0."""
+        """All beams start from the cell's states; only the first has a probability above 0.
+
+        Args:
+            initial_cell_states: states of the cell, ``[batch, ...]``, may be nested.
+        """
         first = flatten(initial_cell_states, "BeamSearchDecoder: initial_cell_states")[0]
         beams = self.beam_size
 
@@ -440,7 +533,14 @@ class BeamSearchDecoder(Decoder):
         return ids if self.embedding_fn is None else self.embedding_fn(ids)
 
     def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[_Output, _State, Any, Variable]:
-        """Selects the best continuations of all beams of each entry of the batch."""
+        """Selects the best continuations of all beams of each entry of the batch.
+
+        Args:
+            time: number of the step, which is not read.
+            inputs: of the cell, ``[batch, beam_size, ...]``.
+            states: what the step before returned.
+            kwargs: passed to the cell.
+        """
         f, beams = _ops(), self.beam_size
         out, cell_states = self.cell(_map(_merged, inputs), _map(_merged, states.cell_states), **kwargs)
         if self.output_fn is not None:
@@ -471,7 +571,13 @@ class BeamSearchDecoder(Decoder):
         return _Output("float32", "int64", "int64")  # type: ignore[arg-type]
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Variable, Any]:
-        """The ids of each beam, traced back from its last step."""
+        """The ids of each beam, traced back from its last step.
+
+        Args:
+            outputs: of all steps.
+            final_states: those after the last step.
+            sequence_lengths: accepted and ignored; the states have the lengths.
+        """
         return _ops().gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
@@ -504,12 +610,23 @@ def dynamic_decode(
     """Runs a decoder until all sequences are finished, or for ``max_step_num + 1`` steps; see `BeamSearchDecoder`.
 
     Args:
+        decoder: a `BeamSearchDecoder`, or another `Decoder`.
         inits: passed to the decoder's `initialize`.
+        max_step_num: the number of the last step, from 0 on; by default there is no limit.
         output_time_major: return outputs as ``[time, batch, ...]``, not ``[batch, time, ...]``.
         kwargs: passed to the decoder's `step`.
 
     Returns:
         Outputs of all steps and the last states, as returned by the decoder's `finalize`.
+
+    >>> decoder = layers.BeamSearchDecoder(
+    ...     layers.GRUCell(32), start_token=0, end_token=1, beam_size=4,
+    ...     embedding_fn=lambda ids: fluid.embedding(ids, size=[1000, 16]),
+    ...     output_fn=lambda hidden: layers.fc(hidden, 1000),
+    ... )
+    >>> ids, states = layers.dynamic_decode(decoder, inits=fluid.data("state", [None, 32]), max_step_num=10)
+    >>> ids.shape, states.log_probs.shape
+    ((-1, -1, 4), (-1, 4))
     """
     inputs, states, finished = decoder.initialize(inits)
 
@@ -579,10 +696,20 @@ def lstm(
 ) -> tuple[Variable, Variable, Variable]:
     """A stack of LSTM layers over ``input [time, batch, features]``: the op `cudnn_lstm`, with all weights in one parameter.
 
+    Formula: Hochreiter and Schmidhuber, Long Short-Term Memory, 1997; with a forget gate.
+
     Args:
-        init_h, init_c: initial states, ``[num_layers * directions, batch, hidden_size]``.
+        input: float ``[time, batch, features]``; the features are known.
+        init_h: initial hidden states, ``[num_layers * directions, batch, hidden_size]``.
+        init_c: initial cells, of the same shape.
         max_len: accepted and ignored; sequences may have any length.
+        hidden_size: features of each state.
+        num_layers: number of layers.
         dropout_prob: probability of dropout between layers, unless `is_test`.
+        is_bidirec: whether each layer runs in both directions, which are two then.
+        is_test: whether nothing is dropped; `Program.clone` with ``for_test=True`` sets it.
+        default_initializer: of the weights; by default Xavier's.
+        seed: of the dropout, the same in every run; -1 and 0 draw new numbers.
 
     Returns:
         Outputs ``[time, batch, directions * hidden_size]`` and both states after the last step.
@@ -614,7 +741,23 @@ def lstm_unit(
     bias_attr: AttrLike = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """One step of an LSTM, an `fc` of input and hidden state and the op `lstm_unit`: the new hidden state and cell.
+    """One step of an LSTM, an `fc` of input and hidden state and the op `lstm_unit`.
+
+    It computes ``c' = sigmoid(f + forget_bias) c + sigmoid(i) tanh(g)`` and ``h' = sigmoid(o) tanh(c')``.
+
+    Args:
+        x_t: ``[batch, features]``, float.
+        hidden_t_prev: the hidden state before, ``[batch, size]``.
+        cell_t_prev: the cell before, ``[batch, size]``.
+        forget_bias: added to the forget gate.
+        param_attr: attributes of the weights, ``[features + size, 4 * size]``: of i, f, o and g.
+        bias_attr: attributes of the bias, ``[4 * size]``; False for none.
+
+    Returns:
+        The new hidden state and cell, ``[batch, size]``.
+
+    Raises:
+        ProgramError: if an input does not have two dimensions.
 
     >>> x, hidden, cell = (fluid.data(name, [None, 32]) for name in ("x", "hidden", "cell"))
     >>> hidden, cell = layers.lstm_unit(x, hidden, cell)
@@ -644,9 +787,23 @@ def gru_unit(
 ) -> tuple[Variable, Variable, Variable]:
     """One step of a GRU, the op `gru_unit`: the new hidden state, ``r * hidden``, and the gates.
 
+    The state is ``u c + (1 - u) h`` of ``u, r = gate(x_u + h W_u), gate(x_r + h W_r)`` and ``c = activation(x_c + (r h) W_c)``.
+
+    Formula: Chung et al., Empirical Evaluation of Gated Recurrent Neural Networks on Sequence Modeling, 2014.
+
     Args:
-        input: ``[batch, size]``, where `size` is three times the number of features of the state, ``hidden [batch, size / 3]``.
-        activation, gate_activation: identity, sigmoid, tanh or relu.
+        input: ``[batch, size]``: x_u, x_r and x_c side by side.
+        hidden: the state before, ``[batch, size / 3]``.
+        size: three times the number of features of the state.
+        param_attr: attributes of the weights, ``[size / 3, size]``.
+        bias_attr: attributes of the bias, ``[1, size]``, which is added to `input`; False for none.
+        activation: activation of the candidate: identity, sigmoid, tanh or relu.
+        gate_activation: activation of the gates.
+        origin_mode: whether the state is ``u h + (1 - u) c`` instead.
+
+    Raises:
+        ProgramError: if `size` is no multiple of 3.
+        FluidTypeError: for another activation.
 
     >>> x, hidden = fluid.data("x", [None, 16]), fluid.data("hidden", [None, 32])
     >>> hidden, reset_hidden, gates = layers.gru_unit(layers.fc(x, 96), hidden, size=96)
@@ -692,9 +849,25 @@ def dynamic_lstm(
 ) -> tuple[Variable, Variable]:
     """An LSTM over sequences of different lengths, the op `lstm`: hidden states and cells, ``[rows, size / 4]``.
 
+    Formula: Hochreiter and Schmidhuber, Long Short-Term Memory, 1997; with a forget gate and, by default, peepholes.
+
     Args:
-        input: sequences of rows ``[rows, size]``: the four gates side by side, usually the result of `fc`.
-        h_0, c_0: initial states, ``[sequences, size / 4]``; zeros by default.
+        input: sequences of rows ``[rows, size]``: the candidate and the gates i, f and o side by side, usually the result of
+            `fc`.
+        size: four times the number of features.
+        h_0: initial hidden states, ``[sequences, size / 4]``; zeros by default.
+        c_0: initial cells, ``[sequences, size / 4]``; zeros by default.
+        param_attr: attributes of the weights, ``[size / 4, size]``.
+        bias_attr: attributes of the bias, ``[1, size]``, or ``[1, 7 * size / 4]`` with peepholes; it cannot be False.
+        use_peepholes: whether gates also see the cells.
+        is_reverse: whether to run from the last row of each sequence to the first.
+        gate_activation: activation of the gates: sigmoid, tanh, relu or identity.
+        cell_activation: activation of the cell, in the hidden state.
+        candidate_activation: activation of the candidate.
+        dtype: accepted and ignored; it is that of `input`.
+
+    Raises:
+        ProgramError: if `size` is no multiple of 4, or `bias_attr` is False.
 
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> hidden, cell = layers.dynamic_lstm(layers.fc(words, 128, bias_attr=False), size=128)
@@ -751,14 +924,28 @@ def dynamic_lstmp(
 ) -> tuple[Variable, Variable]:
     """`dynamic_lstm` that feeds back a projection of its hidden state, the op `lstmp`.
 
+    Formula: Sak, Senior and Beaufays, Long Short-Term Memory Recurrent Neural Network Architectures for Large Scale Acoustic
+    Modeling, 2014.
+
     Args:
         input: as in `dynamic_lstm`.
+        size: four times the number of features of a cell.
+        proj_size: number of features of the projection.
         param_attr: attributes of the weights; ``_proj`` is appended to a name for the weights of the projection.
+        bias_attr, use_peepholes, is_reverse: as in `dynamic_lstm`.
+        gate_activation, cell_activation, candidate_activation: as in `dynamic_lstm`.
+        proj_activation: activation of the projection: sigmoid, tanh, relu or identity.
+        dtype: accepted and ignored; it is that of `input`.
         h_0: the initial projection, ``[sequences, proj_size]``; zeros by default.
-        cell_clip, proj_clip: limits of the absolute values of cells and projections; None for no limit.
+        c_0: the initial cells, ``[sequences, size / 4]``; zeros by default.
+        cell_clip: limit of the absolute values of cells; None for no limit.
+        proj_clip: limit of the absolute values of projections; None for no limit.
 
     Returns:
         Projections ``[rows, proj_size]`` and cells ``[rows, size / 4]``.
+
+    Raises:
+        ProgramError: if `size` is no multiple of 4, or `bias_attr` is False.
 
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> projection, cell = layers.dynamic_lstmp(layers.fc(words, 128, bias_attr=False), size=128, proj_size=8)
@@ -788,9 +975,18 @@ def dynamic_gru(
 ) -> Variable:
     """A GRU over sequences of different lengths, the op `gru`: hidden states ``[rows, size]``.
 
+    Each row is a step of `gru_unit`.
+
     Args:
         input: sequences of rows ``[rows, 3 * size]``: two gates and the candidate side by side.
+        size: number of features of the state.
+        param_attr: attributes of the weights, ``[size, 3 * size]``.
+        bias_attr: attributes of the bias, ``[1, 3 * size]``; False for none.
+        is_reverse: whether to run from the last row of each sequence to the first.
+        gate_activation: activation of the gates: sigmoid, tanh, relu or identity.
+        candidate_activation: activation of the candidate.
         h_0: initial states, ``[sequences, size]``; zeros by default.
+        origin_mode: as in `gru_unit`.
 
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> layers.dynamic_gru(layers.fc(words, 96), size=32).shape

@@ -48,8 +48,18 @@ def sequence_conv(
 ) -> Variable:
     """Convolution over the rows of each sequence of `input`, ``[rows, width]``: ``[rows, num_filters]``.
 
-    The filter, with weights ``[filter_size * width, num_filters]``, covers `filter_size` rows from offset `padding_start` on
-    (``-(filter_size // 2)`` by default), and zeros past the ends. As in Fluid, `padding` is ignored.
+    Args:
+        input: float ``[rows, width]`` of sequences; the width is known.
+        num_filters: number of columns of the result.
+        filter_size: number of rows that the filter covers.
+        filter_stride: 1; no other step is supported.
+        padding: accepted and ignored, as in Fluid: rows past the ends of a sequence are zeros.
+        padding_start: where the filter begins, relative to the row; by default ``-(filter_size // 2)``.
+        bias_attr: attributes of the bias, ``[num_filters]``; False for none.
+        param_attr: attributes of the weights, ``[filter_size * width, num_filters]``.
+
+    Raises:
+        ProgramError: if the width is unknown.
 
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> layers.sequence_conv(words, num_filters=32, filter_size=3, act="tanh").shape
@@ -71,7 +81,15 @@ def sequence_conv(
 def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = None, act: str | None = None) -> Variable:
     """The weighted sum, element by element, of each row and the `future_context_size` rows after it in its sequence.
 
-    `input` is ``[rows, width]`` of sequences, or ``[batch, steps, width]``.
+    Formula: Amodei et al., Deep Speech 2, 2016.
+
+    Args:
+        input: float ``[rows, width]`` of sequences, or ``[batch, steps, width]``.
+        future_context_size: number of rows, at least 0.
+        param_attr: attributes of the weights, ``[future_context_size + 1, width]``.
+
+    Raises:
+        ProgramError: if `future_context_size` is below 0.
 
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> layers.row_conv(words, future_context_size=2).shape
@@ -87,7 +105,12 @@ def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = N
 def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
     """Reduces each sequence of the last level to one row; an empty sequence gives `pad_value`.
 
-    `pool_type` is average, sum, sqrt (the sum divided by the square root of the length), max, last or first.
+    Args:
+        input: float ``[rows, ...]`` of sequences.
+        pool_type: ``"average"``, ``"sum"``, ``"sqrt"`` (the sum divided by the square root of the length), ``"max"``, ``"last"``
+            or ``"first"``, in small or capital letters.
+        is_test: accepted and ignored.
+        pad_value: what the row of an empty sequence is filled with.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]]).with_lod([[0, 2, 3]])
     >>> layers.sequence_pool(x, "sum")
@@ -101,6 +124,9 @@ def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_va
 def sequence_first_step(input: Variable) -> Variable:
     """The first row of each sequence.
 
+    Args:
+        input: float ``[rows, ...]`` of sequences; an empty one gives zeros.
+
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]]).with_lod([[0, 2, 3]])
     >>> layers.sequence_first_step(x)
     Tensor([[1.],
@@ -112,6 +138,9 @@ def sequence_first_step(input: Variable) -> Variable:
 def sequence_last_step(input: Variable) -> Variable:
     """The last row of each sequence.
 
+    Args:
+        input: float ``[rows, ...]`` of sequences; an empty one gives zeros.
+
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]]).with_lod([[0, 2, 3]])
     >>> layers.sequence_last_step(x)
     Tensor([[2.],
@@ -121,7 +150,10 @@ def sequence_last_step(input: Variable) -> Variable:
 
 
 def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
-    """Softmax over each sequence of `input`, ``[rows, 1]``.
+    """Softmax over each sequence of `input`: ``exp(x) / sum(exp(x))``.
+
+    Args:
+        input: float ``[rows]`` or ``[rows, 1]`` of sequences.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [1.0], [4.0]]).with_lod([[0, 2, 3]])
     >>> layers.sequence_softmax(x)
@@ -134,6 +166,11 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
 
 def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | None = None) -> Variable:
     """Repeats sequence i of `x` (row i, if it has none) as often as the length of sequence i in `y`'s level `ref_level`.
+
+    Args:
+        x: rows, or sequences of rows.
+        y: sequences, of which only the lengths are read.
+        ref_level: which of its levels; -1 is the innermost.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> y = fluid.dygraph.to_variable([[0.0], [0.0], [0.0]]).with_lod([[0, 2, 3]])
@@ -148,6 +185,10 @@ def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | N
 def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Repeats row i of `x` as often as the length of sequence i of `y`.
 
+    Args:
+        x: one row for each sequence of `y`.
+        y: sequences, of which only the lengths are read.
+
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> y = fluid.dygraph.to_variable([[0.0], [0.0], [0.0]]).with_lod([[0, 2, 3]])
     >>> layers.sequence_expand_as(x, y)
@@ -161,6 +202,9 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
 def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Variable:
     """Concatenates sequence i of all tensors in `input`, for each i.
 
+    Args:
+        input: tensors of one type, with as many sequences and rows of one shape.
+
     >>> x = fluid.dygraph.to_variable([[1], [2], [3]]).with_lod([[0, 2, 3]])
     >>> y = fluid.dygraph.to_variable([[7], [8]]).with_lod([[0, 1, 2]])
     >>> layers.sequence_concat([x, y]).numpy().ravel()
@@ -170,7 +214,12 @@ def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Varia
 
 
 def sequence_slice(input: Variable, offset: Variable, length: Variable, name: str | None = None) -> Variable:
-    """The ``length[i]`` rows from ``offset[i]`` on of sequence i; both arguments are int64 ``[sequences, 1]``.
+    """The ``length[i]`` rows from ``offset[i]`` on of sequence i.
+
+    Args:
+        input: rows of sequences.
+        offset: the first row for each sequence, int64 ``[sequences, 1]``.
+        length: how many rows for each sequence, int64 ``[sequences, 1]``; they lie within the sequence.
 
     >>> x = fluid.dygraph.to_variable([[1], [2], [3], [4]]).with_lod([[0, 3, 4]])
     >>> offset, length = fluid.dygraph.to_variable([[1], [0]]), fluid.dygraph.to_variable([[2], [1]])
@@ -185,7 +234,10 @@ def sequence_pad(
 ) -> tuple[Variable, Variable]:
     """The sequences of `x` padded to ``[sequences, maxlen, ...]``, and their lengths, int64 ``[sequences]``.
 
-    `pad_value` is a variable of one number or one row; `maxlen` is by default the length of the longest sequence.
+    Args:
+        x: rows of sequences.
+        pad_value: a variable of one number, or of the shape of a row.
+        maxlen: the length to pad to, not below that of any sequence; by default that of the longest.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 4]).with_lod([[0, 2, 3]])
     >>> padded, length = layers.sequence_pad(x, pad_value=fluid.dygraph.to_variable([0]))
@@ -201,7 +253,11 @@ def sequence_pad(
 
 
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
-    """The first ``length[i]`` entries of each ``x[i]`` as sequences; `length` is int64 ``[sequences]``.
+    """The first ``length[i]`` entries of each ``x[i]`` as sequences.
+
+    Args:
+        x: ``[sequences, steps, ...]``.
+        length: int64 ``[sequences]``, none above `steps`.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [4, 0]])
     >>> layers.sequence_unpad(x, length=fluid.dygraph.to_variable([2, 1]))
@@ -215,6 +271,10 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:
     """Reshapes each sequence to rows of width `new_dim`.
 
+    Args:
+        input: ``[rows, width]`` of sequences.
+        new_dim: the new width, which divides the number of elements of each sequence.
+
     >>> x = fluid.data("x", [None, 6], lod_level=1)
     >>> layers.sequence_reshape(x, new_dim=2).shape
     (-1, 2)
@@ -224,6 +284,9 @@ def sequence_reshape(input: Variable, new_dim: int) -> Variable:
 
 def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
     """The rows of each sequence in reverse order.
+
+    Args:
+        x: rows of sequences.
 
     >>> x = fluid.dygraph.to_variable([[1], [2], [4]]).with_lod([[0, 2, 3]])
     >>> layers.sequence_reverse(x).numpy().ravel()
@@ -235,7 +298,10 @@ def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
 def sequence_enumerate(input: Variable, win_size: int, pad_value: int = 0, name: str | None = None) -> Variable:
     """Windows ``[rows, win_size]``: each row of `input`, integers ``[rows, 1]``, and those after it in its sequence.
 
-    Past the end of the sequence stands `pad_value`.
+    Args:
+        input: int ``[rows]`` or ``[rows, 1]`` of sequences.
+        win_size: number of rows in a window.
+        pad_value: stands past the end of the sequence.
 
     >>> x = fluid.dygraph.to_variable([[1], [2], [3], [4]]).with_lod([[0, 3, 4]])
     >>> layers.sequence_enumerate(x, win_size=2)
@@ -250,6 +316,11 @@ def sequence_enumerate(input: Variable, win_size: int, pad_value: int = 0, name:
 def sequence_scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
     """`input` with `updates` added: each row of sequence i to ``input[i, k]``, where k is the same row of `index`.
 
+    Args:
+        input: ``[sequences, width]``.
+        index: int sequences of columns of `input`.
+        updates: numbers in the same sequences, of the type of `input`.
+
     >>> x = fluid.dygraph.to_variable([[1.0, 1.0], [1.0, 1.0]])
     >>> index = fluid.dygraph.to_variable([[0], [1], [1]]).with_lod([[0, 2, 3]])
     >>> updates = fluid.dygraph.to_variable([[10.0], [20.0], [30.0]]).with_lod([[0, 2, 3]])
@@ -261,7 +332,15 @@ def sequence_scatter(input: Variable, index: Variable, updates: Variable, name: 
 
 
 def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] | None = None) -> Variable:
-    """`x` with other sequences: those of `y` (if it has none, its values are their offsets), or with offsets `target_lod`.
+    """`x` with other sequences, those of `y` or those with the offsets `target_lod`.
+
+    Args:
+        x: a tensor ``[rows, ...]``.
+        y: a tensor of sequences; if it has none, its int32 values are offsets.
+        target_lod: offsets, from 0 to the number of rows; without `y`.
+
+    Raises:
+        ProgramError: without `y` and `target_lod`.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]])
     >>> layers.sequence_pool(layers.lod_reset(x, target_lod=[0, 2, 3]), "sum")
@@ -275,6 +354,10 @@ def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] 
 
 def lod_append(x: Variable, level: Variable | Sequence[int]) -> Variable:
     """`x` with one more innermost level of sequences: those of the variable `level`, or with these offsets.
+
+    Args:
+        x: a tensor ``[rows, ...]``.
+        level: offsets, from 0 to the number of rows; or a tensor of sequences, or an int32 one of offsets.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]])
     >>> layers.lod_append(x, [0, 2, 3]).lod
@@ -296,7 +379,17 @@ def im2sequence(
 ) -> Variable:
     """The patches of each image ``[images, channels, height, width]``, row by row, as a sequence.
 
-    The result is ``[images * patches, channels * filter height * filter width]``; `padding` is top, left, bottom, right.
+    Args:
+        input: images ``[images, channels, height, width]``.
+        filter_size: height and width of the patches, or one number for both.
+        stride: steps between patches, down and across, or one number for both.
+        padding: zeros around the image: one number, two (height, width), or four (top, left, bottom, right).
+        input_image_size: ``[images, 2]``, the sizes of images that were enlarged to one size; only patches within these are
+            taken. As in Paddle, it is passed over where there is one image.
+        out_stride: what these sizes are divided by (rounded up) before: one number, or height and width.
+
+    Returns:
+        ``[images * patches, channels * filter height * filter width]``.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.im2sequence(images, filter_size=[32, 8], stride=[1, 8]).shape

@@ -49,11 +49,13 @@ def _transition(helper: LayerHelper, input: Variable) -> Variable:
 def linear_chain_crf(input: Variable, label: Variable, param_attr: AttrLike = None, length: Variable | None = None) -> Variable:
     """The negative log-likelihood of each sequence of labels, ``[sequences, 1]``: a cost to minimize.
 
+    Formula: Lafferty, McCallum and Pereira, Conditional Random Fields, 2001.
+
     Args:
         input: emissions, a score for each row and tag: ``[rows, tags]`` in sequences; with `length`, ``[batch, steps, tags]``.
         label: int64 ``[rows, 1]``; with `length`, ``[batch, steps]``.
-        param_attr: attributes of the transitions, ``[tags + 2, tags]``: row 0 has scores of the first tag, row 1 of the last,
-            row ``2 + i`` of the tag after tag i. `crf_decoding` finds them by name.
+        param_attr: attributes of the transitions, ``[tags + 2, tags]``: row 0 has scores of the first tag, row 1 of the last, row
+            ``2 + i`` of the tag after tag i. `crf_decoding` finds them by name.
         length: int64 ``[batch]`` or ``[batch, 1]``, the number of steps of each sequence.
 
     >>> emission = fluid.data("emission", [None, 5], lod_level=1)
@@ -75,7 +77,12 @@ def crf_decoding(
 ) -> Variable:
     """The most probable tags of each sequence, int64 ``[rows, 1]``; with `length`, ``[batch, steps]``, padded with 0.
 
-    Arguments are those of `linear_chain_crf`. With `label`, the result is 1 where the tag equals the label, and 0 elsewhere.
+    Args:
+        input, param_attr, length: as in `linear_chain_crf`, whose transitions are found by the name in `param_attr`.
+        label: as in `linear_chain_crf`; with it, the result is 1 where the tag equals the label, and 0 elsewhere.
+
+    Raises:
+        ProgramError: on tensors, if `param_attr` is not the parameter of a `linear_chain_crf`.
 
     >>> emission = fluid.data("emission", [None, 5], lod_level=1)
     >>> layers.crf_decoding(emission, param_attr=fluid.ParamAttr("transition")).shape
@@ -103,11 +110,13 @@ def chunk_eval(
     """Precision, recall and F1 of chunks (float32), and the numbers of predicted, labelled and correct ones (int64), all ``[1]``.
 
     Args:
-        input, label: tags, int64 ``[rows, 1]`` in sequences; with `seq_length`, ``[batch, steps]``. A tag is
-            ``chunk type * tag types + tag type``, or ``num_chunk_types * tag types`` outside of chunks.
+        input, label: tags, int64 ``[rows, 1]`` in sequences; with `seq_length`, ``[batch, steps]``. A tag is ``chunk type * tag
+            types + tag type``, or ``num_chunk_types * tag types`` outside of chunks.
         chunk_scheme: ``"IOB"`` has the tag types begin, inside; ``"IOE"`` inside, end; ``"IOBES"`` begin, inside, end, single;
             ``"plain"`` one.
+        num_chunk_types: number of chunk types.
         excluded_chunk_types: chunk types that are not counted.
+        seq_length: int64 ``[batch]``, the number of steps of each sequence.
 
     >>> tags = fluid.data("tags", [None, 1], "int64", lod_level=1)
     >>> labels = fluid.data("labels", [None, 1], "int64", lod_level=1)
@@ -134,12 +143,15 @@ def warpctc(
 ) -> Variable:
     """The CTC loss, ``[sequences, 1]``: the negative log-likelihood of the labels, summed over all alignments.
 
+    Formula: Graves et al., Connectionist Temporal Classification, 2006.
+
     Args:
         input: logits, before the softmax: ``[rows, classes]`` in sequences; with `input_length`, ``[steps, batch, classes]``.
         label: int32, ``[rows, 1]`` in sequences; with `label_length`, ``[batch, labels]``.
         blank: the class of the blank between labels.
         norm_by_times: divide gradients by the number of steps.
-        input_length, label_length: int64 ``[batch]``.
+        input_length: lengths of the sequences of `input`, int64 ``[batch]``.
+        label_length: lengths of the sequences of `label`, int64 ``[batch]``.
 
     >>> logits = fluid.data("logits", [None, 28], lod_level=1)
     >>> labels = fluid.data("labels", [None, 1], "int32", lod_level=1)
@@ -155,9 +167,17 @@ def ctc_greedy_decoder(
 ) -> Variable | tuple[Variable, Variable]:
     """The most probable class of each step, with equal neighbours merged and `blank` removed.
 
-    `input` is ``[rows, classes]`` in sequences, the result int64 ``[words, 1]`` in sequences. With `input_length`, int64
-    ``[batch, 1]``, `input` is ``[batch, steps, classes]``, and the results are words ``[batch, steps]``, padded with
-    `padding_value`, and their numbers, ``[batch, 1]``.
+    Args:
+        input: scores, ``[rows, classes]`` in sequences; with `input_length`, ``[batch, steps, classes]``.
+        blank: the class of the blank between labels.
+        input_length: int64 ``[batch, 1]``.
+        padding_value: stands after the words, with `input_length`.
+
+    Returns:
+        Int64 words ``[words, 1]`` in sequences; with `input_length`, words ``[batch, steps]`` and their numbers, ``[batch, 1]``.
+
+    Raises:
+        ProgramError: if `blank` is not a class.
 
     >>> x = fluid.dygraph.to_variable([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.6, 0.4]]).with_lod([[0, 4]])
     >>> layers.ctc_greedy_decoder(x, blank=0)
@@ -188,11 +208,17 @@ def edit_distance(
 
     The distance is the smallest number of insertions, deletions and replacements that turn one sequence into the other.
 
+    Formula: Levenshtein, Binary codes capable of correcting deletions, insertions, and reversals, 1966.
+
     Args:
         input, label: int64 ``[rows, 1]`` in sequences; with lengths, ``[batch, steps]``.
         normalized: divide by the length of the label.
         ignored_tokens: tokens to remove from both first; not supported with lengths.
-        input_length, label_length: int64 ``[batch]``.
+        input_length: lengths of the sequences of `input`, int64 ``[batch]``.
+        label_length: lengths of the sequences of `label`, int64 ``[batch]``.
+
+    Raises:
+        ProgramError: for `ignored_tokens` with lengths.
 
     >>> x = fluid.dygraph.to_variable([[1], [2], [3], [4]]).with_lod([[0, 2, 4]])
     >>> y = fluid.dygraph.to_variable([[1], [3], [3], [4]]).with_lod([[0, 2, 4]])
@@ -245,16 +271,24 @@ def nce(
 ) -> Variable:
     """Noise-contrastive estimation, ``[batch, 1]``: the cost of telling labels from randomly drawn classes.
 
+    Formula: Gutmann and Hyvarinen, Noise-contrastive estimation, 2010.
+
     Args:
         input: ``[batch, width]``.
         label: int64 ``[batch, labels]``.
+        num_total_classes: number of classes.
         sample_weight: weight of each row, ``[batch, 1]``.
-        param_attr, bias_attr: attributes of weights ``[num_total_classes, width]`` and bias ``[num_total_classes, 1]``.
+        param_attr: attributes of the weights, ``[num_total_classes, width]``.
+        bias_attr: attributes of the bias, ``[num_total_classes, 1]``; False for none.
         num_neg_samples: number of classes drawn for each row, by default 10; the cost is divided by one more than that.
         sampler: ``"uniform"``, ``"log_uniform"`` (probability of class k: ``log((k + 2) / (k + 1)) / log(num_total_classes)``),
             or ``"custom_dist"`` with the probabilities `custom_dist`.
+        custom_dist: for each class its probability; they add up to 1.
         seed: seed of the draws; 0 for the program's seed.
         is_sparse: the gradient of the weights is a `SelectedRows` of only the classes used; optimizers update only these rows.
+
+    Raises:
+        ProgramError: for another `sampler`, or if `custom_dist` is no distribution over the classes.
 
     >>> hidden, words = fluid.data("hidden", [None, 64]), fluid.data("words", [None, 1], "int64")
     >>> layers.nce(hidden, words, num_total_classes=10000, num_neg_samples=5).shape
@@ -306,14 +340,21 @@ def hsigmoid(
 ) -> Variable:
     """Hierarchical sigmoid, ``[batch, 1]``: the negative log-probability of the path to the label's leaf in a tree of classes.
 
+    Formula: Morin and Bengio, Hierarchical Probabilistic Neural Network Language Model, 2005.
+
     Args:
         input: ``[batch, width]``.
         label: int64 ``[batch, 1]``.
         num_classes: leaves of the default tree, a heap; with `is_custom`, the number of inner nodes.
-        param_attr, bias_attr: attributes of the weights of inner nodes, ``[nodes, width]``, and the bias, ``[nodes, 1]``.
-        path_table, path_code: with `is_custom`, the inner nodes from the root to each label, int64 ``[batch, depth]``, padded
-            with -1, and the branch taken at each, 0 or 1.
+        param_attr: attributes of the weights of inner nodes, ``[nodes, width]``.
+        bias_attr: attributes of the bias, ``[nodes, 1]``; False for none.
+        path_table: with `is_custom`, the inner nodes from the root to each label, int64 ``[batch, depth]``, padded with -1.
+        path_code: with `is_custom`, the branch taken at each of them, 0 or 1, int64 ``[batch, depth]``.
+        is_custom: whether `path_table` and `path_code` say what the tree is.
         is_sparse: the gradient of the weights is a `SelectedRows` of only the nodes on the paths; optimizers update only these.
+
+    Raises:
+        ProgramError: if there are less than two classes, or a part of a custom tree is missing.
 
     >>> hidden, words = fluid.data("hidden", [None, 64]), fluid.data("words", [None, 1], "int64")
     >>> layers.hsigmoid(hidden, words, num_classes=10000).shape
@@ -347,13 +388,21 @@ def sampled_softmax_with_cross_entropy(
 ) -> Variable:
     """Softmax with cross entropy over the labels and `num_samples` drawn classes instead of all classes: ``[batch, 1]``.
 
+    Formula: Jean et al., On Using Very Large Target Vocabulary for Neural Machine Translation, 2015.
+
     Args:
         logits: ``[batch, classes]``.
         label: int64 ``[batch, num_true]``.
+        num_samples: number of classes drawn, the same for all rows.
+        num_true: number of labels of a row; the loss is divided by it.
         remove_accidental_hits: do not count drawn classes that are labels.
-        use_customized_samples: use `customized_samples`, int64 ``[batch, num_true + num_samples]``, labels first, and
-            `customized_probabilities`, the probability of drawing each.
+        use_customized_samples: whether classes are not drawn, but those of `customized_samples`.
+        customized_samples: int64 ``[batch, num_true + num_samples]``, labels first.
+        customized_probabilities: the probability of drawing each of them, in the same shape.
         seed: seed of the draws; 0 for the program's seed.
+
+    Raises:
+        ProgramError: with `use_customized_samples`, without the samples or their probabilities.
 
     >>> logits, words = fluid.data("logits", [None, 10000]), fluid.data("words", [None, 1], "int64")
     >>> layers.sampled_softmax_with_cross_entropy(logits, words, num_samples=100).shape
@@ -389,11 +438,15 @@ def beam_search(
     """One step of a beam search: the `beam_size` best continuations for each source.
 
     Args:
-        pre_ids, pre_scores: the last word and the score of each beam so far, ``[rows, 1]``.
+        pre_ids: the last word of each beam so far, int64 ``[rows, 1]``.
+        pre_scores: the score of each beam so far, ``[rows, 1]``.
         ids: candidates of each beam, int64 ``[rows, candidates]``; 0, 1, ... by default.
         scores: scores of the candidates. The rows of a source are a sequence of its `level`.
+        beam_size: how many beams of a source are kept.
         end_id: a beam whose last word this is has ended, and is kept unchanged.
+        level: the level of sequences that are sources.
         is_accumulated: scores include `pre_scores`; if False they are probabilities, whose logs are added to `pre_scores`.
+        return_parent_idx: whether to return the row of each word's beam.
 
     Returns:
         The selected words and their scores, ``[selected, 1]``, with two levels of sequences: the beams of each source, and the
@@ -419,8 +472,21 @@ def beam_search_decode(
 ) -> tuple[Variable, Variable]:
     """The sentences found by a beam search, and the scores of their words, both ``[words]`` with two levels of sequences.
 
-    The levels are the sentences of each source, best first, and the words of each. `ids` and `scores` are arrays of what
-    `beam_search` selected in each step.
+    The levels are the sentences of each source, best first, and the words of each, up to the first `end_id`.
+
+    Args:
+        ids: an array of the words that `beam_search` selected in each step.
+        scores: an array of their scores.
+        beam_size: that of the search.
+        end_id: the word that ends a sentence.
+
+    >>> step = layers.zeros([1], "int64")
+    >>> ids, scores = fluid.data("ids", [None, 1], "int64", lod_level=2), fluid.data("scores", [None, 1], lod_level=2)
+    >>> words, totals = layers.beam_search_decode(
+    ...     layers.array_write(ids, step), layers.array_write(scores, step), beam_size=2, end_id=1
+    ... )
+    >>> words.lod_level, totals.lod_level
+    (2, 2)
     """
     attrs = {"beam_size": beam_size, "end_id": end_id}
     words, totals = constants_of("beam_search_decode", {"Ids": ids, "Scores": scores}, attrs, name)

@@ -10,6 +10,7 @@ import numpy as np
 from .. import unique_name
 from ..building.layer_helper import LayerHelper, apply, apply_many, listed
 from ..errors import FluidTypeError, ProgramError
+from ..formats.bfloat16 import computable, converted
 from ..initializer import WIDER, Constant, Initializer, constant_attrs, value_attrs
 from ..ir.checked import check_variable
 from ..ir.program import Parameter, Variable
@@ -58,6 +59,11 @@ def constants_of(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], na
 def create_tensor(dtype: DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:
     """A variable without a shape and a value, which `assign` and other layers can give it.
 
+    Args:
+        dtype: its element type.
+        name: of the variable; by default ``create_tensor`` and a number.
+        persistable: whether it keeps its value from run to run.
+
     >>> copy = layers.create_tensor("float32")
     >>> layers.assign(fluid.data("x", [2, 3]), copy).shape
     (2, 3)
@@ -77,6 +83,11 @@ def create_parameter(
     """A parameter that belongs to no layer.
 
     Args:
+        shape: all sizes known, above 0.
+        dtype: element type, a float one unless an initializer is given.
+        name: of the parameter.
+        attr: a `ParamAttr`, or a name or an initializer; with it, `name` is ignored.
+        is_bias: whether it is called ``.b_0`` rather than ``.w_0``, and first 0.
         default_initializer: used where `attr` has none; if None, Xavier, or zeros if `is_bias`.
 
     >>> weight = layers.create_parameter([784, 10], "float32", name="weight")
@@ -98,6 +109,13 @@ def create_global_var(
 ) -> Variable:
     """A variable of the root block, filled with `value` by the startup program.
 
+    Args:
+        shape: all sizes known.
+        value: a number.
+        dtype: the element type.
+        persistable: whether it keeps its value from run to run.
+        name: of the variable.
+
     >>> counter = layers.create_global_var([1], value=0.0, dtype="int64", persistable=True)
     >>> print(fluid.default_startup_program())
     block 0 {
@@ -115,6 +133,11 @@ def create_global_var(
 def cast(x: Variable, dtype: DTypeLike) -> Variable:
     """`x` converted to another element type.
 
+    Args:
+        x: a tensor of any shape.
+        dtype: a name such as ``"int32"``, a numpy type, or a `VarType`. Floats are rounded towards zero to become integers;
+            numbers other than 0 become True.
+
     >>> layers.cast(fluid.dygraph.to_variable([1.7, -1.7]), "int32")
     Tensor([ 1, -1], shape=[2], dtype=int32)
     """
@@ -124,6 +147,13 @@ def cast(x: Variable, dtype: DTypeLike) -> Variable:
 
 def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name: str | None = None) -> Variable:
     """The tensors `input` joined along `axis`; in all other dimensions they must agree.
+
+    Args:
+        input: tensors of one type.
+        axis: a number, negative ones counted from the end, or an int32 variable of one element.
+
+    Raises:
+        InferenceError: if the other dimensions differ.
 
     >>> x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 5])
     >>> layers.concat([x, y], axis=1).shape
@@ -141,6 +171,10 @@ def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name:
 def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
     """The sum of tensors of the same shape, written to `out` if given.
 
+    Args:
+        input: a tensor, or several of the same shape and type.
+        out: a variable to write to; by default a new one.
+
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.sums([x, x, x])
     Tensor([3., 6.], shape=[2], dtype=float32)
@@ -151,7 +185,13 @@ def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> V
 def assign(input: Any, output: Variable | None = None) -> Variable:
     """A copy of `input` (a variable, a numpy array, or numbers), written to `output` if given.
 
-    Arrays and numbers become part of the program. Arrays keep their element type, float64 too; a list of floats becomes float32.
+    Args:
+        input: a variable, a numpy array, a number or nested lists. All but variables become part of the program. Arrays keep
+            their element type, float64 too; a list of floats becomes float32.
+        output: a variable to write to; by default a new one.
+
+    Raises:
+        FluidTypeError: for any other `input`.
 
     >>> with fluid.dygraph.guard():
     ...     layers.assign(np.array([[1, 2, 3]], "int32"))
@@ -168,7 +208,7 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
     stored = WIDER.get(dtype, dtype)
     if stored is dtype:
         return apply("assign_value", {}, value_attrs(array, dtype), layer="assign", outputs={"Out": output})
-    wide = apply("assign_value", {}, value_attrs(array.astype(dtype.numpy), stored), layer="assign")
+    wide = apply("assign_value", {}, value_attrs(computable(converted(array, dtype.array_dtype)), stored), layer="assign")
     return apply("cast", {"X": wide}, {"in_dtype": int(stored), "out_dtype": int(dtype)}, layer="assign", outputs={"Out": output})
 
 
@@ -198,6 +238,13 @@ def fill_constant(
 
     A loop may overwrite the result; gradients then flow through the new value unless you set its ``stop_gradient``.
 
+    Args:
+        shape: the sizes; it may be, or contain, int32 variables.
+        dtype: the element type.
+        value: a number.
+        force_cpu: accepted; where the tensor lies, the place of the executor says.
+        out: a variable to write to; by default a new one.
+
     >>> with fluid.dygraph.guard():
     ...     layers.fill_constant([2, 3], "float32", value=0.5)
     Tensor([[0.5, 0.5, 0.5],
@@ -221,6 +268,14 @@ def fill_constant_batch_size_like(
 ) -> Variable:
     """`fill_constant`, with the size of dimension `output_dim_idx` taken from dimension `input_dim_idx` of `input`.
 
+    Args:
+        input: a tensor, of which only the size is read.
+        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        dtype: the element type.
+        value: a number.
+        input_dim_idx: the dimension of `input` that the size is taken from.
+        output_dim_idx: the dimension of the result that gets it.
+
     >>> batch = fluid.data("batch", [None, 3])
     >>> layers.fill_constant_batch_size_like(batch, [-1, 8], "float32", value=0.0).shape
     (-1, 8)
@@ -235,6 +290,10 @@ def fill_constant_batch_size_like(
 def ones(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Variable:
     """A tensor of ones.
 
+    Args:
+        shape: the sizes.
+        dtype: the element type.
+
     >>> layers.ones([2, 3], "int64").shape
     (2, 3)
     """
@@ -243,6 +302,10 @@ def ones(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Var
 
 def zeros(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Variable:
     """A tensor of zeros.
+
+    Args:
+        shape: the sizes.
+        dtype: the element type.
 
     >>> layers.zeros([2, 3], "int64").shape
     (2, 3)
@@ -253,6 +316,10 @@ def zeros(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Va
 def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
     """Zeros with the shape and element type of `x`.
 
+    Args:
+        x: a tensor of any shape.
+        out: a variable to write to; by default a new one.
+
     >>> layers.zeros_like(fluid.dygraph.to_variable([1.0, 2.0]))
     Tensor([0., 0.], shape=[2], dtype=float32)
     """
@@ -261,6 +328,10 @@ def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
 
 def ones_like(x: Variable, out: Variable | None = None) -> Variable:
     """Ones with the shape and element type of `x`.
+
+    Args:
+        x: a tensor of any shape.
+        out: a variable to write to; by default a new one.
 
     >>> layers.ones_like(fluid.dygraph.to_variable([1.0, 2.0]))
     Tensor([1., 1.], shape=[2], dtype=float32)
@@ -271,6 +342,10 @@ def ones_like(x: Variable, out: Variable | None = None) -> Variable:
 def argmax(x: Variable, axis: int = 0) -> Variable:
     """The int64 indices of the largest elements along `axis`; the result lacks that dimension.
 
+    Args:
+        x: a tensor; of equal elements, the first counts.
+        axis: the dimension; negative ones count from the end.
+
     >>> layers.argmax(fluid.dygraph.to_variable([[3, 1, 2], [4, 6, 5]]), axis=1)
     Tensor([0, 1], shape=[2], dtype=int64)
     """
@@ -280,6 +355,10 @@ def argmax(x: Variable, axis: int = 0) -> Variable:
 def argmin(x: Variable, axis: int = 0) -> Variable:
     """The int64 indices of the smallest elements along `axis`; the result lacks that dimension.
 
+    Args:
+        x: a tensor; of equal elements, the first counts.
+        axis: the dimension; negative ones count from the end.
+
     >>> layers.argmin(fluid.dygraph.to_variable([[3, 1, 2], [4, 6, 5]]), axis=1)
     Tensor([1, 0], shape=[2], dtype=int64)
     """
@@ -288,6 +367,16 @@ def argmin(x: Variable, axis: int = 0) -> Variable:
 
 def range(start: float | Variable, end: float | Variable, step: float | Variable, dtype: DTypeLike) -> Variable:
     """The vector ``start, start + step, ...`` up to but excluding `end`; each bound is a number or a variable of one element.
+
+    Args:
+        start, end, step: numbers, or variables of one element and the type `dtype`; `step` may be negative, and is not 0.
+        dtype: the element type.
+
+    Returns:
+        The vector; in a program its size, which only a run tells, is -1.
+
+    Raises:
+        ProgramError: if `step` is 0.
 
     >>> with fluid.dygraph.guard():
     ...     layers.range(0, 10, 3, "int64")
@@ -308,6 +397,13 @@ def uniform_random(
 ) -> Variable:
     """Random numbers, uniform in ``[min, max)``.
 
+    Args:
+        shape: the sizes; it may be, or contain, int32 variables.
+        dtype: a float type.
+        min, max: the bounds.
+        seed: of the random numbers, the same in every run; 0 draws new ones, which follow from ``program.random_seed`` if that is
+            set.
+
     >>> layers.uniform_random([2, 3], min=0.0, max=1.0).shape
     (2, 3)
     """
@@ -318,6 +414,14 @@ def gaussian_random(
     shape: Sequence[int | Variable] | Variable, mean: float = 0.0, std: float = 1.0, seed: int = 0, dtype: DTypeLike = "float32"
 ) -> Variable:
     """Normally distributed random numbers with this mean and standard deviation.
+
+    Args:
+        shape: the sizes; it may be, or contain, int32 variables.
+        mean: the mean.
+        std: the standard deviation, at least 0.
+        seed: of the random numbers, the same in every run; 0 draws new ones, which follow from ``program.random_seed`` if that is
+            set.
+        dtype: a float type.
 
     >>> layers.gaussian_random([2, 3], std=0.1).shape
     (2, 3)
@@ -333,6 +437,14 @@ def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: floa
 def linspace(start: float | Variable, stop: float | Variable, num: int | Variable, dtype: DTypeLike) -> Variable:
     """`num` evenly spaced numbers from `start` to `stop`, both included; arguments are numbers or variables of one element.
 
+    Args:
+        start, stop: numbers, or variables of one element and the type `dtype`.
+        num: how many, at least 1; a number or an int32 variable of one element.
+        dtype: the element type.
+
+    Raises:
+        ProgramError: if `num` is below 1.
+
     >>> with fluid.dygraph.guard():
     ...     layers.linspace(0.0, 1.0, 5, "float32")
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], shape=[5], dtype=float32)
@@ -347,6 +459,15 @@ def eye(
     num_rows: int, num_columns: int | None = None, batch_shape: Sequence[int] | None = None, dtype: DTypeLike = "float32"
 ) -> Variable:
     """The identity matrix ``[num_rows, num_columns]`` (square by default), repeated to ``[*batch_shape, rows, columns]``.
+
+    Args:
+        num_rows: number of rows.
+        num_columns: number of columns; by default as many.
+        batch_shape: sizes of the dimensions before it, above 0; by default none.
+        dtype: the element type.
+
+    Raises:
+        ProgramError: if a size of `batch_shape` is below 1.
 
     >>> with fluid.dygraph.guard():
     ...     layers.eye(2, 3)
@@ -367,6 +488,10 @@ def eye(
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
     """`x` with its elements in reverse order along one axis or several.
 
+    Args:
+        x: a tensor.
+        axis: one dimension, or several.
+
     >>> layers.reverse(fluid.dygraph.to_variable([[1, 2], [3, 4]]), axis=0)
     Tensor([[3, 4],
             [1, 2]], shape=[2, 2], dtype=int64)
@@ -376,6 +501,10 @@ def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
 
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
     """Whether `x` has no elements: a bool of shape [1], written to `cond` if given.
+
+    Args:
+        x: a tensor of any shape.
+        cond: a bool variable to write to; by default a new one.
 
     >>> layers.is_empty(fluid.dygraph.to_variable([1.0, 2.0]))
     Tensor([False], shape=[1], dtype=bool)
@@ -388,7 +517,10 @@ def sequence_mask(
 ) -> Variable:
     """Marks the valid steps of padded sequences of lengths `x`: ``mask[..., j] = j < x[...]`` for j below `maxlen`.
 
-    `maxlen` may be a variable; by default it is the largest length in `x`.
+    Args:
+        x: int lengths, of any shape.
+        maxlen: a number or an int variable of one element; by default the largest length in `x`.
+        dtype: element type of the mask.
 
     >>> layers.sequence_mask(fluid.dygraph.to_variable([1, 3]), maxlen=4)
     Tensor([[1, 0, 0, 0],

@@ -76,8 +76,18 @@ def conv3d(
 ) -> Variable:
     """`conv2d` of volumes ``[N, C, D, H, W]``, with filters ``[num_filters, C / groups, *filter_size]``.
 
-    `padding` is one number, three (depth, height, width), six (front, back, top, ...), a pair for each dimension of the input,
-    ``"SAME"`` or ``"VALID"``.
+    Args:
+        input: volumes ``[N, C, D, H, W]``, or ``[N, D, H, W, C]`` with `data_format` ``"NDHWC"``; float.
+        num_filters: number of channels of the result.
+        filter_size: depth, height and width of the filters, or one number for all.
+        stride: steps of the window along these, or one number for all.
+        padding: zeros around the volume: one number, three (depth, height, width), six (front, back, top, ...), a pair for each
+            dimension of the input, ``"SAME"`` or ``"VALID"``.
+        dilation: how far the elements of the window are apart along these, or one number for all.
+        groups: number of parts that channels and filters are split into; by default 1.
+        param_attr: attributes of the filters; by default normal with the deviation ``sqrt(2 / (d * h * w * C))``.
+        bias_attr: attributes of the bias, ``[num_filters]``; False for none.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``, of input and result.
 
     >>> volumes = fluid.data("volumes", [None, 3, 16, 32, 32])
     >>> layers.conv3d(volumes, num_filters=8, filter_size=3, padding=1).shape
@@ -104,7 +114,19 @@ def conv3d_transpose(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The transpose of `conv3d`: enlarges volumes ``[N, C, D, H, W]``; arguments as in `conv2d_transpose`.
+    """The transpose of `conv3d`: enlarges volumes ``[N, C, D, H, W]``.
+
+    Args:
+        input: volumes ``[N, C, D, H, W]``, or ``[N, D, H, W, C]`` with `data_format` ``"NDHWC"``; float.
+        num_filters: number of channels of the result.
+        output_size: depth, height and width of the result, or one number for all; by default the smallest that the convolution
+            would map to the input's.
+        filter_size: one number, or depth, height and width; optional if `output_size` is given, by default the largest filter
+            that fits.
+        padding, stride, dilation, groups: those of the convolution that this is the transpose of, as in `conv3d`.
+        param_attr: attributes of the filters, ``[C, num_filters / groups, *filter_size]``.
+        bias_attr: attributes of the bias, ``[num_filters]``; False for none.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``, of input and result.
 
     >>> volumes = fluid.data("volumes", [None, 8, 4, 8, 8])
     >>> layers.conv3d_transpose(volumes, num_filters=3, filter_size=2, stride=2).shape
@@ -132,6 +154,17 @@ def pool3d(
 ) -> Variable:
     """`pool2d` of volumes ``[N, C, D, H, W]``: the largest (``"max"``) or mean (``"avg"``) element of each window.
 
+    Args:
+        input: volumes ``[N, C, D, H, W]``, or ``[N, D, H, W, C]`` with `data_format` ``"NDHWC"``; float.
+        pool_size: the window: one number, or depth, height and width. It is needed unless `global_pooling`.
+        pool_type: ``"max"`` or ``"avg"``.
+        pool_stride: step of the window: one number, or those of depth, height and width.
+        pool_padding: as `padding` of `conv3d`.
+        global_pooling: whether the window is the whole volume.
+        ceil_mode: whether to round the result's sizes up, so that a last, partial window counts.
+        exclusive: whether padding does not count in means.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``, of input and result.
+
     >>> volumes = fluid.data("volumes", [None, 3, 16, 32, 32])
     >>> layers.pool3d(volumes, pool_size=2, pool_type="avg", pool_stride=2).shape
     (-1, 3, 8, 16, 16)
@@ -147,7 +180,21 @@ def adaptive_pool3d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Variable | list[Variable]:
-    """`adaptive_pool2d` of volumes ``[N, C, D, H, W]``, pooled to ``[N, C, *pool_size]``."""
+    """`adaptive_pool2d` of volumes ``[N, C, D, H, W]``, pooled to ``[N, C, *pool_size]``.
+
+    Args:
+        input: volumes, float.
+        pool_size: depth, height and width of the result, or one number for all.
+        pool_type: ``"max"`` or ``"avg"``.
+        require_index: whether to return also the int32 index of each maximum in its volume; for ``"max"`` only.
+
+    Returns:
+        ``[N, C, *pool_size]``; with `require_index` a list of it and the indices.
+
+    >>> volumes = fluid.data("volumes", [None, 3, 10, 30, 20])
+    >>> layers.adaptive_pool3d(volumes, pool_size=[2, 4, 4], pool_type="avg").shape
+    (-1, 3, 2, 4, 4)
+    """
     return adaptive_pooling("adaptive_pool3d", input, pool_size, pool_type, require_index, name, 3)
 
 
@@ -167,7 +214,13 @@ def instance_norm(
 ) -> Variable:
     """Normalizes each channel of each image: ``scale * (x - mean) / sqrt(variance + epsilon) + bias``.
 
-    `param_attr` and `bias_attr` have the attributes of scale and bias, ``[C]``.
+    Formula: Ulyanov, Vedaldi and Lempitsky, Instance Normalization, 2016.
+
+    Args:
+        input: ``[N, C, ...]``, float.
+        epsilon: added to the variance.
+        param_attr: attributes of the scale, ``[C]``, which begins with ones; False for none.
+        bias_attr: attributes of the bias, ``[C]``; False for none.
 
     >>> layers.instance_norm(fluid.data("images", [None, 3, 32, 32])).shape
     (-1, 3, 32, 32)
@@ -190,7 +243,15 @@ def group_norm(
 ) -> Variable:
     """Normalizes each group of channels of each image: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
 
-    `param_attr` and `bias_attr` have the attributes of scale and bias, ``[C]``; False for none.
+    Formula: Wu and He, Group Normalization, 2018.
+
+    Args:
+        input: ``[N, C, ...]``, or ``[N, ..., C]`` with `data_layout` ``"NHWC"``; float.
+        groups: number of groups.
+        epsilon: added to the variance.
+        param_attr: attributes of the scale, ``[C]``, which begins with ones; False for none.
+        bias_attr: attributes of the bias, ``[C]``; False for none.
+        data_layout: ``"NCHW"`` or ``"NHWC"``.
 
     >>> layers.group_norm(fluid.data("images", [None, 8, 32, 32]), groups=4).shape
     (-1, 8, 32, 32)
@@ -220,8 +281,17 @@ def data_norm(
     ``.batch_square_sum`` appended. Nothing here updates them; in Fluid, parameter servers do.
 
     Args:
+        input: ``[N, C]``, float.
+        epsilon: accepted; the formula has none.
         param_attr: a dict of initial values ``batch_size``, ``batch_sum`` and ``batch_square_sum``; by default 1e4, 0 and 1e4.
+        data_layout: ``"NCHW"``; of ``[N, C]`` there is no other.
         in_place, moving_mean_name, moving_variance_name: accepted and ignored, as in Fluid.
+        do_model_average_for_mean_and_var: accepted and ignored.
+
+    >>> layers.data_norm(fluid.data("x", [None, 3])).shape
+    (-1, 3)
+    >>> [parameter.name for parameter in fluid.default_main_program().all_parameters()]
+    ['data_norm_0.batch_size', 'data_norm_0.batch_sum', 'data_norm_0.batch_square_sum']
     """
     check_variable(input, "data_norm: input")
     helper = LayerHelper("data_norm", name, act=act)
@@ -237,7 +307,13 @@ def data_norm(
 def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None) -> Variable:
     """`weight` divided by its largest singular value, estimated by `power_iters` steps of power iteration.
 
-    Axis `dim` is taken as the rows of a matrix, all others as its columns: 0 for `fc`, 1 for transposed convolutions.
+    Formula: Miyato et al., Spectral Normalization for Generative Adversarial Networks, 2018.
+
+    Args:
+        weight: a parameter, with two dimensions at least.
+        dim: the dimension taken as the rows of a matrix, all others being its columns: 0 for `fc`, 1 for transposed convolutions.
+        power_iters: number of steps, from vectors that are drawn once.
+        eps: keeps the norms of these vectors above 0.
 
     >>> weight = layers.create_parameter([784, 10], "float32")
     >>> layers.spectral_norm(weight, power_iters=2).shape
@@ -260,6 +336,15 @@ def lrn(
 ) -> Variable:
     """Divides images ``[N, C, H, W]`` by ``(k + alpha * s) ** beta``, where s is the sum of squares of `n` neighbouring channels.
 
+    Formula: Krizhevsky, Sutskever and Hinton, ImageNet Classification with Deep Convolutional Neural Networks, 2012.
+
+    Args:
+        input: images, float.
+        n: number of channels, around each.
+        k: what the divisor begins with.
+        alpha: factor of the sum of squares.
+        beta: exponent of the divisor.
+
     >>> layers.lrn(fluid.data("images", [None, 8, 32, 32]), n=5).shape
     (-1, 8, 32, 32)
     """
@@ -276,7 +361,21 @@ def affine_channel(
     name: str | None = None,
     act: str | None = None,
 ) -> Variable:
-    """``act(x * scale + bias)``, where scale and bias are ``[C]``, one number for each channel of images."""
+    """``act(x * scale + bias)``, where scale and bias are ``[C]``, one number for each channel of images.
+
+    Args:
+        x: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_layout` ``"NHWC"``.
+        scale, bias: ``[C]``, of the type of `x`; both are needed.
+        data_layout: ``"NCHW"`` or ``"NHWC"``.
+
+    Raises:
+        ProgramError: without `scale` or `bias`.
+
+    >>> images = fluid.dygraph.to_variable([[[[1.0]], [[2.0]]]])
+    >>> scale, bias = fluid.dygraph.to_variable([10.0, 100.0]), fluid.dygraph.to_variable([0.0, 5.0])
+    >>> layers.affine_channel(images, scale, bias).numpy().ravel()
+    array([ 10., 205.], dtype=float32)
+    """
     if scale is None or bias is None:
         raise ProgramError("affine_channel: give scale and bias, a number of each for each channel")
     return apply("affine_channel", {"X": x, "Scale": scale, "Bias": bias}, {"data_layout": data_layout}, name=name, act=act)
@@ -285,7 +384,15 @@ def affine_channel(
 def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None = None) -> Variable:
     """`x` where it is positive, ``alpha * x`` elsewhere, with a learned alpha (initially 0.25).
 
-    `mode` is ``"all"`` for one alpha, ``"channel"`` for one for each channel, or ``"element"`` for one for each element of a row.
+    Formula: He et al., Delving Deep into Rectifiers, 2015.
+
+    Args:
+        x: ``[N, ...]``, float.
+        mode: ``"all"`` for one alpha, ``"channel"`` for one for each channel, or ``"element"`` for one for each element of a row.
+        param_attr: attributes of alpha.
+
+    Raises:
+        ProgramError: for another `mode`.
 
     >>> layers.prelu(fluid.data("images", [None, 8, 32, 32]), mode="channel").shape
     (-1, 8, 32, 32)
@@ -306,6 +413,12 @@ def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None 
 def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
     """The maximum of each `groups` consecutive channels of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``.
 
+    Formula: Goodfellow et al., Maxout Networks, 2013.
+
+    Args:
+        x: images ``[N, C, H, W]``.
+        groups: how many channels become one; it divides C.
+
     >>> layers.maxout(fluid.data("images", [None, 8, 32, 32]), groups=2).shape
     (-1, 4, 32, 32)
     """
@@ -315,6 +428,12 @@ def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     """Rearranges images ``[N, C * r * r, H, W]`` to ``[N, C, H * r, W * r]``, where r is `upscale_factor`.
 
+    Formula: Shi et al., Real-Time Single Image and Video Super-Resolution, 2016.
+
+    Args:
+        x: images, whose channels ``r * r`` divides.
+        upscale_factor: how many times higher and wider images become.
+
     >>> layers.pixel_shuffle(fluid.data("images", [None, 12, 8, 8]), upscale_factor=2).shape
     (-1, 3, 16, 16)
     """
@@ -323,6 +442,12 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
 
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
     """Interleaves the channels of `group` groups: the first of each group, the second of each, and so on.
+
+    Formula: Zhang et al., ShuffleNet, 2017.
+
+    Args:
+        x: images ``[N, C, H, W]``.
+        group: number of groups, which divides C.
 
     >>> x = fluid.dygraph.to_variable(np.arange(6.0).reshape(1, 6, 1, 1))
     >>> layers.shuffle_channel(x, group=2).numpy().ravel()
@@ -334,6 +459,10 @@ def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variabl
 def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
     """Rearranges images ``[N, C, H, W]`` to ``[N, C * b * b, H / b, W / b]``, where b is `blocksize`; ``b * b`` must divide C.
 
+    Args:
+        x: images, whose height and width `blocksize` divides.
+        blocksize: the side of the squares that become channels.
+
     >>> layers.space_to_depth(fluid.data("images", [None, 4, 8, 8]), blocksize=2).shape
     (-1, 16, 4, 4)
     """
@@ -341,17 +470,56 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
 
 
 def temporal_shift(x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None) -> Variable:
-    """Shifts some channels of videos of `seg_num` images, ``[N * seg_num, C, H, W]``, to the next image, and some back."""
+    """Shifts some channels of videos by one image forward, and some back, with zeros where no image is.
+
+    Formula: Lin, Gan and Han, TSM: Temporal Shift Module for Efficient Video Understanding, 2019.
+
+    Args:
+        x: images of videos, ``[N * seg_num, C, H, W]``.
+        seg_num: number of images of a video.
+        shift_ratio: the part of the channels that becomes those of the image before; as many after them become those of the next
+            one.
+
+    >>> images = fluid.dygraph.to_variable(np.arange(1.0, 9.0).reshape(2, 4, 1, 1))
+    >>> layers.temporal_shift(images, seg_num=2).numpy().reshape(2, 4)
+    array([[0., 6., 3., 4.],
+           [1., 0., 7., 8.]])
+    """
     return apply("temporal_shift", {"X": x}, {"seg_num": seg_num, "shift_ratio": shift_ratio}, name=name)
 
 
 def fsp_matrix(x: Variable, y: Variable) -> Variable:
-    """The products of each channel of `x` with each of `y`, averaged over all pixels: ``[N, C of x, C of y]``."""
+    """The products of each channel of `x` with each of `y`, averaged over all pixels: ``[N, C of x, C of y]``.
+
+    Formula: Yim et al., A Gift from Knowledge Distillation, 2017.
+
+    Args:
+        x, y: images of one size, ``[N, C, H, W]``, float.
+
+    >>> x, y = fluid.dygraph.to_variable([[[[0.0, 1.0]], [[2.0, 3.0]]]]), fluid.dygraph.to_variable([[[[0.0, 1.0]]]])
+    >>> layers.fsp_matrix(x, y)
+    Tensor([[[0.5],
+             [1.5]]], shape=[1, 2, 1], dtype=float32)
+    """
     return apply("fsp", {"X": x, "Y": y}, layer="fsp_matrix")
 
 
 def similarity_focus(input: Variable, axis: int, indexes: Sequence[int], name: str | None = None) -> Variable:
-    """A mask of ones where `input` (four dimensions) is in focus by its largest elements at `indexes` of `axis`."""
+    """A mask of the shape of `input`: 1 where it is in focus, else 0.
+
+    In each matrix at one of `indexes` along `axis`, elements are chosen from the largest on, at most one of each row and column;
+    their places are in focus all along the axis.
+
+    Args:
+        input: four dimensions.
+        axis: 1, 2 or 3.
+        indexes: which matrices along the axis.
+
+    >>> x = fluid.dygraph.to_variable([[[[0.8, 0.1], [0.4, 0.5]]]])
+    >>> layers.similarity_focus(x, axis=1, indexes=[0])
+    Tensor([[[[1., 0.],
+              [0., 1.]]]], shape=[1, 1, 2, 2], dtype=float32)
+    """
     return apply("similarity_focus", {"X": input}, {"axis": axis, "indexes": list(indexes)}, name=name)
 
 
@@ -365,7 +533,12 @@ def unfold(
 ) -> Variable:
     """The patches of images ``[N, C, H, W]`` as columns: ``[N, C * h * w, number of patches]``.
 
-    `paddings` is one number, two (height, width), or four (top, left, bottom, right).
+    Args:
+        x: images ``[N, C, H, W]``.
+        kernel_sizes: height and width of the patches, or one number for both.
+        strides: steps between patches, down and across, or one number for both.
+        paddings: zeros around the image: one number, two (height, width), or four (top, left, bottom, right).
+        dilations: how far the elements of a patch are apart, down and across, or one number for both.
 
     >>> layers.unfold(fluid.data("images", [None, 3, 32, 32]), kernel_sizes=[4, 4], strides=4).shape
     (-1, 48, 64)
@@ -389,7 +562,15 @@ def crop(
     offsets: Variable | Sequence[int] | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The part of `x` that begins at `offsets` (zeros by default) and has the shape `shape`, or that of the variable `shape`.
+    """The part of `x` that begins at `offsets` and has the shape `shape`.
+
+    Args:
+        x: a tensor.
+        shape: sizes, or a variable that has this shape.
+        offsets: one for each dimension, or an int32 variable of them; by default zeros.
+
+    Raises:
+        ProgramError: without `shape`.
 
     >>> layers.crop(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]), shape=[1, 2], offsets=[1, 0])
     Tensor([[4, 5]], shape=[1, 2], dtype=int64)
@@ -415,9 +596,15 @@ def crop_tensor(
     offsets: Variable | Sequence[int | Variable] | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The part of `x` that begins at `offsets` (zeros by default) and has the shape `shape`; -1 means all that is left.
+    """The part of `x` that begins at `offsets` and has the shape `shape`.
 
-    Both arguments are lists of integers and variables, or one int32 variable.
+    Args:
+        x: a tensor.
+        shape: sizes, of which -1 means all that is left: integers and int32 variables, or one int32 variable of all.
+        offsets: one for each dimension, in the same forms; by default zeros.
+
+    Raises:
+        ProgramError: without `shape`.
 
     >>> layers.crop_tensor(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]), shape=[1, -1], offsets=[1, 1])
     Tensor([[5, 6]], shape=[1, 2], dtype=int64)
@@ -440,6 +627,11 @@ def crop_tensor(
 def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None) -> Variable:
     """`y` padded with `pad_value` at the end of each axis to the shape of `x`.
 
+    Args:
+        x: a tensor, of which only the shape is read.
+        y: a tensor as large or smaller in each dimension.
+        pad_value: a number.
+
     >>> x, y = fluid.dygraph.to_variable([[0, 0, 0], [0, 0, 0]]), fluid.dygraph.to_variable([[1, 2]])
     >>> layers.pad_constant_like(x, y)
     Tensor([[1, 2, 0],
@@ -449,9 +641,12 @@ def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: st
 
 
 def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
-    """A random part of each item of `x`, drawn again in each run; `shape` has the sizes of the last dimensions.
+    """A random part of each item of `x`, drawn again in each run.
 
-    `seed` is a first seed, or an int64 variable with the seed, which is updated in each run; None for the program's seed.
+    Args:
+        x: items ``[..., *sizes]``.
+        shape: sizes of the part, along the last dimensions.
+        seed: a first seed, or an int64 variable with the seed, which is updated in each run; None for the program's seed.
 
     >>> layers.random_crop(fluid.data("images", [None, 3, 32, 32]), shape=[3, 28, 28]).shape
     (-1, 3, 28, 28)
@@ -492,6 +687,9 @@ def image_resize(
         align_corners: map the outermost elements onto each other.
         align_mode: without `align_corners`, 0 treats elements as areas, 1 as points.
         data_format: ``"NCHW"`` or ``"NHWC"``; with five dimensions ``"NCDHW"`` or ``"NDHWC"``, with three ``"NCW"`` or ``"NWC"``.
+
+    Raises:
+        ProgramError: without `out_shape` and `scale`, or if `resample`, `data_format` or the size do not fit `input`.
 
     >>> layers.image_resize(fluid.data("images", [None, 3, 32, 32]), out_shape=[64, 48], resample="NEAREST").shape
     (-1, 3, 64, 48)
@@ -545,6 +743,14 @@ def image_resize(
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
     """Resizes images ``[N, C, H, W]`` of known size: the shorter side becomes `out_short_len`, the aspect ratio stays.
 
+    Args:
+        input: images of known size.
+        out_short_len: the new length of the shorter side.
+        resample: as in `image_resize`.
+
+    Raises:
+        ProgramError: if the size is unknown.
+
     >>> layers.image_resize_short(fluid.data("images", [None, 3, 60, 80]), out_short_len=30).shape
     (-1, 3, 30, 40)
     """
@@ -569,6 +775,12 @@ def resize_bilinear(
 ) -> Variable:
     """`image_resize` by linear interpolation along height and width.
 
+    Args:
+        input: images ``[N, C, H, W]``, or ``[N, H, W, C]``.
+        out_shape, scale, actual_shape: the new size, as in `image_resize`; one of the first two is needed.
+        align_corners, align_mode: how places correspond, as in `image_resize`.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
+
     >>> layers.resize_bilinear(fluid.data("images", [None, 3, 32, 32]), scale=2.0).shape
     (-1, 3, 64, 64)
     """
@@ -587,6 +799,12 @@ def resize_trilinear(
 ) -> Variable:
     """`image_resize` of volumes by linear interpolation along depth, height and width.
 
+    Args:
+        input: volumes ``[N, C, D, H, W]``, or ``[N, D, H, W, C]``.
+        out_shape, scale, actual_shape: the new size, as in `image_resize`; one of the first two is needed.
+        align_corners, align_mode: how places correspond, as in `image_resize`.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``.
+
     >>> layers.resize_trilinear(fluid.data("volumes", [None, 3, 8, 8, 8]), out_shape=[16, 16, 16]).shape
     (-1, 3, 16, 16, 16)
     """
@@ -604,6 +822,12 @@ def resize_nearest(
 ) -> Variable:
     """`image_resize` that takes the nearest element of the input.
 
+    Args:
+        input: images ``[N, C, H, W]``, or ``[N, H, W, C]``.
+        out_shape, scale, actual_shape: the new size, as in `image_resize`; one of the first two is needed.
+        align_corners: how places correspond, as in `image_resize`.
+        data_format: ``"NCHW"`` or ``"NHWC"``; with five dimensions ``"NCDHW"`` or ``"NDHWC"``.
+
     >>> layers.resize_nearest(fluid.data("images", [None, 3, 32, 32]), out_shape=[64, 64]).shape
     (-1, 3, 64, 64)
     """
@@ -615,6 +839,16 @@ def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variab
     """Samples images ``[N, C, H, W]`` by bilinear interpolation at the points in `grid` ``[N, H', W', 2]``.
 
     Points are (x, y); -1 and 1 are the centres of the outermost elements, and images are zero outside.
+
+    Formula: Jaderberg et al., Spatial Transformer Networks, 2015.
+
+    Args:
+        x: images, float.
+        grid: of the type of `x`, such as `affine_grid` makes it.
+
+    >>> images = fluid.dygraph.to_variable([[[[1.0, 2.0], [3.0, 4.0]]]])
+    >>> layers.grid_sampler(images, fluid.dygraph.to_variable([[[[0.0, 0.0], [1.0, 1.0]]]]))
+    Tensor([[[[2.5, 4. ]]]], shape=[1, 1, 1, 2], dtype=float32)
     """
     return apply("grid_sampler", {"X": x, "Grid": grid}, name=name)
 
@@ -622,7 +856,14 @@ def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variab
 def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str | None = None) -> Variable:
     """A grid ``[N, H, W, 2]`` for `grid_sampler`: the points of an image of `out_shape` ``[N, C, H, W]``, transformed by `theta`.
 
-    `theta` ``[N, 2, 3]`` is multiplied by each point (x, y, 1).
+    Formula: Jaderberg et al., Spatial Transformer Networks, 2015.
+
+    Args:
+        theta: float ``[N, 2, 3]``, by which each point (x, y, 1) is multiplied.
+        out_shape: four numbers, or an int32 variable of them.
+
+    Raises:
+        FluidTypeError: for any other `out_shape`.
 
     >>> theta = fluid.dygraph.to_variable([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
     >>> grid = layers.affine_grid(theta, out_shape=[1, 1, 2, 2])
@@ -647,8 +888,13 @@ def roi_pool(
 ) -> Variable:
     """Divides regions of images ``[N, C, H, W]`` into parts; the maxima of these: ``[R, C, pooled_height, pooled_width]``.
 
+    Formula: Girshick, Fast R-CNN, 2015.
+
     Args:
+        input: images, float.
         rois: left, top, right and bottom of regions ``[R, 4]``; sequence i (``lod_level=1``) has those of image i.
+        pooled_height: number of parts, down.
+        pooled_width: number of parts, across.
         spatial_scale: factor from `rois` to coordinates in the images; the products are rounded.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
@@ -669,7 +915,13 @@ def roi_align(
 ) -> Variable:
     """`roi_pool` that averages points interpolated between the elements of images.
 
-    Each part has `sampling_ratio` by `sampling_ratio` points; if that is not positive, about as many as it has elements.
+    Formula: He et al., Mask R-CNN, 2017.
+
+    Args:
+        input, rois, pooled_height, pooled_width: as in `roi_pool`.
+        spatial_scale: factor from `rois` to coordinates in the images.
+        sampling_ratio: each part has that many points down and across; if it is not positive, about as many as the part has
+            elements.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
     >>> layers.roi_align(images, rois, pooled_height=7, pooled_width=7, sampling_ratio=2).shape
@@ -691,7 +943,16 @@ def psroi_pool(
 ) -> Variable:
     """`roi_pool` that averages, with channels of its own for each part.
 
-    Images are ``[N, output_channels * pooled_height * pooled_width, H, W]``.
+    Formula: Dai et al., R-FCN, 2016.
+
+    Args:
+        input: float ``[N, output_channels * pooled_height * pooled_width, H, W]``.
+        rois, spatial_scale, pooled_height, pooled_width: as in `roi_pool`.
+        output_channels: number of channels of the result.
+
+    >>> images, rois = fluid.data("images", [None, 98, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
+    >>> layers.psroi_pool(images, rois, output_channels=2, spatial_scale=1.0, pooled_height=7, pooled_width=7).shape
+    (-1, 2, 7, 7)
     """
     return _pool_regions(
         "psroi_pool", input, rois, pooled_height, pooled_width, spatial_scale, name, output_channels=output_channels
@@ -707,6 +968,12 @@ def prroi_pool(
     name: str | None = None,
 ) -> Variable:
     """`roi_pool` that averages what interpolation makes of the images, exactly: gradients flow to `rois`, too.
+
+    Formula: Jiang et al., Acquisition of Localization Confidence for Accurate Object Detection, 2018.
+
+    Args:
+        input, rois, pooled_height, pooled_width: as in `roi_pool`.
+        spatial_scale: factor from `rois` to coordinates in the images.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
     >>> layers.prroi_pool(images, rois, 0.5, 7, 7).shape
@@ -732,11 +999,17 @@ def deformable_roi_pooling(
 ) -> Variable:
     """`roi_pool` that averages `sample_per_part` by `sample_per_part` points of each part, which `trans` moves.
 
+    Formula: Dai et al., Deformable Convolutional Networks, 2017.
+
     Args:
+        input, rois, spatial_scale, pooled_height, pooled_width: as in `roi_pool`.
         trans: ``[R, 2 * classes, part_size]``: how far right and down parts are moved, relative to `trans_std` times the size of
             their region; ignored with `no_trans`.
+        no_trans: whether parts stay where they are.
         group_size: how many groups of parts, down and across, have channels of their own.
         part_size: how many numbers in `trans`, down and across, move the parts of a region; by default, one each.
+        sample_per_part: number of points of a part, down and across.
+        trans_std: factor of `trans`.
         position_sensitive: the output has ``C / (pooled_height * pooled_width)`` channels; otherwise C, as the input.
 
     >>> images, rois = fluid.data("images", [None, 98, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
@@ -774,9 +1047,16 @@ def roi_perspective_transform(
 ) -> tuple[Variable, ...]:
     """Quadrangles of images, cut out and made rectangular, ``[R, C, transformed_height, transformed_width]``.
 
-    `rois` ``[R, 8]`` has x and y of their corners: left top, right top, right bottom, left bottom. Also returns where the result
-    is in the quadrangle, int32 ``[R, 1, transformed_height, transformed_width]``, and the matrices ``[R, 9]`` of the perspective
-    transformation from places in the result to those in the images.
+    Args:
+        input: float ``[N, C, H, W]``.
+        rois: x and y of the corners, ``[R, 8]``: left top, right top, right bottom, left bottom; sequence i has those of image i.
+        transformed_height: height of the result.
+        transformed_width: width of the result.
+        spatial_scale: factor from `rois` to coordinates in the images.
+
+    Returns:
+        The quadrangles; where they are in the quadrangle and the image, int32 ``[R, 1, transformed_height, transformed_width]``;
+        and the matrices ``[R, 9]`` of the perspective transformation from places in the result to those in the images.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 8], lod_level=1)
     >>> [var.shape for var in layers.roi_perspective_transform(images, rois, 7, 9)]
@@ -817,12 +1097,29 @@ def deformable_conv(
 ) -> Variable:
     """Convolution of images ``[N, C, H, W]`` whose filters ``[num_filters, C / groups, a, b]`` read at shifted points.
 
+    Formula: Dai et al., Deformable Convolutional Networks, 2017; with `mask`, Zhu et al., Deformable ConvNets v2, 2019.
+
     Args:
+        input: images, float; C is known.
         offset: ``[N, 2 * deformable_groups * a * b, H', W']``: how far down and right each filter element is shifted, for each
             element of the output. Points between elements are interpolated bilinearly; images are zero outside.
         mask: ``[N, deformable_groups * a * b, H', W']``: factors of the elements read; ignored unless `modulated`.
-        deformable_groups: number of groups of channels with offsets of their own.
+        num_filters: number of channels of the result.
+        filter_size, stride, padding, dilation: as in `conv2d`: one number, or height and width.
+        groups: number of parts that channels and filters are split into; by default 1.
+        deformable_groups: number of groups of channels with offsets of their own; by default 1.
         im2col_step: accepted and ignored.
+        param_attr: attributes of the filters; by default as of `conv2d`.
+        bias_attr: attributes of the bias, ``[num_filters]``; False for none.
+        modulated: whether there is a mask.
+
+    Raises:
+        ProgramError: if there should be a mask and is none.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> offset, mask = fluid.data("offset", [None, 18, 32, 32]), fluid.data("mask", [None, 9, 32, 32])
+    >>> layers.deformable_conv(images, offset, mask, num_filters=8, filter_size=3, padding=1).shape
+    (-1, 8, 32, 32)
     """
     layer = "deformable_conv"
     check_variable(input, f"{layer}: input")

@@ -20,7 +20,8 @@ class InitState:
 
     Args:
         init: the first state.
-        shape, value, dtype: if `init` is None, the first state is `value` in this shape, with as many rows as `init_boot`.
+        shape, value, dtype: if `init` is None, the first state is `value` in this shape.
+        init_boot: a variable with as many rows as the first state is to have.
         need_reorder: the rows are in the order of the sequences that `TrainingDecoder` reads, which it reorders by length;
             necessary wherever rows differ.
 
@@ -61,6 +62,7 @@ class StateCell:
         inputs: name -> variable, or None for what `compute_state` gives in each step.
         states: name -> what the state begins with.
         out_state: name of the state that words are predicted from.
+        name: what errors call it.
 
     >>> context = fluid.data("context", [None, 16])
     >>> cell = fluid.contrib.StateCell({"word": None}, {"h": fluid.contrib.InitState(context, need_reorder=True)}, out_state="h")
@@ -130,7 +132,7 @@ class StateCell:
         return self._states[state_name]
 
     def set_state(self, state_name: str, state_value: Variable) -> None:
-        """Sets the state of this name."""
+        """Makes `state_value` the state named `state_name`."""
         self._check_inside("set_state")
         _check_name(f"{self._name}.set_state", state_name, self._states)
         check_variable(state_value, f"{self._name}.set_state: the state {state_name}")
@@ -174,6 +176,10 @@ def _check_name(where: str, name: str, names: Mapping[str, Any]) -> None:
 
 class TrainingDecoder:
     """Runs a `StateCell` over sequences of words, the right ones, in a `layers.DynamicRNN`.
+
+    Args:
+        state_cell: its states have a row for each sequence.
+        name: of the recurrence; generated if None.
 
     >>> words = fluid.data("words", [None, 8], lod_level=1)
     >>> state = fluid.contrib.InitState(fluid.data("context", [None, 16]), need_reorder=True)
@@ -247,6 +253,7 @@ class BeamSearchDecoder:
         max_len: number of steps at most.
         beam_size: number of prefixes kept for each source.
         end_id: the word that ends sequences.
+        name: of the loop; generated if None.
 
     >>> state = fluid.contrib.InitState(fluid.data("context", [None, 16]))
     >>> cell = fluid.contrib.StateCell({"word": None}, {"h": state}, out_state="h")
@@ -352,6 +359,7 @@ class BeamSearchDecoder:
         """What `update_array` kept in the step before, in the first step `init`.
 
         Args:
+            init: the first value.
             is_ids, is_scores: this is what holds the words, or their scores, of which the result is made.
         """
         self._check_inside("read_array")
@@ -364,7 +372,7 @@ class BeamSearchDecoder:
             self._ids = array
         if is_scores:
             self._scores = array
-        before = layers.array_read(array, self._counter)
+        before: Variable = layers.array_read(array, self._counter)
         self._arrays[before.name] = array
         return before
 

@@ -14,15 +14,18 @@ __all__ = ["extend_with_decoupled_weight_decay"]
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Optimizer]:
-    """A subclass of `base_optimizer` with decoupled weight decay::
+    """A subclass of an optimizer with decoupled weight decay: before its update, ``param -= weight_decay * param``.
 
-        AdamW = fluid.contrib.extend_optimizer.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
-        AdamW(weight_decay=0.01, learning_rate=0.001).minimize(loss)
+    Its arguments are those of the optimizer, as keywords, preceded by ``weight_decay``, the factor, a number or a variable, and
+    ``apply_decay_param_fun``, a function of a parameter's name that returns whether it decays; by default all do.
+    Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.
 
-    Its arguments are those of `base_optimizer`, as keywords, preceded by
+    Args:
+        base_optimizer: a class of optimizers.
 
-    - ``weight_decay``: the factor, a number or a variable;
-    - ``apply_decay_param_fun``: a function of a parameter's name that returns whether it decays; by default all do.
+    >>> AdamW = fluid.contrib.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [-1, 4]), 1))
+    >>> updates, pairs = AdamW(weight_decay=0.01, learning_rate=0.001).minimize(loss)
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
         raise FluidTypeError(f"extend_with_decoupled_weight_decay takes a class of optimizers, not {base_optimizer!r}")

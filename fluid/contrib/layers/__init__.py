@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ...not_here import names_here
 from . import nn, rnn_impl
 from .nn import *  # noqa: F403
 from .rnn_impl import *  # noqa: F403
 
 __all__ = [*nn.__all__, *rnn_impl.__all__, "nn", "rnn_impl"]
+
+__dir__ = names_here(__name__)

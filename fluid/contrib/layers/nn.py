@@ -32,11 +32,16 @@ def fused_elemwise_activation(
         functor_list: the two ops, or a string ``"a,b"`` of them: ``["elementwise_add", "relu"]`` is ``x + relu(y)``, and
             ``["relu", "elementwise_add"]`` is ``relu(x + y)``. Binary: elementwise_add, elementwise_mul; unary: relu, scale,
             sigmoid, tanh.
+        axis: the dimension of `x` with which those of `y` begin; -1 for the last ones.
         scale: the factor of ``scale``.
         save_intermediate_out: accepted as in Fluid; of no effect.
 
     Raises:
         ProgramError: the ops are not one binary and one unary op of these.
+
+    >>> x, y = dygraph.to_variable([1.0, -2.0]), dygraph.to_variable([-3.0, 1.0])
+    >>> fluid.contrib.fused_elemwise_activation(x, y, ["relu", "elementwise_add"])
+    Tensor([0., 0.], shape=[2], dtype=float32)
     """
     names = [name.strip() for name in functor_list.split(",")] if isinstance(functor_list, str) else list(functor_list)
     check_variable(x, "fused_elemwise_activation: x")

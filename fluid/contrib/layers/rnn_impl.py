@@ -19,7 +19,16 @@ __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 
 
 class BasicGRUUnit:
-    """One step of a GRU; arguments as in `fluid.layers.GRUCell`."""
+    """One step of a GRU.
+
+    Args:
+        name_scope: the start of the parameters' names.
+        hidden_size, param_attr, bias_attr, gate_activation, activation, dtype: see `fluid.layers.GRUCell`.
+
+    >>> x, state = fluid.data("x", [None, 8]), fluid.data("state", [None, 16])
+    >>> fluid.contrib.BasicGRUUnit("gru", hidden_size=16)(x, state).shape
+    (-1, 16)
+    """
 
     def __init__(
         self,
@@ -35,14 +44,23 @@ class BasicGRUUnit:
         self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name)
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
-        """The new state, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the state before."""
+        """The new state, ``[batch, hidden_size]``, for an `input` ``[batch, features]`` and the state before, `pre_hidden`."""
         return self._cell(input, pre_hidden)[0]  # type: ignore[no-any-return]
 
     __call__ = forward
 
 
 class BasicLSTMUnit:
-    """One step of an LSTM; arguments as in `fluid.layers.LSTMCell`."""
+    """One step of an LSTM.
+
+    Args:
+        name_scope: the start of the parameters' names.
+        hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype: see `fluid.layers.LSTMCell`.
+
+    >>> x, hidden, cell = fluid.data("x", [None, 8]), fluid.data("hidden", [None, 16]), fluid.data("cell", [None, 16])
+    >>> [state.shape for state in fluid.contrib.BasicLSTMUnit("lstm", hidden_size=16)(x, hidden, cell)]
+    [(-1, 16), (-1, 16)]
+    """
 
     def __init__(
         self,
@@ -59,7 +77,12 @@ class BasicLSTMUnit:
         self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
-        """The new states, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the states before."""
+        """The new states, ``[batch, hidden_size]``, hidden and cell.
+
+        Args:
+            input: ``[batch, features]``.
+            pre_hidden, pre_cell: the states before.
+        """
         hidden, cell = self._cell(input, [pre_hidden, pre_cell])[1]
         return hidden, cell
 
@@ -166,16 +189,25 @@ def basic_gru(
     dtype: DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """A GRU of `num_layers` layers of `fluid.layers.GRUCell`: returns the output and the last states.
+    """A GRU of several layers of `fluid.layers.GRUCell`: returns the output and the last states.
 
     Args:
         input: ``[batch, time, features]``, or ``[time, batch, features]`` if `batch_first` is False; the output alike.
         init_hidden: the first states, ``[num_layers * directions, batch, hidden_size]``; zeros if None.
+        hidden_size: number of features of a state.
+        num_layers: number of layers.
         sequence_length: the lengths of the sequences, ``[batch]``; after its end, a sequence keeps its states, and the last
             hidden one is its output.
         dropout_prob: the dropout probability after each layer.
         bidirectional: whether a second GRU goes backward; the outputs of the two are concatenated.
+        batch_first: whether the first dimension is the batch.
         param_attr, bias_attr: a name is followed by direction, layer and part.
+        gate_activation, activation, dtype: see `fluid.layers.GRUCell`.
+        name: the start of the parameters' names.
+
+    >>> out, last = fluid.contrib.basic_gru(fluid.data("x", [None, 10, 8]), None, hidden_size=16, bidirectional=True)
+    >>> out.shape, last.shape
+    ((-1, 10, 32), (2, -1, 16))
     """
 
     def make(direction: str, layer: int) -> GRUCell:
@@ -206,7 +238,19 @@ def basic_lstm(
     dtype: DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """As `basic_gru`, with `fluid.layers.LSTMCell`: returns the output, the last hidden states and the last cells."""
+    """An LSTM of several layers of `fluid.layers.LSTMCell`: returns the output, the last hidden states and the last cells.
+
+    Args:
+        input, hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, param_attr, bias_attr: see
+            `basic_gru`.
+        init_hidden, init_cell: the first states, ``[num_layers * directions, batch, hidden_size]``; zeros if both are None.
+        gate_activation, activation, forget_bias, dtype: see `fluid.layers.LSTMCell`.
+        name: the start of the parameters' names.
+
+    >>> out, hidden, cell = fluid.contrib.basic_lstm(fluid.data("x", [None, 10, 8]), None, None, hidden_size=16, num_layers=2)
+    >>> out.shape, hidden.shape
+    ((-1, 10, 16), (2, -1, 16))
+    """
 
     def make(direction: str, layer: int) -> LSTMCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))

@@ -22,9 +22,12 @@ from .ir.dataflow import needed_ops
 from .ir.program import Block, OpRole, Parameter, Program, Variable
 from .ir.verify import refuse_deep
 from .ir.versions import BlockVersions, Value
+from .not_here import names_here
 from .values.types import is_complex, is_floating
 
 __all__ = ["append_backward", "calc_gradient", "gradients"]
+
+__dir__ = names_here(__name__)
 
 
 def _global_block(var: Any, what: str) -> Block:
@@ -77,14 +80,14 @@ def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str
 
 
 def start_version(versions: BlockVersions, name: str, end: int) -> Value:
-    """The value of `name` to take gradients with respect to: the first, or that of an optimizer's last update before `end`."""
+    """The value of `name` to take gradients with respect to: the first, what is fed, or an optimizer's last before `end`."""
     version = 0
     var = versions.block.vars.get(name)
     if versions.last.get(name, 0) and var is not None and not (var.persistable or var.is_data):
         version = 0 if name in versions.read_first else 1
     for later in range(version + 1, versions.last.get(name, 0) + 1):
         writer = versions.writer[(name, later)]
-        if writer < end and versions.ops[writer].role & OpRole.OPTIMIZE:
+        if writer < end and (versions.ops[writer].type == "feed" or versions.ops[writer].role & OpRole.OPTIMIZE):
             version = later
     return name, version
 
@@ -193,8 +196,8 @@ def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
 def _undone_on_error(program: Program) -> Iterator[None]:
     """Restore the program if the body of the ``with`` raises."""
     before = [(block, list(block.ops), dict(block.vars)) for block in program.blocks]
-    looked_at = [ops for _, ops, _ in before] if len(before) > 1 else []
-    owners = [(op, op.inputs.copy(), op.outputs.copy()) for ops in looked_at for op in ops if op.sub_blocks]
+    outputs_of = [(op, op.outputs) for _, ops, _ in before for op in ops]
+    owners = [(op, op.inputs.copy(), op.outputs.copy()) for op, _ in outputs_of if len(before) > 1 and op.sub_blocks]
     try:
         yield
     except BaseException:
@@ -202,6 +205,8 @@ def _undone_on_error(program: Program) -> Iterator[None]:
         for block, ops, variables in before:
             block.ops[:] = ops
             block.vars = variables
+        for op, outputs in outputs_of:
+            op.outputs = outputs
         for op, inputs, outputs in owners:
             op.inputs, op.outputs = inputs, outputs
         raise
@@ -232,6 +237,10 @@ def append_backward(
     Raises:
         BackwardError: the loss is not a scalar, is in a sub-block, or depends on a parameter through an op without a gradient;
             a checkpoint is unknown, in a sub-block, or computed after the loss.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    >>> [(param.name, grad.name) for param, grad in fluid.append_backward(loss)]
+    [('fc_0.w_0', 'fc_0.w_0@GRAD'), ('fc_0.b_0', 'fc_0.b_0@GRAD')]
     """
     block = _global_block(loss, "the loss")
     if not is_floating(loss.dtype):
@@ -304,7 +313,14 @@ def gradients(
         no_grad_set: variables or names through which no gradient may flow; a warning tells those that the program does not have.
 
     Returns:
-        A gradient variable for each input, None where no gradient reaches it.
+        A gradient variable for each input, None where no gradient reaches it, or where its ``stop_gradient`` is set, as of what
+        `fluid.data` declares and models are fed; set it to False before.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> x.stop_gradient = False
+    >>> (grad,) = fluid.gradients(layers.square(x), x)
+    >>> fluid.Executor().run(feed={"x": np.array([[1.0, 3.0]], "float32")}, fetch_list=[grad])
+    [array([[2., 6.]], dtype=float32)]
     """
     targets = [targets] if isinstance(targets, Variable) else list(targets)
     inputs = [inputs] if isinstance(inputs, Variable) else list(inputs)
@@ -342,6 +358,15 @@ def calc_gradient(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
 ) -> Variable | list[Variable | None] | None:
-    """`gradients`, under its older name: the gradient itself if there is one input."""
+    """`gradients`, under its older name: the gradient itself if there is one input.
+
+    Args:
+        targets, inputs, target_gradients, no_grad_set: see `gradients`.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> x.stop_gradient = False
+    >>> fluid.backward.calc_gradient(layers.reduce_sum(layers.square(x)), x).shape
+    (-1, 2)
+    """
     results = gradients(targets, inputs, target_gradients, no_grad_set)
     return results[0] if len(results) == 1 else results

@@ -187,15 +187,27 @@ def program_of(op_type: str, sample: Sample, gradient: bool) -> tuple[fluid.Prog
 OTHERWISE = {
     "batch_norm": "ReserveSpace is of bytes there",
     "check_finite_and_unscale": "scaled infinities are NaN there",
+    "cholesky_solve": "its gradient by the decomposition differs there",
     "deformable_conv": "its gradient differs there",
     "dpsgd": "random",
     "dropout": "random",
+    "eig": "the order of eigenvalues is open, and the factor of each vector",
+    "eigvals": "the order of eigenvalues is open",
+    "fused_bias_residual_layernorm": "it computes something else on a CPU there",
+    "gaussian_inplace": "random",
     "gaussian_random": "random",
+    "isclose": "infinities of either sign are close there",
+    "masked_fill": "the gradient of its number is 0 there",
+    "matrix_rank": "ranks are int64 there",
+    "polygamma": "it is infinite or not at the poles",
     "rnn": "the state of dropout is not kept here, and its gradient not there",
     "seed": "random",
+    "shuffle_batch": "random",
     "truncated_gaussian_random": "random",
     "uniform_random": "random",
     "uniform_random_batch_size_like": "random",
+    "uniform_random_inplace": "random",
+    "view_shape": "its predictor leaves the shape as it was",
     "yolov3_loss": "its gradient differs there",
 }
 """Ops of which Paddle 3 computes something else, and why."""
@@ -254,7 +266,7 @@ def test_ops_and_their_gradients_compute_the_same_in_paddle_3(paddle3: Paddle, t
     ends.update(answer.partition(" ")[0].rstrip(":") for answer in answers.values())
     different = {key: answer for key, answer in answers.items() if answer.startswith("differs")}
     assert {key.partition("-")[0] for key in different} <= set(OTHERWISE), different
-    assert ends["same"] > 1200 and ends["fails"] < 60, (ends, {k: v for k, v in answers.items() if v.startswith("fails")})
+    assert ends["same"] > 1600 and ends["fails"] < 150, (ends, {k: v for k, v in answers.items() if v.startswith("fails")})
 
 
 # -------------------------------------------------------------------------------------------------- loops and branches

@@ -344,7 +344,7 @@ class _GradientBlock:
 
 @expands("while_grad")
 def expand_as_loop(block: Block, op: Operator) -> None:
-    """Replace the gradient op of a loop by a loop over its trips, last first."""
+    """Replace `op`, the gradient op of a loop, in `block` by a loop over its trips, last first."""
     region = _movable_region(block, op)
     with _in_place_of(block, op):
         _count_down(block, op, region)

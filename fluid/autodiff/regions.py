@@ -63,7 +63,14 @@ def _list_conditional_writes(outer: Differentiator, index: int, region: Region) 
 
 @differentiates("while", "conditional_block")
 def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
-    """Append the gradient op of op number `index`, with its block; `grads` holds the gradients of its outputs."""
+    """Append the gradient op of an op that owns a block, with its block.
+
+    Args:
+        outer: walks through the block that the op is in.
+        index: the number of the op there.
+        op: the op.
+        grads: output slot -> names of the gradients of its outputs.
+    """
     region = region_of(op)
     assert region is not None, "only ops that own blocks are differentiated here"
     versions = outer.versions

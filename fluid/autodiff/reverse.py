@@ -253,6 +253,10 @@ class Differentiator:
         """The names that a gradient rule reads, by slots of the gradient op; appends ops for the zeros that it needs."""
         versions = self.versions
         names: dict[str, list[str | None]] = {}
+        for slot in rule.outputs:
+            described = rule.definition.outputs[slot]
+            if not op.outputs.get(slot) and described.intermediate and not described.optional:
+                versions.add_output(index, slot)  # an inference model lacks it
         for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
             for slot, shape_only in reads.items():
                 if slot in values:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..values.types import BFLOAT16
 
-__all__ = ["BFLOAT16", "as_bits", "to_bfloat16", "to_float32"]
+__all__ = ["BFLOAT16", "as_bits", "computable", "converted", "to_bfloat16", "to_float32"]
 
 
 def to_float32(array: Any) -> Any:
@@ -32,3 +32,15 @@ def to_bfloat16(array: Any) -> Any:
     bits = values.view(np.uint32)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
     return np.where(np.isnan(values), (bits >> 16 | 0x40).astype("<u2"), rounded).view(BFLOAT16).reshape(np.shape(array))
+
+
+def computable(array: Any) -> Any:
+    """An array with which numpy computes: one of `BFLOAT16` becomes float32, any other is unchanged."""
+    return to_float32(array) if array.dtype == BFLOAT16 else array
+
+
+def converted(array: Any, dtype: Any) -> Any:
+    """An array with elements of another numpy dtype, from or to `BFLOAT16` too; the array itself if it has them."""
+    if array.dtype == dtype:
+        return array
+    return to_bfloat16(computable(array)) if dtype == BFLOAT16 else computable(array).astype(dtype)

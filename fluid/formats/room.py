@@ -16,6 +16,8 @@ _SPARE = 64 << 20
 _OP, _SLOT, _ATTRIBUTE, _ITEM = 400, 120, 60, 32
 _VARIABLE, _BLOCK = 450, 400
 """Bytes that the parts of a program take, as measured; names and numbers are in those of what holds them."""
+_FIRST_NAME = 600
+"""What a name of a slot or an attribute takes besides when it comes first: real programs have some hundreds."""
 
 
 class Room:
@@ -23,6 +25,13 @@ class Room:
 
     def __init__(self, size: int) -> None:
         self._left = _SPARE + 10 * size
+        self._names: set[str] = set()
+
+    def name(self, name: str) -> None:
+        """A slot or an attribute is called so."""
+        if name not in self._names:
+            self._names.add(name)
+            self.take(_FIRST_NAME)
 
     def op(self, op: Operator) -> None:
         items = 0

@@ -39,10 +39,13 @@ from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
 from ..ir.program import COMMON_ATTRS, Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import on_cycles
+from ..not_here import names_here
 from ..values.types import VarType
 from .room import Room
 
 __all__ = ["NOISE", "block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
+
+__dir__ = names_here(__name__)
 
 _ROLES = {
     OpRole.BACKWARD: "backward",
@@ -55,6 +58,11 @@ _ROLES = {
 _ROLE_BITS = {name: bit for bit, name in _ROLES.items()}
 NOISE = frozenset(COMMON_ATTRS)
 """Attributes that do not affect what an op computes."""
+_BACKENDS = frozenset({
+    "enable_cache_runtime_context", "exhaustive_search", "fuse_relu_before_depthwise_conv", "is_use_gpu", "mkldnn_data_type",
+    "use_addto", "use_cudnn", "use_mkldnn", "use_onednn", "use_quantizer", "workspace_size_MB",
+})  # fmt: skip
+"""Attributes that choose between kernels of Paddle's, and mean nothing here."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
 _DEEPEST_INDENT = 20
 _MOST_LEVELS = 64
@@ -133,7 +141,7 @@ def _attrs(op: Operator, style: _Style, in_section: bool) -> str:
     for name, value in op.attrs.items():
         if not style.complete:
             attr = definition.attrs.get(name) if definition is not None else None
-            if name in NOISE or (attr is not None and not attr.required and attr.default == value):
+            if name in NOISE or name in _BACKENDS or (attr is not None and not attr.required and attr.default == value):
                 continue
         elif in_section and name == OpRole.NAME and _section(op):
             continue
@@ -195,7 +203,12 @@ def _first(items: Sequence[str], count: int) -> str:
 
 @checked
 def op_to_string(op: Operator) -> str:
-    """An op as one line: its outputs (with types), its type, its inputs, and the attributes that are not at their defaults."""
+    """An op as one line: its outputs (with types), its type, its inputs, and the attributes that are not at their defaults.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> fluid.text.op_to_string(y.op)
+    'relu_0.tmp_0: float32[-1, 2] = relu(X=x)'
+    """
 
     def show(name: str) -> str:
         var = op.block.find_var(name)
@@ -320,19 +333,39 @@ def _program_lines(program: Program, style: _Style) -> Iterator[str]:
 
 @checked
 def block_to_string(block: Block) -> str:
-    """The complete text of a block and the blocks under it."""
+    """The complete text of a block and the blocks under it.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> print(fluid.text.block_to_string(x.block))
+    block 0 {
+      data x: float32[-1, 2] stop_gradient need_check_feed
+    }
+    """
     return "\n".join(_lines(block, _COMPLETE, set()))
 
 
 @checked
 def program_to_string(program: Program) -> str:
-    """The complete text of a program, which `parse_program_text` turns back into an equal program."""
+    """The complete text of a program, which `parse_program_text` turns back into an equal program.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> text = fluid.text.program_to_string(fluid.default_main_program())
+    >>> fluid.text.program_to_string(fluid.text.parse_program_text(text)) == text
+    True
+    """
     return "\n".join(_program_lines(program, _COMPLETE)) + "\n"
 
 
 @checked
 def program_to_screen(program: Program) -> str:
-    """The text of a program, shortened to fit a screen: without default attributes, with long lists, lines and blocks cut."""
+    """The text of a program, shortened to fit a screen: without default attributes, with long lists, lines and blocks cut.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> print(fluid.text.program_to_screen(fluid.default_main_program()))
+    block 0 {
+      data x: float32[-1, 2]
+    }
+    """
     lines: list[str] = []
     for most in (_SCREEN_LINES, 40, 24, 16, 10, 6, 4, 2):
         lines = []
@@ -776,6 +809,7 @@ class _Parser:
             name = line.name("a slot")
             if name in by_name:
                 line.fail(f"the slot {name!r} is given twice", token)
+            self.room.name(name)
             line.take("=")
             by_name[name] = self.slot(line, item)
 
@@ -788,6 +822,7 @@ class _Parser:
         name = line.name("an attribute")
         if name in op.attrs:
             line.fail(f"the attribute {name!r} is given twice", token)
+        self.room.name(name)
         kind_token = line.look(1)
         kind = line.take("word", "a kind of attribute") if line.accept(":") else ""
         line.take("=")
@@ -829,5 +864,11 @@ def _float(word: str) -> float:
 
 @checked
 def parse_program_text(text: str) -> Program:
-    """The program in a text that `program_to_string` has made; `FormatError`, with line and column, if it is not one."""
+    """The program in a text that `program_to_string` has made; `FormatError`, with line and column, if it is not one.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> program = fluid.text.parse_program_text(fluid.text.program_to_string(fluid.default_main_program()))
+    >>> program.global_block().var("x").shape
+    (-1, 2)
+    """
     return _Parser(text).parse()

@@ -23,7 +23,11 @@ def _text(name: str | bytes) -> str:
 
 
 class VarDesc:
-    """A variable."""
+    """A variable.
+
+    >>> fluid.data("x", [None, 2]).desc.shape()
+    [-1, 2]
+    """
 
     VarType = types.VarType
 
@@ -83,7 +87,12 @@ class VarDesc:
 
 
 class OpDesc:
-    """An op."""
+    """An op.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> y.op.desc.input("X")
+    ['x']
+    """
 
     def __init__(self, op: Operator) -> None:
         self._op = op
@@ -177,7 +186,12 @@ class OpDesc:
 
 
 class BlockDesc:
-    """A block."""
+    """A block.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> y.block.desc.op_size()
+    1
+    """
 
     def __init__(self, block: Block) -> None:
         self._block = block
@@ -245,7 +259,11 @@ class BlockDesc:
 
 
 class ProgramDesc:
-    """A program."""
+    """A program.
+
+    >>> fluid.default_main_program().desc.num_blocks()
+    1
+    """
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -269,6 +287,16 @@ def get_grad_op_desc(
     """The gradient op of one op, in no block, and the variable that each gradient belongs to.
 
     `fluid.gradients` and `append_backward` differentiate whole programs: they sum gradients, and know what is overwritten.
+
+    Args:
+        op_desc: the op.
+        no_grad_set: names of variables without a gradient.
+        grad_sub_block: accepted as in Fluid, without effect.
+
+    >>> y = layers.tanh(fluid.data("x", [None, 2]))
+    >>> ops, variables = fluid.core.get_grad_op_desc(y.op.desc, set())
+    >>> ops[0].type(), variables
+    ('tanh_grad', {'x@GRAD': 'x'})
     """
     op, without = op_desc._op, set(no_grad_set)
     definition = registry.find(op.definition.grad_type) if op.definition is not None else None

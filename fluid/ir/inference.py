@@ -14,7 +14,7 @@ from ..values.types import VarType, is_floating
 if TYPE_CHECKING:
     from .program import Block, Operator, Variable
 
-__all__ = ["BuildNamespace", "declared_specs", "gather_specs", "infer_shape"]
+__all__ = ["BuildNamespace", "add_output", "declared_specs", "gather_specs", "infer_shape"]
 
 
 def gather_specs(op: Operator) -> dict[str, Any]:
@@ -130,13 +130,42 @@ def infer_shape(op: Operator) -> None:
                 var._type = spec.type
 
 
+def add_output(op: Operator, slot: str) -> None:
+    """Give an op an output that it lacks, as new variables. Inference models lack what only gradients read."""
+    definition = op.definition
+    assert definition is not None
+    inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op)).get(slot)
+    names = []
+    for spec in inferred if isinstance(inferred, list) else [inferred]:
+        name = op.block.program.fresh_name(f"{op.output_arg_names[0]}.{slot}" if op.output_arg_names else slot)
+        op.block.create_var(name=name, **({} if spec is None else {"shape": spec.shape, "dtype": spec.dtype}))
+        names.append(name)
+    op.outputs = {**op.outputs, slot: names}
+
+
 class BuildNamespace(OpNamespace):
-    """A namespace of ops over variables: calling one appends it to a block."""
+    """A namespace of ops over variables: calling one appends it to a block.
+
+    Args:
+        block: the block.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> f = fluid.framework.BuildNamespace(x.block)
+    >>> f.elementwise_add(x, f.tanh(x)).shape
+    (-1, 2)
+    """
 
     def __init__(self, block: Block) -> None:
         self._block = block
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Append an op; returns output slot -> variable or list.
+
+        Args:
+            definition: of the op.
+            inputs: slot -> variable, or a list of them for slots of many.
+            attrs: name -> value.
+        """
         block = self._block
         count = {}
         if any(slot.many for slot in definition.outputs.values()):

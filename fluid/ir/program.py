@@ -40,7 +40,13 @@ __all__ = [
 
 
 class OpRole:
-    """What an op is part of: the value of its attribute ``op_role``, a bit set."""
+    """What an op is part of: the value of its attribute ``op_role``, a bit set.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
+    >>> updates[0].role == fluid.framework.OpRole.OPTIMIZE
+    True
+    """
 
     FORWARD = 0
     BACKWARD = 1
@@ -67,16 +73,31 @@ COMMON_ATTRS: Mapping[str, Any] = {
 class Variable(ValueOperators, metaclass=ABCMeta):
     """A named value of a block: a tensor, an array of tensors, the scopes of a loop.
 
-    Tensors of `fluid.dygraph` are variables too, of the program that runs each op at once.
+    Layers, `fluid.data` and `Block.create_var` make variables. Tensors of `fluid.dygraph` are variables too, of the program that
+    runs each op at once.
 
-    Attributes:
-        shape: the dimensions, ``-1`` where unknown until fed; ``()`` until inferred (see `has_shape`).
-        dtype: element type.
+    Args:
+        block: the block that declares it.
         type: kind of variable, `VarType.LOD_TENSOR` for tensors.
+        name: its name; generated if None.
+        shape: the dimensions, ``-1`` where unknown until fed; ``()`` until inferred (see `has_shape`).
+        dtype: element type; float32 until inferred.
+        lod_level: how many levels of sequences its rows form.
+        capacity: accepted as in Fluid, without effect.
         persistable: keeps its value in the scope from one run to the next.
+        error_clip: how its gradient is clipped, such as `fluid.clip.ErrorClipByValue`.
         stop_gradient: no gradient flows into or through it.
         is_data: to be fed.
+        need_check_feed: what is fed has to have this shape and element type.
+        belong_to_optimizer: accepted as in Fluid, without effect.
+
+    Attributes:
         sharding: for each dimension, the axis of a mesh of devices over which it is split, or None (see `Program.shard`).
+
+    >>> x = fluid.data("x", [None, 3])
+    >>> y = x * 2.0 + 1.0
+    >>> y.shape, y.dtype.text, y.op.type
+    ((-1, 3), 'float32', 'scale')
     """
 
     __slots__ = (
@@ -120,6 +141,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     # -- setting any of these changes the program
     @property
     def type(self) -> VarType:
+        """Kind of variable. Setting it changes the program, as setting any of these properties does."""
         return self._type
 
     @type.setter
@@ -129,6 +151,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The dimensions, ``-1`` where unknown until fed; ``()`` until inferred."""
         return self._shape if self._shape is not None else ()
 
     @shape.setter
@@ -138,6 +161,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @property
     def dtype(self) -> VarType:
+        """Element type; float32 until inferred."""
         return self._dtype if self._dtype is not None else VarType.FP32
 
     @dtype.setter
@@ -147,6 +171,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @property
     def persistable(self) -> bool:
+        """Whether it keeps its value in the scope from one run to the next."""
         return self._persistable
 
     @persistable.setter
@@ -156,6 +181,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @property
     def stop_gradient(self) -> bool:
+        """Whether no gradient flows into or through it."""
         return self._stop_gradient
 
     @stop_gradient.setter
@@ -175,6 +201,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
@@ -287,6 +314,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         return getitem(self, item)
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """Its name, element type and shape; `throw_on_error` and `with_details` have no effect."""
         return str(self)
 
     def __str__(self) -> str:
@@ -304,7 +332,25 @@ def _as_text(value: Any) -> str:
 
 
 class Parameter(Variable):
-    """A variable that training changes; it lives in block 0 and persists."""
+    """A variable that training changes; it lives in block 0 and persists.
+
+    Args:
+        block: block 0 of the program.
+        shape: the dimensions, all known.
+        dtype: element type.
+        name: its name; generated if None.
+        trainable: whether optimizers change it.
+        optimize_attr: ``learning_rate`` -> the factor on the optimizer's learning rate.
+        regularizer: weight decay of this parameter, in place of the optimizer's.
+        gradient_clip_attr: how its gradient is clipped.
+        do_model_average: whether averages of parameters include it.
+        initializer: what fills it.
+        kwargs: further arguments of `Variable`.
+
+    >>> w = layers.create_parameter([4, 8], "float32", name="w")
+    >>> isinstance(w, fluid.Parameter), w.trainable
+    (True, True)
+    """
 
     __slots__ = ("do_model_average", "gradient_clip_attr", "initializer", "optimize_attr", "regularizer", "trainable")
 
@@ -334,6 +380,7 @@ class Parameter(Variable):
         self.initializer = initializer
 
     def declared_in(self, block: Block) -> Parameter:
+        """Declare a parameter like this one in the block of another program."""
         keys = ("name", "shape", "dtype", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
         return block.create_parameter(**{key: getattr(self, key) for key in keys})
 
@@ -349,7 +396,22 @@ def _as_names(value: Any) -> list[str]:
 
 
 class Operator:
-    """One application of an op: names in its slots, attributes, and the line of the user's code that made it."""
+    """One application of an op: names in its slots, attributes, and the line of the user's code that made it.
+
+    `Block.append_op` makes operators.
+
+    Args:
+        block: the block that it is in.
+        type: the type of op, such as ``"mul"``.
+        inputs, outputs: slot -> names of variables.
+        attrs: name -> value.
+        frames: the frames of the user's code that asked for it.
+
+    >>> y = layers.scale(fluid.data("x", [None, 3]), 2.0)
+    >>> op = fluid.default_main_program().global_block().ops[0]
+    >>> op.type, op.input("X"), op.attr("scale")
+    ('scale', ['x'], 2.0)
+    """
 
     __slots__ = ("attrs", "block", "frames", "inputs", "outputs", "type", "wire")
 
@@ -405,10 +467,12 @@ class Operator:
 
     @property
     def input_names(self) -> list[str]:
+        """The input slots that are filled."""
         return list(self.inputs)
 
     @property
     def output_names(self) -> list[str]:
+        """The output slots that are filled."""
         return list(self.outputs)
 
     @property
@@ -434,6 +498,7 @@ class Operator:
         return OpDesc(self)
 
     def has_attr(self, name: str) -> bool:
+        """Whether it has an attribute of this name, set or by default."""
         definition = self.definition
         return name in self.attrs or (definition is not None and name in definition.attrs) or name in COMMON_ATTRS
 
@@ -474,6 +539,7 @@ class Operator:
         return copy.deepcopy(definition.defaults({})) | self.attrs if definition is not None else dict(self.attrs)
 
     def set_attr(self, name: str, value: Any) -> None:
+        """Set the attribute `name` to `value`; `AttributeRuleError` if the op does not take it."""
         definition = self.definition
         if definition is not None and name in definition.attrs:
             value = definition.check_attrs({**self.attrs, name: value})[name]
@@ -483,10 +549,12 @@ class Operator:
     _set_attr = set_attr
 
     def rename_input(self, old: str, new: str) -> None:
+        """Read `new` wherever the op reads the name `old`."""
         self.inputs = {slot: [new if name == old else name for name in names] for slot, names in self.inputs.items()}
         self.block.program._changed()
 
     def rename_output(self, old: str, new: str) -> None:
+        """Write `new` wherever the op writes the name `old`."""
         self.outputs = {slot: [new if name == old else name for name in names] for slot, names in self.outputs.items()}
         self.block.program._changed()
 
@@ -517,6 +585,7 @@ class Operator:
         return user_frame(self.frames)
 
     def to_string(self, throw_on_error: bool = False) -> str:
+        """The op as text; `throw_on_error` has no effect."""
         return str(self)
 
     def __str__(self) -> str:
@@ -532,6 +601,19 @@ class Block:
     """Variables by name and operators in order. The names of the parent block are visible.
 
     A block of gradient ops has the block that it differentiates as `forward`; the names of that are visible too.
+
+    Args:
+        program: the program.
+        idx: its position among the program's blocks.
+        parent: the block around it; None for block 0.
+        forward: the block that it differentiates, if any.
+
+    >>> block = fluid.default_main_program().global_block()
+    >>> x = block.create_var(name="x", shape=[2, 3], dtype="float32")
+    >>> y = block.create_var(name="y")
+    >>> op = block.append_op("tanh", {"X": x}, {"Out": y})
+    >>> y.shape
+    (2, 3)
     """
 
     __slots__ = ("_idx", "forward", "ops", "parent", "program", "vars", "wire")
@@ -547,14 +629,17 @@ class Block:
 
     @property
     def idx(self) -> int:
+        """Its position among the program's blocks."""
         return self._idx
 
     @property
     def parent_idx(self) -> int:
+        """The position of the block around it; -1 for block 0."""
         return self.parent.idx if self.parent is not None else -1
 
     @property
     def forward_block_idx(self) -> int:
+        """The position of the block that it differentiates; -1 if there is none."""
         return self.forward.idx if self.forward is not None else -1
 
     @property
@@ -629,7 +714,10 @@ class Block:
         return list(names)
 
     def create_var(self, **kwargs: Any) -> Variable:
-        """Declare a variable here; arguments as of `Variable`. If the name is declared already, returns that variable.
+        """Declare a variable here. If the name is declared already, returns that variable.
+
+        Args:
+            kwargs: arguments of `Variable`.
 
         Raises:
             ProgramError: that variable has another shape, element type, kind, number of LoD levels or persistence.
@@ -647,10 +735,16 @@ class Block:
         return var
 
     def create_parameter(self, **kwargs: Any) -> Parameter:
-        """Declare a parameter in block 0; arguments as of `Parameter`.
+        """Declare a parameter in block 0.
 
         An `initializer` appends its op to this block, as in Fluid 1.6, unless the parameter was declared before. To set a value
         once before training, rather than in each step, call this on a block of the startup program.
+
+        Args:
+            kwargs: arguments of `Parameter`.
+
+        Raises:
+            ProgramError: the shape or element type is missing or unknown, or the name has others already.
         """
         home = self.program.global_block()
         name = kwargs.get("name")
@@ -685,7 +779,9 @@ class Block:
         return self.var(var.name)
 
     def declare(self, var: Variable, **properties: Any) -> Variable:
-        """Declare a persistable variable of another program here too; a tensor of eager mode needs no declaration."""
+        """Declare `var`, a persistable variable of another program, here too, with further `properties`; a tensor of eager mode
+        needs no declaration.
+        """
         return self.create_var(name=var.name, type=var.type, shape=var.shape, dtype=var.dtype, persistable=True, **properties)
 
     def initialize(self, var: Variable, initializer: Callable[[Variable, Block], Any]) -> Variable:
@@ -693,6 +789,10 @@ class Block:
 
         Declares the variable here, and ``initializer(variable, block)`` appends the op that fills it. A name that is declared
         here already keeps its first value. Eager mode fills the tensor `var` itself at once.
+
+        Args:
+            var: the variable.
+            initializer: one of `fluid.initializer`.
         """
         if isinstance(var, Parameter):
             var.initializer = initializer
@@ -712,6 +812,7 @@ class Block:
         return parameter.build(self.namespace)
 
     def remove_var(self, name: str) -> None:
+        """Remove the variable of this name, if there is one; ops that name it stay."""
         self.vars.pop(name, None)
         self.program._changed()
 
@@ -729,9 +830,11 @@ class Block:
         return self.create_var(**{key: getattr(var, key) for key in keys}, persistable=force_persistable or var.persistable)
 
     def all_parameters(self) -> list[Parameter]:
+        """The parameters that this block declares."""
         return list(self.iter_parameters())
 
     def iter_parameters(self) -> Iterator[Parameter]:
+        """The parameters that this block declares, one after the other."""
         return (var for var in self.vars.values() if isinstance(var, Parameter))
 
     def fresh_name(self, base: str) -> str:
@@ -747,9 +850,21 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
         frames: Frames | None = None,
     ) -> Operator:
-        """Append an op, given variables or names (one or a list) by slot, and infer the shapes of its outputs.
+        """Append an op, and infer the shapes of its outputs.
 
-        `frames` are the frames of the user's code that asked for it; by default, those that called this.
+        Args:
+            type: the type of op.
+            inputs, outputs: slot -> a variable or name, or a list of them.
+            attrs: name -> value; those that are None are left out.
+            frames: the frames of the user's code that asked for it; by default, those that called this.
+
+        Returns:
+            The operator.
+
+        Raises:
+            ProgramError: the op has no such slot, or lacks a required input.
+            AttributeRuleError: an attribute is unknown, or has a wrong value.
+            InferenceError: the inputs do not fit each other.
         """
         op = self._make_op(type, inputs, outputs, attrs, frames)
         infer_shape(op)
@@ -758,7 +873,13 @@ class Block:
         return op
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Operator:
-        """Insert an op before position `index`; arguments as of `append_op`."""
+        """Insert an op before position `index`.
+
+        Args:
+            index: a position in the block.
+            type: the type of op.
+            kwargs: inputs, outputs, attrs and frames, as of `append_op`.
+        """
         op = self._make_op(type, kwargs.get("inputs"), kwargs.get("outputs"), kwargs.get("attrs"), kwargs.get("frames"))
         infer_shape(op)
         self.ops.insert(index, op)
@@ -777,11 +898,19 @@ class Block:
         count: int = 1,
         also: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Apply an op to variables (None for an omitted input); returns its outputs by slot, lists in slots of many.
+        """Apply an op to variables; returns its outputs by slot, lists in slots of many.
 
-        A program appends the op. It writes to the variables in `outputs`, otherwise to new ones made by `temporary`, `count` of
-        them in a slot of many; optional outputs exist only if they are in `outputs`. Eager mode runs the op and assigns its
-        results to the tensors in `outputs`; of the outputs that only the gradient reads, it returns those named in `also`.
+        A program appends the op. Eager mode runs it.
+
+        Args:
+            definition: of the op.
+            inputs: slot -> variable, or None for an omitted input.
+            attrs: name -> value.
+            outputs: slot -> variable to write to; eager mode assigns its results to these tensors. Optional outputs exist only if
+                they are here.
+            temporary: makes a new variable, for all other outputs.
+            count: how many are made for a slot of many.
+            also: in eager mode, outputs that only the gradient reads and that are returned.
         """
         written: dict[str, Any] = {}
         for name, slot in definition.outputs.items():
@@ -795,12 +924,13 @@ class Block:
         return written
 
     def prepend_op(self, type: str, **kwargs: Any) -> Operator:
-        """Insert an op at the start; arguments as of `append_op`."""
+        """Insert an op of this `type` at the start; `kwargs` as of `insert_op`."""
         return self.insert_op(0, type, **kwargs)
 
     _prepend_op = prepend_op
 
     def remove_op(self, index: int) -> None:
+        """Remove the op at position `index`."""
         del self.ops[index]
         self.program._changed()
 
@@ -847,6 +977,7 @@ class Block:
         return op
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """The block as text; `throw_on_error` and `with_details` have no effect."""
         return str(self)
 
     def __str__(self) -> str:
@@ -874,7 +1005,24 @@ def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:
 
 
 class Program:
-    """A program: a tree of blocks, of which block 0 is the root."""
+    """A program: a tree of blocks, of which block 0 is the root.
+
+    Layers append to the default main program, what initializes parameters goes to the default startup program; `program_guard`
+    makes others the default ones. ``print(program)`` shows it as text, and a notebook shows it with blocks to fold.
+
+    >>> main, startup = fluid.Program(), fluid.Program()
+    >>> with fluid.program_guard(main, startup), fluid.unique_name.guard():
+    ...     loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+    >>> print(main)
+    block 0 {
+      data x: float32[-1, 2]
+      param fc_0.w_0: float32[2, 1]
+      param fc_0.b_0: float32[1]
+      fc_0.tmp_0: float32[-1, 1] = mul(X=x, Y=fc_0.w_0)
+      fc_0.tmp_1: float32[-1, 1] = elementwise_add(X=fc_0.tmp_0, Y=fc_0.b_0) {axis=1}
+      mean_0.tmp_0: float32[1] = mean(X=fc_0.tmp_1)
+    }
+    """
 
     __slots__ = (
         "__weakref__", "_current", "_frames", "_role", "_scopes", "_seed", "_version", "allowed_ops", "blocks", "loaders", "wire",
@@ -925,12 +1073,15 @@ class Program:
     # -- blocks
     @property
     def num_blocks(self) -> int:
+        """The number of blocks."""
         return len(self.blocks)
 
     def global_block(self) -> Block:
+        """Block 0."""
         return self.blocks[0]
 
     def block(self, index: int) -> Block:
+        """The block at this position."""
         return self.blocks[index]
 
     def current_block(self) -> Block:
@@ -938,7 +1089,12 @@ class Program:
         return self.blocks[self._current]
 
     def create_block(self, parent: Block | None = None, forward: Block | None = None) -> Block:
-        """Add a block, without making it the one that layers append to."""
+        """Add a block, without making it the one that layers append to; by default, inside the one that they append to.
+
+        Args:
+            parent: the block around it.
+            forward: the block that it differentiates, if any.
+        """
         block = Block(self, len(self.blocks), parent if parent is not None else self.current_block(), forward)
         self.blocks.append(block)
         self._changed()
@@ -984,7 +1140,13 @@ class Program:
 
     @contextlib.contextmanager
     def derive_guard(self, block: Block, role: int, source: Operator) -> Iterator[None]:
-        """Inside the ``with``, ops are appended to `block` with this role and the frames of the op `source`."""
+        """Inside the ``with``, ops are appended to a block with this role and the frames of another op.
+
+        Args:
+            block: the block.
+            role: bits of `OpRole`.
+            source: the op whose frames they have.
+        """
         old = self._current, self._role, self._frames
         self._current, self._role, self._frames = block.idx, role, source.frames
         try:
@@ -1010,7 +1172,9 @@ class Program:
         return layer
 
     def standing_in(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """The arguments with variables for parameters, where a layer of `fluid.dygraph` appends to a program; None elsewhere."""
+        """The arguments `args` and `kwargs` with variables for parameters, where a layer of `fluid.dygraph` appends to a program;
+        None elsewhere.
+        """
         return None
 
     def loaded(self, array: Any) -> Any:
@@ -1024,15 +1188,23 @@ class Program:
     def gradients(
         self, loss: Variable | None, parameters: Any, left_out: Any, append: Callable[[Any, Any, Any], list[Any]]
     ) -> list[Any]:
-        """Pairs (parameter, gradient) for an optimizer: those of `parameters` (all by default) that are not in `left_out`.
+        """Pairs (parameter, gradient) for an optimizer.
 
         For a program, ``append(loss, parameters, left_out)`` appends the backward part and returns them. In eager mode,
         ``loss.backward()`` has computed them.
+
+        Args:
+            loss: the loss.
+            parameters: the parameters; all by default.
+            left_out: those that are left out.
+            append: appends the backward part.
         """
         return append(loss, parameters, left_out)
 
     def updating(self, param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:
-        """Ops appended to the current block inside the ``with`` belong to the update of `param`; eager mode records none."""
+        """Ops appended to the current block inside the ``with`` belong to the update of `param` by `grad`; eager mode records
+        none.
+        """
         return _updating(self, param, grad)
 
     # -- names under which scripts of Fluid 1.6 say what ops of their own are part of
@@ -1062,14 +1234,21 @@ class Program:
             yield from block.vars.values()
 
     def all_parameters(self) -> list[Parameter]:
+        """The parameters of all blocks."""
         return [parameter for block in self.blocks for parameter in block.all_parameters()]
 
     # -- whole programs
     def clone(self, for_test: bool = False) -> Program:
         """A copy, which shares only the regularizers and initializers of parameters with this program.
 
-        With `for_test`, ops of the backward and optimizer parts are left out and the others run in test mode (``is_test``),
-        whether the clone is made before or after ``minimize``.
+        Args:
+            for_test: leave out the ops of the backward and optimizer parts, and have the others run in test mode (``is_test``),
+                whether the clone is made before or after ``minimize``.
+
+        >>> x = layers.dropout(fluid.data("x", [None, 2]), 0.5)
+        >>> test = fluid.default_main_program().clone(for_test=True)
+        >>> test.global_block().ops[0].attr("is_test")
+        True
         """
         new = Program.__new__(Program)
         new._current = 0 if for_test else self._current
@@ -1136,7 +1315,7 @@ class Program:
         return parse_program(binary_str)
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """The whole program as text."""
+        """The whole program as text; `throw_on_error` and `with_details` have no effect."""
         from ..formats.text import program_to_string
 
         return program_to_string(self)
@@ -1148,7 +1327,14 @@ class Program:
         verify(self)
 
     def explain_gradient(self, loss: Variable | str, var: Variable | str) -> str:
-        """Text that lists the ops along which a gradient flows from `loss` to `var`, or names the op or flag that cuts it."""
+        """Text that lists the ops along which a gradient flows from `loss` to `var`, or names the op or flag that cuts it.
+
+        >>> x = fluid.data("x", [None, 2])
+        >>> loss = layers.mean(layers.fc(x, 1))
+        >>> print(fluid.default_main_program().explain_gradient(loss, "fc_0.w_0"))  # doctest: +ELLIPSIS
+        The gradient of mean_0.tmp_0 reaches fc_0.w_0 along:
+          mean_0.tmp_0  <-  mean ...
+        """
         from ..autodiff.explain import explain_gradient
 
         return explain_gradient(self, loss, var)
@@ -1201,16 +1387,24 @@ class Program:
     def extract(self, inputs: NameList, outputs: NameList) -> EditReport:
         """Copy the part between inputs and outputs to a new program, the report's `program`; this one is unchanged.
 
-        The inputs may be any variables of block 0; in the new program they are data. Errors as of `prune`.
+        Args:
+            inputs: any variables of block 0; in the new program they are data.
+            outputs: variables to compute.
+
+        Raises:
+            ProgramError: an output needs a variable that is neither an input, computed nor persistable.
         """
         from ..transform.edit import extract
 
         return extract(self, inputs, outputs)
 
     def rename(self, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None) -> EditReport:
-        """Rename a variable, or several by a dict of old -> new, wherever they are named; two may swap.
+        """Rename a variable, or several, wherever they are named; two may swap.
 
-        With a scope, the values of persistable variables get the new names there too.
+        Args:
+            old: the variable or its name; or a dict of old -> new names.
+            new: the new name.
+            scope: where the values of persistable variables get the new names too.
 
         Raises:
             ProgramError: a name is unknown, or a new one is in use.
@@ -1220,7 +1414,7 @@ class Program:
         return rename(self, old, new, scope)
 
     def set_shape(self, var: Variable | str, shape: Sequence[int]) -> EditReport:
-        """Declare another shape of a variable (-1 for an unknown dimension), and infer again all shapes that depend on it.
+        """Declare another `shape` of `var` (-1 for an unknown dimension), and infer again all shapes that depend on it.
 
         Raises:
             InferenceError: the shape contradicts the op that writes the variable, or a shape that follows does not fit an op,
@@ -1249,18 +1443,19 @@ class Program:
         return replace(self, op, builder)
 
     def insert(self, builder: Callable[..., Any], *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
-        """Insert the ops that `builder` appends before or after an op.
+        """Insert the ops that a function appends before or after an op. Errors and report are those of `replace`.
 
-        The builder is called with the op's inputs (`before`) or outputs (`after`) by slot. If it returns a variable, or a
-        dict of slot -> variable, that replaces the op's input, or the op's output in all later reads. Errors and report as of
-        `replace`.
+        Args:
+            builder: called with the op's inputs (`before`) or outputs (`after`) by slot. If it returns a variable, or a dict of
+                slot -> variable, that replaces the op's input, or the op's output in all later reads.
+            before, after: the op, one of the two, as `replace` takes it.
         """
         from ..transform.edit import insert
 
         return insert(self, builder, before=before, after=after)
 
     def fold_constants(self, scope: Scope | None = None) -> EditReport:
-        """Compute now what depends only on constants and, if a scope is given, on its persistable values.
+        """Compute now what depends only on constants and, if a `scope` is given, on its persistable values.
 
         Small results become ops that hold them, others persistable variables of the scope. For inference only: with a scope,
         parameters count as constants, so a program with gradient ops is refused. Ops that draw random numbers, own blocks or
@@ -1284,11 +1479,14 @@ class Program:
     def make_trainable(self, pattern: str | Iterable[str] | None = None) -> EditReport:
         """Make an inference program trainable: after it, append a loss and call `minimize`.
 
-        Weights (persistable, floating, read and never written) whose names match the pattern, such as ``"fc_*"``, or one
-        of several, become trainable parameters; the others become parameters that are not trained. Without a pattern, these
-        are the weights that were trained, if the model's files say which (``.pdiparams.info`` does), otherwise all. What the
-        files call a buffer (a table of positions, say) is trained only where a pattern is its exact name. Ops leave test
-        mode; a batch_norm whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops are removed.
+        Ops leave test mode; a batch_norm whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops
+        are removed.
+
+        Args:
+            pattern: weights (persistable, floating, read and never written) whose names match it, such as ``"fc_*"``, or one of
+                several, become trainable parameters; the others become parameters that are not trained. Without a pattern, these
+                are the weights that were trained, if the model's files say which (``.pdiparams.info`` does), otherwise all. What
+                the files call a buffer (a table of positions, say) is trained only where a pattern is its exact name.
         """
         from ..transform.edit import make_trainable
 
@@ -1384,23 +1582,45 @@ _defaults = _Defaults()
 
 
 def default_main_program() -> Program:
-    """The program that layers append to."""
+    """The program that layers append to.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> x.block.program is fluid.default_main_program()
+    True
+    """
     return _defaults.main
 
 
 def default_startup_program() -> Program:
-    """The program that initializes parameters."""
+    """The program that initializes parameters.
+
+    >>> w = layers.create_parameter([2], "float32")
+    >>> fluid.default_startup_program().global_block().has_var(w.name)
+    True
+    """
     return _defaults.startup
 
 
 def switch_main_program(program: Program) -> Program:
-    """From now on, layers of this thread append to `program`; returns the program that they appended to until now."""
+    """From now on, layers of this thread append to `program`; returns the program that they appended to until now.
+
+    >>> program = fluid.Program()
+    >>> former = fluid.framework.switch_main_program(program)
+    >>> fluid.framework.switch_main_program(former) is program
+    True
+    """
     old, _defaults.main = _defaults.main, program
     return old
 
 
 def switch_startup_program(program: Program) -> Program:
-    """From now on, `program` initializes what layers of this thread create; returns the one until now."""
+    """From now on, `program` initializes what layers of this thread create; returns the one until now.
+
+    >>> program = fluid.Program()
+    >>> former = fluid.framework.switch_startup_program(program)
+    >>> fluid.framework.switch_startup_program(former) is program
+    True
+    """
     old, _defaults.startup = _defaults.startup, program
     return old
 
@@ -1412,7 +1632,21 @@ def static_defaults() -> tuple[Program, Program]:
 
 @contextlib.contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Inside the ``with``, layers append to these programs."""
+    """Inside the ``with``, layers append to these programs.
+
+    Args:
+        main_program: the default main program there.
+        startup_program: the default startup program; None for the one that is.
+
+    Raises:
+        ProgramError: an argument is no program.
+
+    >>> main = fluid.Program()
+    >>> with fluid.program_guard(main):
+    ...     x = fluid.data("x", [None, 2])
+    >>> x.block.program is main
+    True
+    """
     for program in (main_program, startup_program):
         if program is not None and not isinstance(program, Program):
             raise ProgramError(f"program_guard takes a Program, not {type(program).__name__}")
@@ -1451,9 +1685,19 @@ class _NameScope:
 
 @contextlib.contextmanager
 def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Ops made inside the ``with`` have this prefix in their attribute ``op_namescope``; names of variables do not change.
+    """Ops made inside the ``with`` have a prefix in their attribute ``op_namescope``; names of variables do not change.
 
-    Within the same outer scopes, a prefix that a program uses again is numbered, as in Fluid 1.6: ``s1``, ``s1_1``, ``s1_2``.
+    Args:
+        prefix: the prefix. Within the same outer scopes, one that a program uses again is numbered, as in Fluid 1.6: ``s1``,
+            ``s1_1``, ``s1_2``.
+
+    Raises:
+        ProgramError: the prefix is no name.
+
+    >>> with fluid.name_scope("encoder"):
+    ...     y = layers.relu(fluid.data("x", [None, 2]))
+    >>> y.op.attr("op_namescope")
+    '/encoder/'
     """
     if not isinstance(prefix, str) or not prefix:
         raise ProgramError(f"name_scope: the prefix should be a name, not {prefix!r}")
@@ -1476,5 +1720,10 @@ def _updating(program: Program, param: Variable, grad: Variable) -> Iterator[Blo
 
 
 def in_dygraph_mode() -> bool:
-    """Whether layers without tensor arguments run at once: inside `fluid.dygraph.guard`. Layers on tensors always do."""
+    """Whether layers without tensor arguments run at once: inside `fluid.dygraph.guard`. Layers on tensors always do.
+
+    >>> with dygraph.guard():
+    ...     fluid.in_dygraph_mode()
+    True
+    """
     return default_main_program().eager

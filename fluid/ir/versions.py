@@ -11,7 +11,7 @@ from ..errors import InferenceError
 from ..opdef.inference import infer_specs
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
-from .inference import declared_specs, gather_specs
+from .inference import add_output, declared_specs, gather_specs
 from .program import Block, Operator
 
 __all__ = ["BlockVersions", "Value", "outer_names", "reads_and_writes"]
@@ -73,6 +73,15 @@ class BlockVersions:
                     values.append(value)
                 writes[slot] = values
             self.writes.append(writes)
+
+    def add_output(self, index: int, slot: str) -> None:
+        """Give op number `index` an output that it lacks, as new variables."""
+        op = self.ops[index]
+        add_output(op, slot)
+        self.writes[index][slot] = [(name, 1) for name in op.outputs[slot]]
+        for name in op.outputs[slot]:
+            self.last[name] = 1
+            self.writer[(name, 1)] = index
 
     def names(self) -> set[str]:
         """All names that ops of the block read or write."""

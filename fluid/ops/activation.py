@@ -46,7 +46,11 @@ def relu(f: Any, Out: Any, dOut: Any) -> Any:
 
 @_unary("relu6", of="int|float", threshold=least(0, 6.0))
 def relu6(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
-    """``min(max(X, 0), threshold)``."""
+    """``min(max(X, 0), threshold)``.
+
+    Args:
+        threshold: the upper bound.
+    """
     return {"X": dOut * _where(Out > 0.0, dOut) * _where(Out < threshold, dOut)}
 
 
@@ -82,20 +86,35 @@ def reciprocal(f: Any, Out: Any, dOut: Any) -> Any:
 
 @_unary("hard_sigmoid", slope=0.2, offset=0.5)
 def hard_sigmoid(f: Any, Out: Any, dOut: Any, slope: float) -> Any:
-    """``slope * X + offset``, clipped to ``[0, 1]``."""
+    """``slope * X + offset``, clipped to ``[0, 1]``.
+
+    Args:
+        slope: of the line.
+        offset: its value at 0.
+    """
     return {"X": dOut * slope * _where(Out > 0.0, dOut) * _where(Out < 1.0, dOut)}
 
 
 @_unary("selu", scale=1.0507010221481323, alpha=1.6732631921768188)
 def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
-    """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere."""
+    """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere.
+
+    Formula: Klambauer et al., Self-Normalizing Neural Networks, 2017.
+
+    Args:
+        scale, alpha: by default such that mean 0 and variance 1 are kept from layer to layer.
+    """
     positive = _where(Out > 0.0, dOut)
     return {"X": dOut * (positive * scale + (1.0 - positive) * (Out + scale * alpha))}
 
 
 @_unary("soft_relu", threshold=least(0, 40.0))
 def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
-    """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``."""
+    """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``.
+
+    Args:
+        threshold: the bound of the absolute value of X.
+    """
     lowest, highest = math.log1p(math.exp(-threshold)), threshold + math.log1p(math.exp(-threshold))
     inside = _where(Out > lowest * (1.0 + 1e-6), dOut) * _where(Out < highest * (1.0 - 1e-6), dOut)  # allows for rounding
     return {"X": dOut * inside * (1.0 - f.exp(-Out))}
@@ -216,13 +235,23 @@ def erf(f: Any, X: Any, dOut: Any) -> Any:
 
 @_unary("leaky_relu", alpha=0.02)
 def leaky_relu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
-    """X where it is positive, ``alpha * X`` elsewhere."""
+    """X where it is positive, ``alpha * X`` elsewhere.
+
+    Args:
+        alpha: the slope where X is negative.
+    """
     return {"X": dOut * (_where(X > 0.0, dOut) * (1.0 - alpha) + alpha)}
 
 
 @_unary("elu", alpha=1.0)
 def elu(f: Any, X: Any, Out: Any, dOut: Any, alpha: float) -> Any:
-    """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere."""
+    """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere.
+
+    Formula: Clevert, Unterthiner and Hochreiter, Fast and Accurate Deep Network Learning by Exponential Linear Units, 2016.
+
+    Args:
+        alpha: minus the limit for large negative X.
+    """
     positive = _where(X > 0.0, dOut)
     return {"X": dOut * (positive + (1.0 - positive) * (Out + alpha))}
 
@@ -241,7 +270,13 @@ def _softplus(X: Spec, beta: float) -> Spec:
 
 @define("celu(X: float) -> Out", infer=_celu, alpha=1.0)
 def celu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
-    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere."""
+    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere.
+
+    Formula: Barron, Continuously Differentiable Exponential Linear Units, 2017.
+
+    Args:
+        alpha: minus the limit for large negative X; not 0.
+    """
     return {"X": dOut * f.exp(f.relu(-X) * (-1.0 / alpha))}  # cannot overflow
 
 
@@ -251,7 +286,13 @@ GELU_TANH = math.sqrt(2.0 / math.pi), 0.044715
 
 @_unary("gelu", approximate=False)
 def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
-    """X times the probability that a standard normal variable is below X; if `approximate`, by a formula with tanh."""
+    """X times the probability that a standard normal variable is below X; if `approximate`, by a formula with tanh.
+
+    Formula: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
+
+    Args:
+        approximate: whether to compute ``0.5 * X * (1 + tanh(sqrt(2 / pi) * (X + 0.044715 * X ** 3)))``.
+    """
     if not approximate:
         density = f.exp(X * X * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
         return {"X": dOut * (f.erf(X * math.sqrt(0.5)) * 0.5 + 0.5 + X * density)}
@@ -263,7 +304,12 @@ def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
 
 @define("softplus(X: float) -> Out", infer=_softplus, beta=1.0, threshold=20.0)
 def softplus(f: Any, X: Any, dOut: Any, beta: float, threshold: float) -> Any:
-    """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`."""
+    """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`.
+
+    Args:
+        beta: how sharp the bend at 0 is.
+        threshold: from here on, ``beta * X`` is taken to be its own softplus.
+    """
     linear = _where(X * beta > threshold, dOut)
     return {"X": dOut * (linear + (1.0 - linear) * f.sigmoid(X * beta))}
 
@@ -282,7 +328,13 @@ def logsigmoid(f: Any, X: Any, dOut: Any) -> Any:
 
 @_unary("swish", beta=1.0)
 def swish(f: Any, X: Any, dOut: Any, beta: float) -> Any:
-    """``X * sigmoid(beta * X)``."""
+    """``X * sigmoid(beta * X)``.
+
+    Formula: Ramachandran, Zoph and Le, Searching for Activation Functions, 2017.
+
+    Args:
+        beta: factor of X in the sigmoid.
+    """
     gate = f.sigmoid(X * beta)
     return {"X": dOut * gate * (1.0 + X * beta * (1.0 - gate))}
 
@@ -295,7 +347,13 @@ def silu(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
 
 @_unary("mish", threshold=20.0)
 def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
-    """``X * tanh(softplus(X))``, with the threshold of `softplus`."""
+    """``X * tanh(softplus(X))``, with the threshold of `softplus`.
+
+    Formula: Misra, Mish: A Self Regularized Non-Monotonic Activation Function, 2019.
+
+    Args:
+        threshold: where `softplus` becomes X itself.
+    """
     linear = _where(X > threshold, dOut)
     bent = f.tanh(f.softplus(X, threshold=threshold))
     slope = linear + (1.0 - linear) * f.sigmoid(X)
@@ -304,7 +362,15 @@ def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
 
 @_unary("hard_swish", threshold=6.0, scale=least(1e-12, 6.0), offset=3.0)
 def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset: float) -> Any:
-    """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``."""
+    """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``.
+
+    Formula: Howard et al., Searching for MobileNetV3, 2019.
+
+    Args:
+        threshold: the upper bound of ``X + offset``.
+        scale: what the product is divided by.
+        offset: what is added to X.
+    """
     above, inside = _where(X + offset >= threshold, dOut), _where(X + offset > 0.0, dOut) * _where(X + offset < threshold, dOut)
     return {"X": dOut * (above * threshold + inside * (X * 2.0 + offset)) * (1.0 / scale)}
 
@@ -317,19 +383,31 @@ def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
 
 @_unary("softshrink", "float", **{"lambda": least(0, 0.5)})
 def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
-    """X moved towards 0 by `lambda`; 0 where its absolute value is below that."""
+    """X moved towards 0 by `lambda`; 0 where its absolute value is below that.
+
+    Args:
+        lambda: what X is moved by, at least 0.
+    """
     return {"X": dOut * _where(f.abs(X) > lambda_, dOut)}
 
 
 @_unary("hard_shrink", threshold=0.5)
 def hard_shrink(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
-    """X where its absolute value is above `threshold`, 0 elsewhere."""
+    """X where its absolute value is above `threshold`, 0 elsewhere.
+
+    Args:
+        threshold: the largest absolute value that becomes 0.
+    """
     return {"X": dOut * _where(f.abs(X) > threshold, dOut)}
 
 
 @_unary("thresholded_relu", threshold=1.0)
 def thresholded_relu(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
-    """X where it is above `threshold`, 0 elsewhere."""
+    """X where it is above `threshold`, 0 elsewhere.
+
+    Args:
+        threshold: X up to this becomes 0.
+    """
     return {"X": dOut * _where(X > threshold, dOut)}
 
 
@@ -340,13 +418,22 @@ def _brelu(X: Spec, t_min: float, t_max: float) -> Spec:
 
 @define("brelu(X: int|float) -> Out", infer=_brelu, t_min=0.0, t_max=24.0)
 def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
-    """X clipped to ``[t_min, t_max]``."""
+    """X clipped to ``[t_min, t_max]``.
+
+    Args:
+        t_min, t_max: the bounds; `t_min` is not above `t_max`.
+    """
     return {"X": dOut * _where(X > t_min, dOut) * _where(X < t_max, dOut)}
 
 
 @_unary("stanh", scale_a=0.67, scale_b=1.7159)
 def stanh(f: Any, X: Any, dOut: Any, scale_a: float, scale_b: float) -> Any:
-    """``scale_b * tanh(scale_a * X)``."""
+    """``scale_b * tanh(scale_a * X)``.
+
+    Args:
+        scale_a: factor of X.
+        scale_b: factor of the result.
+    """
     return {"X": dOut * (1.0 - f.square(f.tanh(X * scale_a))) * (scale_a * scale_b)}
 
 

@@ -310,4 +310,8 @@ def fill_any(f: Any, dOut: Any) -> Any:
 
 @define("where_index(Condition) -> Out", infer=lambda Condition: Spec((-1, Condition.ndim), VarType.INT64), grad=ZERO_GRADIENT)
 def where_index() -> None:
-    """The indices, one row each, of the elements of `Condition` that are not zero."""
+    """The indices, one row each, of the elements of `Condition` that are not zero.
+
+    Args:
+        Condition: bools or numbers of any shape.
+    """

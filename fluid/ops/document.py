@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from operator import itemgetter
 from typing import Any
 
 from ..opdef import registry
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Attr, OpDef, Rule, Slot
 
-__all__ = ["PATH", "render"]
+__all__ = ["PATH", "described", "render"]
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "docs", "ops.md")
 
@@ -137,9 +139,21 @@ def _attribute(name: str, attr: Attr) -> str:
     return f"`{name}`: {attr.kind} = `{attr.default!r}`"
 
 
+def described(definition: OpDef) -> tuple[str, dict[str, str]]:
+    """What the docstring of an op says of the op, and under ``Args:`` of slots and attributes, by name."""
+    doc, _, args = (definition.doc or f"The op `{definition.type}`.").partition("\n\nArgs:\n")
+    texts: dict[str, str] = {}
+    for item in re.split(r"\n(?=\S)", textwrap.dedent(args)) if args else []:
+        names, _, text = item.partition(": ")
+        texts.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
+    return doc, texts
+
+
 def _op(definition: OpDef) -> Iterator[str]:
-    doc = definition.doc or f"The op `{definition.type}`."
+    doc, texts = described(definition)
     yield from (f"### {definition.type}", "", f"`{_signature(definition)}`", "", doc, "")
+    items = [(text, [f"`{name}`" for name, _ in items]) for text, items in itertools.groupby(texts.items(), key=itemgetter(1))]
+    yield from (*(f"- {', '.join(names)}: {text}" for text, names in items), "")
     if definition.attrs:
         yield from ("Attributes: " + "; ".join(_attribute(name, attr) for name, attr in definition.attrs.items()) + ".", "")
     if definition.composition is not None and definition.composition.fn is not None:

@@ -321,6 +321,13 @@ def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
 
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
     X may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
+
+    Formula: Vaswani et al., Attention Is All You Need, 2017.
+
+    Args:
+        X: ``[batch, length, width]``, or the rows ``[rows, width]`` of sequences; `width` is even.
+        alpha: factor of X.
+        beta: factor of the waves.
     """
     return {"X": dOut * alpha}
 

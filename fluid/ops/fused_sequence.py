@@ -6,9 +6,11 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import composed
-from ..opdef.registry import NOT_DIFFERENTIABLE, choice, get, long, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, choice, define, get, long, required
+from ..values.spec import Spec
 from . import manipulation, matmul, recommendation, rnn, sequence  # noqa: F401  (what the ops are made of)
 from .fused import activated
+from .shapes import fits
 
 _POOLS = choice("SUM", "AVERAGE", "SQRT")
 
@@ -149,3 +151,62 @@ def fusion_seqexpand_concat_fc(f: Any, X: Any, FCWeight: Any, FCBias: Any, fc_ac
     rows = f.concat([first, *(f.sequence_expand_as(other, first) for other in others)], axis=1)
     out = f.mul(rows, FCWeight)
     return {"Out": activated(f, out if FCBias is None else f.elementwise_add(out, FCBias), fc_activation)}
+
+
+# ------------------------------------------------------------------------------------------------------------ attention
+_GATES = choice("sigmoid", "tanh", "relu", "identity")
+
+
+def _attention_lstm(
+    X: Spec, C0: Spec, H0: Spec | None, AttentionWeight: Spec, LSTMWeight: Spec, LSTMBias: Spec
+) -> dict[str, Spec]:
+    width, size = X.shape[1], C0.shape[1]
+    for name, spec, rows, columns in (
+        ("AttentionWeight", AttentionWeight, width + size, 1),
+        ("LSTMWeight", LSTMWeight, width + size, 4 * size),
+        ("LSTMBias", LSTMBias, 1, 4 * size),
+    ):
+        if -1 not in (width, size) and not (spec.ndim == 2 and fits(spec.shape[0], rows) and fits(spec.shape[1], columns)):
+            raise InferenceError(f"{name} is {spec}; for X {X} and C0 {C0} it should be [{rows}, {columns}]")
+    offsets = sequence.offsets_of(X, "X")
+    for name, first in (("C0", C0), ("H0", H0)):
+        if first is not None and offsets is not None and not (fits(first.shape[0], len(offsets) - 1) and first.ndim == 2):
+            raise InferenceError(f"{name} is {first}; it should have a row for each of the {len(offsets) - 1} sequences of X")
+    states = X.with_shape((X.shape[0], size))
+    return {"Hidden": states, "Cell": states}
+
+
+@define(
+    "attention_lstm(X: float[N, M], C0: float[B, D], H0?: float[B, D], AttentionWeight: float, AttentionBias?: float[one],"
+    " AttentionScalar?: float[one], AttentionScalarBias?: float[one], LSTMWeight: float, LSTMBias: float)"
+    " -> Hidden, Cell, AttentionedX~, AttentionFCOut~, LSTMX~, LSTMOUT~",
+    infer=_attention_lstm,
+    grad=NOT_DIFFERENTIABLE,
+    lod_aware=True,
+    gate_activation=_GATES,
+    cell_activation=choice("tanh", "sigmoid", "relu", "identity"),
+    candidate_activation=choice("tanh", "sigmoid", "relu", "identity"),
+)
+def attention_lstm() -> None:
+    """An LSTM over sequences X whose input at each step is a mean of all rows of the sequence.
+
+    The weights of the mean are the softmax of ``relu([x, cell] @ AttentionWeight + AttentionBias)``, of each row x beside the
+    cell of the step before, then times AttentionScalar, plus AttentionScalarBias and through relu again, where these are given.
+    LSTMWeight has first rows for the hidden state, then for the input; its columns are forget, input and output gate, and
+    candidate.
+    """
+
+
+@composed(
+    "fused_seqpool_cvm(X*: float, CVM) -> Out*",
+    wrt=["X", "CVM"],
+    listed=[],
+    lod_aware=True,
+    pooltype=choice("SUM"),
+    pad_value=0.0,
+    use_cvm=True,
+    cvm_offset=choice(2),
+)
+def fused_seqpool_cvm(f: Any, X: Any, CVM: Any, use_cvm: bool, pad_value: float) -> Any:
+    """`sequence_pool` of each X to sums, `pad_value` where a sequence is empty, and `cvm` of that."""
+    return {"Out": [f.cvm(f.sequence_pool(x, pooltype="SUM", pad_value=pad_value), CVM, use_cvm=use_cvm) for x in X]}

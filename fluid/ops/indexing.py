@@ -86,6 +86,24 @@ def picked_sum(f: Any, X: ShapeOnly, Indices: Any, dOut: Any) -> Any:
     return {"X": f.index_put(f.fill_zeros_like(X), Indices, dOut, accumulate=True)}
 
 
+def _masked_fill(x: Spec, mask: Spec, value: Spec) -> Spec:
+    if mask.dtype is not VarType.BOOL or value.dtype is not x.dtype or value.size not in (1, -1):
+        raise InferenceError(
+            f"x is {x}, mask {mask} and value {value}; they should be numbers, bools, and one number of the type of x"
+        )
+    return x.with_shape(broadcast(x.shape, mask.shape))
+
+
+@define("masked_fill(x, mask: bool, value) -> out", infer=_masked_fill, wrt=("x", "value"), complex_rule=LINEAR)
+def masked_fill(f: Any, x: ShapeOnly, mask: Any, value: ShapeOnly, dout: Any) -> Any:
+    """x, with the one number `value` where `mask` holds; both broadcast. It is an op of Paddle 3."""
+    zeros = f.fill_zeros_like(dout)
+    return {
+        "x": lambda: f.sum_to(f.masked_fill(dout, mask, f.fill_zeros_like(value)), x),
+        "value": lambda: f.reshape_like(f.reduce_sum(f.where(f.expand_to(mask, dout), dout, zeros), reduce_all=True), value),
+    }
+
+
 # -------------------------------------------------------------------------------------------------------------- repeating
 def _repeated(X: Spec, RepeatsTensor: Spec | None, Repeats: int, dim: int) -> Spec:
     axis = normalize_axis(dim, X.ndim)

@@ -208,7 +208,13 @@ def _log_loss(Predicted: Spec, Labels: Spec) -> Spec:
 
 @define("log_loss(Predicted: float, Labels: int|float) -> Loss", infer=_log_loss, epsilon=least(0, required("float")))
 def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> Any:
-    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities."""
+    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities.
+
+    Args:
+        Predicted: probabilities, of any shape.
+        Labels: 0 or 1, or probabilities, of the same shape.
+        epsilon: keeps the logarithms finite.
+    """
     hit, miss = Predicted + epsilon, (1.0 + epsilon) - Predicted
     return {
         "Predicted": lambda: dLoss * ((1.0 - Labels) / miss - Labels / hit),
@@ -244,7 +250,15 @@ def _label_smooth(X: Spec, PriorDist: Spec | None, epsilon: float) -> Spec:
 
 @define("label_smooth(X: float[..., C], PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
 def label_smooth(f: Any, PriorDist: ShapeOnly, dOut: Any, epsilon: float) -> Any:
-    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is uniform, 1 / classes, by default."""
+    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is uniform, 1 / classes, by default.
+
+    Formula: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, 2016.
+
+    Args:
+        X: one-hot or other distributions, ``[..., classes]``.
+        PriorDist: a distribution ``[1, classes]``, or one for each row.
+        epsilon: the weight of PriorDist, from 0 to 1.
+    """
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
 
 
@@ -292,7 +306,10 @@ def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, An
 def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
     """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
 
-    The reduction is "none", "sum", "mean", or "batchmean", the sum divided by the number of rows.
+    Args:
+        X: logarithms of probabilities, of any shape.
+        Target: probabilities, of the same shape.
+        reduction: ``"none"``, ``"sum"``, ``"mean"``, or ``"batchmean"``, the sum divided by the number of rows.
     """
     gradient = dLoss
     if reduction != "none":
@@ -360,7 +377,14 @@ def _rank_loss(Label: Spec, Left: Spec, Right: Spec) -> Spec:
 
 @define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss)
 def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
-    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher."""
+    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher.
+
+    Formula: Burges et al., Learning to Rank using Gradient Descent, 2005.
+
+    Args:
+        Label: from 0 to 1, of any shape.
+        Left, Right: scores of two items, of the same shape.
+    """
     gradient = dOut * (f.sigmoid(Left - Right) - Label)
     return {"Left": gradient, "Right": lambda: -gradient, "Label": lambda: -(dOut * (Left - Right))}
 
@@ -378,7 +402,13 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
     margin=0.0,
 )
 def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
-    """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should."""
+    """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should.
+
+    Args:
+        X1, X2: scores of two items, of one shape.
+        Label: 1 or -1, in the shape of the scores.
+        margin: the difference of the scores from which on there is no loss.
+    """
     gradient = dOut * Label * Activated
     return {"X1": lambda: -gradient, "X2": gradient}
 
@@ -391,7 +421,11 @@ def _bpr_loss(X: Spec, Label: Spec) -> Spec:
 def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
     """The mean over the other classes j of ``log(1 + exp(X[j] - X[Label]))`` (Bayesian personalized ranking), ``[..., 1]``.
 
-    Label has the shape of X, but for the last dimension, which is 1.
+    Formula: Hidasi et al., Session-based Recommendations with Recurrent Neural Networks, 2016.
+
+    Args:
+        X: scores ``[..., classes]``, with two classes at least.
+        Label: the right class of each row, ``[..., 1]``.
     """
     picked = f.pick(X, Label)
     others = 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
@@ -431,7 +465,12 @@ def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
 
 @define("cos_sim(X: float, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim)
 def cos_sim(f: Any, X: Any, Y: Any, Out: ShapeOnly, XNorm: ShapeOnly, YNorm: ShapeOnly, dOut: Any) -> Any:
-    """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all."""
+    """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all.
+
+    Args:
+        X: ``[rows, ...]``; what follows the rows is one vector.
+        Y: of the shape of X, or with one row.
+    """
 
     def unit(value: Any) -> tuple[Any, Any]:
         length = f.sqrt(f.reduce_sum(value * value, dim=list(range(1, value.ndim)), keep_dim=True))
@@ -462,6 +501,14 @@ def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOu
     """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
 
     Here d is ``InsideWeight * (X - Y)``, and the terms are multiplied by OutsideWeight; Out is [rows, 1].
+
+    Formula: Girshick, Fast R-CNN, 2015.
+
+    Args:
+        X, Y: predictions and targets, ``[rows, ...]``, of the same shape.
+        sigma: where the quadratic part ends, at ``1 / sigma ** 2``.
+        InsideWeight: factors of the differences, of the same shape; by default 1.
+        OutsideWeight: factors of the losses, of the same shape; by default 1.
     """
     slope = f.elementwise_mul(f.clip(Diff * (sigma * sigma), min=-1.0, max=1.0), dOut, axis=0)
     if OutsideWeight is not None:
@@ -506,6 +553,11 @@ def teacher_student_sigmoid_loss(
 
     Label is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click with
     one. The gradient of X is 0 where X is outside of the bounds.
+
+    Args:
+        X: logits of clicks, of any shape.
+        Label: click and score in one number, of the same shape.
+        soft_max_up_bound, soft_max_lower_bound: bounds of X, outside of which it has no gradient.
     """
 
     def at_least(number: float) -> Any:

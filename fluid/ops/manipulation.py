@@ -676,6 +676,12 @@ def scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
     """X with the rows Ids replaced by those of Updates; without `overwrite`, by the sums of those with the same id.
 
     With `overwrite`, ids should not repeat: the last row would count, but each would get the gradient.
+
+    Args:
+        X: ``[N, ...]``.
+        Ids: ``[M]`` or ``[M, 1]``, each below N.
+        Updates: ``[M, ...]``, with the other dimensions of X.
+        overwrite: whether rows replace those of X, rather than their sums.
     """
     return {"X": lambda: f.scatter(dOut, Ids, f.fill_zeros_like(Updates)), "Updates": lambda: f.gather(dOut, Ids)}
 
@@ -694,7 +700,12 @@ def _gather_nd(X: Spec, Index: Spec, declared: Mapping[str, Any]) -> Spec:
 
 @define("gather_nd(X: [N, ...], Index: int[..., D]) -> Out", infer=_gather_nd, wrt=("X",))
 def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
-    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index holds indices of X's first axes."""
+    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index holds indices of X's first axes.
+
+    Args:
+        X: a tensor.
+        Index: ``[..., D]``, with D at most the number of dimensions of X; ``Out`` is ``[*Index.shape[:-1], *X.shape[D:]]``.
+    """
     return {"X": f.scatter_nd_add(f.fill_zeros_like(X), Index, dOut)}
 
 
@@ -715,7 +726,13 @@ def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
 
 @define("scatter_nd_add(X: [N, ...], Index: int[..., D], Updates) -> Out", infer=_scatter_nd, wrt=("X", "Updates"))
 def scatter_nd_add(f: Any, Index: Any, Updates: ShapeOnly, dOut: Any) -> Any:
-    """X with Updates added at the indices in Index, as in `gather_nd`."""
+    """X with Updates added at the indices in Index, as in `gather_nd`.
+
+    Args:
+        X: a tensor.
+        Index: ``[..., D]``, positions in the first D dimensions of X.
+        Updates: ``[*Index.shape[:-1], *X.shape[D:]]``; those for the same position are added up.
+    """
     return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
 
 
@@ -846,7 +863,12 @@ def _expand_as_target(X: Spec, target_tensor: Spec) -> Spec:
 
 @define("expand_as(X, target_tensor) -> Out", infer=_expand_as_target, wrt=("X",), shape_only=("target_tensor",))
 def expand_as(f: Any, X: ShapeOnly, target_tensor: ShapeOnly, dOut: Any) -> Any:
-    """X repeated along its axes to the shape of target_tensor."""
+    """X repeated along its axes to the shape of target_tensor.
+
+    Args:
+        X: a tensor.
+        target_tensor: a tensor with as many dimensions, of which each is a multiple of that of X; only its shape is read.
+    """
     return {"X": f.untile(dOut, X)}
 
 
@@ -932,7 +954,11 @@ def _diag(Diagonal: Spec) -> Spec:
 
 @define("diag(Diagonal) -> Out", infer=_diag)
 def diag(f: Any, dOut: Any) -> Any:
-    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere."""
+    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere.
+
+    Args:
+        Diagonal: ``[N]``.
+    """
     return {"Diagonal": f.diagonal(dOut)}
 
 
@@ -1010,7 +1036,13 @@ def _cut(f: Any, dOut: Any, paddings: list[int]) -> Any:
 
 @define("pad(X) -> Out", infer=_padded, paddings=required("ints"), pad_value=0.0)
 def pad(f: Any, dOut: Any, paddings: list[int]) -> Any:
-    """X padded with `pad_value`: `paddings` holds, for each dimension, the padding before and after."""
+    """X padded with `pad_value`: `paddings` holds, for each dimension, the padding before and after.
+
+    Args:
+        X: a tensor.
+        paddings: two numbers for each dimension, ``[before_0, after_0, before_1, ...]``.
+        pad_value: a number.
+    """
     return {"X": _cut(f, dOut, paddings)}
 
 

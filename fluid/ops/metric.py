@@ -123,8 +123,14 @@ def _mean_iou(
 def mean_iou() -> None:
     """The mean, over the classes that occur, of intersection over union of predicted and labelled elements, as float32.
 
-    OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label. The
-    counts in InWrongs and InCorrects and the means in InMeanIou are added.
+    OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label.
+
+    Args:
+        Predictions: classes, of any shape.
+        Labels: classes, of the same shape.
+        num_classes: classes are in ``[0, num_classes)``.
+        InWrongs, InCorrects: counts to add to those of the result.
+        InMeanIou: means to add to that of the result.
     """
 
 

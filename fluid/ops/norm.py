@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least
 from ..values.spec import Spec
-from ..values.types import VarType
+from ..values.types import VarType, accumulated
 from .manipulation import product
 from .pool import by_channel
 from .shapes import may_equal, normalize_axis, within
@@ -190,7 +190,7 @@ def sync_batch_norm(
 
 # --------------------------------------------------------------------------------------- layer, instance and group norm
 def _statistics_of(X: Spec, shape: tuple[int, ...]) -> Spec:
-    return Spec(shape, VarType.FP32 if X.dtype is VarType.FP16 else X.dtype)
+    return Spec(shape, accumulated(X.dtype))
 
 
 def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis: int) -> tuple[Spec, Spec, Spec]:

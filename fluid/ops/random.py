@@ -94,7 +94,17 @@ def truncated_gaussian_random() -> None:
     **_UNIFORM,
 )
 def uniform_random_batch_size_like() -> None:
-    """As `uniform_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`."""
+    """As `uniform_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
+
+    Args:
+        Input: a tensor, of which only the size is read.
+        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        min, max: the numbers lie in ``[min, max)``.
+        seed: of the random numbers, the same in every run; 0 draws new ones.
+        dtype: a float type.
+        input_dim_idx: the dimension of Input that the size is taken from.
+        output_dim_idx: the dimension of the result that gets it.
+    """
 
 
 @define(
@@ -107,7 +117,18 @@ def uniform_random_batch_size_like() -> None:
     **_NORMAL,
 )
 def gaussian_random_batch_size_like() -> None:
-    """As `gaussian_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`."""
+    """As `gaussian_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
+
+    Args:
+        Input: a tensor, of which only the size is read.
+        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        seed: of the random numbers, the same in every run; 0 draws new ones.
+        dtype: a float type.
+        input_dim_idx: the dimension of Input that the size is taken from.
+        output_dim_idx: the dimension of the result that gets it.
+        mean: the mean.
+        std: the standard deviation, at least 0.
+    """
 
 
 @define(
@@ -165,6 +186,11 @@ def sampling_id() -> None:
     """For each row of X, which holds probabilities of classes, a class drawn from them.
 
     It is the first class whose cumulative probability exceeds a number drawn from ``[min, max)``.
+
+    Args:
+        X: ``[rows, classes]``, each row summing to 1.
+        min, max: bounds of the number drawn.
+        seed: of the random numbers, the same in every run; 0 draws new ones.
     """
 
 

@@ -1,13 +1,15 @@
-"""Ops of recommender systems: counts of how often something was shown and clicked, and instances that are chosen by tags."""
+"""Ops of recommender systems: counts of how often something was shown and clicked, instances that are chosen by tags, trees of
+items, and how the rows of two sequences match."""
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, least, required
 from ..values.spec import Spec
-from ..values.types import VarType
+from ..values.types import VarType, as_dtype
 from .sequence import offsets_of
 from .shapes import fits
 
@@ -95,3 +97,91 @@ def _rows_of_tagged(Like: Spec) -> Spec:
 )
 def rows_of_tagged() -> None:
     """For each row of Like, which `filter_by_instag` has made, the row that it was before; -1 for none."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- trees
+def _child(X: Spec, TreeInfo: Spec, child_nums: int, dtype: int) -> tuple[Spec, Spec]:
+    if as_dtype(dtype) not in (VarType.INT32, VarType.INT64):
+        raise InferenceError(f"dtype {dtype} should be that of int32 or int64, for numbers of nodes")
+    if not fits(TreeInfo.shape[1], 3 + child_nums):
+        raise InferenceError(
+            f"TreeInfo {TreeInfo} should have {3 + child_nums} columns: item, layer, parent, and child_nums children"
+        )
+    out = Spec((*X.shape, child_nums), as_dtype(dtype))
+    return out, out
+
+
+@define(
+    "tdm_child(X: int, TreeInfo: int[N, D]) -> Child, LeafMask",
+    infer=_child,
+    grad=ZERO_GRADIENT,
+    child_nums=least(1, at_most(1 << 16, required("int"))),
+    dtype=int(VarType.INT32),
+)
+def tdm_child() -> None:
+    """The children [..., `child_nums`] of the nodes X of a tree, and 1 where a child is a leaf, which stands for an item.
+
+    Row n of TreeInfo has the item of node n (0 for none), its layer, its parent and its children. Node 0, and nodes whose first
+    child is 0, have none: zeros.
+    """
+
+
+# ------------------------------------------------------------------------------------------------- pairs of two sequences
+def _pairs_lod(X: Spec, Y: Spec, times: int) -> Any:
+    of_x, of_y = offsets_of(X, "X"), offsets_of(Y, "Y")
+    if of_x is None or of_y is None:
+        return (None,)
+    if len(of_x) != len(of_y):
+        raise InferenceError(f"X has {len(of_x) - 1} sequences and Y {len(of_y) - 1}, which should be as many")
+    spans = zip(pairwise(of_x), pairwise(of_y), strict=True)
+    counts = (times * (end - start) * (stop - begin) for (start, end), (begin, stop) in spans)
+    return (tuple(accumulate(counts, initial=0)),)
+
+
+def _pairs(X: Spec, Y: Spec, times: int) -> tuple[Spec, Spec]:
+    lod = _pairs_lod(X, Y, times)
+    index = Spec((-1 if lod[0] is None else lod[0][-1],), VarType.INT64, lod=lod)
+    return index, index
+
+
+@define(
+    "sequence_pairs(X, Y) -> First, Second",
+    infer=_pairs,
+    grad=ZERO_GRADIENT,
+    shape_only=("X", "Y"),
+    lod_aware=True,
+    times=least(1, 1),
+)
+def sequence_pairs() -> None:
+    """Of each pair of a row of a sequence of X and one of the same sequence of Y, `times` over: the row of X times `times` plus
+    which time it is, and the row of Y. All pairs of a time come before those of the next."""
+
+
+def _matched(X: Spec, Y: Spec, W: Spec, dim_t: int) -> tuple[Spec, Spec]:
+    lod = _pairs_lod(X, Y, dim_t)
+    if not fits(W.shape[1], dim_t):
+        raise InferenceError(f"W {W} should have dim_t {dim_t} matrices, [width of X, dim_t, width of Y]")
+    rows = -1 if X.shape[0] < 0 or W.shape[2] < 0 else X.shape[0] * dim_t * W.shape[2]
+    return Spec((-1 if lod[0] is None else lod[0][-1], 1), X.dtype, lod=lod), Spec((rows, 1), X.dtype)
+
+
+@define(
+    "match_matrix_tensor(X: float[N, A], Y: float[M, B], W: float[A, T, B]) -> Out, Tmp",
+    infer=_matched,
+    wrt=("X", "Y", "W"),
+    lod_aware=True,
+    dim_t=least(1, 1),
+)
+def match_matrix_tensor(f: Any, X: Any, Y: Any, W: Any, Tmp: ShapeOnly, dOut: Any, dim_t: int) -> Any:
+    """How well the rows of two sequences match: ``x @ W[:, t] @ y`` for each of `dim_t` matrices, each row x of a sequence of X
+    and each y of that of Y, as one column; Tmp holds the products ``X @ W``."""
+    first, second = f.sequence_pairs(X, Y, times=dim_t)
+    weights = f.reshape2(W, shape=[-1, dim_t * W.shape[2]])
+    half = f.reshape2(f.matmul_v2(X, weights), shape=[-1, W.shape[2]])
+    by_half = f.add_rows(f.elementwise_mul(f.take_rows(Y, second), dOut), first, half)
+    whole = f.reshape2(by_half, shape=[-1, dim_t * W.shape[2]])
+    return {
+        "X": lambda: f.matmul_v2(whole, weights, trans_y=True),
+        "Y": lambda: f.add_rows(f.elementwise_mul(f.take_rows(half, first), dOut), second, Y),
+        "W": lambda: f.reshape_like(f.matmul_v2(X, whole, trans_x=True), W),
+    }

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
-from ..values.types import VarType, as_dtype
+from ..values.types import VarType, as_dtype, is_floating
 from .shapes import broadcast, different_axes, normalize_axis, not_of_nothing, reduced, scalar_shape
 
 
@@ -46,6 +46,13 @@ def _reduce(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype
     return out if out_dtype < 0 else out.with_dtype(as_dtype(out_dtype))
 
 
+def _summed(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
+    """Of bools, how many are true, as int64; of int32 in the int64 that Paddle 2.x declares, or in the int32 of Fluid 1.x."""
+    out = _reduce(X, dim, keep_dim, reduce_all, out_dtype, declared)
+    widened = VarType.BOOL if declared.get("Out") is None or declared["Out"].dtype is not VarType.INT64 else VarType.INT32
+    return out.with_dtype(VarType.INT64) if out_dtype < 0 and X.dtype in (VarType.BOOL, widened) else out
+
+
 def _extreme(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
     out = _reduce(X, dim, keep_dim, reduce_all, out_dtype, declared)
     not_of_nothing("an extremum", X.shape, reduced_axes(X.ndim, dim, reduce_all))
@@ -61,8 +68,9 @@ def _test(
     reduce_all: bool,
     declared: Mapping[str, Spec],
 ) -> Spec:
-    if X.dtype is not VarType.BOOL:
-        raise ElementTypeError(f"X is {X}; it should be of bools")
+    if is_floating(X.dtype):
+        raise ElementTypeError(f"X is {X}; it should be of bools or integers")
+    X = X.with_dtype(VarType.BOOL)
     if AxisTensor is not None or AxisTensorList:
         count = len(AxisTensorList) if AxisTensorList else prod(AxisTensor.shape if AxisTensor is not None else ())
         return X.with_shape((-1,) * (X.ndim if keep_dim else max(X.ndim - count, 0)))
@@ -108,9 +116,9 @@ def _back(f: Any, reduced: Any, X: Any, dim: list[int], keep_dim: bool, reduce_a
     return expanded if expanded.dtype is X.dtype else expanded.astype(X.dtype)
 
 
-@_define("reduce_sum")
+@_define("reduce_sum", infer=_summed)
 def reduce_sum(f: Any, X: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """The sum of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1."""
+    """The sum of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1. Bools are counted, as int64."""
     return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all)}
 
 
@@ -299,12 +307,12 @@ def _define_test(op_type: str) -> Callable[[Callable[..., Any]], Any]:
 
 @_define_test("reduce_all")
 def reduce_all() -> None:
-    """Whether all bools of X over the dimensions `dim`, or over all, are true."""
+    """Whether all elements of X, bools or integers, over the dimensions `dim`, or over all, are true, or not 0."""
 
 
 @_define_test("reduce_any")
 def reduce_any() -> None:
-    """Whether any bool of X over the dimensions `dim`, or over all, is true."""
+    """Whether any element of X, bools or integers, over the dimensions `dim`, or over all, is true, or not 0."""
 
 
 @define("mean(X) -> Out", infer=_one)
@@ -363,7 +371,14 @@ def arg_min() -> None:
 
 @define("cumsum(X) -> Out", infer=_cumsum, axis=-1, flatten=False, exclusive=False, reverse=False)
 def cumsum(f: Any, X: ShapeOnly, dOut: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
-    """Cumulative sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
-    with `exclusive`."""
+    """Cumulative sums along `axis`.
+
+    Args:
+        X: a tensor.
+        axis: the dimension; negative ones count from the end.
+        flatten: whether to sum over all elements as one vector.
+        exclusive: whether sums leave the element itself out, and begin with 0.
+        reverse: whether to sum from the end.
+    """
     gradient = f.cumsum(dOut, axis=0 if flatten else axis, exclusive=exclusive, reverse=not reverse)
     return {"X": f.reshape_like(gradient, X) if flatten else gradient}

@@ -125,7 +125,13 @@ def _argsort(X: Spec, axis: int) -> tuple[Spec, Spec]:
 
 @define("argsort(X) -> Out, Indices", infer=_argsort, axis=-1, descending=False)
 def argsort(f: Any, X: ShapeOnly, Indices: Any, dOut: Any, axis: int) -> Any:
-    """X sorted along `axis`, and the indices of its elements in X; the sort is stable."""
+    """X sorted along `axis`, and the indices of its elements in X; the sort is stable.
+
+    Args:
+        X: a tensor.
+        axis: the dimension to sort along; negative ones count from the end.
+        descending: whether the largest element comes first.
+    """
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
 
@@ -139,7 +145,12 @@ def _multiplex(X: Sequence[Spec], Ids: Spec) -> Spec:
 
 @define("multiplex(X*, Ids: int) -> Out", infer=_multiplex, wrt=("X",))
 def multiplex(f: Any, X: ShapeOnly, Ids: Any, dOut: Any) -> Any:
-    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1]."""
+    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1].
+
+    Args:
+        X: tensors of the same shape ``[rows, ...]``.
+        Ids: for each row the number of the tensor that it is taken from, ``[rows, 1]``.
+    """
 
     def chosen(number: int) -> Any:
         same = f.equal(Ids, f.fill_constant(shape=[1], dtype=int(Ids.dtype), value=float(number)))
@@ -164,7 +175,15 @@ def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
     ignore_value=-1,
 )
 def shard_index() -> None:
-    """Ids in [0, `index_num`) as indices in shard `shard_id` of `nshards` equal ones; `ignore_value` for ids of other shards."""
+    """Ids in [0, `index_num`) as indices in shard `shard_id` of `nshards` equal ones; `ignore_value` for ids of other shards.
+
+    Args:
+        X: ids, of any shape.
+        index_num: the number of ids.
+        nshards: the number of shards, each of ``(index_num + nshards - 1) // nshards`` ids.
+        shard_id: which shard, below `nshards`.
+        ignore_value: stands for ids of other shards.
+    """
 
 
 def _hash(X: Spec, num_hash: int) -> Spec:
@@ -175,7 +194,13 @@ def _hash(X: Spec, num_hash: int) -> Spec:
 
 @define("hash(X) -> Out", infer=_hash, grad=ZERO_GRADIENT, num_hash=least(1, 1), mod_by=least(1, long(100000)))
 def hash_() -> None:
-    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
+    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on.
+
+    Args:
+        X: int32 or int64 ``[..., width]``; the bytes of a row are hashed together.
+        num_hash: how many numbers per row.
+        mod_by: what the hashes are taken modulo.
+    """
 
 
 def _unique(
@@ -214,8 +239,14 @@ def _unique(
 def unique() -> None:
     """The distinct elements of the vector X in the order of their first occurrence, and for each element of X its index there.
 
-    With `is_sorted`, the distinct elements, or slices along `axis`, are sorted. On request, Indices are then the indices of their
-    first occurrences in X, Index is the index in Out of each element of X, and Counts are the numbers of occurrences.
+    Args:
+        X: a vector ``[N]``.
+        return_index: whether there are Indices, those of the first occurrences in X; with `is_sorted`.
+        return_inverse: whether there is Index, the index in Out of each element of X; always without `is_sorted`.
+        return_counts: whether there are Counts, the numbers of occurrences; with `is_sorted`.
+        axis: the dimension of the slices that are compared, with `is_sorted`; by default elements are.
+        dtype: element type of the indices.
+        is_sorted: whether the distinct elements, or slices, are sorted; X may then have any shape.
     """
 
 
@@ -229,7 +260,12 @@ def _unique_with_counts(X: Spec, dtype: int) -> tuple[Spec, Spec, Spec]:
 @define("unique_with_counts(X) -> Out, Index, Count", infer=_unique_with_counts, grad=ZERO_GRADIENT, dtype=int(VarType.INT32))
 def unique_with_counts() -> None:
     """The distinct elements of the vector X in the order of their first occurrence, for each element of X its index there, and
-    the numbers of occurrences."""
+    the numbers of occurrences.
+
+    Args:
+        X: a vector ``[N]``.
+        dtype: element type of indices and counts.
+    """
 
 
 def _gather_tree(Ids: Spec, Parents: Spec) -> Spec:
@@ -242,7 +278,9 @@ def _gather_tree(Ids: Spec, Parents: Spec) -> Spec:
 def gather_tree() -> None:
     """The sequences of a beam search: from the last step back, the ids along the chain of Parents.
 
-    Ids and Parents have shape [steps, batch, beams].
+    Args:
+        Ids: the id that each beam appended in each step, ``[steps, batch, beams]``.
+        Parents: of the same shape, the beam of the step before that each beam continues.
     """
 
 

@@ -572,6 +572,8 @@ def _row_conv(X: Spec, Filter: Spec) -> Spec:
 def row_conv(f: Any, X: Any, Filter: Any, dOut: Any) -> Any:
     """``Out[t] = sum over i of X[t + i] * Filter[i]`` within each sequence: a look ahead. X [batch, steps, width] without LoD
     holds sequences of one length."""
+    if Filter.shape[0] < 0:
+        raise InferenceError("row_conv: the gradient has to know how many rows Filter has")
     index = f.sequence_context(X, start=0, length=Filter.shape[0])
     rows, d_rows = (f.flatten(value, axis=2) for value in (X, dOut)) if len(X.shape) == 3 else (X, dOut)
     return {

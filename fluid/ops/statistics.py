@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least, long
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, choice, define, ints, least, long
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import different_axes, fits, normalize_axis, not_of_nothing, reduced
@@ -69,15 +69,35 @@ def nanmedian(f: Any, X: ShapeOnly, MedianIndex: Any, dOut: Any, axis: list[int]
 
     MedianIndex says where they are among the elements that are reduced, flattened; -1 where there are none.
     """
-    ndim: int = X.ndim  # type: ignore[attr-defined]
+    return {"X": _halves_back(f, X, MedianIndex, dOut, axis)}
+
+
+def _halves_back(f: Any, X: Any, index: Any, dOut: Any, axis: list[int], many: int = 2) -> Any:
+    """The gradient of the mean of `many` elements, whose places among those that are reduced `index` has; none where it is -1."""
+    ndim: int = X.ndim
     axes = median_axes(ndim, axis)
     kept = [each for each in range(ndim) if each not in axes]
     order = [*kept, *axes]
     turned = f.transpose2(X, axis=order) if ndim else X
-    index = f.reshape2(MedianIndex, shape=[-1, 2])
-    halves = f.expand_v2(f.reshape2(dOut, shape=[-1, 1]) * 0.5, shape=[-1, 2])
+    index = f.reshape2(index, shape=[-1, many])
+    halves = f.expand_v2(f.reshape2(dOut, shape=[-1, 1]) * (1.0 / many), shape=[-1, many])
     placed = f.reshape_like(f.place(halves, index, f.flatten(turned, axis=len(kept)), axis=1, ignore_index=-1), turned)
-    return {"X": f.transpose2(placed, axis=[order.index(each) for each in range(ndim)]) if ndim else placed}
+    return f.transpose2(placed, axis=[order.index(each) for each in range(ndim)]) if ndim else placed
+
+
+def _median(x: Spec, axis: list[int], keepdim: bool, mode: str) -> tuple[Spec, Spec]:
+    out, index = _nanmedian(x, axis, keepdim)
+    return out, index if mode == "avg" else out.with_dtype(VarType.INT64)
+
+
+@define("median(x: real) -> out, medians", infer=_median, wrt=("x",), axis=ints(), keepdim=False, mode=choice("avg", "min"))
+def median(f: Any, x: ShapeOnly, out: ShapeOnly, medians: Any, dout: Any, axis: list[int], mode: str) -> Any:
+    """The median over the dimensions `axis` or over all, NaN where a number is NaN: the mean of the two in the middle, or with
+    the mode "min" the smaller one. `medians` says where they are among the elements that are reduced, flattened.
+
+    It is an op of Paddle 3.
+    """
+    return {"x": _halves_back(f, x, medians, dout, axis, 2 if mode == "avg" else 1)}
 
 
 # -------------------------------------------------------------------------------------------------------------- counting

@@ -22,9 +22,9 @@ def check_finite_and_unscale() -> None:
 
 
 @define(
-    "update_loss_scaling(X*, FoundInfinite: bool[one], PrevLossScaling: [one], InGoodSteps: int[one], InBadSteps: int[one],"
-    " StopUpdate?: bool[one]) -> Out*, LossScaling, OutGoodSteps, OutBadSteps",
-    infer=lambda X, PrevLossScaling, InGoodSteps, InBadSteps: (list(X), PrevLossScaling, InGoodSteps, InBadSteps),
+    "update_loss_scaling(X*?, FoundInfinite: bool[one], PrevLossScaling: [one], InGoodSteps: int[one], InBadSteps: int[one],"
+    " StopUpdate?: bool[one]) -> Out*?, LossScaling, OutGoodSteps, OutBadSteps",
+    infer=lambda X, PrevLossScaling, InGoodSteps, InBadSteps: (list(X or ()), PrevLossScaling, InGoodSteps, InBadSteps),
     grad=NOT_DIFFERENTIABLE,
     incr_every_n_steps=required("int"),
     decr_every_n_nan_or_inf=required("int"),

@@ -334,7 +334,11 @@ def _crop(X: Spec, Y: Spec | None, Offsets: Spec | None, shape: list[int], offse
     start = _offsets(X, offsets, Offsets)
     if Y is None and not shape:
         raise InferenceError(f"X {X} needs a shape to be cropped to: give Y or shape, which is {shape}")
-    return _cropped(X, Y.shape if Y is not None else shape, start)
+    if Y is not None:
+        return _cropped(X, Y.shape, start)
+    if -1 in shape[1:]:
+        raise InferenceError(f"shape {shape} may have a -1 as its first number only, which takes all rows of X {X}")
+    return _cropped(X, [X.shape[0], *shape[1:]] if shape[0] == -1 and X.ndim else shape, start)
 
 
 def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
@@ -356,7 +360,7 @@ def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
 
 @define("crop(X, Y?, Offsets?: int) -> Out", infer=_crop, wrt=("X",), shape_only=("Y",), offsets=ints(), shape=ints())
 def crop(f: Any, X: ShapeOnly, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
-    """The part of X at `offsets` (or Offsets) with the shape of Y or, without it, `shape`."""
+    """The part of X at `offsets` (or Offsets) with the shape of Y or, without it, `shape`; there, a first -1 takes all rows."""
     return {"X": f.uncrop(dOut, X, Offsets, offsets=offsets)}
 
 

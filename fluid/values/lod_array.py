@@ -93,9 +93,14 @@ def last_offsets(lod: Lod, what: str = "X", otherwise: str = "") -> Any:
     return np.asarray(checked_lod(lod, what, otherwise)[-1], np.int64)
 
 
+def repeated(array: Any, counts: Any) -> Any:
+    """``numpy.repeat(array, counts)``, where numpy takes only counts as wide as a pointer: 32 bits in a browser."""
+    return np.repeat(array, np.asarray(counts).astype(np.intp, copy=False))
+
+
 def ids_of(offsets: Any) -> Any:
     """For each row, the index of its sequence, as a numpy array."""
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return repeated(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def checked_levels(levels: Any) -> list[list[int]]:

@@ -47,6 +47,16 @@ class LoDTensor:
     """A tensor of a scope: an array on some place, and the lengths of its sequences if it has any.
 
     `set` gives it an array; ``numpy.asarray(tensor)`` is its value on the host.
+
+    Args:
+        array: the array that it holds, not copied; None for nothing yet.
+        owner: is told when it holds another array, such as the scope.
+
+    >>> tensor = fluid.LoDTensor()
+    >>> tensor.set(np.ones([5, 1], "float32"), fluid.CPUPlace())
+    >>> tensor.set_recursive_sequence_lengths([[3, 2]])
+    >>> tensor.lod()
+    [[0, 3, 5]]
     """
 
     __slots__ = ("_array", "_dims", "_lengths", "_owner")
@@ -85,7 +95,11 @@ class LoDTensor:
             owner.tensor_changed()
 
     def set(self, array: Any, place: Place | None = None) -> None:
-        """Hold a copy of `array` on `place` (the CPU by default)."""
+        """Hold a copy of `array` on `place` (the CPU by default).
+
+        Raises:
+            FluidTypeError: `place` is no place, or `array` holds no numbers.
+        """
         place = place if place is not None else CPUPlace()
         if not isinstance(place, Place):
             raise FluidTypeError(f"LoDTensor.set: place should be a place, such as fluid.CPUPlace(), not {place!r}")
@@ -94,6 +108,7 @@ class LoDTensor:
         self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
 
     def shape(self) -> list[int]:
+        """The dimensions; none before it is set."""
         return list(self.held.shape) if self.held is not None else []
 
     # -- as Fluid 1.6 fills and reads it piece by piece
@@ -134,7 +149,7 @@ class LoDTensor:
         return self.held is not None
 
     def _to_dlpack(self) -> Any:
-        return self.array.__dlpack__()
+        return self.__dlpack__()
 
     def __getitem__(self, item: Any) -> LoDTensor:
         """A part of it, as a tensor that shares its memory."""
@@ -151,12 +166,19 @@ class LoDTensor:
         return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        """Set the sequences by their offsets, level by level: ``[[0, 3, 5]]`` for two of 3 and 2 rows."""
         self.set_recursive_sequence_lengths([np.diff(level).tolist() for level in checked_levels(lod)])
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
+        """Lengths of the sequences, level by level: ``[[3, 2]]`` for two of 3 and 2 rows."""
         return [list(level) for level in self._lengths]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        """Set the sequences by their lengths, level by level.
+
+        Raises:
+            ExecutionError: a level does not count the sequences of the next one.
+        """
         levels = checked_levels(lengths)
         refuse_other_counts(levels)
         self._lengths = levels
@@ -169,6 +191,19 @@ class LoDTensor:
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """Its memory for another library, which shares it: ``torch.from_dlpack(tensor)``."""
+        return self._filled().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        """The kind and number of its device, as DLPack numbers them."""
+        return self._filled().__dlpack_device__()
+
+    def _filled(self) -> Any:
+        if self.held is None:
+            raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
+        return self.array
 
     def __float__(self) -> float:
         return float(convertible(np.asarray(self)))
@@ -211,7 +246,16 @@ class FedArray(np.ndarray[Any, Any]):
 
 
 class LoDTensorArray(list[LoDTensor]):
-    """An array of tensors, such as a loop writes step by step."""
+    """An array of tensors, such as a loop writes step by step: a list of `LoDTensor`.
+
+    Args:
+        iterable: its tensors at first.
+
+    >>> array = fluid.LoDTensorArray()
+    >>> array.append(np.ones([2, 3], "float32"))
+    >>> array[0].shape()
+    [2, 3]
+    """
 
     def append(self, tensor: Any) -> None:
         """Add a tensor, or a tensor of a copy of an array, at the end."""

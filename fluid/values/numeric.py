@@ -9,10 +9,12 @@ import numpy as np
 
 from ..errors import FluidError, FluidTypeError
 
-__all__ = ["NO_NUMBERS", "numeric_array"]
+__all__ = ["DEFAULT_INT", "NO_NUMBERS", "numeric_array"]
 
 NO_NUMBERS = "OSUMm"
 """Kinds of numpy's element types that are neither numbers nor bools."""
+DEFAULT_INT = np.dtype(int)
+"""What numpy makes of Python's ints: int64, but int32 in a browser, where pointers have 32 bits."""
 
 
 def numeric_array(value: Any, what: str) -> np.ndarray[Any, Any]:
@@ -31,6 +33,8 @@ def numeric_array(value: Any, what: str) -> np.ndarray[Any, Any]:
         raise FluidTypeError(f"{what}: {_why_not(value)}") from None
     if array.dtype.kind in NO_NUMBERS:
         raise FluidTypeError(f"{what}: {_why_not(value)}")
+    if array.dtype == DEFAULT_INT != np.int64 and not hasattr(value, "dtype"):
+        return array.astype(np.int64)
     return array
 
 

@@ -36,7 +36,11 @@ _NO_CONTEXT = contextlib.nullcontext()
 
 
 class Place:
-    """A device."""
+    """A device.
+
+    >>> isinstance(fluid.CPUPlace(), fluid.core.Place)
+    True
+    """
 
     @property
     def xp(self) -> Any:
@@ -57,10 +61,14 @@ class Place:
 
 @dataclass(frozen=True)
 class CPUPlace(Place):
-    """The CPU; arrays are numpy's."""
+    """The CPU; arrays are numpy's.
+
+    >>> exe = fluid.Executor(fluid.CPUPlace())
+    """
 
     @property
     def xp(self) -> Any:
+        """numpy."""
         return namespace_on("cpu")
 
     def asarray(self, value: Any) -> Any:
@@ -68,17 +76,32 @@ class CPUPlace(Place):
 
 
 class CUDAPinnedPlace(CPUPlace):
-    """Page-locked host memory in Paddle; ordinary host memory here."""
+    """Page-locked host memory in Paddle; ordinary host memory here.
+
+    >>> fluid.Executor(fluid.CUDAPinnedPlace()).run(fluid.default_startup_program())
+    []
+    """
 
 
 @dataclass(frozen=True)
 class CUDAPlace(Place):
-    """A CUDA device, by its number; arrays are cupy's. `ExecutionError` if cupy or the device is missing."""
+    """A CUDA device; arrays are cupy's.
+
+    Args:
+        device_id: the number of the device.
+
+    Raises:
+        ExecutionError: when it is used, if cupy or the device is missing.
+
+    >>> fluid.CUDAPlace(0)
+    CUDAPlace(device_id=0)
+    """
 
     device_id: int = 0
 
     @property
     def xp(self) -> Any:
+        """cupy, if the device is there."""
         cupy = namespace_on("cuda")
         if self.device_id >= cupy.cuda.runtime.getDeviceCount():
             raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
@@ -126,6 +149,7 @@ class XLAPlace(Place):
 
     @property
     def xp(self) -> Any:
+        """numpy, which is what goes in and comes out, if jax and the device are there."""
         self.jax_device()
         return np  # what goes in and comes out
 
@@ -182,7 +206,10 @@ def import_cupy() -> Any:
 
 
 def is_compiled_with_cuda() -> bool:
-    """Whether cupy and at least one CUDA device are available."""
+    """Whether cupy and at least one CUDA device are available.
+
+    >>> place = fluid.CUDAPlace(0) if fluid.is_compiled_with_cuda() else fluid.CPUPlace()
+    """
     try:
         return bool(import_cupy().cuda.runtime.getDeviceCount())
     except Exception:  # cupy raises errors of its own where the driver is missing
@@ -190,22 +217,37 @@ def is_compiled_with_cuda() -> bool:
 
 
 def get_cuda_device_count() -> int:
-    """The number of CUDA devices that cupy finds; 0 if it is not installed."""
+    """The number of CUDA devices that cupy finds; 0 if it is not installed.
+
+    >>> places = fluid.cuda_places(range(fluid.core.get_cuda_device_count()))
+    """
     return int(import_cupy().cuda.runtime.getDeviceCount()) if is_compiled_with_cuda() else 0
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """A list of `device_count` CPU places (one by default)."""
+    """A list of `device_count` CPU places (one by default).
+
+    >>> fluid.cpu_places(2)
+    [CPUPlace(), CPUPlace()]
+    """
     return [CPUPlace()] * (1 if device_count is None else device_count)
 
 
 def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
-    """The CUDA devices of these numbers (all available ones by default)."""
+    """The CUDA devices of these numbers (all available ones by default).
+
+    >>> fluid.cuda_places([0, 1])
+    [CUDAPlace(device_id=0), CUDAPlace(device_id=1)]
+    """
     return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """A list of `device_count` pinned places (one by default)."""
+    """A list of `device_count` pinned places (one by default).
+
+    >>> len(fluid.cuda_pinned_places(2))
+    2
+    """
     return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
 
 

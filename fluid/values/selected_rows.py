@@ -20,10 +20,17 @@ class SelectedRows:
     ``SelectedRows(rows, height)`` and ``SelectedRows()`` have no values yet: as in Fluid 1.6, ``get_tensor().set(...)``
     gives them.
 
-    Attributes:
+    Args:
         index: the indices of the rows, an integer array ``[n]``.
         value: the rows, ``[n, ...]``.
+        height: the number of rows of the whole tensor.
+
+    Attributes:
         shape: the shape of the whole tensor.
+
+    >>> rows = fluid.core.SelectedRows(np.array([0, 2]), np.ones([2, 3], "float32"), 4)
+    >>> rows.rows(), rows.height()
+    ([0, 2], 4)
     """
 
     __slots__ = ("_changed", "index", "shape", "value")
@@ -39,10 +46,12 @@ class SelectedRows:
 
     @property
     def dtype(self) -> Any:
+        """The element type."""
         return self.value.dtype
 
     @property
     def size(self) -> int:
+        """The number of elements of the stored rows."""
         return int(self.value.size)
 
     @property
@@ -82,7 +91,11 @@ class SelectedRows:
         self._notify()
 
     def become(self, index: Any, value: Any, height: int) -> None:
-        """Hold what ``SelectedRows(index, value, height)`` does."""
+        """Hold what ``SelectedRows(index, value, height)`` does.
+
+        Args:
+            index, value, height: as of the class.
+        """
         self.index, self.value, self.shape = index, value, (int(height), *value.shape[1:])
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -116,6 +129,7 @@ class SelectedRows:
         return SelectedRows(namespace_of(array).arange(len(array)), array, len(array))
 
     def copy(self) -> SelectedRows:
+        """The same in memory of its own."""
         return SelectedRows(self.index.copy(), self.value.copy(), self.shape[0])
 
     def empty(self) -> SelectedRows:
@@ -128,6 +142,11 @@ class SelectedRows:
 
         A namespace whose shapes are fixed before values are known brings `choose_rows`, and `merge_rows` for `merged`. They keep
         as many rows: those that are none have the index `height` and zeros as values.
+
+        Args:
+            xp: numpy or cupy.
+            index, value, height: as of the class.
+            is_chosen: for each row, whether it is taken.
         """
         if (choose := getattr(xp, "choose_rows", None)) is not None:
             index, value = choose(index, value, is_chosen, height)

@@ -20,7 +20,18 @@ offset is the number of sequences of the next level (of rows, in the last level)
 
 @dataclass(frozen=True, slots=True)
 class Spec(ValueOperators):
-    """What is known of a value before it is computed: shape (``-1`` where unknown), element type, type of variable, and LoD."""
+    """What is known of a value before it is computed.
+
+    Attributes:
+        shape: the dimensions, ``-1`` where unknown.
+        dtype: element type.
+        type: type of variable.
+        lod: the sequences that its rows form.
+
+    >>> spec = fluid.extend.Spec((-1, 3), fluid.core.VarType.FP32)
+    >>> spec.ndim, spec.with_shape((2, 3)).shape
+    (2, (2, 3))
+    """
 
     shape: tuple[int, ...]
     dtype: VarType
@@ -31,6 +42,7 @@ class Spec(ValueOperators):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
@@ -44,12 +56,15 @@ class Spec(ValueOperators):
         return -1 if any(size < 0 for size in self.shape) else prod(self.shape)
 
     def with_shape(self, shape: tuple[int, ...]) -> Spec:
+        """The same, with this shape."""
         return Spec(tuple(shape), self.dtype, self.type, self.lod)
 
     def with_dtype(self, dtype: VarType) -> Spec:
+        """The same, with this element type."""
         return Spec(self.shape, dtype, self.type, self.lod)
 
     def with_lod(self, lod: Lod) -> Spec:
+        """The same, with these sequences."""
         return self if lod == self.lod else Spec(self.shape, self.dtype, self.type, lod)
 
     def _ops(self) -> Any:

@@ -9,14 +9,22 @@ import numpy as np
 
 from ..errors import FluidTypeError
 
-__all__ = ["BFLOAT16", "AttrType", "DTypeLike", "VarType", "as_dtype", "complex_of", "is_complex", "is_floating", "real_of"]
+__all__ = [
+    "BFLOAT16", "AttrType", "DTypeLike", "VarType", "accumulated", "as_dtype", "complex_of", "is_complex", "is_floating",
+    "real_of",
+]  # fmt: skip
 
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
-"""The bits of bfloat16 as integers: numpy cannot compute with it. See `fluid.bfloat16`."""
+"""The bits of bfloat16 as integers. numpy cannot compute with it: ops do in float32; see `fluid.executor.binding.halves`."""
 
 
 class VarType(IntEnum):
-    """Types of variables (7 to 18, 25 and up) and of elements (the others), in one enum as Paddle's ``VarType.Type``."""
+    """Types of variables (7 to 18, 25 and up) and of elements (the others), in one enum as Paddle's ``VarType.Type``.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> x.dtype is fluid.core.VarType.FP32, x.type is fluid.core.VarType.LOD_TENSOR
+    (True, True)
+    """
 
     BOOL = 0
     INT16 = 1
@@ -52,7 +60,7 @@ class VarType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of this element type; `FluidTypeError` if there is none."""
+        """The numpy dtype of this element type, with which numpy computes; `FluidTypeError` if there is none."""
         try:
             return _TO_NUMPY[self]
         except KeyError:
@@ -60,13 +68,23 @@ class VarType(IntEnum):
             raise FluidTypeError(f"{self.name} is not an element type that numpy can compute with{advice}") from None
 
     @property
+    def array_dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of arrays that hold such elements: `numpy`, and the bits of bfloat16."""
+        return BFLOAT16 if self is VarType.BF16 else self.numpy
+
+    @property
     def text(self) -> str:
         """The name as users write it: ``float32``, ``int64``, ..."""
-        return _TO_NUMPY[self].name if self in _TO_NUMPY else self.name.lower()
+        return "bfloat16" if self is VarType.BF16 else _TO_NUMPY[self].name if self in _TO_NUMPY else self.name.lower()
 
 
 class AttrType(IntEnum):
-    """Kinds of attributes, with Paddle's numbers."""
+    """Kinds of attributes, with Paddle's numbers.
+
+    >>> y = layers.scale(fluid.data("x", [None, 2]), 2.0)
+    >>> y.op.attr_type("scale") is fluid.core.AttrType.FLOAT
+    True
+    """
 
     INT = 0
     FLOAT = 1
@@ -105,7 +123,7 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
     VarType.COMPLEX128: np.dtype("complex128"),
 }
 _FROM_NUMPY = {dtype: element for element, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
-_FROM_NAME = {dtype.name: element for element, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
+_FROM_NAME = {element.text: element for element in _FROM_NUMPY.values()}
 _COMPLEX = frozenset({VarType.COMPLEX64, VarType.COMPLEX128})
 _WITH_PARTS = {VarType.FP32: VarType.COMPLEX64, VarType.FP64: VarType.COMPLEX128}
 _PARTS = {whole: part for part, whole in _WITH_PARTS.items()}
@@ -121,7 +139,8 @@ def as_dtype(dtype: DTypeLike) -> VarType:
     try:
         if isinstance(dtype, int):
             return VarType(dtype)
-        return _FROM_NUMPY[np.dtype(dtype)]
+        numpy_dtype = np.dtype(dtype)
+        return VarType.BF16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY[numpy_dtype]  # jax has one that computes
     except (KeyError, TypeError, ValueError):
         names = ", ".join(sorted(_FROM_NAME))
         raise FluidTypeError(f"{dtype!r} is not an element type; known are {names}") from None
@@ -145,3 +164,8 @@ def real_of(dtype: VarType) -> VarType:
 def complex_of(dtype: VarType) -> VarType:
     """The type of complex numbers with parts of a type; of complex types, the type."""
     return _WITH_PARTS.get(dtype, dtype)
+
+
+def accumulated(dtype: VarType) -> VarType:
+    """The type in which numbers of a type are summed, and their statistics are kept: float32 for half-precision floats."""
+    return VarType.FP32 if dtype in (VarType.FP16, VarType.BF16) else dtype

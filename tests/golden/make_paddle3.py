@@ -80,6 +80,16 @@ class Parts(nn.Layer):
         return values, f, paddle.log1p(g * g), h, i, paddle.einsum("ij,kj->ik", x, x), paddle.logsumexp(x, 1), x.T @ x
 
 
+class Medians(nn.Layer):
+    """Ops that Paddle 2 composes of others; `masked_fill` is an op from 3.2 on."""
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        smaller = paddle.median(x, axis=0, keepdim=True, mode="min")
+        smaller = smaller[0] if isinstance(smaller, (tuple, list)) else smaller
+        filled = paddle.masked_fill(x, mask, 2.5)
+        return filled, paddle.median(x, axis=1), smaller, paddle.median(x), paddle.nanmedian(x, axis=1)
+
+
 # --------------------------------------------------------------------------------------------------------- control flow
 class Branches(nn.Layer):
     def __init__(self) -> None:
@@ -122,6 +132,11 @@ LAYERS: dict[str, Any] = {
     "attention": (Attention, [InputSpec([None, None], "int64", "ids")], lambda: [np.int64([[3, 5, 0, 0], [1, 2, 19, 7]])]),
     "recurrent": (Recurrent, [InputSpec([None, 6, 4], "float32", "x")], lambda: [floats(2, 6, 4)]),
     "parts": (Parts, [InputSpec([None, 6]), InputSpec([1], "int64")], lambda: [floats(4, 6), np.int64([1])]),
+    "medians": (
+        Medians,
+        [InputSpec([None, 4]), InputSpec([None, 4], "bool")],
+        lambda: [np.float32([[1, 5, 2, 8], [3, 1, 4, 1], [np.nan, 1, 2, 3]]), floats(3, 4) > 0],
+    ),
     "branches": (Branches, [InputSpec([None, 3], "float32", "x")], lambda: [floats(4, 3)]),
     "loop": (Loop, [InputSpec([None, 3]), InputSpec([1], "int64", "times")], lambda: [floats(2, 3), np.int64([4])]),
 }  # fmt: skip

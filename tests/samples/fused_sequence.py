@@ -152,3 +152,42 @@ add(
     Sample({**ROW_LSTM, "Bias": data(1, 14)}, {}, rows_lstm, lods={"Ids": LOD}),
     Sample({**ROW_LSTM, **FIRST, "Bias": data(1, 8)}, {"use_peepholes": False}, rows_lstm, lods={"Ids": LOD}),
 )
+
+
+# ------------------------------------------------------------------------------------------------------------ attention
+def attended(
+    X: Any, C0: Any, AttentionWeight: Any, LSTMWeight: Any, LSTMBias: Any, H0: Any = None, AttentionBias: Any = 0,
+    AttentionScalar: Any = None, AttentionScalarBias: Any = 0, gate_activation: str = "sigmoid",
+) -> Any:  # fmt: skip
+    gate, size, states = {**ACTIVATIONS, "identity": lambda x: x}[gate_activation], C0.shape[1], []
+    for number, rows in enumerate(parts(X, LOD)):
+        h, c = np.zeros(size, X.dtype) if H0 is None else H0[number], C0[number]
+        for _ in rows:
+            beside = np.concatenate([rows, np.tile(c, (len(rows), 1))], 1)
+            scores = relu(beside @ AttentionWeight + AttentionBias)
+            scores = scores if AttentionScalar is None else relu(scores * AttentionScalar + AttentionScalarBias)
+            mean = (np.exp(scores) / np.exp(scores).sum() * rows).sum(0)
+            gates = np.concatenate([h, mean]) @ LSTMWeight + LSTMBias[0]
+            f, i, o, new = *(gate(part) for part in np.split(gates[: 3 * size], 3)), np.tanh(gates[3 * size :])
+            c = f * c + i * new
+            h = o * np.tanh(c)
+            states.append((h, c))
+    hidden, cells = (np.array(each, X.dtype) for each in zip(*states, strict=True))
+    return {"Hidden": hidden, "Cell": cells}
+
+
+NET = {"X": data(6, 3), "C0": data(4, 2), "AttentionWeight": data(5, 1), "LSTMWeight": data(5, 8), "LSTMBias": data(1, 8)}
+SCALED = {"H0": data(4, 2), "AttentionBias": data(1, 1), "AttentionScalar": data(1, 1) + 2, "AttentionScalarBias": data(1, 1)}
+add(
+    "attention_lstm",
+    Sample(NET, {}, attended, lods=ROWS),
+    Sample({**NET, **SCALED}, {"gate_activation": "tanh"}, attended, lods=ROWS),
+)
+
+for use_cvm in (True, False):
+    inputs = {"X": [data(6, 4) + 1.5, data(6, 3) + 1.5], "CVM": data(4, 2)}
+
+    def separate(X: Any, CVM: Any, use_cvm: bool = True) -> Any:
+        return {"Out": [pooled_and_counted([x], CVM, use_cvm) for x in X]}
+
+    add("fused_seqpool_cvm", Sample(inputs, {"use_cvm": use_cvm}, separate, lods={"X": [LOD, LOD]}, orders=0))

@@ -226,3 +226,7 @@ for p in (1.0, 2.0, 3.0):
         sample = Sample({"X": data.away(*shape)}, {"p": p, "axis": axis, "max_norm": 1.5}, renormed, tolerance=5)
         add("renorm", sample)
 add("renorm", Sample({"X": np.array([[0.0, 0, 0], [3, 0, 4]])}, {"p": 2.0, "axis": 0, "max_norm": 1.0}, renormed, orders=0))
+
+for mask in (data.bools(3, 4), data.bools(4), data.bools(2, 1, 1)):
+    inputs = {"x": data(3, 4), "mask": mask, "value": data(1)}
+    add("masked_fill", Sample(inputs, {}, lambda x, mask, value: np.where(mask, value, x)))

@@ -81,8 +81,10 @@ def choose(
 def detected(op_type: str) -> Any:
     def reference(BBoxes: Any, Scores: Any, RoisNum: Any = None, **attrs: Any) -> Any:
         own = Scores.ndim == 2
+        ends = [] if RoisNum is None else np.cumsum(RoisNum).tolist()
+        spans = list(zip([0, *ends[:-1]], ends, strict=True)) if ends else SPANS
         images = (
-            [(BBoxes[s:e], Scores[s:e].T, s) for s, e in SPANS]
+            [(BBoxes[s:e], Scores[s:e].T, s) for s, e in spans]
             if own
             else [(b, s, 0) for b, s in zip(BBoxes, Scores, strict=True)]
         )
@@ -127,6 +129,8 @@ for op_type in ("multiclass_nms", "multiclass_nms2", "multiclass_nms3"):
         add(op_type, Sample(arrays, more, detected(op_type), lods=lods, shapes_by_value=True))
 COUNTED = {**OWN, "RoisNum": np.array([2, 0, 3], "int32")}
 add("multiclass_nms3", Sample(COUNTED, CHOICE, detected("multiclass_nms3"), shapes_by_value=True))
+ONE_IMAGE = {**OWN, "RoisNum": np.array([5], "int32")}
+add("multiclass_nms3", Sample(ONE_IMAGE, {**CHOICE, "keep_top_k": 4}, detected("multiclass_nms3"), shapes_by_value=True))
 
 
 def lowered(

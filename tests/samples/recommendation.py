@@ -9,7 +9,7 @@ import numpy as np
 from .base import Data, Sample, add, structural
 
 data = Data("recommendation")
-structural("test_recommendation.py", "cvm")  # its gradient is no derivative
+structural("test_recommendation.py", "cvm", "fused_seqpool_cvm")  # its gradient is no derivative
 
 
 def counted(X: Any, use_cvm: bool = True) -> Any:
@@ -51,3 +51,44 @@ PLACES = {"IndexMap": np.array([[0, 2, 1], [1, 6, 2]]), "LossWeight": np.ones((2
 add("rows_of_tagged", Sample(PLACES, {}, lambda **inputs: np.array([2, 6, 7]), dtypes=["float32"]))
 none = {"IndexMap": np.array([[0, 0, 1]]), "LossWeight": np.zeros((1, 1), "float32"), "Like": data(1, 2)}
 add("rows_of_tagged", Sample(none, {}, lambda **inputs: np.array([-1]), dtypes=["float32"]))
+
+
+def children(X: Any, TreeInfo: Any, child_nums: int, dtype: int = 2) -> Any:
+    found = np.zeros((*X.shape, child_nums), {2: "int32", 3: "int64"}[dtype])
+    leaves = found.copy()
+    for place in np.ndindex(X.shape):
+        node = TreeInfo[X[place]]
+        if X[place] and node[3]:
+            found[place] = node[3:]
+            leaves[place] = [TreeInfo[child][0] != 0 for child in node[3:]]
+    return {"Child": found, "LeafMask": leaves}
+
+
+TREE = np.array([[0, 0, 0, 0, 0], [0, 1, 0, 3, 4], [0, 1, 0, 5, 0], [1, 2, 1, 0, 0], [2, 2, 1, 0, 0], [3, 2, 2, 0, 0]])
+add("tdm_child", Sample({"X": np.array([[1], [2], [3], [0]]), "TreeInfo": TREE}, {"child_nums": 2, "dtype": 3}, children))
+add("tdm_child", Sample({"X": np.array([[1, 2]], "int32"), "TreeInfo": TREE.astype("int32")}, {"child_nums": 2}, children))
+
+
+PAIRS = {"X": ((0, 2, 5),), "Y": ((0, 3, 4),)}
+
+
+def matched(X: Any, Y: Any, W: Any, dim_t: int = 1) -> Any:
+    """Two sequences of X and of Y, as in PAIRS."""
+    spans = zip(((0, 2), (2, 5)), ((0, 3), (3, 4)), strict=True)
+    parts = [np.einsum("ih,htk,jk->tij", X[slice(*one)], W, Y[slice(*other)]).reshape(-1, 1) for one, other in spans]
+    return {"Out": np.concatenate(parts), "Tmp": np.einsum("ih,htk->itk", X, W).reshape(-1, 1)}
+
+
+def paired(X: Any, Y: Any, times: int = 1) -> Any:
+    grids = [
+        [(t, i, j) for t in range(times) for i in range(*one) for j in range(*other)]
+        for one, other in (((0, 2), (0, 3)), ((2, 5), (3, 4)))
+    ]
+    rows = [place for grid in grids for place in grid]
+    return {"First": np.array([i * times + t for t, i, _ in rows]), "Second": np.array([j for _, _, j in rows])}
+
+
+for times in (1, 2):
+    inputs = {"X": data(5, 3), "Y": data(4, 2), "W": data(3, times, 2)}
+    add("match_matrix_tensor", Sample(inputs, {"dim_t": times}, matched, lods=PAIRS))
+    add("sequence_pairs", Sample({"X": data(5, 3), "Y": data(4, 2)}, {"times": times}, paired, lods=PAIRS, dtypes=["float32"]))

@@ -187,3 +187,7 @@ add(
     Sample({"X": data(2, 3)}, {"max_norm": 10.0}, lambda X: X),
     Sample({"X": np.zeros(3)}, {"max_norm": 1.0}, lambda X: X),
 )
+add("reduce_all", Sample({"X": data.ints(2, 3) - 1}, {"dim": [1]}, lambda X, dim: X.all(1)))
+add("reduce_any", Sample({"X": data.ints(2, 3) // 3}, {"dim": [1]}, lambda X, dim: X.any(1)))
+add("reduce_sum", Sample({"X": data.bools(4, 3)}, {"dim": [0]}, lambda X, dim: X.sum(0, "int64")))
+add("reduce_sum", Sample({"X": data.bools(4, 1)}, {"dim": [1]}, lambda X, dim: X.sum(1, "int64")))

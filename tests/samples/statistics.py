@@ -129,3 +129,20 @@ BOTH = {"return_inverse": True, "return_counts": True, "dtype": 3}
 for X in (data.ints(9, high=2), data.ints(3, 4, high=2), np.array([[1.0, 1, 2], [1, 1, 2], [0, 1, 2]]), data.ints(0)):
     for attrs in (BOTH, {**BOTH, "axis": [0]}, {**BOTH, "axis": [-1], "dtype": 2}):
         add("unique_consecutive", Sample({"X": X}, attrs, runs, shapes_by_value=True))
+
+
+def middle(x: Any, axis: Any = (), keepdim: bool = False, mode: str = "avg") -> Any:
+    axes = tuple(sorted(each % x.ndim for each in axis)) or tuple(range(x.ndim))
+    kept = [each for each in range(x.ndim) if each not in axes]
+    rows = x.transpose([*kept, *axes]).reshape(int(np.prod([x.shape[each] for each in kept])), -1)
+    order, size = rows.argsort(1, kind="stable"), rows.shape[1]
+    places = order[:, [(size - 1) // 2, size // 2]] if mode == "avg" else order[:, [(size - 1) // 2]]
+    values = np.take_along_axis(rows, places, 1).mean(1)
+    shape = [1 if each in axes else n for each, n in enumerate(x.shape)] if keepdim else [x.shape[each] for each in kept]
+    values[np.isnan(rows).any(1)] = np.nan
+    return {"out": values.reshape(shape), "medians": places.reshape([*shape, 2] if mode == "avg" else shape)}
+
+
+for attrs in ({"axis": [1]}, {"axis": [0], "mode": "min"}, {"axis": [-1, 0], "keepdim": True}, {}):
+    add("median", Sample({"x": data.distinct(3, 4)}, attrs, middle))
+add("median", Sample({"x": np.array([[1.0, np.nan, 2.0], [3.0, 1.0, 2.0]])}, {"axis": [1]}, middle, orders=0))

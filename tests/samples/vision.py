@@ -226,6 +226,7 @@ add(
     Sample({"X": data(2, 3, 4)}, {"shape": [2, 2, 1]}, cropped),
     Sample({"X": data(4, 3), "Y": data(2, 3)}, {"offsets": [2, 0]}, cropped, wrt=["X"]),
     Sample({"X": data(4, 3), "Offsets": numbers(1, 1)}, {"shape": [2, 2]}, cropped),
+    Sample({"X": data(4, 3)}, {"shape": [-1, 2], "offsets": [0, 1]}, cropped),
 )
 add(
     "crop_tensor",

@@ -99,6 +99,11 @@ set_value_grad set_value_grad out_grad=Out@GRAD starts=starts@[]int64|StartsTens
 set_value_grad set_value_with_tensor_grad values=ValueTensor out_grad=Out@GRAD starts=starts@[]int64|StartsTensorList*\
  ends=ends@[]int64|EndsTensorList* steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64]\
  none_axes=none_axes:[i64] } x_grad=Input@GRAD values_grad=ValueTensor@GRAD
+masked_fill masked_fill x=x mask=mask value=value { } out=out
+masked_fill_grad masked_fill_grad x=x mask=mask value=value out_grad=out@GRAD { } x_grad=x@GRAD value_grad=value@GRAD
+median median x=x { axis=axis:intarray keepdim=keepdim:bool mode=mode:str } out=out medians=medians
+median_grad median_grad x=x out=out medians=medians out_grad=out@GRAD { axis=axis:intarray keepdim=keepdim:bool mode=mode:str }\
+ x_grad=x@GRAD
 meshgrid_grad meshgrid_grad inputs=X* out_grad=Out@GRAD* { } inputs_grad=X@GRAD*
 set_value set_value_with_tensor x=Input values=ValueTensor starts=starts@[]int64|StartsTensorList*\
  ends=ends@[]int64|EndsTensorList* steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64]\

@@ -399,6 +399,19 @@ def test_view_writes_a_page(tmp_path):
     assert (tmp_path / "model.html").exists()
 
 
+def test_view_compares_and_runs(tmp_path):
+    page = tmp_path / "net.html"
+    call("view", "--diff", LINREG, "--out", page, LENET)
+    text = page.read_text()
+    assert "<title>model → model</title>" in text and '"difference":2' in text
+    feeds = ZOO / "lenet" / "feeds.npz"
+    call("view", "--run", feeds, "--out", page, LENET)
+    assert '"measured":{"seconds":[[' in page.read_text()
+    np.savez(tmp_path / "none.npz", other=np.zeros(1))
+    found = call("view", "--run", tmp_path / "none.npz", LENET, status=2)
+    assert "give a file of arrays with these names with --run" in found
+
+
 # --------------------------------------------------------------------------------------------------- errors and terminals
 def test_errors_are_one_line(tmp_path):
     (tmp_path / "bad").write_bytes(b"nonsense")
@@ -476,7 +489,8 @@ def test_whatever_is_no_model_is_told_in_one_line(tmp_path, monkeypatch, command
     ("arguments", "says"),
     [
         (["convert", LENET, "FILE/x"], "FILE/x/batch_norm_0.b_0: the file cannot be written: Not a directory"),
-        (["convert", LENET, "FILE"], "FILE/batch_norm_0.b_0: the file cannot be written: Not a directory"),
+        (["convert", LENET, "FILE"], "FILE exists; --force writes over what is there"),
+        (["convert", "--force", LENET, "FILE"], "FILE/batch_norm_0.b_0: the file cannot be written: Not a directory"),
         (["convert", LENET, ""], "the path is empty"),
         (["convert", LENET, "out", "--target", "paddle-4"], "'paddle-4' is not one of"),
         (["convert", LENET, "FILE.bin.npz/y.npz"], "the file cannot be written: Not a directory"),
@@ -529,6 +543,7 @@ def fluid_process(*arguments, **kwargs):
     return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, **kwargs)
 
 
+@pytest.mark.slow
 def test_as_a_process(tmp_path):
     done = fluid_process("params", "list", LINREG)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "2 values, 56 B" and not done.stderr
@@ -545,13 +560,183 @@ def test_without_its_libraries_the_command_says_what_to_install():
     assert done.stderr == "fluid: the command line needs click: pip install fluid-graph[cli]\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
-def test_colours_and_frames_on_a_terminal():
+def on_terminal(*arguments, **kwargs):
+    """What `fluid` prints on a terminal, with the marks of colours."""
     from test_examples import on_a_terminal
 
     code = "from fluid.cli import main; main()"
-    written = on_a_terminal(sys.executable, "-c", code, "inspect", LINREG)
+    return on_a_terminal(sys.executable, "-c", code, *map(str, arguments), **kwargs)
+
+
+def plain(text):
+    """Lines of a terminal without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "").splitlines()
+
+
+needs_terminals = pytest.mark.skipif(sys.platform in ("win32", "emscripten"), reason="has no pseudo-terminals")
+
+
+@needs_terminals
+def test_colours_and_frames_on_a_terminal():
+    written = on_terminal("inspect", LINREG)
     assert "\x1b[" in written and "┃" in written and "elementwise_add" in written
+
+
+LONG = "save_infer_model/scale_0.tmp_0_whose_name_is_longer_than_a_line"
+
+
+@pytest.fixture
+def long_names(tmp_path):
+    """A model whose ops have backend attributes and callstacks, and a name that is longer than a narrow terminal."""
+    model = load(LENET)
+    model.program.rename("save_infer_model/scale_0.tmp_0", LONG)
+    model.program.global_block().ops[1].attrs |= {"op_callstack": ["File train.py, line 7"], "use_mkldnn": True}
+    fluid.save_model(tmp_path / "net.pdmodel", model.program, scope=model.scope)
+    return tmp_path / "net"
+
+
+@pytest.mark.slow
+@needs_terminals
+@each("columns", [40, 80, 200])
+def test_what_is_printed_fits_a_terminal(long_names, monkeypatch, columns):
+    monkeypatch.chdir(long_names.parent)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = plain(on_terminal("dump", long_names, columns=columns))
+    assert lines[0] == "block 0 {" and lines[-2:] == ["}", "shortened; --full prints all"]
+    assert not [line for line in lines if len(line) > columns and len(line.split()) > 1]
+    text = " ".join(" ".join(lines).split())  # broken at spaces only
+    assert f"{LONG}: float32[-1, 10] = scale(X=fc_1.tmp_1)" in text
+    assert not {"op_callstack", "use_mkldnn", "use_cudnn", "op_device"} & set(re.findall(r"\w+", text))
+    shown = plain(on_terminal("inspect", "net", columns=columns)) + plain(on_terminal("params", "list", "net", columns=columns))
+    assert any(LONG in line for line in shown) and any("conv2d_0.b_0" in line for line in shown)
+
+
+@pytest.mark.slow
+@needs_terminals
+def test_what_is_piped_is_complete(long_names):
+    whole = fluid_process("dump", long_names).stdout
+    assert fluid.text.parse_program_text(whole).to_string() == whole and "op_callstack" in whole and "use_mkldnn" in whole
+    assert plain(on_terminal("dump", "--full", long_names)) == whole.splitlines()
+    narrow = fluid_process("inspect", long_names, env={**os.environ, "COLUMNS": "40"}).stdout
+    assert narrow == fluid_process("inspect", long_names).stdout and f"  {LONG}  float32[-1, 10]\n" in narrow
+
+
+# ----------------------------------------------------------------------------------------------------- what is there
+@each(
+    ("command", "output"),
+    [
+        (["convert", LENET], "net.pdmodel"),
+        (["convert", LENET], "net.txt"),
+        (["convert", LENET], "folder"),
+        (["convert", "w.npz"], "v.npz"),
+        (["prune", LENET, "--fetch", "fc_0.tmp_2"], "net.pdmodel"),
+        (["params", "export", LENET], "w.npz"),
+    ],
+)
+def test_files_are_written_over_only_where_that_is_said(tmp_path, monkeypatch, command, output):
+    monkeypatch.chdir(tmp_path)
+    call("params", "export", LINREG, "w.npz")
+    at = 3 if command[0] == "params" else 2
+    arguments = [*command[:at], output, *command[at:]]
+    if not os.path.exists(output):
+        call(*arguments)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    error = call(*arguments, status=2)
+    assert error.startswith(f"error: {output} ") and error.endswith("; --force writes over what is there\n")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    call(*arguments, "--force")
+
+
+def test_parameters_beside_a_model_are_not_written_over(tmp_path):
+    (tmp_path / "net.pdiparams").write_bytes(b"mine")
+    error = call("convert", LENET, tmp_path / "net.pdmodel", status=2)
+    assert error == f"error: {tmp_path / 'net.pdiparams'} exists; --force writes over what is there\n"
+    assert (tmp_path / "net.pdiparams").read_bytes() == b"mine"
+
+
+@needs_terminals
+def test_on_a_terminal_it_asks(tmp_path):
+    page = tmp_path / "net.txt"
+    page.write_text("mine")
+    refused = plain(on_terminal("convert", LINREG, page, typed="n\n", status=1))
+    assert f"{page} exists; write over what is there? [y/N]:" in " ".join(refused) and page.read_text() == "mine"
+    on_terminal("convert", LINREG, page, typed="y\n")
+    assert page.read_text() == load(LINREG).program.to_string()
+
+
+# ------------------------------------------------------------------------------------------------------------ sequences
+@pytest.fixture
+def pooling(tmp_path):
+    """A model that is fed sequences and gives sequences, and the sums of each."""
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.data("x", [None, 2], lod_level=1)
+        y = layers.scale(x, 2.0)
+        total = layers.sequence_pool(y, "sum")
+        fluid.save_model(tmp_path / "net.pdmodel", main, [x], [y, total], scope=Scope())
+    return tmp_path / "net", y.name, total.name
+
+
+def test_sequences_are_run_by_their_lengths(tmp_path, monkeypatch, pooling):
+    model, *_ = pooling
+    monkeypatch.chdir(tmp_path)
+    rows = np.arange(10, dtype="float32").reshape(5, 2)
+    np.savez("rows.npz", x=rows)
+    np.savez("both.npz", **{"x": rows, "x@LENGTHS": np.array([2, 3])})
+    outputs = [item["name"] for item in json.loads(call("inspect", model, "--json"))["outputs"]]
+    for arguments in (["--feed", "rows.npz", "--lengths", "x=2,3"], ["--feed", "both.npz"]):
+        told = json.loads(call("run", model, *arguments, "--out", "out.npz", "--json"))["outputs"]
+        found = model_io.read_arrays("out.npz")
+        np.testing.assert_array_equal(found[outputs[1]], 2 * np.stack([rows[:2].sum(0), rows[2:].sum(0)]))
+        assert told[0]["lengths"] == [[2, 3]] and found[outputs[0] + "@LENGTHS"].tolist() == [2, 3]
+    call("run", model, "--feed", "both.npz", "--lengths", "x=1,4", "--out", "out.npz")  # what is typed counts
+    np.testing.assert_array_equal(model_io.read_arrays("out.npz")[outputs[1]][0], 2 * rows[0])
+
+
+def test_two_levels_of_lengths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.data("x", [None, 1], lod_level=2)
+        last = layers.sequence_pool(x, "last")
+        fluid.save_model("net.pdmodel", main, [x], [last], scope=Scope())
+    np.savez("rows.npz", x=np.arange(9, dtype="float32")[:, None])
+    told = json.loads(call("run", "net", "--feed", "rows.npz", "--lengths", "x=2,1/2,3,4", "--out", "out.npz", "--json"))
+    assert told["outputs"][0]["lengths"] == [[2, 1]]  # the inner sequences became rows
+    np.savez("both.npz", **{"x": np.arange(9, dtype="float32")[:, None], "x@LENGTHS@0": [2, 1], "x@LENGTHS@1": [2, 3, 4]})
+    call("run", "net", "--feed", "both.npz", "--out", "again.npz")
+    one, two = model_io.read_arrays("out.npz"), model_io.read_arrays("again.npz")
+    assert list(one) == list(two) and all(np.array_equal(one[name], two[name]) for name in one)
+    assert one[told["outputs"][0]["name"]].ravel().tolist() == [1, 4, 8]
+
+
+@each(
+    ("options", "says"),
+    [
+        (["--lengths", "x"], "--lengths x: expected a name and lengths, such as words=2,3"),
+        (["--lengths", "x=2,three"], "--lengths x=2,three: expected"),
+        (["--lengths", "y=2,3"], "--lengths of y, which the file of --feed does not have; it has x"),
+        (["--lengths", "x=2,2"], r"the lengths \[2, 2\] are of 4 rows, but the data is float32\[5, 2\]"),
+        (["--feed", "odd.npz"], r"x@LENGTHS should be the lengths of sequences, .*; it is float64\[2\]"),
+    ],
+)
+def test_wrong_lengths_are_told(tmp_path, monkeypatch, pooling, options, says):
+    model, *_ = pooling
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", x=np.ones((5, 2), "float32"))
+    np.savez("odd.npz", **{"x": np.ones((5, 2), "float32"), "x@LENGTHS": np.ones(2)})
+    assert re.search(says, call("run", model, "--feed", "rows.npz", *options, status=2))
+
+
+# ----------------------------------------------------------------------------------------------------------- completion
+@pytest.mark.slow
+@each("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete(shell):
+    script = fluid_process(env={**os.environ, "_FLUID_COMPLETE": f"{shell}_source"}).stdout
+    assert "_FLUID_COMPLETE" in script
+    if shell == "bash":
+        asked = {"_FLUID_COMPLETE": "bash_complete", "COMP_WORDS": "fluid ins", "COMP_CWORD": "1"}
+        assert fluid_process(env={**os.environ, **asked}).stdout == "plain,inspect\n"
 
 
 # ----------------------------------------------------------------------------------------------------------------- doctor

@@ -16,4 +16,4 @@ def main() -> None:
         sys.exit(f"fluid: the command line needs {error.name}: pip install fluid-graph[cli]")
     from .commands import cli
 
-    cli()
+    cli(prog_name="fluid")

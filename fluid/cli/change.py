@@ -7,7 +7,7 @@ import click
 from ..saving.models import Model, save_arrays, save_model
 from ..transform.inference import optimize_for_inference
 from ..transform.op_versions import TARGETS
-from .common import echo, listed, model_argument, program_of, read_model
+from .common import echo, listed, may_overwrite, model_argument, overwriting, program_of, read_model
 
 __all__ = ["COMMANDS"]
 
@@ -20,8 +20,15 @@ _TARGETS = click.Choice(list(TARGETS))
 @click.option("--feed", "feeds", multiple=True, help="What is fed; several times, or with commas. By default, as the model says.")
 @click.option("--fetch", "fetches", multiple=True, required=True, help="What to compute.")
 @click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
+@overwriting
 def prune(
-    model: str, params: str | None, output: str, feeds: tuple[str, ...], fetches: tuple[str, ...], target: str | None
+    model: str,
+    params: str | None,
+    output: str,
+    feeds: tuple[str, ...],
+    fetches: tuple[str, ...],
+    target: str | None,
+    force: bool,
 ) -> None:
     """Write to OUTPUT the part of a model that computes some of its variables, as an inference model."""
     loaded = read_model(model, params)
@@ -30,6 +37,7 @@ def prune(
     wanted = listed(fetches)
     report = program.prune(listed(feeds) or None, wanted)
     names = listed(feeds) or [name for name, var in program.global_block().vars.items() if var.is_data]
+    may_overwrite(output, force)
     _save(loaded, output, names, wanted, target)
     echo(f"{len(report.removed_ops)} of {before} ops and {len(report.removed_vars)} variables left out")
 
@@ -40,13 +48,18 @@ def prune(
 @click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
 @click.option("--fold", is_flag=True, help="Compute constants now, and put batch_norms into the weights before them.")
 @click.option("--for-inference", is_flag=True, help="Fold, leave out what only training needs, and make several ops one.")
-def convert(model: str, params: str | None, output: str, target: str | None, fold: bool, for_inference: bool) -> None:
+@overwriting
+def convert(
+    model: str, params: str | None, output: str, target: str | None, fold: bool, for_inference: bool, force: bool
+) -> None:
     """Write a model to OUTPUT in another form; its ending says which.
 
     .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .onnx, .txt (the program alone), .npz, .safetensors, .pdparams
-    (the values alone), anything else: a folder with __model__ and a file a parameter.
+    (the values alone), anything else: a folder with __model__ and a file a parameter. What is there already is written over
+    only if you say so.
     """
     loaded = read_model(model, params)
+    may_overwrite(output, force)
     if loaded.program is None:
         save_arrays(output, loaded.values())
         echo(f"{output}: {len(loaded.parameters)} values")

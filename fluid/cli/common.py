@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
 import numpy as np
 
-from ..errors import ProgramError, printable
+from ..errors import FluidError, ProgramError, printable
 from ..executor import Scope
 from ..ir.program import Program, Variable
 from ..saving.models import Model, load_model
 
-__all__ = ["as_json", "echo", "echo_lines", "human_bytes", "listed", "model_argument", "program_of", "read_model", "table"]
+__all__ = [
+    "as_json", "echo", "echo_lines", "echo_wrapped", "human_bytes", "listed", "may_overwrite", "model_argument", "overwriting",
+    "program_of", "read_model", "table",
+]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -68,6 +74,54 @@ def echo_lines(text: str) -> None:
         echo(line)
 
 
+def echo_wrapped(text: str, width: int) -> None:
+    """Prints a text of several lines, each broken at spaces where it is longer than `width`; names stay whole."""
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        indent = indent[: width // 2]
+        for part in _wrapped(line.strip(" "), width, indent, indent + "    ") or [""]:
+            echo(part)
+
+
+def _wrapped(text: str, width: int, indent: str, further: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        max(width, len(further) + 1),
+        initial_indent=indent,
+        subsequent_indent=further,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def overwriting(function: _F) -> _F:
+    """A decorator that adds the option ``--force``, for `may_overwrite`."""
+    return click.option("--force", is_flag=True, help="Write over what is there, without asking.")(function)
+
+
+def may_overwrite(output: str, force: bool) -> None:
+    """Asks whether what stands at a path may be written over: on a terminal a question, elsewhere an error.
+
+    A model is more than one file: beside ``.pdmodel`` and ``.json`` lies ``.pdiparams``; a folder counts if anything is in it.
+
+    Raises:
+        FluidError: the input is no terminal.
+        click.Abort: the answer is no.
+    """
+    stem, ending = os.path.splitext(output)
+    beside = [stem + ".pdiparams"] if ending in (".pdmodel", ".json") else []
+    there = [path for path in (output, *beside) if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path))]
+    if force or not there:
+        return
+    names = " and ".join(there)
+    what = f"{names} {'exist' if len(there) > 1 else 'is a folder that is not empty' if os.path.isdir(output) else 'exists'}"
+    if not sys.stdin.isatty():
+        raise FluidError(f"{what}; --force writes over what is there")
+    click.confirm(printable(f"{what}; write over what is there?"), abort=True, err=True)
+
+
 def as_json(value: Any) -> None:
     """Print as JSON; floats that JSON lacks are the strings "NaN", "Infinity" and "-Infinity"."""
     click.echo(json.dumps(_plain(value), indent=2, default=str, allow_nan=False))
@@ -103,13 +157,29 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = ""
             cells = [cell.rjust(widths[at]) if at in numbers else cell.ljust(widths[at]) for at, cell in enumerate(line)]
             click.echo(("  " + "  ".join(cells)).rstrip())
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    columns_here = shutil.get_terminal_size().columns
+    widths = [max(cell_len(line[at]) for line in (list(columns), *texts)) for at in range(len(columns))]
+    if sum(widths) + 3 * len(columns) + 1 > columns_here:
+        return _entries(columns, texts, title, columns_here)
     framed = Table(title=title or None, title_justify="left", header_style="bold", expand=False)
     for at, column in enumerate(columns):
-        framed.add_column(column, justify="right" if at in numbers else "left", overflow="fold")
+        framed.add_column(column, justify="right" if at in numbers else "left")
     for row in texts:
         framed.add_row(*map(Text, row))
     Console().print(framed)
+    return None
+
+
+def _entries(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, width: int) -> None:
+    """A table that is wider than the terminal: the first cell of each row on a line of its own, the others under it."""
+    click.secho(title or columns[0], bold=True)
+    for first, *others in rows:
+        echo(f"  {first}")
+        for column, cell in zip(columns[1:], others, strict=True):
+            for line in _wrapped(f"{column} {cell}", width, "    ", "      "):
+                echo(line)

@@ -12,8 +12,9 @@ import click
 from ..errors import FluidError
 from ..formats.writing import write_file
 from ..transform.graph import to_dot
-from ..viewer import write_html
-from .common import echo, echo_lines, model_argument, program_of, read_model
+from ..viewer import measure, write_html
+from .common import echo, echo_lines, listed, model_argument, program_of, read_model
+from .run import read_feeds
 
 __all__ = ["COMMANDS"]
 
@@ -47,12 +48,37 @@ def draw(model: str, params: str | None, output: str | None) -> None:
 @model_argument()
 @click.option("--out", "output", type=click.Path(), help="The page; MODEL.html by default.")
 @click.option("--open", "shows", is_flag=True, help="Open it in the browser.")
-def view(model: str, params: str | None, output: str | None, shows: bool) -> None:
-    """Write a page that shows the program in any browser, offline."""
-    program = program_of(read_model(model, params))
+@click.option("--diff", "old", type=click.Path(), metavar="OLD", help="Show the model OLD beside it, and mark what differs.")
+@click.option(
+    "--run", "feeds", type=click.Path(), metavar="FEEDS", help="Run it on these arrays (.npz, ...); show times and values."
+)
+@click.option("--allow", multiple=True, help="With --run: ops that access files or run code, and are allowed to.")
+def view(
+    model: str,
+    params: str | None,
+    output: str | None,
+    shows: bool,
+    old: str | None,
+    feeds: str | None,
+    allow: tuple[str, ...],
+) -> None:
+    """Write a page that shows the program in any browser, offline.
+
+    `fluid view --diff old new` shows two programs side by side. `fluid view --run feeds.npz model` runs the model on arrays
+    from a file and colours its ops by time and memory; each value has its least and largest element, and its NaNs.
+    """
+    loaded = read_model(model, params)
+    program = program_of(loaded)
+    program.allowed_ops = frozenset(listed(allow))
     stem = os.path.normpath(model)
+    title, before, measured = os.path.basename(stem), None, None
+    if old is not None:
+        before, title = program_of(read_model(old)), f"{os.path.basename(os.path.normpath(old))} → {title}"
+    if feeds is not None:
+        fetches = [var.name for var in loaded.fetches]
+        measured = measure(program, read_feeds(loaded, feeds, {}, "--run"), fetches, loaded.scope)
     output = output if output is not None else stem.removesuffix(".pdmodel") + ".html"
-    write_html(program, output, title=os.path.basename(stem))
+    write_html(program, output, title, before, measured)
     echo(output)
     if shows:
         webbrowser.open(f"file://{os.path.abspath(output)}")

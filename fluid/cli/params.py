@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats.bfloat16 import BFLOAT16, to_float32
 from ..saving.models import save_arrays
-from .common import as_json, echo, echo_lines, human_bytes, listed, model_argument, read_model, table
+from .common import as_json, echo, echo_lines, human_bytes, listed, may_overwrite, model_argument, overwriting, read_model, table
 
 __all__ = ["COMMANDS"]
 
@@ -64,11 +64,14 @@ def show(model: str, params: str | None, name: str, is_json: bool) -> None:
 @model_argument()
 @click.argument("output", type=click.Path())
 @click.option("--only", multiple=True, help="Names to write; all by default.")
-def export(model: str, params: str | None, output: str, only: tuple[str, ...]) -> None:
+@overwriting
+def export(model: str, params: str | None, output: str, only: tuple[str, ...], force: bool) -> None:
     """Write the values to OUTPUT: .npz, .safetensors or .pdparams."""
     loaded = read_model(model, params)
     names = listed(only) or loaded.parameters
-    save_arrays(output, {name: loaded.value(name) for name in names})
+    arrays = {name: loaded.value(name) for name in names}
+    may_overwrite(output, force)
+    save_arrays(output, arrays)
     echo(f"{output}: {len(names)} values")
 
 

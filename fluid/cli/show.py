@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
 from collections import Counter
 from typing import Any
 
@@ -14,7 +16,7 @@ from ..ir.program import Block, Parameter, Program
 from ..saving.models import Model
 from ..transform.compare import diff
 from ..transform.flops import count_flops, human
-from .common import as_json, echo, echo_lines, human_bytes, model_argument, program_of, read_model, table
+from .common import as_json, echo, echo_lines, echo_wrapped, human_bytes, model_argument, program_of, read_model, table
 
 __all__ = ["COMMANDS"]
 
@@ -93,10 +95,18 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
 @click.command()
 @model_argument()
 @click.option("--format", "kind", type=click.Choice(["text", "json", "pbtxt"]), default="text", show_default=True)
-@click.option("--short", is_flag=True, help="Print a shortened text that fits a screen.")
-def dump(model: str, params: str | None, kind: str, short: bool) -> None:
-    """Print the program as readable text (which can be loaded again), as JSON, or as protobuf's text."""
+@click.option(
+    "--short/--full",
+    default=None,
+    help="Print a text that fits a screen, or all of it, which can be loaded again. By default, short on a terminal.",
+)
+def dump(model: str, params: str | None, kind: str, short: bool | None) -> None:
+    """Print the program as readable text, as JSON, or as protobuf's text.
+
+    What is printed in a pipe or to a file is complete and can be loaded again.
+    """
     program = program_of(read_model(model, params))
+    on_terminal = sys.stdout.isatty()
     if kind == "json":
         as_json({"blocks": [_block(block) for block in program.blocks]})
     elif kind == "pbtxt":
@@ -107,8 +117,13 @@ def dump(model: str, params: str | None, kind: str, short: bool) -> None:
         message = ProgramDesc()
         message.ParseFromString(program.serialize_to_string())
         click.echo(text_format.MessageToString(message), nl=False)
+    elif not (on_terminal if short is None else short):
+        click.echo(program.to_string(), nl=False)
+    elif on_terminal:
+        echo_wrapped(str(program), shutil.get_terminal_size().columns)
+        click.secho("shortened; --full prints all", err=True, dim=True)
     else:
-        click.echo(str(program) if short else program.to_string(), nl=short)
+        click.echo(str(program))
 
 
 def _block(block: Block) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fluid.not_here import names_not_here
+from fluid.not_here import names_here, names_not_here
 from fluid.values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 
 from .executor import Executor, _fetch_var, as_numpy
@@ -22,6 +22,8 @@ __all__ = [
     "is_compiled_with_cuda",
     "scope_guard",
 ]
+
+__dir__ = names_here(__name__)
 
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)

@@ -6,18 +6,20 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeError, did_you_mean, locate
+from fluid.formats.bfloat16 import BFLOAT16, computable, to_bfloat16
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.parallel.mesh import Mesh
 from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray
-from fluid.values.numeric import NO_NUMBERS, numeric_array
+from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array
 from fluid.values.one_element import convertible
 from fluid.values.place import CPUPlace, Place, XLAPlace, to_numpy
 from fluid.values.selected_rows import SelectedRows
@@ -31,8 +33,9 @@ from .planned.bound_plan import BoundPlan, Memory, without_warnings
 from .planned.plan import Plan, compile_plan
 from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
+from .stepwise.interpreter import Check
 from .stepwise.program import StepwiseProgram
-from .timing import Timer
+from .timing import Watch
 from .widening import holds_bfloat16, widened_copy
 from .xla.lod import LodPolicy
 
@@ -74,6 +77,18 @@ class Executor:
     A program that is fed plain arrays is compiled once for each set of feed shapes and fetches, and bound to the arrays of each
     scope that it runs in; both are cached, the latter as long as the scope lives. If rows form sequences, whose lengths differ in
     every batch, the program runs op by op. Several threads may share an executor; runs in the same scope take turns.
+
+    Args:
+        place: the device; the CPU if None.
+
+    Raises:
+        FeedTypeError: `place` is no place.
+        ExecutionError: there is no such device.
+
+    >>> y = layers.scale(fluid.data("x", [None, 2]), 10.0)
+    >>> exe = fluid.Executor(fluid.CPUPlace())
+    >>> exe.run(feed={"x": np.array([[1.0, 2.0]], "float32")}, fetch_list=[y])
+    [array([[10., 20.]], dtype=float32)]
     """
 
     def __init__(self, place: Place | None = None) -> None:
@@ -122,7 +137,7 @@ class Executor:
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
             return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise
-                `LoDTensor`s at the executor's place, with the LoD of sequences.
+                each a `LoDTensor` at the executor's place, with the LoD of sequences.
             check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it. Such a run computes each
                 op by itself, without native code.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
@@ -139,13 +154,15 @@ class Executor:
         feeds, fetches = _with_loaders(program, feed), _names(fetch_list)
         check = _raise_if_not_finite if check_nan else None
         timer = timing.current
-        native = check is None and timer is None and self._has_native  # native code computes several ops at once
+        watches_ops = check is not None or (timer is not None and not timer.sees_native)
+        native = not watches_ops and self._has_native  # native code computes several ops at once
         bound = self._bound_before(program, feeds, fetches, scope, native, mesh)
         if bound is None:
             program = self._without_bfloat16(program, scope)
             feeds, fed = self._feeds(program, feeds), feeds
             _check_fetches(program, fetches)
-        with self.place.active(), without_warnings() if bound is None else bound.without_warnings():
+        whole = nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(program.global_block().ops)} ops")
+        with whole, self.place.active(), without_warnings() if bound is None else bound.without_warnings():
             try:
                 if bound is None and self._is_compiled_for(program, feeds, fetches):
                     bound = self._bound(program, feeds, fetches, scope, native, mesh)
@@ -167,7 +184,11 @@ class Executor:
         scope: Scope | None = None,
     ) -> AnyPlan:
         """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
-        ``to_string(calls=True)`` also shows the calls of each op."""
+        ``to_string(calls=True)`` also shows the calls of each op.
+
+        Args:
+            program, feed, fetch_list, scope: see `run`.
+        """
         mesh, scope = self._mesh(program), _scope(scope)
         program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _only_feed(feed)), _check_fetches(program, _names(fetch_list))
@@ -181,14 +202,22 @@ class Executor:
         fetch_list: Sequence[Variable | str] | Variable | str | None = None,
         scope: Scope | None = None,
         return_numpy: bool = True,
+        check: Check | None = None,
+        timer: Watch | None = None,
     ) -> list[Any]:
-        """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower."""
+        """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower.
+
+        Args:
+            program, feed, fetch_list, scope, return_numpy: see `run`.
+            check: called with each op, name and value as they are made.
+            timer: told the time of each op of block 0.
+        """
         scope = _scope(scope)
         program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _check_fetches(program, _names(fetch_list))
         with self.place.active(), without_warnings():
             try:
-                results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
+                results = StepwiseProgram(program, fetches, self.place).run(feeds, scope, check, timer)
             except ExecutionError as error:
                 _tell_other_feeds(error, program, feeds)
                 raise
@@ -206,7 +235,14 @@ class Executor:
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Not supported: Paddle reads datasets in processes of its own. The `ExecutionError` says what to use instead."""
+        """Not supported: Paddle reads datasets in processes of its own. `fluid.io.DataLoader` reads data here.
+
+        Args:
+            program, dataset, scope, thread, debug, fetch_list, fetch_info, print_period, fetch_handler: as in Fluid 1.6.
+
+        Raises:
+            ExecutionError: always; it says what to use instead.
+        """
         raise _no_datasets("train_from_dataset")
 
     def infer_from_dataset(
@@ -221,7 +257,14 @@ class Executor:
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Not supported, as `train_from_dataset`."""
+        """Not supported, as `train_from_dataset`.
+
+        Args:
+            program, dataset, scope, thread, debug, fetch_list, fetch_info, print_period, fetch_handler: as in Fluid 1.6.
+
+        Raises:
+            ExecutionError: always; it says what to use instead.
+        """
         raise _no_datasets("infer_from_dataset")
 
     def _results(
@@ -231,7 +274,7 @@ class Executor:
         fetches: list[str],
         scope: Scope,
         check: _Check | None,
-        timer: Timer | None,
+        timer: Watch | None,
     ) -> list[Any]:
         """What a bound plan gives; if native code cannot be made of it, what a plan without gives."""
         try:
@@ -242,7 +285,10 @@ class Executor:
             return self._bound(bound.plan.program, feeds, fetches, scope, native=False).run(feeds, check, timer)
 
     def _without_bfloat16(self, program: Program, scope: Scope) -> Program:
-        """The program itself, or a copy in float32 if it has bfloat16, which is kept while the program does not change."""
+        """The program itself, or a copy in float32 if it has bfloat16 and this place has not, which is kept while the program
+        does not change."""
+        if self._has_native or self._is_traced:
+            return program
         version, kept = self._widened.get(program, (-1, None))
         if version != program.version:
             kept = widened_copy(program, scope) if holds_bfloat16(program) else None
@@ -307,6 +353,8 @@ class Executor:
             if type(name) is not str or type(value) is not np.ndarray:
                 return
             var = program.global_block().vars[name]
+            if var.dtype is VarType.BF16 and value.dtype != BFLOAT16:
+                return  # is rounded in each run
             feeds[name] = _Feed(var, var.need_check_feed, value.dtype, value.shape)
         self._runs.keep((id(program), id(scope), native, mesh, *fetches), _Run(weakref.ref(bound), program.version, feeds))
 
@@ -495,7 +543,7 @@ def _fed(var: Variable, value: Any) -> Any:
 def _as_item(var: Variable, item: Any) -> Any:
     """An entry of a list that is fed to an array of tensors."""
     array = numeric_array(item, f"what is fed to {var.name} ({var.describe()}) holds what is no array")
-    if array.dtype != var.dtype.numpy:
+    if array.dtype != var.dtype.array_dtype:
         raise FeedError(
             f"{var.name} is an array of tensors of {var.dtype.text}, but one of {array.dtype} is fed{_converting(var)}"
         )
@@ -508,10 +556,14 @@ def _is_pair(value: Any) -> bool:
 
 
 def _fed_array(var: Variable, value: Any) -> Any:
-    expected = var.dtype.numpy
+    expected = var.dtype.array_dtype
+    if expected == BFLOAT16 and np.asarray(value).dtype != BFLOAT16:  # which numpy has not: floats are rounded to it
+        value = to_bfloat16(_converted(var, value, np.dtype("float32")))
     is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
     if not is_array or value.dtype.kind in NO_NUMBERS:
         value = _converted(var, value, expected)
+    if expected == np.int64 and value.dtype == DEFAULT_INT:  # other than int64 in a browser, where pointers have 32 bits
+        value = value.astype(np.int64, copy=False)
     if value.dtype != expected and not _takes_other_types(var, value):
         raise FeedError(_of_other_sizes(var, value) + _converting(var))
     if var.need_check_feed and not _is_of_declared_sizes(var, value):
@@ -528,7 +580,7 @@ def _takes_other_types(var: Variable, value: Any) -> bool:
 
 
 def _converting(var: Variable) -> str:
-    return f"; convert it, for instance with .astype({var.dtype.numpy.name!r})"
+    return f"; convert it, for instance with .astype({var.dtype.text!r})"
 
 
 def _is_of_declared_sizes(var: Variable, value: Any) -> bool:
@@ -562,7 +614,7 @@ def _tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[st
     others = []
     for name, value in feeds.items():
         var, array = program.global_block().vars[name], array_of(value)
-        is_other_type = array.dtype != var.dtype.numpy
+        is_other_type = array.dtype != var.dtype.array_dtype
         if is_other_type or not _is_of_declared_sizes(var, array):
             others.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
     if others:
@@ -590,7 +642,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
     if return_numpy:
-        return convertible(value if type(value) is np.ndarray else to_numpy(array_of(value)))
+        return convertible(computable(value if type(value) is np.ndarray else to_numpy(array_of(value))))
     if isinstance(value, SelectedRows):
         return value
     return LoDTensor.of(value)
@@ -598,7 +650,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
 
 def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
     if is_floating(as_dtype(value.dtype)):
-        host = to_numpy(value.value if isinstance(value, SelectedRows) else array_of(value))
+        host = computable(to_numpy(value.value if isinstance(value, SelectedRows) else array_of(value)))
         if not np.isfinite(host).all():
             what = "NaN" if np.isnan(host).any() else "infinity"
             count = int((~np.isfinite(host)).sum())
@@ -608,7 +660,13 @@ def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
 
 
 def as_numpy(tensor: Any) -> Any:
-    """A tensor, or each of a list of them, as a numpy array; `ExecutionError` if its rows form sequences."""
+    """A tensor, or each of a list of them, as a numpy array; `ExecutionError` if its rows form sequences.
+
+    >>> tensor = fluid.LoDTensor()
+    >>> tensor.set([1.0, 2.0])
+    >>> fluid.executor.as_numpy(tensor)
+    array([1., 2.])
+    """
     if isinstance(tensor, (list, tuple)):
         return [as_numpy(item) for item in tensor]
     if isinstance(tensor, LoDTensor) and tensor.recursive_sequence_lengths():

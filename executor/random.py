@@ -30,15 +30,19 @@ _MASK = 2**64 - 1
 
 def seed(number: int) -> None:
     """Set the seed of all that draws random numbers without a seed of its own: programs whose ``random_seed`` is 0, and eager
-    mode, whose stream starts again. 0 stands for a new seed in every process, as at the start.
+    mode, whose stream starts again.
 
     With a seed, parameters start from the same values in every program that makes the same ones in the same order, in every run
     of its startup program. What a program's other ops draw depends on their names and on the number of runs in the scope too.
 
-    >>> fluid.seed(1)
-    >>> first = layers.uniform_random([3]).numpy()
-    >>> fluid.seed(1)
-    >>> bool((layers.uniform_random([3]).numpy() == first).all())
+    Args:
+        number: the seed; 0 stands for a new one in every process, as at the start.
+
+    >>> with dygraph.guard():
+    ...     fluid.seed(1)
+    ...     first = layers.uniform_random([3]).numpy()
+    ...     fluid.seed(1)
+    ...     bool((layers.uniform_random([3]).numpy() == first).all())
     True
     """
     if RANDOM.is_on_tape:

@@ -31,6 +31,7 @@ class ScopeVariable:
         self.value: Any = None
 
     def get_tensor(self) -> LoDTensor:
+        """Its tensor."""
         return self.tensor
 
     def is_selected_rows(self) -> bool:
@@ -76,21 +77,27 @@ class ScopeVariable:
 
     # -- one number of Python, which programs do not see
     def set_int(self, value: int) -> None:
+        """Hold a number of Python, which programs do not see."""
         self.value = int(value)
 
     def set_float(self, value: float) -> None:
+        """Hold a number of Python, which programs do not see."""
         self.value = float(value)
 
     def is_int(self) -> bool:
+        """Whether it holds an integer of Python."""
         return type(self.value) is int
 
     def is_float(self) -> bool:
+        """Whether it holds a float of Python."""
         return type(self.value) is float
 
     def get_int(self) -> int:
+        """The integer that it holds; `ExecutionError` if it holds none."""
         return self._number(int)
 
     def get_float(self) -> float:
+        """The float that it holds; `ExecutionError` if it holds none."""
         return self._number(float)
 
     def _number(self, kind: type[_Number]) -> _Number:
@@ -115,6 +122,14 @@ class Scope:
 
     `runs` counts the runs of programs in this scope; with the program's seed it determines what random ops draw.
     A program that runs in this scope holds `lock`.
+
+    Args:
+        parent: the scope around this one, if any.
+
+    >>> scope = fluid.Scope()
+    >>> scope.var("x").get_tensor().set(np.ones([2], "float32"), fluid.CPUPlace())
+    >>> np.asarray(scope.find_var("x").get_tensor())
+    array([1., 1.], dtype=float32)
     """
 
     __slots__ = ("__weakref__", "_generation", "_kids", "_parent", "_variables", "lock", "runs")
@@ -132,6 +147,7 @@ class Scope:
         return self._generation + (self._parent.generation if self._parent is not None else 0)
 
     def tensor_changed(self) -> None:
+        """Note that a tensor of this scope was given another array: `generation` changes."""
         self._generation += 1
 
     def var(self, name: str) -> ScopeVariable:
@@ -173,9 +189,11 @@ class Scope:
         return value if not isinstance(value, list) else list(map(_value_of, value)) or None
 
     def put(self, name: str, value: Any) -> None:
-        """Set the array of a variable's tensor, a `LoDArray`, a list of them for an array of tensors, or a rank table.
+        """Give the variable called `name` a `value`, and create it in this scope if it does not exist.
 
-        The variable is created in this scope if it does not exist.
+        Args:
+            name: the variable's name.
+            value: an array for its tensor, a `LoDArray`, a list of them for an array of tensors, or a rank table.
         """
         variable = self.find_var(name) or self.var(name)
         if isinstance(value, list):
@@ -188,6 +206,7 @@ class Scope:
         variable.tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
 
     def erase(self, names: Sequence[str]) -> None:
+        """Forget the variables of these names; unknown ones are passed over."""
         for name in names:
             self._variables.pop(name, None)
         self.tensor_changed()
@@ -199,9 +218,11 @@ class Scope:
         return kid
 
     def drop_kids(self) -> None:
+        """Forget the scopes inside this one."""
         self._kids.clear()
 
     def local_var_names(self) -> list[str]:
+        """The names of the variables of this scope itself."""
         return list(self._variables)
 
 
@@ -226,13 +247,27 @@ _current = _Current()
 
 
 def global_scope() -> Scope:
-    """The scope that programs run in when none is given."""
+    """The scope that programs run in when none is given.
+
+    >>> w = layers.create_parameter([2], "float32", "w", default_initializer=fluid.initializer.Constant(0.5))
+    >>> _ = fluid.Executor().run(fluid.default_startup_program())
+    >>> np.asarray(fluid.global_scope().find_var("w").get_tensor())
+    array([0.5, 0.5], dtype=float32)
+    """
     return _current.scope
 
 
 @contextlib.contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Inside the ``with``, programs of this thread run in `scope`."""
+    """Inside the ``with``, programs of this thread run in `scope`.
+
+    >>> w = layers.create_parameter([2], "float32", "w")
+    >>> exe, scope = fluid.Executor(), fluid.Scope()
+    >>> with fluid.scope_guard(scope):
+    ...     _ = exe.run(fluid.default_startup_program())
+    >>> scope.find_var("w") is not None, fluid.global_scope().find_var("w") is not None
+    (True, False)
+    """
     old, _current.scope = _current.scope, checked_scope(scope)
     try:
         yield

@@ -19,10 +19,13 @@ from typing import Any, NamedTuple
 from fluid.errors import FluidTypeError, ProgramError
 
 __all__ = [
-    "MOST_THREADS", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads", "with_blas_threads",
+    "HAS_THREADS", "MOST_THREADS", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads",
+    "with_blas_threads",
 ]  # fmt: skip
 
 MOST_THREADS = 256
+HAS_THREADS = sys.platform not in ("emscripten", "wasi")
+"""Whether threads can be started; in a browser (Pyodide) they cannot."""
 _SUFFIXES = [(f"{start}openblas_", end) for start in ("scipy_", "") for end in ("64_", "")]
 
 
@@ -53,6 +56,8 @@ def available_cores() -> int:
     """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
+    if not HAS_THREADS:
+        return 1
     return os.cpu_count() or 1
 
 
@@ -136,7 +141,12 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads compute one program, as `set_num_threads` says it."""
+    """Return how many threads compute one program, as `set_num_threads` says it.
+
+    >>> fluid.set_num_threads(1)
+    >>> fluid.get_num_threads()
+    1
+    """
     return _THREADS.count
 
 

@@ -1,10 +1,10 @@
-"""Times of ops: while `current` is a timer, runs add to it."""
+"""Times of ops: while `current` is a watch, runs of programs, and ops on tensors, report to it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,31 @@ from typing import Any
 from fluid.ir.program import Operator
 from fluid.values.place import Place
 
-__all__ = ["Count", "Timer", "counted", "followed_by", "timed", "use"]
+__all__ = ["Count", "Timer", "Watch", "counted", "followed_by", "inside", "timed", "use", "whole_run"]
+
+
+class Watch:
+    """What is told the times of ops. Several threads may share one."""
+
+    sees_native = False
+    """Whether native code, which computes several ops at once, is watched as it is; otherwise runs do without."""
+
+    def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
+        """An op, or what computes several, ran from `start` to `end`, in seconds of `time.perf_counter`.
+
+        Args:
+            name: type of the op.
+            kind: as of `Event`.
+            ops: the ops of a program that were computed.
+            line: the user's line, for ops on tensors.
+        """
+        raise NotImplementedError
+
+    def add_inside(self, op: Operator, start: float, end: float) -> None:
+        """An op ran inside of a block; the time of the op that owns it includes this."""
+
+    def add_run(self, name: str, start: float, end: float) -> None:
+        """A whole run of a program, its ops included."""
 
 
 @dataclass
@@ -31,45 +55,61 @@ class Count:
         self.most = max(self.most, seconds)
 
 
-class Timer:
-    """Counts by op type. Several threads may share a timer."""
+class Timer(Watch):
+    """Counts by op type."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Count] = {}
         self._lock = threading.Lock()
 
-    def add(self, op_type: str, seconds: float) -> None:
+    def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
         with self._lock:
-            self.counts.setdefault(op_type, Count()).add(seconds)
+            self.counts.setdefault(name, Count()).add(end - start)
 
 
-current: Timer | None = None
-_followers: list[Callable[[Timer | None], None]] = []
+current: Watch | None = None
+_followers: list[Callable[[Watch | None], None]] = []
 
 
-def use(timer: Timer | None) -> None:
-    """Let runs, and ops on tensors, add to this timer; to none with None."""
+def use(watch: Watch | None) -> None:
+    """Let runs, and ops on tensors, report to this watch; to none with None."""
     global current
-    current = timer
+    current = watch
     for follow in _followers:
-        follow(timer)
+        follow(watch)
 
 
-def followed_by(follow: Callable[[Timer | None], None]) -> None:
-    """Call a function with the timer, or None, now and at each change."""
+def followed_by(follow: Callable[[Watch | None], None]) -> None:
+    """Call a function with the watch, or None, now and at each change."""
     _followers.append(follow)
     follow(current)
 
 
-def timed(timer: Timer | None, op: Operator, place: Place) -> AbstractContextManager[Any]:
+def timed(watch: Watch | None, op: Operator, place: Place) -> AbstractContextManager[Any]:
     """Times the ``with`` as one call of the op, and waits for the device before it stops."""
-    return counted(timer, op.type, place) if timer is not None else nullcontext()
+    return nullcontext() if watch is None else counted(watch, op.type, place, "op", [op])
 
 
 @contextmanager
-def counted(timer: Timer, op_type: str, place: Place) -> Iterator[None]:
+def counted(watch: Watch, name: str, place: Place, kind: str, ops: Sequence[Operator] = (), line: str = "") -> Iterator[None]:
     """Times the ``with`` as one call of an op of this type, and waits for the device before it stops."""
     start = time.perf_counter()
     yield
     place.wait()
-    timer.add(op_type, time.perf_counter() - start)
+    watch.add(name, start, time.perf_counter(), kind, ops, line)
+
+
+@contextmanager
+def inside(watch: Watch, op: Operator) -> Iterator[None]:
+    """Times the ``with`` as a call of an op inside of a block."""
+    start = time.perf_counter()
+    yield
+    watch.add_inside(op, start, time.perf_counter())
+
+
+@contextmanager
+def whole_run(watch: Watch, name: str) -> Iterator[None]:
+    """Times the ``with`` as a whole run of a program."""
+    start = time.perf_counter()
+    yield
+    watch.add_run(name, start, time.perf_counter())

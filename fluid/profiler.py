@@ -1,18 +1,23 @@
-"""Profiles runs: number of calls and times by type of op."""
+"""Profiles runs: calls and times by type of op, or when what ran."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .errors import ExecutionError, ProgramError
 from .executor import timing
+from .executor.timeline import Timeline
 from .executor.timing import Count, Timer
 from .formats.writing import write_file
+from .not_here import names_here
 from .values.place import is_compiled_with_cuda
 
-__all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
+__all__ = ["Timeline", "cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler", "trace"]
+
+__dir__ = names_here(__name__)
 
 _STATES = ("CPU", "GPU", "All")
 _KEYS: dict[str, Callable[[Count], float]] = {
@@ -31,11 +36,20 @@ def start_profiler(state: str) -> None:
         state: ``"CPU"``, ``"GPU"`` or ``"All"``; each of them times ops on every device.
 
     Native code computes several ops at once, so programs are timed without it.
+
+    Raises:
+        ProgramError: another state.
+
+    >>> fluid.profiler.start_profiler("CPU")
+    >>> fluid.profiler.stop_profiler(profile_path="profile.txt")  # doctest: +ELLIPSIS
+    op ...
     """
     if state not in _STATES:
         raise ProgramError(f"start_profiler: state should be one of {', '.join(_STATES)}, not {state!r}")
     if timing.current is None:
         timing.use(Timer())
+    elif not isinstance(timing.current, Timer):
+        raise ProgramError("start_profiler: a trace runs already; end it before")
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:
@@ -47,25 +61,48 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
         profile_path: the file.
 
     The time of a ``while``, ``conditional_block`` or ``recurrent`` op includes the ops of its block.
+
+    >>> fluid.profiler.start_profiler("CPU")
+    >>> fluid.profiler.stop_profiler(profile_path="profile.txt")  # doctest: +ELLIPSIS
+    op ...
     """
     _check_key(sorted_key)
     timer = timing.current
+    if not isinstance(timer, Timer):
+        return
     timing.use(None)
-    if timer is not None:
-        text = _table(timer.counts, sorted_key)
-        print(text, end="")
-        write_file(profile_path, [text.encode()])
+    text = _table(timer.counts, sorted_key)
+    print(text, end="")
+    write_file(profile_path, [text.encode()])
 
 
 def reset_profiler() -> None:
-    """Discard the times measured so far."""
-    if timing.current is not None:
+    """Discard the times measured so far.
+
+    >>> fluid.profiler.start_profiler("CPU")
+    >>> fluid.profiler.reset_profiler()
+    >>> fluid.profiler.stop_profiler(profile_path="profile.txt")  # doctest: +ELLIPSIS
+    op ...
+    """
+    if isinstance(timing.current, Timer):
         timing.use(Timer())
 
 
 @contextlib.contextmanager
 def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> Iterator[None]:
-    """Time what runs inside the ``with``: `start_profiler`, then `stop_profiler`."""
+    """Time what runs inside the ``with``: `start_profiler`, then `stop_profiler`.
+
+    Args:
+        state: see `start_profiler`.
+        sorted_key, profile_path: see `stop_profiler`.
+
+    >>> y = layers.fc(fluid.data("x", [None, 2]), 1)
+    >>> exe = fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> with fluid.profiler.profiler("CPU", "total", "profile.txt"):  # doctest: +ELLIPSIS
+    ...     _ = exe.run(feed={"x": np.ones([3, 2], "float32")}, fetch_list=[y])
+    op                                          calls     total ms ...
+    """
     _check_key(sorted_key)
     start_profiler(state)
     try:
@@ -75,10 +112,51 @@ def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tm
 
 
 @contextlib.contextmanager
+def trace(path: str | os.PathLike[str] | None = None) -> Iterator[Timeline]:
+    """Record when each op runs inside the ``with``, in programs and on tensors, and gradients; native code and XLA as they are.
+
+    Ops of loops and branches lie within those of the block around them; native code is one event that lists its ops. Each
+    event says the user's line, and the thread that ran it.
+
+    Args:
+        path: a file for the events, which ``chrome://tracing`` and https://ui.perfetto.dev open; None for none.
+
+    Yields:
+        The `Timeline`, which has the events; `fluid.plots.timeline` draws it.
+
+    Raises:
+        ProgramError: a profiler, or another trace, runs already.
+        OSError: the file cannot be written.
+
+    >>> x = fluid.data("x", [2, 3])
+    >>> y = layers.tanh(x)
+    >>> with fluid.profiler.trace() as timeline:
+    ...     _ = fluid.Executor().run(feed={"x": np.ones((2, 3), "float32")}, fetch_list=[y])
+    >>> [event.kind for event in timeline.events]
+    ['op', 'run']
+    >>> timeline.save("/tmp/run.json")  # doctest: +SKIP
+    """
+    if timing.current is not None:
+        raise ProgramError("profiler.trace: a profiler or another trace runs already; end it before")
+    timeline = Timeline()
+    timing.use(timeline)
+    try:
+        yield timeline
+    finally:
+        timing.use(None)
+        if path is not None:
+            timeline.save(path)
+
+
+@contextlib.contextmanager
 def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any = None) -> Iterator[None]:
     """Inside the ``with``, an external CUDA profiler records this process (``nsys profile -c cudaProfilerApi python ...``).
 
-    The arguments are accepted as in Fluid, without effect: the profiler has its own settings. `ExecutionError` without CUDA.
+    Args:
+        output_file, output_mode, config: accepted as in Fluid, without effect: the profiler has its own settings.
+
+    Raises:
+        ExecutionError: there is no CUDA.
     """
     if not is_compiled_with_cuda():
         raise ExecutionError("cuda_profiler: there is no CUDA device here; use fluid.profiler.profiler('CPU')")

@@ -33,7 +33,7 @@ from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
-from ..timing import Timer, timed
+from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
 from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan, byte_size
@@ -138,7 +138,7 @@ class BoundPlan:
         self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
-        self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.numpy) for value, spec in images.items()}
+        self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
         for array in self._cleared.values():
             array[...] = 0
         self._tables: Any = None
@@ -152,7 +152,7 @@ class BoundPlan:
     def _view(self, value: Value, offset: int) -> Any:
         spec = self.plan.specs[value]
         raw = self.arena[offset : offset + byte_size(spec)]
-        return raw.view(spec.dtype.numpy).reshape(spec.shape)
+        return raw.view(spec.dtype.array_dtype).reshape(spec.shape)
 
     def is_of(self, scope: Scope) -> bool:
         """Whether the calls are bound to the arrays that a scope holds now."""
@@ -182,10 +182,10 @@ class BoundPlan:
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)
-            fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
+            fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.array_dtype)
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, perhaps by another thread, before its plan ran")
-            stored = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.numpy)
+            stored = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.array_dtype)
             if not _is_usable(stored, name in overwritten):
                 stored = xp.array(stored, order="C")
             if stored is not array:
@@ -274,7 +274,7 @@ class BoundPlan:
             return self._stored[name]
         array = self._views.get(value, self._cleared.get(value))
         if array is None and value in self.plan.specs and not self.plan.specs[value].size:
-            return _empty(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.numpy)
+            return _empty(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
         return array
 
     def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:
@@ -372,12 +372,12 @@ class BoundPlan:
         self,
         feeds: Mapping[str, Any],
         check: Callable[[Operator, str, Any], None] | None = None,
-        timer: Timer | None = None,
+        timer: Watch | None = None,
     ) -> list[Any]:
         """Run once; returns the fetched values, as arrays of the place that belong to the caller.
 
-        `check` is called with each op, output name and value as they are made; `timer` counts the time of each op. Either needs
-        a plan without native code. `NativeUnavailable`, before anything has run, if native code cannot be made.
+        `check` is called with each op, output name and value as they are made; `timer` is told the time of each op. The first
+        needs a plan without native code. `NativeUnavailable`, before anything has run, if native code cannot be made.
         """
         scope = self.scope
         with scope.lock:
@@ -421,11 +421,13 @@ class BoundPlan:
         inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
         return while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {inputs or 'no inputs'}")
 
-    def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Timer | None) -> None:
+    def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Watch | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]
-        for instruction, start, end in zip(self.plan.instructions, self._starts, ends, strict=True):
+        for number, (instruction, start, end) in enumerate(zip(self.plan.instructions, self._starts, ends, strict=True)):
+            if start == end and isinstance(instruction, NativeInstruction):
+                continue  # computed with the one before
             try:
-                with timed(timer, instruction.op, self.place):
+                with self._timed(timer, number):
                     for step in self.steps[start:end]:
                         step()
             except Exception as error:
@@ -436,6 +438,15 @@ class BoundPlan:
                 content = self._content(value)
                 if check is not None and hasattr(content, "dtype"):
                     check(instruction.op, value[0], content)
+
+    def _timed(self, timer: Watch | None, number: int) -> AbstractContextManager[Any]:
+        """Times the ``with`` as what an instruction computes; native code that stands together is one step."""
+        instructions = self.plan.instructions
+        if timer is None or not isinstance(instructions[number], NativeInstruction):
+            return timed(timer, instructions[number].op, self.place)
+        together: Any = takewhile(lambda item: isinstance(item, NativeInstruction), instructions[number:])
+        ops = list({id(op): op for native in together for op in native.ops}.values())
+        return counted(timer, f"native code of {len(ops)} op{'s' * (len(ops) > 1)}", self.place, "native", ops)
 
     def _content(self, value: Value) -> Any:
         return self.array(value) if value in self.plan.specs else self._cells.get(value)

@@ -143,6 +143,9 @@ class Plan:
     temporaries_bytes: int = 0
     live_bytes: int = 0
     """The most bytes of temporaries that are alive at one time."""
+    tenants: dict[Value, Tenant] = field(default_factory=dict, repr=False)
+    """Temporary -> its bytes, and the first and last instruction between which they are its own; values that take turns share
+    one."""
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
     new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
@@ -270,6 +273,7 @@ class _Planner:
         self._clear()
         self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
+        self.tenants: dict[Value, Tenant] = {}
         self.new_tables: Callable[[], Tables] | None = None
         self._memo: dict[Any, dict[str, Any]] = {}
         self._analysis = SpecAnalysis()
@@ -468,6 +472,7 @@ class _Planner:
         self.offset_of = {value: tenant.offset for value, tenant in tenant_of.items()}
         self.temporaries_bytes = sum(byte_size(self.specs[value]) for value in tenant_of)
         self.live_bytes = live_bytes(tenants)
+        self.tenants = tenant_of
 
     def _last_uses(self, end: int) -> dict[Value, int]:
         """Value -> number of the instruction after which it is not needed; `end` for those that are fetched."""
@@ -552,6 +557,7 @@ class _Planner:
             frozenset(self.absent),
             self.temporaries_bytes,
             self.live_bytes,
+            self.tenants,
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
             new_tables=self.new_tables,
         )
@@ -559,4 +565,4 @@ class _Planner:
 
 def byte_size(spec: Spec) -> int:
     """Size in bytes of a tensor whose shape is fully known."""
-    return spec.size * spec.dtype.numpy.itemsize
+    return spec.size * spec.dtype.array_dtype.itemsize

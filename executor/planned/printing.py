@@ -28,7 +28,7 @@ def calls_of(plan: Plan) -> list[list[str]]:
     """The calls that compute each op on numpy, as text; none for ops that run step by step."""
     scope = Scope()
     for name, spec in {**plan.externals, **plan.storage}.items():
-        scope.put(name, np.empty(spec.shape, spec.dtype.numpy))
+        scope.put(name, np.empty(spec.shape, spec.dtype.array_dtype))
     bound = BoundPlan(plan, scope, CPUPlace())
     texts = []
     for instruction, calls in bound.calls():

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluid.errors import ExecutionError, IndexRangeError
+from fluid.formats.bfloat16 import computable, converted
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.selected_rows import SelectedRows
-from fluid.values.types import VarType
+from fluid.values.types import BFLOAT16, VarType
 
+from ..binding.halves import added
 from .handlers import runs, runs_on_arrays
 from .interpreter import Environment, Machine, describe
 
@@ -59,6 +61,11 @@ class Runs:
 
     Attributes:
         count: the number of runs that follows from the op's sequences or the frames of its forward op; -1 if it has neither.
+
+    Args:
+        machine: computes.
+        op: the op that owns the block.
+        env: the values of the block that it is in, by name.
     """
 
     def __init__(self, machine: Machine, op: Operator, env: Environment) -> None:
@@ -189,7 +196,13 @@ def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("while_grad", "conditional_block_grad", "recurrent_grad")
 def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
-    """Run a gradient block once for each run of the forward block, in reverse order."""
+    """Run a gradient block once for each run of the forward block, in reverse order.
+
+    Args:
+        machine: computes.
+        op: the gradient op.
+        env: the values of the block that it is in, by name.
+    """
     block_runs = Runs(machine, op, env)
     for number in range(block_runs.count)[:: 1 if op.attrs.get("reverse") else -1]:
         block_runs.once(number)
@@ -221,7 +234,8 @@ def add(a: Any, b: Any) -> Any:
     if isinstance(a, list):
         longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
         return [add(x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
-    return with_lod(array_of(a) + array_of(b), lod_of(a) or lod_of(b))
+    one, other = array_of(a), array_of(b)
+    return with_lod(added(one, other) if one.dtype == BFLOAT16 else one + other, lod_of(a) or lod_of(b))
 
 
 class _Totals:
@@ -272,9 +286,10 @@ def scale(machine: Machine, op: Operator, env: Environment) -> None:
     def apply(value: Any) -> Any:
         if value is None or isinstance(value, list):
             return value and [apply(item) for item in value]
-        array = array_of(value)
+        held = array_of(value)
+        array = computable(held)
         scaled = (array * array.dtype.type(factor) + array.dtype.type(bias)).astype(array.dtype)
-        return with_lod(scaled, lod_of(value))
+        return with_lod(converted(scaled, held.dtype), lod_of(value))
 
     env.set(op.output("Out")[0], apply(env.get(op.input("X")[0])))
 

@@ -10,11 +10,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fluid.errors import ExecutionError
+from fluid.formats.bfloat16 import BFLOAT16, computable, converted
 from fluid.ir.program import Operator, Program, Variable
 from fluid.ops.collective import COLLECTIVE
 from fluid.ops.debug import function_of
 from fluid.values.lod_array import array_of, lod_of
 from fluid.values.place import to_numpy
+from fluid.values.types import as_dtype
 
 from .handlers import runs
 from .interpreter import Environment, Machine
@@ -35,7 +37,8 @@ _printed: WeakKeyDictionary[Program, dict[tuple[int, str], int]] = WeakKeyDictio
 
 
 def _text(attrs: Mapping[str, Any], name: str, value: Any) -> str:
-    array = to_numpy(array_of(value))
+    held = to_numpy(array_of(value))
+    array = computable(held)
     flat, most = array.reshape(-1), attrs["summarize"]
     data = " ".join(str(item) for item in (flat if most < 0 else flat[:most]).tolist())
     lines = {
@@ -43,7 +46,7 @@ def _text(attrs: Mapping[str, Any], name: str, value: Any) -> str:
         f"  - message: {attrs['message']}": attrs["message"],
         f"  - lod: {[list(level or ()) for level in lod_of(value)]}": attrs["print_tensor_lod"],
         f"  - shape: {list(array.shape)}": attrs["print_tensor_shape"],
-        f"  - dtype: {array.dtype}": attrs["print_tensor_type"],
+        f"  - dtype: {as_dtype(held.dtype).text}": attrs["print_tensor_type"],
         f"  - data: [{data}{' ...' if 0 <= most < flat.size else ''}]": True,
     }
     return "\n".join(line for line, is_shown in lines.items() if is_shown)
@@ -72,7 +75,7 @@ def run_print(machine: Machine, op: Operator, env: Environment) -> None:
 # --------------------------------------------------------------------------------------------------- Python functions
 def called(number: int, values: Sequence[Any]) -> list[Any]:
     """Call the Python function of this number; returns its results as a list."""
-    result = function_of(number)(*[to_numpy(array_of(value)).copy() for value in values])
+    result = function_of(number)(*[computable(to_numpy(array_of(value)).copy()) for value in values])
     return list(result) if isinstance(result, (list, tuple)) else [] if result is None else [result]
 
 
@@ -81,9 +84,14 @@ def check_count(results: Sequence[Any], targets: Sequence[Any]) -> None:
         raise ExecutionError(f"the Python function gave {len(results)} values, and there are {len(targets)} variables for them")
 
 
+def _of_type(value: Any, dtype: Any) -> Any:
+    """The result of a function as an array of this numpy dtype."""
+    return converted(np.asarray(value), dtype) if dtype == BFLOAT16 else np.asarray(value, dtype)
+
+
 def fitted(value: Any, var: Variable, shape: Sequence[int]) -> Any:
     """The result of a function for `var`, as an array of its element type and of `shape`."""
-    array = np.asarray(value, var.dtype.numpy)
+    array = _of_type(value, var.dtype.array_dtype)
     if array.shape == () and tuple(shape) == (1,):  # a number
         array = array.reshape(1)
     if len(shape) != array.ndim or any(a not in (-1, b) for a, b in zip(shape, array.shape, strict=True)):
@@ -99,7 +107,7 @@ def gradients_of(results: Sequence[Any], likes: Sequence[Any], names: Sequence[s
         )
     gradients = []
     for value, like, name in zip(results, likes, names, strict=True):
-        gradient = np.zeros(like.shape, like.dtype) if value is None else np.asarray(value, like.dtype)
+        gradient = np.zeros(like.shape, like.dtype) if value is None else _of_type(value, like.dtype)
         if gradient.shape != like.shape:
             raise ExecutionError(
                 f"the backward function gave a gradient of shape {list(gradient.shape)} for {name}, of shape {list(like.shape)}"
@@ -134,6 +142,6 @@ def run_assert(machine: Machine, op: Operator, env: Environment) -> None:
     most = op.all_attrs()["summarize"]
     shown = []
     for name in op.input("Data"):
-        flat = to_numpy(array_of(env.need(name))).reshape(-1)
+        flat = computable(to_numpy(array_of(env.need(name)))).reshape(-1)
         shown.append(f"  {name}: {(flat if most < 0 else flat[:most]).tolist()}")
     raise ExecutionError("\n".join([f"{op.input('Cond')[0]} should be true, as an assert op says, and is not", *shown]))

@@ -17,6 +17,7 @@ from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of
 from fluid.values.selected_rows import SelectedRows
 
+from .. import timing
 from ..binding.arrays import spec_of
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
 from ..random import names_from_zero, own_seed
@@ -228,8 +229,13 @@ class Machine:
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""
+        watch = timing.current
         for op in block.ops:
-            self.run_op(op, env)
+            if watch is None:
+                self.run_op(op, env)
+            else:
+                with timing.inside(watch, op):
+                    self.run_op(op, env)
 
     def run_op(self, op: Operator, env: Environment) -> None:
         """Run one op; if it fails, `ExecutionError` says which op, and where the user created it."""

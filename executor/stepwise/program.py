@@ -15,7 +15,7 @@ from ..kernels.collective import group_of
 from ..planned.plan import ops_to_run
 from ..random import RandomStreams
 from ..scope import Scope
-from ..timing import Timer, timed
+from ..timing import Watch, timed
 from ..unsupported import refuse_unsupported
 from ..workers import Meeting
 from .interpreter import Check, Environment, Machine, step_captures
@@ -35,10 +35,10 @@ class StepwiseProgram:
         self._streams = RandomStreams(place.xp, program.random_seed)
         self._machine = Machine(place.xp, self._streams, step_captures(program))
 
-    def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
+    def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Watch | None = None) -> list[Any]:
         """Run once; returns the fetched values.
 
-        `check` is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        `check` is called with each op, output name and value as they are made; `timer` is told the time of each op.
         """
         machine, place = self._machine, self.place
         with scope.lock:

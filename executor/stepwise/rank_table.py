@@ -172,7 +172,7 @@ def _without_rows(op: Operator, xp: Any, steps: int) -> Any:
     var = op.block.var(op.output("Out")[0])
     if steps or not var.has_shape or -1 in var.shape[1:]:
         raise ExecutionError(f"the array {op.input('X')[0]} has no entry to make sequences of")
-    return xp.empty((0, *var.shape[1:]), var.dtype.numpy)
+    return xp.empty((0, *var.shape[1:]), var.dtype.array_dtype)
 
 
 @runs("shrink_rnn_memory")

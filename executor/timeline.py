@@ -1,0 +1,123 @@
+"""When what ran: a watch that keeps each event, and writes them as Chrome's trace format."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluid.formats.writing import write_file
+from fluid.ir.program import Operator
+
+from .timing import Watch
+
+__all__ = ["Event", "Timeline"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What ran from `start` to `end`, in seconds of `time.perf_counter`, in a thread.
+
+    Attributes:
+        kind: ``"op"`` of a program; ``"native"`` for native code of one or several; ``"xla"`` for a program that XLA compiled;
+            ``"tensors"`` for an op on tensors; ``"run"`` for a whole run.
+        ops: the ops of a program that were computed.
+        line: the user's line of an op on tensors; those of programs are known by their ops.
+    """
+
+    name: str
+    kind: str
+    start: float
+    end: float
+    thread: int
+    ops: Sequence[Operator] = field(default=(), repr=False)
+    line: str = ""
+
+    @property
+    def where(self) -> str:
+        """The user's line that made the op, or the last of the ops; empty if unknown."""
+        frame = self.ops[-1].user_frame if self.ops else None
+        return self.line if frame is None else f"{frame[0]}:{frame[1]} in {frame[2]}"
+
+
+class Timeline(Watch):
+    """Each event of a time, in the order in which they ended. Native code is one event for all ops that it computes at once.
+
+    Attributes:
+        events: what ran.
+        threads: thread -> its name.
+    """
+
+    sees_native = True
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.threads: dict[int, str] = {}
+
+    def add(self, name: str, start: float, end: float, kind: str = "op", ops: Sequence[Operator] = (), line: str = "") -> None:
+        """Note what ran from `start` to `end`.
+
+        Args:
+            name: of what ran.
+            start, end: when it began and ended.
+            kind: of what ran.
+            ops: the ops that it computed.
+            line: the user's line.
+        """
+        self._add(Event(name, kind, start, end, self._thread(), ops, line))
+
+    def add_inside(self, op: Operator, start: float, end: float) -> None:
+        """Note an op of a block.
+
+        Args:
+            op: the op.
+            start, end: when it began and ended.
+        """
+        self.add(op.type, start, end, ops=[op])
+
+    def add_run(self, name: str, start: float, end: float) -> None:
+        """Note a run.
+
+        Args:
+            name: of what ran.
+            start, end: when it began and ended.
+        """
+        self._add(Event(name, "run", start, end, self._thread()))
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)  # which is one step, so that threads need no lock
+
+    def _thread(self) -> int:
+        thread = threading.get_ident()
+        if thread not in self.threads:
+            self.threads[thread] = threading.current_thread().name
+        return thread
+
+    def to_chrome(self) -> dict[str, Any]:
+        """The events as Chrome's trace format has them: complete events in microseconds from the first one's start."""
+        first = min((event.start for event in self.events), default=0.0)
+        numbers = {thread: number for number, thread in enumerate(self.threads)}
+        process = os.getpid()
+        made: list[dict[str, Any]] = [
+            {"ph": "M", "name": "thread_name", "pid": process, "tid": numbers[thread], "args": {"name": name}}
+            for thread, name in self.threads.items()
+        ]
+        for event in sorted(self.events, key=lambda event: (event.start, -event.end)):
+            args: dict[str, Any] = {"line": event.where} if event.where else {}
+            if event.ops:
+                args["ops"] = [str(op) for op in event.ops]
+            times = {"ts": round(1e6 * (event.start - first), 3), "dur": round(1e6 * (event.end - event.start), 3)}
+            thread = {"pid": process, "tid": numbers[event.thread]}
+            made.append({"ph": "X", "name": event.name, "cat": event.kind, **times, **thread, "args": args})
+        return {"traceEvents": made, "displayTimeUnit": "ms"}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the events to a file that ``chrome://tracing`` and https://ui.perfetto.dev open.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        write_file(os.fspath(path), [json.dumps(self.to_chrome()).encode()])

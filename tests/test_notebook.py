@@ -45,7 +45,8 @@ def test_the_viewer_in_a_cell() -> None:
     program = fluid.default_main_program()
     cell = program.view(height=321, title="a net")._repr_html_()
     source = re.fullmatch(
-        r'<iframe sandbox="allow-scripts" style="width: 100%; height: 321px;[^"]*" srcdoc="([^"]*)"></iframe>', cell
+        r'<iframe sandbox="allow-scripts allow-downloads" style="width: 100%; height: 321px;[^"]*" srcdoc="([^"]*)"></iframe>',
+        cell,
     )
     assert source is not None and html.unescape(source[1]) == to_html(program, "a net")
 

@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import fluid
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"fluid": "fluid", "executor": "fluid/executor", "proto": "fluid/proto"}
@@ -45,6 +48,7 @@ def installed(wheel, tmp_path_factory):
     return {**os.environ, "PYTHONPATH": str(site)}
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_file_of_the_three_folders_and_no_other(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -58,6 +62,26 @@ def test_wheel_holds_every_file_of_the_three_folders_and_no_other(wheel):
     assert {"fluid/py.typed", "fluid/dataset/digits.npz", "fluid/proto/framework.proto"} <= held
 
 
+def test_the_version_is_one():
+    assert f"\nversion = {fluid.__version__}\n" in (ROOT / "setup.cfg").read_text()
+
+
+@pytest.mark.slow
+def test_sdist_holds_the_repository(tmp_path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no repository")
+    tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]
+    for name in tracked:
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "source" / name)
+    code = f"import setuptools.build_meta as backend; backend.build_sdist({str(tmp_path)!r})"
+    run(sys.executable, "-c", code, cwd=tmp_path / "source")
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    assert {name for name in held if ".egg-info/" not in name} == {*tracked, "PKG-INFO"}
+
+
+@pytest.mark.slow
 def test_wheel_is_small_and_carries_its_licence(wheel):
     assert wheel.stat().st_size < 2_000_000
     with zipfile.ZipFile(wheel) as archive:
@@ -65,6 +89,7 @@ def test_wheel_is_small_and_carries_its_licence(wheel):
         assert b"Apache License" in archive.read(licence)
 
 
+@pytest.mark.slow
 def test_every_module_of_the_wheel_imports(installed, tmp_path):
     code = """
 import importlib, os, pkgutil, fluid
@@ -79,11 +104,13 @@ for module in pkgutil.walk_packages(fluid.__path__, "fluid."):
     assert {"fluid.proto", "fluid.executor.kernels.table", "fluid.dataset.digits", "fluid.framework"} <= set(names)
 
 
+@pytest.mark.slow
 def test_import_leaves_out_what_is_rarely_used(installed, tmp_path):
     code = "import sys, fluid; print(*{'networkx', 'cupy', 'tqdm', 'matplotlib', 'hypothesis', 'torch'} & set(sys.modules))"
     assert run(sys.executable, "-c", code, env=installed, cwd=tmp_path).split() == []
 
 
+@pytest.mark.slow
 def test_building_a_program_needs_neither_kernels_nor_protobuf(installed, tmp_path):
     """The dependencies point one way: `framework` knows neither how ops are computed nor how they are written."""
     code = """

@@ -6,7 +6,6 @@ The net is that of `recognize_digits.py`, which builds a program instead.
 from __future__ import annotations
 
 import numpy as np
-from progress import Progress
 from training import judge, parse, parser_of
 
 import fluid
@@ -46,23 +45,22 @@ def main():
     args = parse(parser_of(__doc__, epochs=12, samples=1438, goal=0.97, of="accuracy on unseen images"))
     images, labels = (values[: args.samples] for values in digits.arrays("train"))
     unseen = digits.arrays("test")
-    order = np.random.default_rng(args.seed)
+    loader = fluid.io.DataLoader(fluid.io.TensorDataset(images, labels), 32, shuffle=True, seed=args.seed)
     with dygraph.guard():
         dygraph.seed(args.seed)
         net = LeNet()
-        optimizer = fluid.optimizer.Adam(dygraph.CosineDecay(0.003, -(-len(images) // 32), args.epochs))
+        optimizer = fluid.optimizer.Adam(dygraph.CosineDecay(0.003, len(loader), args.epochs))
         means = []
-        with Progress(args.epochs) as progress:
+        with fluid.training.Progress(args.epochs) as progress:
             for _ in range(args.epochs):
                 losses = []
-                for chosen in np.split(order.permutation(len(images)), range(32, len(images), 32)):
-                    x, y = dygraph.to_variable(images[chosen]), dygraph.to_variable(labels[chosen])
+                for x, y in loader:
                     loss = fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(net(x), y))
                     loss.backward()
                     optimizer.minimize(loss)
                     net.clear_gradients()
                     losses.append(loss.item())
-                    progress.step(len(chosen))
+                    progress.step(len(x))
                 means.append(float(np.mean(losses)))
                 progress.epoch(loss=means[-1])
         print(f"\n{net}\n\nthe ops that the last loss was computed by:\n{loss.program()}")

@@ -12,7 +12,6 @@ import sys
 import tempfile
 
 import numpy as np
-from progress import Progress
 from recognize_digits import lenet
 
 import fluid
@@ -20,12 +19,11 @@ from fluid import layers
 from fluid.dataset import digits
 
 
-def batches(images, labels, size, random):
-    """Shuffled batches as feeds."""
-    order = random.permutation(len(images))
-    for start in range(0, len(order), size):
-        chosen = order[start : start + size]
-        yield {"image": images[chosen], "label": labels[chosen]}
+def batches(images, labels, size, seed):
+    """A loader of shuffled batches as feeds."""
+    return fluid.io.DataLoader(
+        fluid.io.TensorDataset(images, labels), size, shuffle=True, seed=seed, feed_list=["image", "label"]
+    )
 
 
 def pretrain(folder, epochs, seed):
@@ -42,9 +40,9 @@ def pretrain(folder, epochs, seed):
         fluid.optimizer.Adam(0.002).minimize(loss)
         executor = fluid.Executor(fluid.CPUPlace())
         executor.run(startup)
-        random = np.random.default_rng(seed)
+        loader = batches(images[few], labels[few], 32, seed)
         for _ in range(epochs):
-            for feed in batches(images[few], labels[few], 32, random):
+            for feed in loader:
                 executor.run(feed=feed)
         fluid.save_model(folder, feeds=[image], fetches=[prediction])
 
@@ -93,12 +91,12 @@ def main():
     print(f"\n{test_program.prune(['image'], scores)}\n")
 
     images, labels = digits.arrays("train")
-    random = np.random.default_rng(args.seed)
     few = np.concatenate([np.flatnonzero(labels[:, 0] == digit)[: args.images] for digit in range(10)])
-    with Progress(args.epochs) as progress:
+    loader = batches(images[few], labels[few], 16, args.seed)
+    with fluid.training.Progress(args.epochs) as progress:
         for _ in range(args.epochs):
             losses = []
-            for feed in batches(images[few], labels[few], 16, random):
+            for feed in loader:
                 losses += executor.run(program, feed, [loss])
                 progress.step(len(feed["label"]))
             after = accuracy(executor, test_program, scores, test_images, test_labels)

@@ -11,7 +11,6 @@ import sys
 import tempfile
 
 import numpy as np
-from progress import Progress
 
 import fluid
 from fluid.dataset import diabetes
@@ -44,7 +43,7 @@ def main():
 
     random.seed(args.seed)
     train_reader = fluid.io.batch(fluid.io.shuffle(diabetes.train(), buf_size=500), args.batch_size)
-    with Progress(args.epochs) as progress:
+    with fluid.training.Progress(args.epochs) as progress:
         for _ in range(args.epochs):
             losses = []
             for batch in train_reader():

@@ -64,9 +64,9 @@ def main():
     with dygraph.guard():
         dygraph.seed(args.seed)
         generator, critic = net(4, 2), net(2, 1)
-        learn = {"learning_rate": 5e-4, "beta1": 0.5, "beta2": 0.9}
-        of_generator = fluid.optimizer.Adam(parameter_list=generator.parameters(), **learn)
-        of_critic = fluid.optimizer.Adam(parameter_list=critic.parameters(), **learn)
+        of_generator, of_critic = (
+            fluid.optimizer.Adam(5e-4, beta1=0.5, beta2=0.9, parameter_list=part.parameters()) for part in (generator, critic)
+        )
 
         def made(count):
             return generator(dygraph.to_variable(random.standard_normal((count, 4)).astype("float32")))

@@ -47,7 +47,7 @@ def encode(source, size):
     return encoded, dense(encoded, size, "compared"), dense(layers.sequence_first_step(states[1]), size, "boot", act="tanh")
 
 
-def step(word, state, encoded, compared, size):
+def step(word, state, encoded, compared, *, size):
     """The state after a word, and the probabilities of the next: from what attention finds in the source."""
     asked = layers.sequence_expand(dense(state, size, "asked"), compared)
     fitting = layers.sequence_softmax(dense(layers.tanh(compared + asked), 1, "fitting"))
@@ -66,7 +66,7 @@ def training(source, said, following, size=32):
     with rnn.block():
         word = rnn.step_input(said)
         state = rnn.memory(init=boot, need_reorder=True)
-        new_state, probabilities = step(word, state, rnn.static_input(encoded), rnn.static_input(compared), size)
+        new_state, probabilities = step(word, state, rnn.static_input(encoded), rnn.static_input(compared), size=size)
         rnn.update_memory(state, new_state)
         rnn.output(probabilities)
     return layers.mean(layers.cross_entropy(rnn(), following))
@@ -85,7 +85,7 @@ def translation(source, first_ids, first_scores, size=32, beam_size=3, longest=1
         last_ids, last_scores = layers.array_read(ids, count), layers.array_read(scores, count)
         # A prefix is there once for each word that it was continued with.
         prefixes = [layers.sequence_expand(layers.array_read(array, count), last_scores) for array in carried]
-        state, probabilities = step(last_ids, *prefixes, size)
+        state, probabilities = step(last_ids, *prefixes, size=size)
         best, words = layers.topk(probabilities, k=beam_size)
         total = layers.elementwise_add(layers.log(best), layers.reshape(last_scores, [-1]), axis=0)
         total = layers.lod_reset(total, y=last_scores)
@@ -121,10 +121,10 @@ def main():
     fluid.optimizer.Adam(learning_rate=0.01).minimize(loss)
     translate = fluid.Program()
     with fluid.program_guard(translate, fluid.Program()):
-        source = sequences("source")
+        (source,) = sequences("source")
         first_ids = layers.data(name="first_ids", shape=[1], dtype="int64", lod_level=2)
         first_scores = layers.data(name="first_scores", shape=[1], dtype="float32", lod_level=2)
-        best, _ = translation(*source, first_ids, first_scores)
+        best, _ = translation(source, first_ids, first_scores)
 
     # The executor: computes them.
     executor = start(args.seed)

@@ -11,7 +11,6 @@ import sys
 import tempfile
 
 import numpy as np
-from progress import Progress
 
 import fluid
 from fluid.dataset import digits
@@ -77,7 +76,7 @@ def main():
     random.seed(args.seed)
     train_reader = fluid.io.batch(fluid.io.shuffle(digits.train(), buf_size=2000), args.batch_size)
     test_reader = fluid.io.batch(digits.test(), 128)
-    with Progress(args.epochs) as progress:
+    with fluid.training.Progress(args.epochs) as progress:
         for _ in range(args.epochs):
             losses = []
             for batch in train_reader():

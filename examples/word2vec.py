@@ -11,7 +11,6 @@ import random
 import sys
 
 import numpy as np
-from progress import Progress
 
 import fluid
 
@@ -84,7 +83,7 @@ def main():
     random.seed(args.seed)
     train_reader = fluid.io.batch(fluid.io.shuffle(lambda: map(tuple, grams), buf_size=1000), args.batch_size)
     mean_loss = float("inf")
-    with Progress(args.epochs) as progress:
+    with fluid.training.Progress(args.epochs) as progress:
         for _ in range(args.epochs):
             losses = []
             for batch in train_reader():

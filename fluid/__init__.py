@@ -34,6 +34,7 @@ from . import (
     optimizer,
     param_attr,
     regularizer,
+    training,
     unique_name,
 )
 from .backward import append_backward, gradients
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         install_check,
         io,
         parallel,
+        plots,
         profiler,
         reader,
     )
@@ -165,6 +167,7 @@ __all__ = [
     "optimizer",
     "parallel",
     "param_attr",
+    "plots",
     "profiler",
     "program_guard",
     "reader",
@@ -178,6 +181,7 @@ __all__ = [
     "set_num_threads",
     "summary",
     "text",
+    "training",
     "unique_name",
 ]
 
@@ -198,6 +202,7 @@ _LAZY = {
     "io": "io",
     "model_io": "model_io",
     "parallel": "parallel",
+    "plots": "plots",
     "profiler": "profiler",
     "reader": "reader",
     "transpiler": "transpiler",
@@ -205,7 +210,7 @@ _LAZY = {
 }
 _OF_DYGRAPH = (
     "BatchNorm", "BilinearTensorProduct", "Conv2D", "Conv2DTranspose", "Conv3D", "Conv3DTranspose", "Embedding", "FC", "GRUUnit",
-    "GroupNorm", "Layer", "LayerNorm", "Linear", "NCE", "PRelu", "Pool2D", "RowConv", "SequenceConv", "SpectralNorm",
+    "GroupNorm", "Layer", "LayerNorm", "Linear", "NCE", "PRelu", "Pool2D", "RowConv", "SpectralNorm",
     "load_dygraph", "save_dygraph",
 )  # fmt: skip
 """Names that are at the top in Fluid 1.6, too."""
@@ -242,4 +247,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*__all__, *_LAZY, *_LAZY_FROM})

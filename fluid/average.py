@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 
 from .errors import FluidTypeError, ProgramError
+from .not_here import names_here
 
 __all__ = ["WeightedAverage"]
 
+__dir__ = names_here(__name__)
+
 
 class WeightedAverage:
-    """The weighted mean ``sum(value * weight) / sum(weight)`` of numbers, or of arrays with the same shape."""
+    """The weighted mean ``sum(value * weight) / sum(weight)`` of numbers, or of arrays with the same shape.
+
+    >>> average = fluid.average.WeightedAverage()
+    >>> average.add(0.5, weight=3)
+    >>> average.add(1.0, weight=1)
+    >>> average.eval()
+    0.625
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -23,7 +33,7 @@ class WeightedAverage:
         self.denominator = 0.0
 
     def add(self, value: Any, weight: float) -> None:
-        """Add a value with a weight, such as the size of its batch."""
+        """Add a `value` with a `weight`, such as the size of its batch."""
         if not np.issubdtype(np.asarray(value).dtype, np.number):
             raise FluidTypeError(f"WeightedAverage.add takes numbers and arrays, not {value!r}")
         part = np.asarray(value, np.float64) * float(np.asarray(weight).item())

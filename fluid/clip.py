@@ -7,6 +7,7 @@ from typing import Any
 
 from .errors import FluidTypeError, ProgramError
 from .ir.program import Block, OpRole, Parameter, Program, Variable, default_main_program
+from .not_here import names_here
 from .values.types import VarType
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "error_clip_callback",
     "set_gradient_clip",
 ]
+
+__dir__ = names_here(__name__)
 
 Pair = tuple[Parameter, Variable | None]
 
@@ -31,7 +34,7 @@ class GradientClip:
         return id(self)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
-        """Append the ops that clip these gradients; the clipped gradients."""
+        """Append the ops that clip the gradients of `pairs`; the clipped gradients."""
         raise NotImplementedError
 
     def __call__(self, params_grads: Iterable[Pair]) -> list[Pair]:
@@ -58,7 +61,22 @@ def _norm_bound(what: str, clip_norm: float) -> float:
 
 
 class GradientClipByValue(GradientClip):
-    """Clip each element to ``[min, max]``; `min` is ``-max`` by default."""
+    """Clip each element to ``[min, max]``.
+
+    Args:
+        max: the greatest value.
+        min: the least; ``-max`` by default.
+
+    Raises:
+        ProgramError: `min` is above `max`.
+
+    >>> w = dygraph.Parameter([1.0, -3.0])
+    >>> optimizer = fluid.optimizer.SGD(1.0, parameter_list=[w], grad_clip=fluid.clip.GradientClipByValue(0.5))
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy()
+    array([ 0.5, -2.5], dtype=float32)
+    """
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max, self.min = _bounds("GradientClipByValue", max, min)
@@ -94,7 +112,18 @@ def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[V
 
 
 class GradientClipByNorm(GradientClip):
-    """Scale each gradient down to a Euclidean norm of at most `clip_norm`."""
+    """Scale each gradient down to a Euclidean norm of at most `clip_norm`: times ``clip_norm / max(clip_norm, norm)``.
+
+    Args:
+        clip_norm: the greatest norm, not below 0.
+
+    >>> w = dygraph.Parameter([1.5, 2.0])
+    >>> optimizer = fluid.optimizer.SGD(1.0, parameter_list=[w], grad_clip=fluid.clip.GradientClipByNorm(1.0))
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy()
+    array([0.9, 1.2], dtype=float32)
+    """
 
     def __init__(self, clip_norm: float) -> None:
         self.clip_norm = _norm_bound("GradientClipByNorm", clip_norm)
@@ -104,7 +133,21 @@ class GradientClipByNorm(GradientClip):
 
 
 class GradientClipByGlobalNorm(GradientClip):
-    """Scale all gradients of a group by ``clip_norm / max(clip_norm, norm)``, with the Euclidean norm of all of them together."""
+    """Scale all gradients of a group by ``clip_norm / max(clip_norm, norm)``, with the Euclidean norm of all of them together.
+
+    Source: Pascanu, Mikolov and Bengio, On the difficulty of training recurrent neural networks, 2013.
+
+    Args:
+        clip_norm: the greatest norm, not below 0.
+        group_name: parameters whose clips have one name are of one group; they should have one `clip_norm`, too.
+
+    >>> v, w = dygraph.Parameter([1.5]), dygraph.Parameter([2.0])
+    >>> optimizer = fluid.optimizer.SGD(1.0, parameter_list=[v, w], grad_clip=fluid.clip.GradientClipByGlobalNorm(1.0))
+    >>> (v * v + w * w).sum().backward()
+    >>> optimizer.step()
+    >>> v.numpy(), w.numpy()
+    (array([0.9], dtype=float32), array([1.2], dtype=float32))
+    """
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
         self.clip_norm = _norm_bound("GradientClipByGlobalNorm", clip_norm)
@@ -112,6 +155,7 @@ class GradientClipByGlobalNorm(GradientClip):
 
     @property
     def group(self) -> Hashable:
+        """The name of the group."""
         return self.group_name
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
@@ -121,7 +165,20 @@ class GradientClipByGlobalNorm(GradientClip):
 def set_gradient_clip(
     clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:
-    """Clip the gradients of these parameters (by default all of the program) before the optimizer uses them."""
+    """Clip the gradients of these parameters before the optimizer uses them.
+
+    Args:
+        clip: a clip of this module.
+        param_list: parameters or their names; all of the program by default.
+        program: the program of the names; the default main program by default.
+
+    Raises:
+        FluidTypeError: `clip` is no clip, or an entry no parameter.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [-1, 4]), 1))
+    >>> fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
+    >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
+    """
     if not isinstance(clip, GradientClip):
         raise FluidTypeError(f"set_gradient_clip takes one of the GradientClipBy... objects, not {clip!r}")
     program = program if program is not None else default_main_program()
@@ -134,7 +191,7 @@ def set_gradient_clip(
 
 
 def append_gradient_clip_ops(params_grads: Iterable[Pair]) -> list[Pair]:
-    """The pairs with gradients clipped by the clips of their parameters."""
+    """The (parameter, gradient) pairs of `params_grads` with gradients clipped by the clips of their parameters."""
     pairs = list(params_grads)
     groups: dict[Hashable, list[int]] = {}
     for index, (param, grad) in enumerate(pairs):
@@ -157,19 +214,33 @@ def append_gradient_clip_ops(params_grads: Iterable[Pair]) -> list[Pair]:
 
 
 class ErrorClipByValue:
-    """Clip each element of a variable's gradient to ``[min, max]`` during backward; set it as ``var.error_clip``."""
+    """Clip each element of a variable's gradient to ``[min, max]`` during backward; set it as ``var.error_clip``.
+
+    Args:
+        max: the greatest value.
+        min: the least; ``-max`` by default.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8)
+    >>> hidden.error_clip = fluid.clip.ErrorClipByValue(1.0)
+    """
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max, self.min = _bounds("ErrorClipByValue", max, min)
 
     def append_clip_op(self, block: Block, grad_name: str) -> None:
-        """Append the op that clips the gradient with this name in place."""
+        """Append to `block` the op that clips the gradient named `grad_name` in place."""
         attrs = {"min": self.min, "max": self.max, OpRole.NAME: OpRole.BACKWARD}
         block.append_op("clip", inputs={"X": grad_name}, outputs={"Out": grad_name}, attrs=attrs)
 
 
 def error_clip_callback(block: Block, context: Mapping[str, Any]) -> None:
-    """A callback of `append_backward` that clips the gradients of variables which have an ``error_clip``."""
+    """A callback of `append_backward` that clips the gradients of variables which have an ``error_clip``.
+
+    Args:
+        block: the block that the gradient ops are appended to.
+        context: what `append_backward` tells its callbacks: the gradient op that was appended, and the names of gradients ->
+            the variables that they belong to.
+    """
     for grad_name in context["__current_op_desc__"].output_arg_names:
         var = block.find_var(context.get(grad_name, ""))
         if var is not None and var.error_clip is not None:

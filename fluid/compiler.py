@@ -8,10 +8,13 @@ from typing import Any
 from .errors import FluidTypeError, ProgramError
 from .executor import CPUPlace, CUDAPlace, Executor
 from .ir.program import Program, default_main_program
+from .not_here import names_here
 from .parallel.mesh import Mesh
 from .values.place import Place, XLAPlace
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
+
+__dir__ = names_here(__name__)
 
 
 class _Settings:
@@ -29,7 +32,17 @@ class _Settings:
 
 
 class ExecutionStrategy(_Settings):
-    """Settings of Paddle's executor, accepted for scripts that set them."""
+    """Settings of Paddle's executor, accepted for scripts that set them, without effect here.
+
+    Attributes:
+        allow_op_delay, num_iteration_per_drop_scope, num_iteration_per_run, num_threads, use_cuda: as in Fluid 1.6.
+        use_experimental_executor, use_thread_barrier: the same.
+
+    Raises:
+        ProgramError: a setting that Paddle does not have is set.
+
+    >>> fluid.ExecutionStrategy().num_iteration_per_drop_scope = 10
+    """
 
     _DEFAULTS = {
         "allow_op_delay": False,
@@ -43,13 +56,26 @@ class ExecutionStrategy(_Settings):
 
 
 class BuildStrategy(_Settings):
-    """Settings of how Paddle rewrites a program before running it, accepted for scripts that set them."""
+    """Settings of how Paddle rewrites a program before running it, accepted for scripts that set them, without effect here.
+
+    The attributes are those of Fluid 1.6, such as `reduce_strategy`, `gradient_scale_strategy`, `fuse_all_reduce_ops` and
+    `memory_optimize`.
+
+    Raises:
+        ProgramError: a setting that Paddle does not have is set.
+
+    >>> fluid.BuildStrategy().memory_optimize = True
+    """
 
     class ReduceStrategy:
+        """Values of `reduce_strategy`."""
+
         AllReduce = 0
         Reduce = 1
 
     class GradientScaleStrategy:
+        """Values of `gradient_scale_strategy`."""
+
         CoeffNumDevice = 0
         One = 1
         Customized = 2
@@ -85,11 +111,21 @@ class BuildStrategy(_Settings):
 
 
 class CompiledProgram:
-    """A program and the devices that it runs on.
+    """A program and the devices that it runs on; `Executor.run` takes it in place of the program.
+
+    Args:
+        program_or_graph: the program.
+        build_strategy: accepted as in Fluid, without effect.
 
     Attributes:
+        program: the program.
         mesh: a mesh of devices, as `with_mesh` names it; otherwise None.
         takes_all_devices: whether it runs on all devices of the executor's place, each with a part of the batch.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel()
+    >>> fluid.Executor().run(compiled, {"x": np.ones([4, 2], "float32")}, [layers.reduce_sum(x)])
+    [array([8.], dtype=float32)]
     """
 
     def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
@@ -125,6 +161,10 @@ class CompiledProgram:
 
         Elsewhere, and where there is one device, it runs on that with the whole batch, which gives the same results.
 
+        Args:
+            places: places of XLA, to use as many devices as they are; by default, all.
+            loss_name, build_strategy, exec_strategy, share_vars_from: accepted as in Fluid, without effect.
+
         Raises:
             ProgramError: `places` has several entries that are not places of XLA.
         """
@@ -146,6 +186,10 @@ class ParallelExecutor:
         scope: the scope of persistable variables; the global scope if None.
         loss_name, share_vars_from, exec_strategy, build_strategy, num_trainers, trainer_id: accepted as in Fluid; without
             effect. `ProgramError` if `num_trainers` is not 1.
+
+    >>> total = layers.reduce_sum(fluid.data("x", [None, 2]))
+    >>> fluid.ParallelExecutor(use_cuda=False).run([total], {"x": np.ones([4, 2], "float32")})
+    [array([8.], dtype=float32)]
     """
 
     def __init__(
@@ -172,7 +216,15 @@ class ParallelExecutor:
         return 1
 
     def run(self, fetch_list: Any, feed: Any = None, feed_dict: Any = None, return_numpy: bool = True) -> list[Any]:
-        """Run the program once, as `Executor.run`; `feed_dict` is an older name of `feed`."""
+        """Run the program once.
+
+        Args:
+            fetch_list, feed, return_numpy: see `Executor.run`.
+            feed_dict: an older name of `feed`.
+
+        Returns:
+            The fetched values, in order.
+        """
         feed = feed if feed is not None else feed_dict
         return self._executor.run(self._program, feed, fetch_list, scope=self._scope, return_numpy=return_numpy)
 

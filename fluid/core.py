@@ -9,7 +9,7 @@ from .executor.scope import LoDTensor, LoDTensorArray, Scope
 from .ir import desc
 from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
 from .ir.program import OpRole, Program
-from .not_here import names_not_here
+from .not_here import names_here, names_not_here
 from .opdef.registry import EMPTY, grad_slot
 from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, XLAPlace, get_cuda_device_count, is_compiled_with_cuda
 from .values.selected_rows import SelectedRows
@@ -21,6 +21,8 @@ __all__ = [
     "get_cuda_device_count", "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
+__dir__ = names_here(__name__)
+
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)
 
@@ -28,14 +30,22 @@ EnforceNotMet = FluidError
 
 
 class ProgramDesc(desc.ProgramDesc):
-    """A program; a new one if none is given."""
+    """A program; a new one if none is given.
+
+    >>> fluid.core.ProgramDesc().num_blocks()
+    1
+    """
 
     def __init__(self, program: Program | None = None) -> None:
         super().__init__(program if program is not None else Program())
 
 
 class Layer:
-    """What all layers of `fluid.dygraph` are, for ``isinstance``."""
+    """What all layers of `fluid.dygraph` are, for ``isinstance``.
+
+    >>> isinstance(dygraph.Linear(4, 2), fluid.core.Layer)
+    True
+    """
 
     def forward(self, *inputs: Any) -> Any:
         """Nothing, in an empty list."""
@@ -43,7 +53,11 @@ class Layer:
 
 
 class op_proto_and_checker_maker:
-    """Names of the attributes that every op may have."""
+    """Names of the attributes that every op may have.
+
+    >>> fluid.core.op_proto_and_checker_maker.kOpRoleAttrName()
+    'op_role'
+    """
 
     class OpRole:
         """What an op is part of."""

@@ -12,6 +12,7 @@ __all__ = [
     "AttributeRuleError",
     "BackwardError",
     "CommunicationError",
+    "DataError",
     "EOFException",
     "EagerOnlyError",
     "ElementTypeError",
@@ -34,6 +35,10 @@ __all__ = [
     "said_of",
     "while_running",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class FluidError(Exception):
@@ -93,6 +98,10 @@ class CommunicationError(ExecutionError):
     """Workers cannot reach each other, wait in vain, or do not run the same."""
 
 
+class DataError(ExecutionError):
+    """A sample of a dataset cannot be read, or a process that reads samples has ended."""
+
+
 class FeedError(ExecutionError, ValueError):
     """What is fed or fetched does not fit the program."""
 
@@ -118,7 +127,17 @@ class FormatError(FluidError, ValueError):
 
 
 def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Callable[[str], str] = str) -> str:
-    """A hint that names up to `most` of the choices that resemble `name`, the closest first; "" if none does."""
+    """A hint that names some of the choices that resemble a name, the closest first; "" if none does.
+
+    Args:
+        name: what was given.
+        choices: what would do.
+        most: how many are named at most.
+        show: how one is shown.
+
+    >>> fluid.errors.did_you_mean("lerning_rate", ["learning_rate", "name"])
+    '; did you mean learning_rate?'
+    """
     from difflib import get_close_matches
 
     near = get_close_matches(str(name), list(choices), most)
@@ -129,6 +148,9 @@ def printable(text: str, keep: str = "") -> str:
     """`text` with its unprintable characters escaped, except those in `keep`.
 
     Names in files may hold line breaks, a terminal's escape sequences, and marks that turn the direction of text.
+
+    >>> fluid.errors.printable("a" + chr(7)) == "a" + chr(92) + "x07"
+    True
     """
     if text.isprintable():
         return text
@@ -136,19 +158,39 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def said_of(op_type: str, error: object, verb: str = "") -> str:
-    """The message of an error, headed by the op that it is about, once: functions that serve several ops name theirs too."""
+    """The message of an error, headed by the op that it is about, once: functions that serve several ops name theirs too.
+
+    Args:
+        op_type: the type of op.
+        error: the error, or its message.
+        verb: stands between the op and the message.
+
+    >>> fluid.errors.said_of("relu", "there is no input")
+    'relu: there is no input'
+    """
     return f"{op_type}{verb}: {str(error).removeprefix(f'{op_type}: ')}"
 
 
 def while_running(error: Exception, message: str) -> ExecutionError:
-    """The error with this message of an operator that fails by `error`: one of an index, or of workers, stays that."""
+    """The error with this `message` of an operator that fails by `error`: one of an index, or of workers, stays that.
+
+    >>> type(fluid.errors.while_running(IndexError(), "3 is out of range")).__name__
+    'IndexRangeError'
+    """
     if isinstance(error, CommunicationError):
         return CommunicationError(message)
     return IndexRangeError(message) if isinstance(error, IndexError) else ExecutionError(message)
 
 
 def locate(op: Operator) -> str:
-    """Lines that describe an operator, its inputs, and the line of the user's code that made it."""
+    """Lines that describe an operator, its inputs, and the line of the user's code that made it.
+
+    >>> y = layers.relu(fluid.data("x", [None, 2]))
+    >>> print(fluid.errors.locate(y.op))  # doctest: +ELLIPSIS
+      op: relu_0.tmp_0: float32[-1, 2] = relu(X=x)
+      inputs: x: float32[-1, 2]
+      made at: ...
+    """
     lines = [f"  op: {op}"]
     variables = ((name, op.block.find_var(name)) for name in op.input_arg_names)
     if specs := [f"{printable(name)}: {var.describe()}" for name, var in variables if var is not None]:

@@ -14,13 +14,19 @@ from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
 from .metrics import DetectionMAP
+from .not_here import names_here
 from .values.types import DTypeLike, as_dtype
 
 __all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
 
+__dir__ = names_here(__name__)
+
 
 class Evaluator:
     """Sums over batches, in persistable variables to which each run adds.
+
+    Args:
+        name: the start of the sums' names.
 
     Attributes:
         metrics: the metrics of the current batch, as variables to be fetched.
@@ -44,7 +50,7 @@ class Evaluator:
         return state
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Set the sums in the current scope to 0. `reset_program` is accepted as in Fluid, without effect."""
+        """Set the sums in the current scope to 0, at the place of `executor`; `reset_program` has no effect."""
         for state in self.states:
             tensor = global_scope().var(state.name).get_tensor()
             tensor.set(np.zeros([1], as_dtype(state.dtype).numpy), executor.place)
@@ -60,7 +66,20 @@ class Evaluator:
 
 
 class ChunkEvaluator(Evaluator):
-    """Precision, recall and F1 of chunks over many batches; arguments as of `layers.chunk_eval`."""
+    """Precision, recall and F1 of chunks over many batches.
+
+    Args:
+        input, label, chunk_scheme, num_chunk_types, excluded_chunk_types: see `layers.chunk_eval`.
+
+    >>> tags, labels = (fluid.data(name, [None, 1], "int64", lod_level=1) for name in ("tags", "labels"))
+    >>> evaluator = fluid.evaluator.ChunkEvaluator(tags, labels, "IOB", num_chunk_types=2)
+    >>> exe = fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> batch = fluid.create_lod_tensor([[0, 1, 4, 2]], [[4]], fluid.CPUPlace())
+    >>> _ = exe.run(feed={"tags": batch, "labels": batch}, fetch_list=evaluator.metrics)
+    >>> evaluator.eval(exe)
+    array([1., 1., 1.], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -79,14 +98,32 @@ class ChunkEvaluator(Evaluator):
         self.metrics += [precision, recall, f1]
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
-        """Precision, recall and F1 since the last `reset`, as an array ``[3]``."""
+        """Precision, recall and F1 since the last `reset`, as an array ``[3]``.
+
+        Args:
+            executor, eval_program: accepted as in Fluid; the sums are read from the current scope.
+        """
         metric = metrics.ChunkEvaluator()
         metric.update(*self._sums())
         return np.array(metric.eval(), np.float32)
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance of sequences, and the share of those that differ, over many batches."""
+    """The mean edit distance of sequences, and the share of those that differ, over many batches.
+
+    Args:
+        input, label, ignored_tokens: see `layers.edit_distance`.
+        kwargs: further arguments of `layers.edit_distance`.
+
+    >>> found, labels = (fluid.data(name, [None, 1], "int64", lod_level=1) for name in ("found", "labels"))
+    >>> evaluator = fluid.evaluator.EditDistance(found, labels, normalized=False)
+    >>> exe = fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> words = [fluid.create_lod_tensor([row], [[len(row)]], fluid.CPUPlace()) for row in ([1, 2, 3], [1, 3])]
+    >>> _ = exe.run(feed={"found": words[0], "labels": words[1]}, fetch_list=evaluator.metrics)
+    >>> evaluator.eval(exe)
+    (array([1.], dtype=float32), array([1.], dtype=float32))
+    """
 
     def __init__(self, input: Variable, label: Variable, ignored_tokens: Sequence[int] | None = None, **kwargs: Any) -> None:
         super().__init__("edit_distance")
@@ -100,7 +137,14 @@ class EditDistance(Evaluator):
         self.metrics += [layers.mean(distances), wrong]
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Any, Any]:
-        """Mean distance, and share of sequences with a distance above 0, since the last `reset`, as arrays ``[1]``."""
+        """Mean distance, and share of sequences with a distance above 0, since the last `reset`, as arrays ``[1]``.
+
+        Args:
+            executor, eval_program: accepted as in Fluid; the sums are read from the current scope.
+
+        Raises:
+            ProgramError: no sequence has been counted.
+        """
         total, count, wrong = self._sums()
         if not count:
             raise ProgramError("EditDistance.eval: no sequence has been counted yet; run the program first")

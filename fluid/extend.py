@@ -1,17 +1,17 @@
 """Everything needed to add an op of your own, from any module::
 
-from fluid.extend import define, kernel, like, ops
+    from fluid.extend import define, kernel, like, ops
 
-@define("cube(X) -> Out", infer=like("X"))
-def cube(f, X, dOut):
-    \"\"\"The third power of each element.\"\"\"
-    return {"X": 3.0 * dOut * X * X}
+    @define("cube(X) -> Out", infer=like("X"))
+    def cube(f, X, dOut):
+        \"\"\"The third power of each element.\"\"\"
+        return {"X": 3.0 * dOut * X * X}
 
-@kernel("cube")
-def cube_kernel(xp, X, Out):
-    xp.power(X, 3, out=Out)
+    @kernel("cube")
+    def cube_kernel(xp, X, Out):
+        xp.power(X, 3, out=Out)
 
-y = ops().cube(x)  # x a variable: appends the op to the program
+    y = ops().cube(x)  # x a variable: appends the op to the program
 
 An op that owns a block of the program, like a loop or branch, declares with a `Region` how values pass through the block; a
 handler runs it, and its gradient is a separate op, ``type_grad``::
@@ -55,6 +55,7 @@ from .executor.stepwise.handlers import runs
 from .ir.inference import BuildNamespace
 from .ir.program import default_main_program
 from .ir.regions import Region, State, Taken, gradient_region
+from .not_here import names_here
 from .opdef.registry import (
     NOT_DIFFERENTIABLE,
     REGION,
@@ -80,10 +81,16 @@ __all__ = [
     "like", "long", "longs", "ops", "prepared", "required", "run_backwards", "runs", "strings",
 ]  # fmt: skip
 
+__dir__ = names_here(__name__)
+
 Like = ShapeOnly
 """The former name of `ShapeOnly`."""
 
 
 def ops() -> BuildNamespace:
-    """All ops as functions of variables: ``ops().tanh(x)`` appends the op to the current block of the default main program."""
+    """All ops as functions of variables: ``ops().tanh(x)`` appends the op to the current block of the default main program.
+
+    >>> fluid.extend.ops().tanh(fluid.data("x", [None, 2])).shape
+    (-1, 2)
+    """
     return BuildNamespace(default_main_program().current_block())

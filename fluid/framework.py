@@ -11,7 +11,7 @@ from .errors import ProgramError
 from .ir.program import *  # noqa: F403
 from .ir.program import Program, Variable, default_main_program, program_guard, static_defaults
 from .ir.program import __all__ as _PROGRAM
-from .not_here import names_not_here
+from .not_here import names_here, names_not_here
 from .opdef.registry import EMPTY
 from .values.place import CPUPlace, cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
 from .values.types import DTypeLike, VarType, as_dtype, is_floating
@@ -21,6 +21,8 @@ __all__ = [
     "convert_np_dtype_to_dtype_", "cpu_places", "cuda_pinned_places", "cuda_places", "dtype_is_floating", "grad_var_name",
     "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
 ]  # fmt: skip
+
+__dir__ = names_here(__name__)
 
 if not TYPE_CHECKING:
     __getattr__ = names_not_here(__name__)
@@ -33,17 +35,29 @@ CONTROL_DEP_VAR_PREFIX = "Control@Dependency"
 
 
 def grad_var_name(var_name: str) -> str:
-    """The name of the gradient of a variable; where that is a sum or is taken, a program has others too."""
+    """The name of the gradient of a variable; where that is a sum or is taken, a program has others too.
+
+    >>> fluid.framework.grad_var_name("fc_0.w_0")
+    'fc_0.w_0@GRAD'
+    """
     return var_name + GRAD_VAR_SUFFIX
 
 
 def convert_np_dtype_to_dtype_(np_dtype: DTypeLike) -> VarType:
-    """The element type for a dtype of numpy, or its name."""
+    """The element type for a dtype of numpy, or its name.
+
+    >>> fluid.framework.convert_np_dtype_to_dtype_("float32").text
+    'float32'
+    """
     return as_dtype(np_dtype)
 
 
 def dtype_is_floating(dtype: DTypeLike) -> bool:
-    """Whether this is an element type of floats."""
+    """Whether this is an element type of floats.
+
+    >>> fluid.framework.dtype_is_floating("float16"), fluid.framework.dtype_is_floating("int64")
+    (True, False)
+    """
     return is_floating(as_dtype(dtype))
 
 
@@ -71,7 +85,11 @@ def _current_expected_place() -> CPUPlace:
 
 
 def load_op_library(lib_filename: str) -> None:
-    """Not supported: libraries of ops in C++ need Paddle's runtime. Raises `ProgramError`, which says what to use."""
+    """Not supported: ops in C++, as in `lib_filename`, need Paddle's runtime; `fluid.extend` defines ops in Python.
+
+    Raises:
+        ProgramError: always.
+    """
     raise ProgramError(
         f"load_op_library({lib_filename!r}): ops compiled for Paddle cannot run here; define the op in Python, with fluid.extend"
     )
@@ -80,7 +98,13 @@ def load_op_library(lib_filename: str) -> None:
 def require_version(min_version: str, max_version: str | None = None) -> None:
     """Accepts every version: scripts that require some version of Paddle get the interface of 1.6, which this package has.
 
-    `ProgramError` if an argument is not a version such as ``"1.6.0"``.
+    Args:
+        min_version, max_version: versions of Paddle; None for any.
+
+    Raises:
+        ProgramError: an argument is not a version such as ``"1.6.0"``.
+
+    >>> fluid.require_version("1.6.0")
     """
     for version in (min_version, max_version):
         if version is not None and not (isinstance(version, str) and re.fullmatch(r"\d+(\.\d+){0,3}", version)):

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from .errors import FluidTypeError, ProgramError
+from .formats.bfloat16 import computable, converted
 from .ir.program import Block, Operator, Variable
+from .not_here import names_here
 from .values.types import VarType
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "init_on_cpu",
 ]
 
+__dir__ = names_here(__name__)
+
 
 class _Where(threading.local):
     on_cpu = False
@@ -44,13 +48,22 @@ _where = _Where()
 
 
 def force_init_on_cpu() -> bool:
-    """Whether constants are made on the CPU: True inside `init_on_cpu`."""
+    """Whether constants are made on the CPU: True inside `init_on_cpu`.
+
+    >>> fluid.initializer.force_init_on_cpu()
+    False
+    """
     return _where.on_cpu
 
 
 @contextlib.contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Inside the ``with``, constants carry the attribute ``force_cpu``."""
+    """Inside the ``with``, constants carry the attribute ``force_cpu``.
+
+    >>> with fluid.initializer.init_on_cpu():
+    ...     fluid.initializer.force_init_on_cpu()
+    True
+    """
     old, _where.on_cpu = _where.on_cpu, True
     try:
         yield
@@ -59,7 +72,7 @@ def init_on_cpu() -> Iterator[None]:
 
 
 class Initializer:
-    """Sets the initial value of a variable."""
+    """Base of initializers: an initializer is called with a variable and a block, and appends the op that fills the variable."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Append to `block` the op that fills `var`."""
@@ -101,6 +114,7 @@ def value_attrs(array: np.ndarray[Any, Any], dtype: VarType) -> dict[str, Any]:
 
 WIDER = {
     VarType.FP16: VarType.FP32,
+    VarType.BF16: VarType.FP32,
     VarType.INT8: VarType.INT32,
     VarType.INT16: VarType.INT32,
     VarType.UINT8: VarType.INT32,
@@ -142,7 +156,17 @@ def _fill(block: Block, op_type: str, var: Variable, **attrs: Any) -> Operator:
 
 
 class ConstantInitializer(Initializer):
-    """Every element is `value`."""
+    """Every element is `value`.
+
+    Args:
+        value: the value.
+        force_cpu: whether the op carries the attribute ``force_cpu``, which Paddle reads.
+
+    >>> w = layers.create_parameter([2], "float32", default_initializer=fluid.initializer.Constant(0.5))
+    >>> exe = fluid.Executor()
+    >>> exe.run(fluid.default_startup_program(), fetch_list=[w.name])
+    [array([0.5, 0.5], dtype=float32)]
+    """
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
         self._value = _number(self, "value", value)
@@ -156,7 +180,20 @@ class ConstantInitializer(Initializer):
 
 
 class UniformInitializer(Initializer):
-    """Uniform in ``[low, high)``. With `diag_num`, elements ``i * (diag_step + 1)`` of the first rows are `diag_val`."""
+    """Uniform in ``[low, high)``.
+
+    Args:
+        low, high: the bounds.
+        seed: draws the same numbers in each program; 0 for those of the program's seed.
+        diag_num: as many elements, those at ``i * (diag_step + 1)``, are `diag_val`; 0 for none.
+        diag_step: the distance of these elements; the number of columns puts them on the diagonal.
+        diag_val: their value.
+
+    Raises:
+        ProgramError: `low` is above `high`.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=fluid.initializer.Uniform(-0.1, 0.1))
+    """
 
     def __init__(
         self, low: float = -1.0, high: float = 1.0, seed: int = 0, diag_num: int = 0, diag_step: int = 0, diag_val: float = 1.0
@@ -173,7 +210,15 @@ class UniformInitializer(Initializer):
 
 
 class NormalInitializer(Initializer):
-    """Normal with mean `loc` and standard deviation `scale`."""
+    """Normal, with mean `loc` and standard deviation `scale`.
+
+    Args:
+        loc: the mean.
+        scale: the standard deviation, not below 0.
+        seed: draws the same numbers in each program; 0 for those of the program's seed.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=fluid.initializer.Normal(scale=0.02))
+    """
 
     _op = "gaussian_random"
 
@@ -185,7 +230,13 @@ class NormalInitializer(Initializer):
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normal; values outside two standard deviations are drawn again."""
+    """Normal; values outside two standard deviations are drawn again.
+
+    Args:
+        loc, scale, seed: see `Normal`.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=fluid.initializer.TruncatedNormal(scale=0.02))
+    """
 
     _op = "truncated_gaussian_random"
 
@@ -199,7 +250,21 @@ def _centred(var: Variable, block: Block, uniform: bool, variance: float, seed: 
 
 
 class XavierInitializer(Initializer):
-    """Mean 0, variance ``2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010); see `fans`."""
+    """Mean 0, variance ``2 / (fan_in + fan_out)``: values keep their variance forward and gradients theirs backward, on average.
+
+    For a matrix, `fan_in` and `fan_out` are its dimensions; for a convolution filter ``[out, in, *kernel]``, the channels times
+    the kernel's size. Source: Glorot and Bengio, Understanding the difficulty of training deep feedforward neural networks, 2010.
+
+    Args:
+        uniform: whether to draw from a uniform rather than a normal distribution.
+        fan_in, fan_out: numbers to use in place of those of the shape.
+        seed: draws the same numbers in each program; 0 for those of the program's seed.
+
+    Raises:
+        ProgramError: both numbers are 0.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=fluid.initializer.Xavier(uniform=False))
+    """
 
     def __init__(self, uniform: bool = True, fan_in: float | None = None, fan_out: float | None = None, seed: int = 0) -> None:
         self._uniform = uniform
@@ -217,7 +282,20 @@ class XavierInitializer(Initializer):
 
 
 class MSRAInitializer(Initializer):
-    """Mean 0, variance ``2 / fan_in`` (He et al., 2015); see `fans`."""
+    """Mean 0, variance ``2 / fan_in``: with relu, values keep their variance from layer to layer.
+
+    Source: He et al., Delving deep into rectifiers: Surpassing human-level performance on ImageNet classification, 2015.
+
+    Args:
+        uniform: whether to draw from a uniform rather than a normal distribution.
+        fan_in: a number to use in place of that of the shape; see `Xavier`.
+        seed: draws the same numbers in each program; 0 for those of the program's seed.
+
+    Raises:
+        ProgramError: `fan_in` is 0.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, act="relu", param_attr=fluid.initializer.MSRA())
+    """
 
     def __init__(self, uniform: bool = True, fan_in: float | None = None, seed: int = 0) -> None:
         self._uniform = uniform
@@ -232,7 +310,17 @@ class MSRAInitializer(Initializer):
 
 
 class NumpyArrayInitializer(Initializer):
-    """The elements of an array."""
+    """The elements of an array, which are written into the program.
+
+    Args:
+        value: an array of the parameter's shape.
+
+    Raises:
+        ProgramError: the parameter has another shape, or an element type that no program can hold.
+
+    >>> table = np.eye(3, dtype="float32")
+    >>> w = layers.create_parameter([3, 3], "float32", default_initializer=fluid.initializer.NumpyArrayInitializer(table))
+    """
 
     def __init__(self, value: Any) -> None:
         self._value = np.asarray(value)
@@ -245,7 +333,7 @@ class NumpyArrayInitializer(Initializer):
         held = WIDER.get(var.dtype, var.dtype)
         if held is var.dtype:
             return block.append_op("assign_value", outputs={"Out": var}, attrs=value_attrs(self._value, held))
-        wide = block.namespace.assign_value(**value_attrs(self._value.astype(var.dtype.numpy), held))
+        wide = block.namespace.assign_value(**value_attrs(computable(converted(self._value, var.dtype.array_dtype)), held))
         return block.append_op("cast", {"X": wide}, {"Out": var}, {"in_dtype": int(held), "out_dtype": int(var.dtype)})
 
 
@@ -267,7 +355,16 @@ class NormInitializer(Initializer):
 
 
 class BilinearInitializer(Initializer):
-    """Filters ``[C, 1, k, k]`` or ``[C, C', k, k]`` that make a transposed convolution interpolate linearly."""
+    """Filters ``[C, 1, k, k]`` or ``[C, C', k, k]`` that make a transposed convolution interpolate linearly.
+
+    Raises:
+        ProgramError: the parameter has another shape.
+
+    >>> x = fluid.data("x", [-1, 3, 8, 8])
+    >>> bilinear = fluid.ParamAttr(initializer=fluid.initializer.Bilinear())
+    >>> layers.conv2d_transpose(x, 3, filter_size=4, stride=2, padding=1, groups=3, param_attr=bilinear, bias_attr=False).shape
+    (-1, 3, 16, 16)
+    """
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         if len(var.shape) != 4 or var.shape[2] != var.shape[3]:

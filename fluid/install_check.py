@@ -8,17 +8,23 @@ from . import layers
 from .errors import ExecutionError
 from .executor import CPUPlace, CUDAPlace, Executor, Scope
 from .ir.program import Program, program_guard
+from .not_here import names_here
 from .optimizer import SGD
 from .unique_name import guard
 from .values.place import is_compiled_with_cuda
 
 __all__ = ["run_check"]
 
+__dir__ = names_here(__name__)
+
 
 def run_check() -> None:
     """Train a small program for some steps, on the CUDA device if there is one, and print that it worked.
 
     `ExecutionError` if the loss does not fall. Default programs, names and the global scope do not change.
+
+    >>> fluid.install_check.run_check()  # doctest: +ELLIPSIS
+    Fluid works: ...
     """
     main, startup, scope = Program(), Program(), Scope()
     with program_guard(main, startup), guard():

@@ -24,6 +24,12 @@ from .formats.tensors import Lod, open_tensors, read_file, write_rows, write_ten
 from .formats.writing import atomic_writer, together, write_file
 from .ir.checked import checked
 from .ir.program import Parameter, Program, Variable, default_main_program
+from .loading import transforms
+from .loading.collation import collate, collate_padded, collate_sequences
+from .loading.datasets import ConcatDataset, Dataset, IterableDataset, MappedDataset, Subset, TensorDataset, random_split
+from .loading.samplers import BatchSampler, DistributedBatchSampler, RandomSampler, SequentialSampler
+from .loading.worker_info import WorkerInfo, get_worker_info
+from .not_here import names_here
 from .opdef.registry import EMPTY
 from .reader import *  # noqa: F403
 from .reader import __all__ as _READERS
@@ -37,7 +43,12 @@ __all__ = [
     "get_parameter_value", "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_parameter",
     "is_persistable", "load", "load_inference_model", "load_params", "load_persistables", "load_program_state", "load_vars",
     "prune", "save", "save_inference_model", "save_params", "save_persistables", "save_vars", "set_program_state", *_READERS,
+    "BatchSampler", "ConcatDataset", "Dataset", "DistributedBatchSampler", "IterableDataset", "MappedDataset", "RandomSampler",
+    "SequentialSampler", "Subset", "TensorDataset", "WorkerInfo", "collate", "collate_padded", "collate_sequences",
+    "get_worker_info", "random_split", "transforms",
 ]  # fmt: skip
+
+__dir__ = names_here(__name__)
 
 _MODEL = "__model__"
 _FEED, _FETCH = "feed", "fetch"
@@ -46,25 +57,46 @@ _NOT_SAVED = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READ
 
 @checked
 def is_parameter(var: Variable) -> bool:
-    """Whether training changes this variable."""
+    """Whether training changes this variable.
+
+    >>> y = layers.fc(fluid.data("x", [None, 2]), 1)
+    >>> [var.name for var in fluid.default_main_program().list_vars() if fluid.io.is_parameter(var)]
+    ['fc_0.w_0', 'fc_0.b_0']
+    """
     return isinstance(var, Parameter)
 
 
 @checked
 def is_persistable(var: Variable) -> bool:
-    """Whether this variable keeps its value between runs and holds what a file can store."""
+    """Whether this variable keeps its value between runs and holds what a file can store.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> w = layers.create_parameter([2], "float32")
+    >>> fluid.io.is_persistable(x), fluid.io.is_persistable(w)
+    (False, True)
+    """
     return var.persistable and var.type not in _NOT_SAVED
 
 
 @checked
 def get_program_parameter(program: Program) -> list[Variable]:
-    """The parameters of a program."""
+    """The parameters of a program.
+
+    >>> y = layers.fc(fluid.data("x", [None, 2]), 1)
+    >>> [var.name for var in fluid.io.get_program_parameter(fluid.default_main_program())]
+    ['fc_0.w_0', 'fc_0.b_0']
+    """
     return [var for var in program.list_vars() if is_parameter(var)]
 
 
 @checked
 def get_program_persistable_vars(program: Program) -> list[Variable]:
-    """The variables of a program that `save_persistables` saves."""
+    """The variables of a program that `save_persistables` saves.
+
+    >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.fc(fluid.data("x", [None, 2]), 1)))
+    >>> [var.name for var in fluid.io.get_program_persistable_vars(fluid.default_main_program())]
+    ['fc_0.w_0', 'fc_0.b_0', 'learning_rate_0']
+    """
     return [var for var in program.list_vars() if is_persistable(var)]
 
 
@@ -196,6 +228,12 @@ def save_vars(
 
     Raises:
         ExecutionError: a variable has no value in the scope.
+
+    >>> y, exe = layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_vars(exe, "model", vars=["fc_0.w_0"])
+    >>> os.listdir("model")
+    ['fc_0.w_0']
     """
     dirname = os.fspath(dirname)
     chosen = _chosen(main_program or default_main_program(), vars, predicate)
@@ -218,7 +256,17 @@ def save_vars(
 
 @checked
 def save_params(executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None) -> None:
-    """Save the parameters of a program; arguments and errors as of `save_vars`."""
+    """Save the parameters of a program; errors as of `save_vars`.
+
+    Args:
+        executor, dirname, main_program, filename: see `save_vars`.
+
+    >>> y, exe = layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_params(exe, "model")
+    >>> sorted(os.listdir("model"))
+    ['fc_0.b_0', 'fc_0.w_0']
+    """
     save_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
@@ -227,6 +275,9 @@ def save_persistables(
     executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None
 ) -> None:
     """Save all variables that persist: parameters, statistics, the state of optimizers; see `save_vars`.
+
+    Args:
+        executor, dirname, main_program, filename: see `save_vars`.
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -246,12 +297,20 @@ def load_vars(
     predicate: Predicate | None = None,
     filename: FilePath | None = None,
 ) -> None:
-    """Load variables into the current scope, on the executor's place; arguments as of `save_vars`.
+    """Load variables into the current scope, on the executor's place. The scope changes only if every variable can be read.
 
-    The scope changes only if every variable can be read.
+    Args:
+        executor: the executor on whose place the variables are put.
+        dirname: the folder.
+        main_program, vars, predicate, filename: see `save_vars`.
 
     Raises:
         FormatError: a file is missing, damaged, or has other shapes or dtypes than the program declares.
+
+    >>> y, exe = layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_vars(exe, "model", vars=["fc_0.w_0"])
+    >>> fluid.io.load_vars(exe, "model", vars=["fc_0.w_0"])
     """
     dirname = os.fspath(dirname)
     chosen = _chosen(main_program or default_main_program(), vars, predicate)
@@ -280,7 +339,16 @@ def load_vars(
 
 @checked
 def load_params(executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None) -> None:
-    """Load the parameters of a program; arguments and errors as of `load_vars`."""
+    """Load the parameters of a program; errors as of `load_vars`.
+
+    Args:
+        executor, dirname, main_program, filename: see `load_vars`.
+
+    >>> y, exe = layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_params(exe, "model")
+    >>> fluid.io.load_params(exe, "model")
+    """
     load_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
@@ -288,7 +356,10 @@ def load_params(executor: Any, dirname: FilePath, main_program: Program | None =
 def load_persistables(
     executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None
 ) -> None:
-    """Load all variables that persist; arguments and errors as of `load_vars`.
+    """Load all variables that persist; errors as of `load_vars`.
+
+    Args:
+        executor, dirname, main_program, filename: see `load_vars`.
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -313,6 +384,10 @@ def save(program: Program, model_path: FilePath) -> None:
     the order ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some new and others old; as
     ``.pdopt`` and ``.pdparams`` carry a stamp of the save, `load` refuses such a pair. (For one file that is whole at any time,
     see `fluid.save_checkpoint`.)
+
+    Args:
+        program: the program.
+        model_path: folder and start of the files' names.
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -346,6 +421,11 @@ def load(program: Program, model_path: FilePath, executor: Any = None) -> None:
 
     The scope changes only if every persistable variable of the program is there and fits.
 
+    Args:
+        program: the program whose variables are to be set.
+        model_path: folder and start of the files' names, as given to `save`.
+        executor: on whose place the values are put; the CPU if None.
+
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
     >>> fluid.io.save(fluid.default_main_program(), "model")
@@ -364,6 +444,9 @@ def load_program_state(model_path: FilePath) -> dict[str, Any]:
     """The arrays by name that `save`, or Paddle's `save`, has saved under `model_path`: all persistent values in one dict.
 
     The program is not needed. Code that the files may contain does not run; see `fluid.formats.pickles`.
+
+    Args:
+        model_path: folder and start of the files' names, as given to `save`.
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -408,7 +491,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
 
 @checked
 def get_parameter_value(para: Parameter, executor: Any) -> Any:
-    """A copy of a parameter's value in the current scope, as a numpy array.
+    """A copy of a parameter's value in the current scope, as a numpy array; `para` is the parameter, `executor` is not used.
 
     >>> w = fluid.layers.create_parameter([2], "float32", default_initializer=fluid.initializer.Constant(0.5))
     >>> exe = fluid.Executor(fluid.CPUPlace())
@@ -421,7 +504,22 @@ def get_parameter_value(para: Parameter, executor: Any) -> Any:
 
 @checked
 def get_parameter_value_by_name(name: str, executor: Any, program: Program | None = None) -> Any:
-    """A copy of the value, in the current scope, of the parameter of this name, as a numpy array."""
+    """A copy of the value of a parameter in the current scope, as a numpy array.
+
+    Args:
+        name: the parameter's name.
+        executor: not used; accepted as in Fluid.
+        program: the program with the parameter; the default main program if None.
+
+    Raises:
+        ProgramError: the variable is no parameter.
+        ExecutionError: it has no value in the scope.
+
+    >>> y, exe = layers.fc(fluid.data("x", [None, 2]), 1, bias_attr="b"), fluid.Executor()
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.get_parameter_value_by_name("b", exe)
+    array([0.], dtype=float32)
+    """
     var = (program or default_main_program()).global_block().var(name)
     if not isinstance(var, Parameter):
         raise ProgramError(f"{name!r} is not a parameter of the program")

@@ -1,5 +1,8 @@
 """What layers are written with, by the name that Fluid 1.6 has for this: see `fluid.building.layer_helper`."""
 
 from .building.layer_helper import LayerHelper
+from .not_here import names_here
 
 __all__ = ["LayerHelper"]
+
+__dir__ = names_here(__name__)

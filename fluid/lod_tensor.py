@@ -9,9 +9,12 @@ import numpy as np
 
 from .errors import LengthsError
 from .executor.scope import LoDTensor
+from .not_here import names_here
 from .values.lod_array import refuse_other_counts
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
+
+__dir__ = names_here(__name__)
 
 Lengths = Sequence[Sequence[int]]
 
@@ -42,6 +45,10 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
 
     Raises:
         LengthsError: the lengths do not fit each other or the data.
+
+    >>> words = fluid.create_lod_tensor([[1, 2, 3], [4, 5]], [[3, 2]], fluid.CPUPlace())
+    >>> words.shape(), words.recursive_sequence_lengths()
+    ([5, 1], [[3, 2]])
     """
     lengths = _checked(recursive_seq_lens)
     if isinstance(data, list):
@@ -65,9 +72,18 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
 def create_random_int_lodtensor(
     recursive_seq_lens: Lengths, base_shape: Sequence[int], place: Any, low: int, high: int
 ) -> LoDTensor:
-    """A tensor of sequences of random int64 from `low` to `high`, inclusive; each row has the shape `base_shape`.
+    """A tensor of sequences of random int64.
 
     numpy's global generator draws the numbers, so ``numpy.random.seed`` makes them reproducible.
+
+    Args:
+        recursive_seq_lens: lengths of the sequences, level by level; see `create_lod_tensor`.
+        base_shape: the shape of a row.
+        place: the place of the tensor.
+        low, high: the least and the greatest number, both inclusive.
+
+    >>> fluid.create_random_int_lodtensor([[3, 2]], [1], fluid.CPUPlace(), low=0, high=9).shape()
+    [5, 1]
     """
     lengths = _checked(recursive_seq_lens)
     data = np.random.randint(low, high + 1, [sum(lengths[-1]), *base_shape]).astype(np.int64)

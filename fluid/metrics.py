@@ -12,6 +12,7 @@ from .errors import FluidTypeError, ProgramError
 from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
+from .not_here import names_here
 
 __all__ = [
     "Accuracy",
@@ -25,9 +26,15 @@ __all__ = [
     "Recall",
 ]
 
+__dir__ = names_here(__name__)
+
 
 class MetricBase:
-    """A metric: `update` counts a batch, `eval` returns the metric over all batches, `reset` starts anew."""
+    """A metric: `update` counts a batch, `eval` returns the metric over all batches, `reset` starts anew.
+
+    Args:
+        name: the metric's name; the class's by default.
+    """
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name if name is not None else type(self).__name__
@@ -45,7 +52,7 @@ class MetricBase:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Count a batch."""
+        """Count a batch of predictions `preds` and their `labels`."""
         raise NotImplementedError
 
     def eval(self) -> Any:
@@ -61,7 +68,17 @@ def _number(value: Any, where: str) -> float:
 
 
 class Accuracy(MetricBase):
-    """The mean accuracy of batches, weighted by their sizes."""
+    """The mean accuracy of batches, weighted by their sizes.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.Accuracy()
+    >>> metric.update(value=0.9, weight=100)
+    >>> metric.update(value=0.6, weight=50)
+    >>> round(metric.eval(), 4)
+    0.8
+    """
 
     def reset(self) -> None:
         self.value = 0.0
@@ -76,6 +93,11 @@ class Accuracy(MetricBase):
         self.weight += number
 
     def eval(self) -> float:
+        """The mean over all batches so far.
+
+        Raises:
+            ProgramError: no batch has been counted.
+        """
         if self.weight == 0:
             raise ProgramError("Accuracy.eval: no batch has been counted yet; call update first")
         return self.value / self.weight
@@ -88,7 +110,15 @@ class _Binary(MetricBase):
         self.tp = self.fp = self.fn = 0  # true positives, false positives, false negatives
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Count predictions ``[N, 1]``, which count as 1 above 0.5, against labels ``[N, 1]`` of 0 and 1."""
+        """Count predictions against labels.
+
+        Args:
+            preds: probabilities of class 1, ``[N, 1]``; those above 0.5 count as 1.
+            labels: 0 or 1, ``[N, 1]``.
+
+        Raises:
+            ProgramError: there are not as many labels as predictions.
+        """
         predicted = np.rint(np.asarray(preds)).astype(np.int64).ravel()
         true = np.asarray(labels).astype(np.int64).ravel()
         if predicted.shape != true.shape:
@@ -99,16 +129,36 @@ class _Binary(MetricBase):
 
 
 class Precision(_Binary):
-    """The share of true labels among predictions of 1: ``tp / (tp + fp)``."""
+    """The share of true labels among predictions of 1: ``tp / (tp + fp)``; 0 where there are none.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.Precision()
+    >>> metric.update(preds=np.array([[0.9], [0.8], [0.1]]), labels=np.array([[1], [0], [1]]))
+    >>> metric.eval()
+    0.5
+    """
 
     def eval(self) -> float:
+        """``tp / (tp + fp)`` over all batches so far."""
         return self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
 
 
 class Recall(_Binary):
-    """The share of predictions of 1 among true labels: ``tp / (tp + fn)``."""
+    """The share of predictions of 1 among true labels: ``tp / (tp + fn)``; 0 where there are none.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.Recall()
+    >>> metric.update(preds=np.array([[0.9], [0.8], [0.1]]), labels=np.array([[1], [0], [1]]))
+    >>> metric.eval()
+    0.5
+    """
 
     def eval(self) -> float:
+        """``tp / (tp + fn)`` over all batches so far."""
         return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
 
 
@@ -121,13 +171,28 @@ def _counts(values: Any, where: str) -> int:
 
 
 class ChunkEvaluator(MetricBase):
-    """Precision, recall and F1 of chunks, from the counts of `layers.chunk_eval` for each batch."""
+    """Precision, recall and F1 of chunks, from the counts of `layers.chunk_eval` for each batch.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.ChunkEvaluator()
+    >>> metric.update(num_infer_chunks=10, num_label_chunks=8, num_correct_chunks=4)
+    >>> metric.eval()[:2]
+    (0.4, 0.5)
+    """
 
     def reset(self) -> None:
         self.num_infer_chunks = self.num_label_chunks = self.num_correct_chunks = 0
 
     def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:  # type: ignore[override]
-        """Count a batch, given its numbers of predicted chunks, true chunks and correctly predicted chunks."""
+        """Count a batch.
+
+        Args:
+            num_infer_chunks: how many chunks were predicted.
+            num_label_chunks: how many there are.
+            num_correct_chunks: how many of those predicted are there.
+        """
         self.num_infer_chunks += _counts(num_infer_chunks, "ChunkEvaluator.update: num_infer_chunks")
         self.num_label_chunks += _counts(num_label_chunks, "ChunkEvaluator.update: num_label_chunks")
         self.num_correct_chunks += _counts(num_correct_chunks, "ChunkEvaluator.update: num_correct_chunks")
@@ -141,7 +206,16 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance of sequences, from the results of `layers.edit_distance` for each batch."""
+    """The mean edit distance of sequences, from the results of `layers.edit_distance` for each batch.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.EditDistance()
+    >>> metric.update(np.array([[0.0], [3.0]]), seq_num=2)
+    >>> metric.eval()
+    (1.5, 0.5)
+    """
 
     def reset(self) -> None:
         self.total_distance = 0.0
@@ -149,7 +223,11 @@ class EditDistance(MetricBase):
         self.instance_error = 0
 
     def update(self, distances: Any, seq_num: Any) -> None:
-        """Count a batch of `seq_num` sequences with these distances, ``[seq_num, 1]``."""
+        """Count a batch of `seq_num` sequences with these `distances`, ``[seq_num, 1]``.
+
+        Raises:
+            ProgramError: there are not as many distances as sequences.
+        """
         array = np.asarray(distances)
         if array.dtype.kind not in "fiu":
             raise FluidTypeError(f"EditDistance.update: distances should be an array of numbers, not {distances!r}")
@@ -161,7 +239,11 @@ class EditDistance(MetricBase):
         self.instance_error += int(np.sum(array != 0))
 
     def eval(self) -> tuple[float, float]:
-        """(mean distance, share of sequences with a distance above 0)."""
+        """(mean distance, share of sequences with a distance above 0).
+
+        Raises:
+            ProgramError: no sequence has been counted.
+        """
         if self.seq_num == 0:
             raise ProgramError("EditDistance.eval: no sequence has been counted yet; call update first")
         return self.total_distance / self.seq_num, self.instance_error / self.seq_num
@@ -174,6 +256,11 @@ class Auc(MetricBase):
         name: the metric's name; the class's by default.
         curve: ``"ROC"``, the only curve.
         num_thresholds: the number of thresholds; the more, the more exact.
+
+    >>> metric = fluid.metrics.Auc()
+    >>> metric.update(np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7]]), np.array([[0], [0], [1]]))
+    >>> metric.eval()
+    1.0
     """
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
@@ -190,7 +277,15 @@ class Auc(MetricBase):
         self._stat_neg = np.zeros(self._num_thresholds + 1, np.int64)
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Count predictions ``[N, 2]``, probabilities of classes 0 and 1, against labels ``[N, 1]`` of 0 and 1."""
+        """Count predictions against labels.
+
+        Args:
+            preds: probabilities of classes 0 and 1, ``[N, 2]``.
+            labels: 0 or 1, ``[N, 1]``.
+
+        Raises:
+            ProgramError: the shapes do not fit, or a prediction is no probability.
+        """
         predicted, true = np.asarray(preds), np.asarray(labels).ravel()
         if predicted.ndim != 2 or predicted.shape[1] != 2 or predicted.shape[0] != true.size:
             raise ProgramError(
@@ -204,7 +299,12 @@ class Auc(MetricBase):
 
     @staticmethod
     def trapezoid_area(x1: float, x2: float, y1: float, y2: float) -> float:
-        """The area between `x1` and `x2` under the line from `y1` to `y2`."""
+        """The area between `x1` and `x2` under the line from `y1` to `y2`.
+
+        Args:
+            x1, x2: where the area begins and ends.
+            y1, y2: the heights there.
+        """
         return abs(x1 - x2) * (y1 + y2) / 2.0
 
     def eval(self) -> float:
@@ -216,13 +316,25 @@ class Auc(MetricBase):
 
 
 class CompositeMetric(MetricBase):
-    """Several metrics of the same predictions."""
+    """Several metrics of the same predictions.
+
+    Args:
+        name: the metric's name; the class's by default.
+
+    >>> metric = fluid.metrics.CompositeMetric()
+    >>> metric.add_metric(fluid.metrics.Precision())
+    >>> metric.add_metric(fluid.metrics.Recall())
+    >>> metric.update(np.array([[0.9], [0.8], [0.1]]), np.array([[1], [0], [0]]))
+    >>> metric.eval()
+    [0.5, 1.0]
+    """
 
     def __init__(self, name: str | None = None) -> None:
         self._metrics: list[MetricBase] = []
         super().__init__(name)
 
     def add_metric(self, metric: MetricBase) -> None:
+        """Add a metric."""
         if not isinstance(metric, MetricBase):
             raise FluidTypeError(f"add_metric takes a metric, not {metric!r}")
         self._metrics.append(metric)
@@ -236,6 +348,7 @@ class CompositeMetric(MetricBase):
             metric.update(preds, labels)
 
     def eval(self) -> list[Any]:
+        """The results of all of them, in the order in which they were added."""
         return [metric.eval() for metric in self._metrics]
 
 
@@ -247,7 +360,17 @@ class DetectionMAP:
         gt_label, gt_box: classes ``[L, 1]`` and labelled boxes ``[L, 4]``; input and these are sequences, one for each image.
         gt_difficult: which of them are difficult, ``[L, 1]``; by default none.
         class_num: number of classes, the background included.
-        background_label, overlap_threshold, evaluate_difficult, ap_version: as of the op `detection_map`.
+        background_label: the class of the background, which does not count; -1 for none.
+        overlap_threshold: how much a box has to overlap a labelled one to be right, as intersection over union.
+        evaluate_difficult: whether difficult boxes count.
+        ap_version: ``"integral"`` or ``"11point"``: how the area under the curve of precision is computed.
+
+    Raises:
+        ProgramError: there is no `class_num`.
+
+    >>> found = fluid.data("found", [None, 6], lod_level=1)
+    >>> label, box = fluid.data("label", [None, 1], lod_level=1), fluid.data("box", [None, 4], lod_level=1)
+    >>> now, so_far = fluid.metrics.DetectionMAP(found, label, box, class_num=21).get_map_var()
     """
 
     def __init__(
@@ -286,5 +409,5 @@ class DetectionMAP:
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Forget all batches in the current scope. `reset_program` is accepted as in Fluid, without effect."""
+        """Forget all batches in the current scope, at the place of `executor`; `reset_program` has no effect."""
         global_scope().var(self.has_state.name).get_tensor().set(np.zeros([1], np.int32), executor.place)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .errors import MissingAttributeError, ProgramError
 
-__all__ = ["NOT_HERE", "NotHere", "names_not_here", "stand_in_modules"]
+__all__ = ["NOT_HERE", "NotHere", "names_here", "names_not_here", "stand_in_modules"]
 
 _NO_SERVERS = (
     "there are no parameter servers here; all processes are workers that sum their gradients: fluid.incubate.fleet.collective"
@@ -121,6 +121,11 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
         return NotHere(f"{module}.{name}", why)
 
     return get
+
+
+def names_here(module: str) -> Callable[[], list[str]]:
+    """A ``__dir__`` for a module: the names in its ``__all__``, and none that it imports for its own use."""
+    return lambda: sorted(sys.modules[module].__all__)
 
 
 _MODULES = (

@@ -7,9 +7,12 @@ from typing import Any, ClassVar, Literal, Union
 from .errors import FluidTypeError
 from .initializer import Initializer
 from .ir.program import Variable
+from .not_here import names_here
 from .regularizer import WeightDecayRegularizer
 
 __all__ = ["AttrLike", "ParamAttr", "WeightNormParamAttr"]
+
+__dir__ = names_here(__name__)
 
 
 class ParamAttr:
@@ -23,6 +26,11 @@ class ParamAttr:
         trainable: whether optimizers change it.
         gradient_clip: how its gradient is clipped.
         do_model_average: whether averages of parameters include it.
+
+    >>> attr = fluid.ParamAttr("shared", fluid.initializer.Normal(scale=0.02), learning_rate=0.5)
+    >>> a, b = (layers.fc(fluid.data(name, [-1, 4]), 8, param_attr=attr) for name in "ab")
+    >>> [param.name for param in fluid.default_main_program().all_parameters()]
+    ['shared', 'fc_0.b_0', 'fc_1.b_0']
     """
 
     def __init__(
@@ -86,11 +94,20 @@ class ParamAttr:
 
 
 class WeightNormParamAttr(ParamAttr):
-    """Weight normalization (Salimans and Kingma, 2016): ``g * v / norm(v)``, with length and direction trained separately.
+    """Weight normalization: ``g * v / norm(v)``, with length and direction trained separately.
 
     ``v``, called ``<name>_v``, has the shape and initializer of the parameter. The Euclidean norm goes over all dimensions except
     `dim`, or over all if that is None; ``g``, ``<name>_g``, has one element for each norm (and as many dimensions as ``v``), and
-    is initialized to the norm of ``v``, so that the weight initially equals ``v``.
+    is initialized to the norm of ``v``, so that the weight initially equals ``v``. Source: Salimans and Kingma, Weight
+    normalization: A simple reparameterization to accelerate training of deep neural networks, 2016.
+
+    Args:
+        dim: the dimension whose parts have lengths of their own; None for one length.
+        name, initializer, learning_rate, regularizer, trainable, gradient_clip, do_model_average: see `ParamAttr`.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=fluid.WeightNormParamAttr(dim=1, name="w"), bias_attr=False)
+    >>> [(param.name, param.shape) for param in fluid.default_main_program().all_parameters()]
+    [('w_v', (4, 8)), ('w_g', (1, 8))]
     """
 
     params_with_weight_norm: ClassVar[list[Variable]] = []

@@ -6,19 +6,26 @@ from collections.abc import Iterable
 from typing import Any
 
 from .ir.program import Parameter, Variable
+from .not_here import names_here
 from .opdef.inference import OpNamespace
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
 
+__dir__ = names_here(__name__)
+
 
 class WeightDecayRegularizer:
-    """Adds a function of the parameter to its gradient."""
+    """Base of weight decay: adds a function of the parameter to its gradient.
+
+    Args:
+        regularization_coeff: the coefficient.
+    """
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
         self._regularization_coeff = regularization_coeff
 
     def decay(self, ops: OpNamespace, param: Any) -> Any:
-        """The gradient of the penalty."""
+        """The gradient of the penalty: `ops` has the ops as functions, `param` is the parameter."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -26,14 +33,29 @@ class WeightDecayRegularizer:
 
 
 class L2DecayRegularizer(WeightDecayRegularizer):
-    """``coeff / 2 * sum(param ** 2)`` added to the loss: ``coeff * param`` to the gradient."""
+    """``coeff / 2 * sum(param ** 2)`` added to the loss: ``coeff * param`` to the gradient.
+
+    Args:
+        regularization_coeff: the coefficient.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [-1, 4]), 1))
+    >>> optimizer = fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.01))
+    >>> updates, pairs = optimizer.minimize(loss)
+    """
 
     def decay(self, ops: OpNamespace, param: Any) -> Any:
         return ops.scale(param, scale=self._regularization_coeff)
 
 
 class L1DecayRegularizer(WeightDecayRegularizer):
-    """``coeff * sum(|param|)`` added to the loss: ``coeff * sign(param)`` to the gradient."""
+    """``coeff * sum(|param|)`` added to the loss: ``coeff * sign(param)`` to the gradient.
+
+    Args:
+        regularization_coeff: the coefficient.
+
+    >>> decay = fluid.ParamAttr(regularizer=fluid.regularizer.L1Decay(0.01))
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=decay)
+    """
 
     def decay(self, ops: OpNamespace, param: Any) -> Any:
         return ops.scale(ops.sign(param), scale=self._regularization_coeff)
@@ -45,6 +67,10 @@ def append_regularization_ops(
     """The pairs with weight decay added to the gradients: by the parameter's regularizer, or else `regularization`.
 
     All elements of a parameter decay, as in Fluid 1.6; so a sparse gradient becomes a dense one.
+
+    Args:
+        parameters_and_grads: (parameter, gradient) pairs, as from `append_backward`.
+        regularization: decay of the parameters that have none of their own; None for none.
     """
     pairs = []
     for param, grad in parameters_and_grads:

@@ -10,14 +10,26 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .not_here import names_here
+
 if TYPE_CHECKING:
     from .ir.program import Program
 
 __all__ = ["TakenNames", "UniqueNameGenerator", "avoid", "generate", "guard", "kinds", "switch", "unused_in"]
 
+__dir__ = names_here(__name__)
+
 
 class UniqueNameGenerator:
-    """Numbers names by key, from zero."""
+    """Numbers names by key, from zero.
+
+    Args:
+        prefix: the start of all names.
+
+    >>> name = fluid.unique_name.UniqueNameGenerator("my_")
+    >>> name("fc"), name("fc")
+    ('my_fc_0', 'my_fc_1')
+    """
 
     __slots__ = ("_next", "_prefix")
 
@@ -32,7 +44,15 @@ class UniqueNameGenerator:
 
 
 class TakenNames:
-    """The names of a program's variables and of their layers, collected at the first look-up."""
+    """The names of a program's variables and of their layers, collected at the first look-up.
+
+    Args:
+        program: the program.
+
+    >>> x = fluid.data("x", [None, 2])
+    >>> "x" in fluid.unique_name.TakenNames(fluid.default_main_program())
+    True
+    """
 
     __slots__ = ("_names", "_program")
 
@@ -65,6 +85,11 @@ def unused_in(program: Program) -> UniqueNameGenerator:
     """A generator of names that a program does not have yet: ``with unique_name.guard(unused_in(program))``.
 
     ``program_guard`` does this by itself for programs from files.
+
+    >>> x = fluid.data("fc_0", [None, 2])
+    >>> with fluid.unique_name.guard(fluid.unique_name.unused_in(fluid.default_main_program())):
+    ...     fluid.unique_name.generate("fc")
+    'fc_1'
     """
     return _UnusedNames(TakenNames(program))
 
@@ -84,7 +109,12 @@ _current = _Current()
 
 
 def generate(key: str) -> str:
-    """The next name for `key`."""
+    """The next name for `key`.
+
+    >>> with fluid.unique_name.guard():
+    ...     fluid.unique_name.generate("fc"), fluid.unique_name.generate("fc")
+    ('fc_0', 'fc_1')
+    """
     name, taken = _current.generator(key), _current.taken
     if taken is not None:
         while name in taken:
@@ -93,18 +123,39 @@ def generate(key: str) -> str:
 
 
 def kinds() -> int:
-    """How many keys have had a name."""
+    """How many keys have had a name.
+
+    >>> with fluid.unique_name.guard():
+    ...     names = fluid.unique_name.generate("fc"), fluid.unique_name.generate("fc"), fluid.unique_name.generate("relu")
+    ...     fluid.unique_name.kinds()
+    2
+    """
     return len(_current.generator._next)
 
 
 def avoid(taken: TakenNames | None) -> TakenNames | None:
-    """From now on skip these names as well (None: no others); returns the names that were skipped until now."""
+    """From now on skip these names as well (None: no others); returns the names that were skipped until now.
+
+    >>> x = fluid.data("fc_0", [None, 2])
+    >>> with fluid.unique_name.guard():
+    ...     former = fluid.unique_name.avoid(fluid.unique_name.TakenNames(fluid.default_main_program()))
+    ...     name = fluid.unique_name.generate("fc")
+    ...     _ = fluid.unique_name.avoid(former)
+    >>> name
+    'fc_1'
+    """
     old, _current.taken = _current.taken, taken
     return old
 
 
 def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
-    """Use `new_generator`, or a new one if None, from now on; returns the one used until now."""
+    """Use `new_generator`, or a new one if None, from now on; returns the one used until now.
+
+    >>> former = fluid.unique_name.switch()
+    >>> fluid.unique_name.generate("fc")
+    'fc_0'
+    >>> _ = fluid.unique_name.switch(former)
+    """
     old = _current.generator
     _current.generator = new_generator if new_generator is not None else UniqueNameGenerator()
     return old
@@ -112,7 +163,15 @@ def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenera
 
 @contextlib.contextmanager
 def guard(new_generator: UniqueNameGenerator | str | None = None) -> Iterator[None]:
-    """Inside the ``with``, use `new_generator` or, if None, one that counts from zero; a string is a prefix of all names."""
+    """Inside the ``with``, names are counted anew.
+
+    Args:
+        new_generator: a generator of names; None for one that counts from zero, and a string for one whose names begin with it.
+
+    >>> with fluid.unique_name.guard("left_"):
+    ...     fluid.unique_name.generate("fc")
+    'left_fc_0'
+    """
     if isinstance(new_generator, str):
         new_generator = UniqueNameGenerator(new_generator)
     old = switch(new_generator)

@@ -72,7 +72,7 @@ def conformance(pytestconfig: pytest.Config) -> Facts:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that take long or install Paddle run only where they are asked for, by their mark or by their names."""
-    left_out = {mark for mark in ("paddle", "paddle3", "slow") if mark not in config.getoption("markexpr")}
+    left_out = {mark for mark in ("paddle", "paddle3", "pyodide", "slow") if mark not in config.getoption("markexpr")}
     if any("::" in argument for argument in config.args):
         left_out.discard("slow")
     unasked = [item for item in items if any(item.get_closest_marker(mark) for mark in left_out)]

@@ -28,7 +28,8 @@ def environment(config: pytest.Config, folders: pytest.TempPathFactory, version:
     if not (folder / "complete").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         wanted = [f"paddlepaddle=={version}", *packages]
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=True)
+        if subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=False).returncode:
+            pytest.skip(f"paddlepaddle {version} could not be installed")
         (folder / "complete").touch()
     return str(python)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks, each
+from checks import Checks, each, some
 from numeric import interpret
 from samples import OPS, Sample, cast
 from test_schema import OURS
@@ -263,7 +263,8 @@ ONLY_WHEN_RUN = {
 """Arguments of which some values are refused by the kernel alone, as the op runs: in its words, with the op and the line."""
 
 
-@each("op_type", OPERATORS)
+@pytest.mark.random
+@each("op_type", some(OPERATORS))
 def test_op(op_type: str) -> None:
     check_samples(op_type, 1)
 

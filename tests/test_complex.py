@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks, each
+from checks import Checks, each, some
 from numeric import flat
 from samples import OPS, Sample, cast
 from test_conformance import CASES, FACETS, Case
@@ -44,7 +44,8 @@ def takes_complex(op_type: str, sample: Sample) -> bool:
     return floats and "real" not in elements and op_type not in ("conj", *TURNED)
 
 
-@each("op_type", MARKED)
+@pytest.mark.random
+@each("op_type", some(MARKED))
 def test_gradients_of_complex_numbers(op_type: str) -> None:
     """Of the samples with imaginary parts added, the rule, kernel and second order against central differences."""
     rng, tried = np.random.default_rng(0), 0

@@ -258,7 +258,7 @@ def check_facets(keys: Iterable[str], facts: Facts) -> None:
 KEYS_OF = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
 
 
-FIRST = 4
+FIRST = 2
 """How many samples of each op the default run has."""
 
 

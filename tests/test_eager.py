@@ -115,8 +115,35 @@ def test_dlpack_shares_memory_with_numpy() -> None:
     assert np.shares_memory(array, x._array)
     back = dygraph.from_dlpack(array)
     assert np.shares_memory(back._array, x._array)
+    assert x.__dlpack_device__() == (1, 0)
     with pytest.raises(FluidTypeError, match="list has no __dlpack__"):
         dygraph.from_dlpack([1.0])
+
+
+class Elsewhere:
+    """An array on a device of some kind."""
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind, 0
+
+
+def test_dlpack_of_devices_that_are_not_here() -> None:
+    with pytest.raises(FluidTypeError, match="Elsewhere lies on a device of DLPack's kind 8; move it to the CPU"):
+        dygraph.from_dlpack(Elsewhere(8))
+    with pytest.raises((ExecutionError, AttributeError), match=r"cupy, which is not installed|__dlpack__"):
+        dygraph.from_dlpack(Elsewhere(2))
+
+
+def test_dlpack_shares_the_memory_of_a_scope() -> None:
+    tensor = fluid.LoDTensor()
+    with pytest.raises(ExecutionError, match="holds nothing yet"):
+        np.from_dlpack(tensor)
+    tensor.set(np.ones(3, "float32"))
+    assert np.shares_memory(np.from_dlpack(tensor), tensor.array)
+    assert np.shares_memory(dygraph.from_dlpack(tensor)._array, tensor.array)
 
 
 def test_pickle_and_deepcopy() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks, each
+from checks import Checks, each, some
 from numeric import direction_like, flat
 from samples import OPS, Sample, cast
 
@@ -143,7 +143,8 @@ def check_backward(op_type: str, sample: Sample, seed: int) -> None:
             position += 1
 
 
-@each("op_type", CASES)
+@pytest.mark.random
+@each("op_type", some(CASES))
 def test_op(op_type: str) -> None:
     check_samples(op_type, 1)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from checks import MORE, each
 
+import fluid
 from fluid import dygraph
 from fluid.dygraph import Tensor, ops
 
@@ -410,3 +411,31 @@ def test_comparisons_and_numbers() -> None:
         lambda v: v % large, lambda v: v.clone().fill_(large),
     ):  # fmt: skip
         assert compute(Tensor([1, -2])).tolist() == compute(torch.tensor([1, -2])).tolist()
+
+
+# --------------------------------------------------------------------------------------------------------------- DLPack
+@each("dtype", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128"])
+def test_memory_is_shared_both_ways(dtype: str) -> None:
+    theirs = torch.ones([2, 3], dtype=getattr(torch, dtype))
+    ours = dygraph.from_dlpack(theirs)
+    assert (ours.shape, ours.dtype.text) == ((2, 3), dtype)
+    back = torch.from_dlpack(ours)
+    back[0, 1] = 0
+    assert back.data_ptr() == theirs.data_ptr() and theirs[0, 1] == 0 and ours.numpy()[0, 1] == 0
+
+
+def test_what_cannot_be_shared() -> None:
+    copied = dygraph.from_dlpack(torch.arange(6.0).reshape(2, 3).t())  # columns lie apart
+    assert copied.tolist() == [[0, 3], [1, 4], [2, 5]]
+    with pytest.raises(fluid.errors.FluidTypeError, match=r"Unsupported dtype.*Cast it to an element type that numpy has"):
+        dygraph.from_dlpack(torch.ones(2, dtype=torch.bfloat16))
+    with pytest.raises(BufferError, match="require gradient"):
+        dygraph.from_dlpack(torch.ones(2, requires_grad=True))
+
+
+def test_a_scope_s_tensor_goes_to_torch_and_back() -> None:
+    tensor = fluid.LoDTensor()
+    tensor.set(torch.ones(3), fluid.CPUPlace())
+    theirs = torch.from_dlpack(tensor)
+    theirs[0] = 7.0
+    assert np.asarray(tensor).tolist() == [7.0, 1.0, 1.0]

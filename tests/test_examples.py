@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from checks import each
 
+import fluid
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -43,6 +45,19 @@ def test_digits_are_recognised(tmp_path):
     assert "__model__" in model and {"fc_0.w_0", "conv2d_0.w_0", "conv2d_1.b_0"} <= model
     assert not any("moment" in name or "learning_rate" in name for name in model)
     assert "@@" in out.split("loaded again")[1]
+
+
+@pytest.mark.slow
+def test_digits_that_are_changed_are_recognised(tmp_path):
+    out, _ = run("augmented_digits.py", "--output", tmp_path)
+    losses = numbers(r"^epoch .* validation ([\d.]+)", out)
+    assert 10 < len(losses) <= 40 and losses.index(min(losses)) + 1 == numbers(r"was number (\d+);", out)[0]
+    (accuracy,) = numbers(r"accuracy on unseen images: ([\d.]+)%", out)
+    assert accuracy >= 96
+    curves = fluid.training.read_log(tmp_path / "log.csv")
+    assert set(curves) == {"loss", "validation", "accuracy", "rate"} and len(curves["rate"][0]) == len(losses)
+    assert curves["rate"][1][-1] < curves["rate"][1][0]
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*.ckpt")] == [f"step-{losses.index(min(losses)) + 1}.ckpt"]
 
 
 @pytest.mark.slow
@@ -203,15 +218,17 @@ def test_help_says_what_an_example_does(helps, script):
     assert "usage" in out and "--" in out and len(out.splitlines()) > 8
 
 
-def on_a_terminal(*command):
-    """What a process writes to a terminal of 24 rows and 120 columns."""
+def on_a_terminal(*command, columns=120, typed="", status=0):
+    """What a process writes to a terminal of 24 rows, on which something is typed."""
     import fcntl
     import pty
     import termios
 
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, close_fds=True) as process:
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    os.write(master, typed.encode())
+    env = dict(os.environ)  # without the width of another terminal, which readline may have told C's environment
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, close_fds=True, env=env) as process:
         os.close(slave)
         written = b""
         while True:
@@ -223,7 +240,7 @@ def on_a_terminal(*command):
                 break
             written += part
     os.close(master)
-    assert process.returncode == 0, written.decode()
+    assert process.returncode == status, written.decode()
     return written.decode()
 
 

@@ -52,6 +52,7 @@ LATE = {
     ("fluid.saving.models", "fluid.onnx.importing"): "some twenty modules, for who loads an ONNX model",
     ("fluid.layers.generate", "fluid.ops.activation"): "a script for developers, read by the tests",
     ("fluid.saving.models", "fluid.onnx.writing"): "needs the package onnx, an extra",
+    ("fluid.loading.loader", "fluid.loading.workers"): "imports what a browser lacks: processes",
     ("fluid.layers.io", "fluid.reader"): "loads threads and queues, for programs that read by them",
 }
 """Imports inside functions that point down, or beside, and why they are not at the top."""
@@ -107,6 +108,14 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+_WITH_STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
+"""Fields of nodes that hold statements, or what holds some; imports stand nowhere else."""
+
+
+def _name_of(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
+
+
 def imports_of(name: str) -> set[tuple[str, bool]]:
     """The modules of this package that a module imports, and whether it does so inside a function."""
     path = MODULES[name]
@@ -114,7 +123,7 @@ def imports_of(name: str) -> set[tuple[str, bool]]:
     found = set()
 
     def visit(node: ast.AST, inside: bool) -> None:
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and _name_of(node.test) == "TYPE_CHECKING":
             for child in node.orelse:
                 visit(child, inside)
             return
@@ -127,9 +136,10 @@ def imports_of(name: str) -> set[tuple[str, bool]]:
             inner = [f"{home}.{alias.name}" for alias in node.names]
             names = [each if each in MODULES else home for each in inner]
         found.update((each, inside) for each in names if each in MODULES and each != name)
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr):  # in which no import stands
-                visit(child, inside or isinstance(node, ast.FunctionDef))
+        inside |= isinstance(node, ast.FunctionDef)
+        for field in _WITH_STATEMENTS:
+            for child in getattr(node, field, ()):
+                visit(child, inside)
 
     visit(tree_of(path), False)
     return found
@@ -245,6 +255,7 @@ ASKED = {
     "fluid/optimizer.py Optimizer._create_global_learning_rate": "schedules that are objects are for eager mode",
     "fluid/optimizer.py Optimizer._add_accumulator": "set_dict() gives values to tensors, programs load theirs",
     "fluid/optimizer.py RecomputeOptimizer.backward": "is for programs",
+    "fluid/contrib/mixed_precision/decorator.py OptimizerWithMixedPrecison.backward": "is for programs, tensors have amp_guard",
     "fluid/training/averaging.py _Average._chosen": "eager mode has no list of all parameters",
     "fluid/training/averaging.py _Average.__getstate__": "only averages of tensors are pickled",
     "fluid/training/averaging.py _Average._check_eager": "state_dict(), set_dict() and update() are for tensors",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import MORE, each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -625,7 +625,7 @@ PLAIN = {"relu", "tanh", "softmax", "square", "elementwise_add", "elementwise_mu
 BINARY = (layers.elementwise_add, layers.elementwise_mul, layers.elementwise_sub, layers.elementwise_max)
 
 
-@settings(max_examples=150)
+@settings(max_examples=30 * MORE)
 @given(st.lists(st.tuples(choice, choice, choice), min_size=1, max_size=14), st.integers(0, 2**20), st.booleans())
 def test_sharing_memory_changes_no_bit(instructions: list[tuple[int, int, int]], chosen: int, differentiated: bool) -> None:
     with program_guard(Program(), Program()), fluid.unique_name.guard():

@@ -47,6 +47,7 @@ def picture() -> Any:
     return image
 
 
+@pytest.mark.slow
 def test_a_detector_in_two_stages_learns() -> None:
     """It proposes regions, which go through the levels of a pyramid; both stages find the boxes, and the second the classes."""
     info, truth = fixed("info", 2, 3), fixed("truth", 2, 4, sequences=1)

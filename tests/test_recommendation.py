@@ -1,4 +1,4 @@
-"""Counts of what was shown and clicked (`cvm`; its numbers are in test_proposals.py), and instances chosen by tags."""
+"""Counts of what was shown and clicked (`cvm`, whose numbers are in test_proposals.py), and instances chosen by tags."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import fluid
 from fluid import layers
 from fluid.backward import gradients
 from fluid.errors import InferenceError
+from fluid.extend import ops
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -29,6 +30,17 @@ def test_counts_are_the_gradient_of_their_columns(use_cvm: bool) -> None:
     first, second = fluid.Executor().run(feed=fed, fetch_list=[grad, again])
     np.testing.assert_allclose(first, np.concatenate([[[7, 1], [9, 2], [9, 2]], feed["weight"][:, -2:]], 1))
     np.testing.assert_allclose(second, [[0, 0, 1, 1] if use_cvm else [1, 1]] * 3)
+
+
+@each("use_cvm", [True, False])
+def test_fused_seqpool_cvm_is_what_it_is_made_of(use_cvm: bool) -> None:
+    x, counts = layers.data("x", [4], lod_level=1, stop_gradient=False), layers.data("counts", [2])
+    (fused,) = ops().fused_seqpool_cvm([x], counts, use_cvm=use_cvm)
+    parts = layers.continuous_value_model(layers.sequence_pool(x, "sum"), counts, use_cvm)
+    fetches = [fused, parts, *gradients([fused], [x]), *gradients([parts], [x])]
+    feed = {"x": (np.random.default_rng(0).random((3, 4), "float32"), [[1, 2]]), "counts": np.array([[7, 1], [9, 2]], "float32")}
+    one, other, first, second = fluid.Executor().run(feed=feed, fetch_list=fetches)
+    assert np.array_equal(one, other) and np.array_equal(first, second) and (first[:, 0] == [7, 9, 9]).all()
 
 
 def test_only_tagged_instances_train() -> None:

@@ -468,6 +468,7 @@ def test_what_does_not_fit_is_told(build: Any, text: str) -> None:
         build()
 
 
+@pytest.mark.usefixtures("fresh")
 def test_beams_of_sizes_that_only_a_run_tells() -> None:
     x = fluid.data("x", [None, 2, None])
     tiled = layers.BeamSearchDecoder.tile_beam_merge_with_batch(x, 3)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import each, some
 
 import fluid
 from fluid import dygraph, layers
@@ -54,7 +54,8 @@ def test_strided_slice(extents: list[int], stride: int) -> None:
         np.testing.assert_array_equal(gradient, expected)
 
 
-@each("stride", STRIDES)
+@pytest.mark.random
+@each("stride", some(STRIDES))
 def test_eager_strided_slice(stride: int) -> None:
     """Values, and the gradient through all slices at once, each with a weight of its own."""
     for extent in EXTENTS:

@@ -13,6 +13,7 @@ from hypothesis import given
 from programs import content, programs
 
 from fluid.errors import FormatError
+from fluid.formats import room
 from fluid.formats.program import parse_program, serialize_program, versions_of, with_versions
 from fluid.formats.text import block_to_string, op_to_string, parse_program_text, program_to_screen, program_to_string
 from fluid.ir.program import Operator, OpRole, Program
@@ -285,6 +286,21 @@ def test_time_and_memory_of_texts_are_bounded_by_their_size(what: str) -> None:
         with pytest.raises(FormatError):
             parse_program_text(text[: SIZE // 4])
         assert tracemalloc.get_traced_memory()[1] < (1 << 16) + 10 * SIZE // 4
+    finally:
+        tracemalloc.stop()
+
+
+@each("parts", ["(%s=c)", "(){%s=1}"])
+def test_thousands_of_names_of_their_own_are_refused(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dict with so many names takes fifty times the text."""
+    monkeypatch.setattr(room, "_SPARE", 1 << 18)
+    before, after = parts.split("%s")
+    text = "block 0 {\n  a = b" + before + (after[:2] + ",").join(f"a{number}" for number in range(30_000)) + after + "\n}\n"
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="so many, and so small"):
+            parse_program_text(text)
+        assert tracemalloc.get_traced_memory()[1] < (1 << 20) + 10 * len(text)
     finally:
         tracemalloc.stop()
 

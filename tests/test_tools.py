@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +246,110 @@ def test_the_profiler_times_ops_on_tensors(tmp_path: Path) -> None:
     expected = {name: 2 for base in names for name in (base, base + "_grad")} | {"sgd": 2}
     assert expected.items() <= counts.items()  # and what makes the rate's variable
     assert all(float(row[2]) > 0.0 for row in rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------- traces
+def trained_net() -> Any:
+    loss = layers.mean(layers.fc(layers.fc(fluid.data("x", [None, 64]), 32, act="tanh"), 1))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def is_inside(event: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(other["ts"] <= event["ts"] and event["ts"] + event["dur"] <= other["ts"] + other["dur"] + 1e-2)
+
+
+def test_a_trace_is_a_file_of_chromes(tmp_path: Path) -> None:
+    """Its shape: thread names, and complete events with microseconds, process, thread and arguments."""
+    loss, executor = trained_net(), fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    with profiler.trace(tmp_path / "run.json") as timeline:
+        for _ in range(2):
+            executor.run(feed={"x": np.ones((4, 64), "float32")}, fetch_list=[loss])
+    saved = json.loads((tmp_path / "run.json").read_text())
+    assert saved == json.loads(json.dumps(timeline.to_chrome())) and saved["displayTimeUnit"] == "ms"
+    names, *events = saved["traceEvents"]
+    assert names["ph"] == "M" and names["name"] == "thread_name" and names["args"] == {"name": "MainThread"}
+    for event in events:
+        assert event.keys() == {"ph", "name", "cat", "ts", "dur", "pid", "tid", "args"}
+        assert event["ph"] == "X" and event["ts"] >= 0 and event["dur"] > 0 and (event["pid"], event["tid"]) == (os.getpid(), 0)
+    runs = [event for event in events if event["cat"] == "run"]
+    assert [event["name"] for event in runs] == [f"run of {len(fluid.default_main_program().global_block().ops)} ops"] * 2
+    inner = [event for event in events if event["cat"] != "run"]
+    assert all(any(is_inside(event, run) for run in runs) for event in inner) and len(inner) % 2 == 0
+    named = [text for event in inner for text in event["args"]["ops"]]
+    assert all(any(f"= {name}(" in text for text in named) for name in ("mul", "tanh", "mean_grad", "sgd"))
+    assert all("test_tools.py:" in event["args"]["line"] and "in trained_net" in event["args"]["line"] for event in inner)
+    assert timing.current is None
+
+
+@pytest.mark.numpy_alone
+def test_without_native_code_each_op_is_an_event() -> None:
+    loss, executor = trained_net(), fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    with profiler.trace() as timeline:
+        executor.run(feed={"x": np.ones((4, 64), "float32")}, fetch_list=[loss])
+    ops = fluid.default_main_program().global_block().ops
+    assert [event.name for event in timeline.events[:-1]] == [op.type for op in ops]
+    assert [event.kind for event in timeline.events] == ["op"] * len(ops) + ["run"]
+
+
+def test_native_code_is_one_event_with_its_ops() -> None:
+    pytest.importorskip("llvmlite")
+    loss, executor = trained_net(), fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.ones((4, 64), "float32")}
+    executor.run(feed=feed, fetch_list=[loss])
+    if "native" not in str(executor.plan(feed=feed, fetch_list=[loss])):
+        pytest.skip("there is no native code for this processor")
+    with profiler.trace() as timeline:
+        executor.run(feed=feed, fetch_list=[loss])
+    native = [event for event in timeline.events if event.kind == "native"]
+    assert native and {op.type for event in native for op in event.ops} >= {"mul", "tanh", "sgd"}
+
+
+def test_ops_of_blocks_lie_within_those_that_own_them() -> None:
+    total, count = layers.fill_constant([1], "float32", 0.0), layers.fill_constant([1], "int64", 0)
+    going = layers.less_than(count, layers.fill_constant([1], "int64", 3))
+    loop = layers.While(going)
+    with loop.block():
+        layers.assign(total + 1.0, total)
+        layers.increment(count)
+        layers.less_than(count, layers.fill_constant([1], "int64", 3), cond=going)
+    with profiler.trace() as timeline:
+        fluid.Executor().run(fetch_list=[total])
+    events = [event for event in timeline.to_chrome()["traceEvents"] if event["ph"] == "X"]
+    (owner,) = [event for event in events if event["name"] == "while"]
+    inner = [event for event in events if event["name"] == "increment"]
+    assert len(inner) == 3 and all(is_inside(event, owner) for event in inner)
+
+
+def test_a_trace_of_tensors_says_lines_and_threads(tmp_path: Path) -> None:
+    def work() -> None:
+        x = fluid.dygraph.Tensor([1.0, 2.0], requires_grad=True)
+        layers.reduce_sum(layers.tanh(x)).backward()
+
+    with profiler.trace() as timeline:
+        work()
+        thread = threading.Thread(target=work, name="helper")
+        thread.start()
+        thread.join()
+    assert [event.name for event in timeline.events] == ["tanh", "reduce_sum", "reduce_sum_grad", "tanh_grad"] * 2
+    assert {event.kind for event in timeline.events} == {"tensors"}
+    assert all(event.where.startswith(__file__) and event.where.endswith("in work") for event in timeline.events)
+    made = timeline.to_chrome()["traceEvents"]
+    assert {event["args"]["name"]: event["tid"] for event in made if event["ph"] == "M"} == {"MainThread": 0, "helper": 1}
+    assert [event["tid"] for event in made if event["ph"] == "X"] == [0] * 4 + [1] * 4
+
+
+def test_one_watch_at_a_time() -> None:
+    with profiler.trace():
+        with pytest.raises(ProgramError, match="runs already"), profiler.trace():
+            pass
+        with pytest.raises(ProgramError, match="a trace runs already"):
+            profiler.start_profiler("CPU")
+        profiler.stop_profiler()  # is none of its own
+        assert timing.current is not None
+    with profiler.trace() as timeline:
+        pass
+    assert timeline.to_chrome()["traceEvents"] == []

@@ -111,6 +111,14 @@ class LayerHelper:
         name: of the layer.
         param_attr, bias_attr: attributes of the weights and of the bias; False for none.
         act: activation op to append.
+        kwargs: further arguments of a layer, which are kept and not used.
+
+    >>> def scaled(x, name=None):
+    ...     helper = fluid.layer_helper.LayerHelper("scaled", name)
+    ...     scale = helper.create_parameter(None, [1], default_initializer=fluid.initializer.Constant(2.0))
+    ...     return helper.apply("elementwise_mul", {"X": x, "Y": scale})["Out"]
+    >>> scaled(fluid.data("x", [None, 3])).shape
+    (-1, 3)
     """
 
     def __init__(
@@ -131,6 +139,7 @@ class LayerHelper:
 
     @property
     def main_program(self) -> Program:
+        """The default main program."""
         return default_main_program()
 
     @property
@@ -145,7 +154,12 @@ class LayerHelper:
 
     # -- variables
     def create_variable_for_type_inference(self, dtype: DTypeLike | None = None, stop_gradient: bool = False) -> Variable:
-        """A temporary; shape, and dtype if None, are inferred from the op that writes it."""
+        """A temporary; its shape, and its element type if `dtype` is None, are inferred from the op that writes it.
+
+        Args:
+            dtype: its element type.
+            stop_gradient: whether no gradient flows through it.
+        """
         return self.block.create_var(name=unique_name.generate(self.name + ".tmp"), dtype=dtype, stop_gradient=stop_gradient)
 
     def create_variable(self, **kwargs: Any) -> Variable:
@@ -153,7 +167,7 @@ class LayerHelper:
         return self.block.create_var(**kwargs)
 
     def create_global_variable(self, persistable: bool = False, **kwargs: Any) -> Variable:
-        """A variable of the root block; arguments as of `Variable`."""
+        """A variable of the root block: `persistable` or not, `kwargs` are arguments of `Variable`."""
         kwargs.setdefault("name", unique_name.generate(self.name + ".tmp"))
         return self.main_program.global_block().create_var(persistable=persistable, **kwargs)
 
@@ -171,6 +185,16 @@ class LayerHelper:
         already is shared, and keeps its initializer.
 
         In eager mode parameters are kept by the objects of `fluid.dygraph` that call the layer, or passed as `attr`.
+
+        Args:
+            attr: a `ParamAttr`, or a value that stands for one.
+            shape: its dimensions, all known.
+            dtype: its element type.
+            is_bias: initialized with zeros by default; others by `Xavier`.
+            default_initializer: initializes it where `attr` says nothing.
+
+        Raises:
+            ProgramError: the shape is not known, or `attr` is False.
         """
         keep = _keepers.keep
         attr = ParamAttr._to_attr(attr)
@@ -253,12 +277,12 @@ class LayerHelper:
         return self.block.derive(WeightNorm(kwargs["name"], v, g, axes))  # type: ignore[no-any-return]
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
-        """Initialize a persistable variable in the startup program; the variable of that program."""
+        """Initialize the persistable variable `var` in the startup program by `initializer`; the variable of that program."""
         return self.startup_program.global_block().initialize(var, initializer)
 
     # -- ops
     def append_op(self, type: str, **kwargs: Any) -> Operator:
-        """Append an op to the current block; arguments as of `Block.append_op`.
+        """Append an op of this `type` to the current block; `kwargs` are arguments of `Block.append_op`.
 
         Where a layer of `fluid.dygraph` appends to a program, variables stand for parameters among the inputs.
         """
@@ -279,10 +303,18 @@ class LayerHelper:
     ) -> dict[str, Any]:
         """Append an op; its outputs are temporaries of this layer, except for `outputs`.
 
-        Inputs that are None are left out, and optional outputs only made if given. `count` is the number of variables made for an
-        output slot of several. Returns slot -> variable, or list of them.
+        On eager tensors the op runs at once.
 
-        On eager tensors the op runs at once; of the outputs that only its gradient reads, those in `also` are returned.
+        Args:
+            op_type: the type of op.
+            inputs: slot -> variable, or a list of them; those that are None are left out.
+            attrs: name -> value.
+            outputs: slot -> variable to write to; optional outputs are only made if they are here.
+            count: the number of variables made for an output slot of several.
+            also: of the outputs that only the gradient reads, those that eager mode returns too.
+
+        Returns:
+            Slot -> variable, or list of them.
         """
         definition = registry.get(op_type)
         home: Program | None = None
@@ -301,14 +333,24 @@ class LayerHelper:
         )
 
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
-        """Add a bias with the shape of dimensions `dim_start` to `dim_end`; `input_var` itself if the layer has none."""
+        """Add a bias of the layer; `input_var` itself if the layer has none.
+
+        Args:
+            input_var: the input.
+            dim_start, dim_end: the bias has the shape of these dimensions of it.
+        """
         if not self.bias_attr:
             return input_var
         bias = self.create_parameter(self.bias_attr, input_var.shape[dim_start:dim_end], input_var.dtype, is_bias=True)
         return self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})["Out"]  # type: ignore[no-any-return]
 
     def append_activation(self, input_var: Variable, act: Any = None) -> Variable:
-        """Apply `act`, by default the layer's, if any: an op type, or a dict of ``type`` and attributes."""
+        """Apply an activation to `input_var`: `act`, by default the layer's, if any, an op type, or a dict of ``type`` and
+        attributes.
+
+        Raises:
+            ProgramError: `act` names no op of one tensor.
+        """
         act = act or self.act
         if not act:
             return input_var

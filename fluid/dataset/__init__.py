@@ -13,9 +13,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ..not_here import names_not_here
+from ..not_here import names_here, names_not_here
 
 __all__ = ["diabetes", "digits"]
+
+__dir__ = names_here(__name__)
 
 _not_here = names_not_here(__name__, f"; the data sets are {', '.join(__all__)}")
 

@@ -8,5 +8,5 @@ __all__ = ["program_to_code"]
 
 
 def program_to_code(prog: Program, skip_op_callstack: bool = False) -> None:
-    """Print the program. `skip_op_callstack` is accepted: text tells no lines of code."""
+    """Print the program `prog`; `skip_op_callstack` is accepted: text tells no lines of code."""
     print(prog)

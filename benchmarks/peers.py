@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import math
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -146,10 +147,21 @@ def fluid_program(
     return executor, main, out, scope
 
 
+def _from_file(executor: Any, main: Any, feeds: list[str], out: Any, scope: Any) -> tuple[Any, Any]:
+    """A prediction program and what it fetches, as a model that was saved and loaded; its weights replace those of the scope."""
+    import fluid
+
+    with tempfile.TemporaryDirectory() as folder, fluid.scope_guard(scope):
+        fluid.io.save_inference_model(folder, feeds, [out], executor, main, params_filename="weights")
+        program, _, fetches = fluid.io.load_inference_model(folder, executor, params_filename="weights")
+    return program, fetches
+
+
 def fluid_step(workload: Workload, place: Any = None, trained_by: Wrapper = lambda optimizer: optimizer) -> Step:
     executor, main, out, scope = fluid_program(workload, place, trained_by)
     batch = dict(workload.batch())
     if workload.optimizer is None:
+        main, (out,) = _from_file(executor, main, list(batch), out, scope)
         return lambda: float(np.abs(executor.run(main, batch, [out], scope=scope)[0]).mean())
     return lambda: executor.run(main, batch, [out], scope=scope)[0].item()
 

@@ -29,7 +29,8 @@ from fluid.values.types import VarType, as_dtype, is_floating
 from . import timing
 from .binding.arrays import spec_of
 from .native.fallback import NativeUnavailable, is_enabled, warn_of
-from .planned.bound_plan import BoundPlan, Memory, without_warnings
+from .planned.bound_plan import BoundPlan, without_warnings
+from .planned.memory import Memory
 from .planned.plan import Plan, compile_plan
 from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope

@@ -17,6 +17,7 @@ from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, Executor, Scope
 from fluid.executor.planned.bound_plan import BoundPlan
+from fluid.executor.planned.memory import empty_array
 from fluid.executor.planned.placement import _MOST_WORK, Tenant, live_bytes, padded, place
 from fluid.executor.planned.plan import Plan, compile_plan
 from fluid.ir.program import Program, Variable, program_guard
@@ -104,6 +105,14 @@ def test_a_plan_does_not_run_on_arrays_of_another_shape() -> None:
     scope.var("w").get_tensor().set(array(2, 3))
     with pytest.raises(ExecutionError, match="w was given another shape or type"):
         bound.run(feed)
+
+
+def test_memory_of_plans_begins_with_a_line_of_the_cache() -> None:
+    """Vectors that lie across two lines load slower, and numpy's large arrays begin anywhere."""
+    for dtype in ("uint8", "float32", "complex128"):
+        for shape in ((), (0,), (3, 5), (1 << 20,)):
+            array = empty_array(np, shape, dtype)
+            assert (array.shape, array.dtype, array.ctypes.data % 64) == (shape, dtype, 0)
 
 
 # ---------------------------------------------------------------------------------------------------------- placement

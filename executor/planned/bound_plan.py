@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import takewhile
-from math import prod
 from operator import length_hint
 from typing import Any
 
@@ -21,6 +20,7 @@ from fluid.ir.versions import Value
 from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
 from fluid.values.place import Place, to_numpy
+from fluid.values.unchanging import never_changes, unchanging
 
 from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
@@ -35,10 +35,10 @@ from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
 from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
-from .placement import padded
+from .memory import Memory, Scratch, contiguous_copy, empty_array
 from .plan import AnyInstruction, Instruction, Plan, byte_size
 
-__all__ = ["BoundPlan", "Memory", "without_warnings"]
+__all__ = ["BoundPlan", "without_warnings"]
 
 _LARGE = 1 << 16
 """Bytes of a feed that take longer to copy than it takes to say where they are."""
@@ -48,61 +48,6 @@ _NOTHING = nullcontext()
 def without_warnings() -> AbstractContextManager[Any]:
     """A context without numpy's warnings, which do not name the op; check_nan does."""
     return np.errstate(all="ignore")
-
-
-class _Scratch:
-    """Lends arrays to one op at a time; the next op gets the same memory."""
-
-    def __init__(self, xp: Any) -> None:
-        self._xp = xp
-        self._free: list[Any] = []
-        self._lent: list[Any] = []
-
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        element = self._xp.dtype(dtype)
-        size = prod(shape) * element.itemsize
-        fitting = min((raw for raw in self._free if raw.nbytes >= size), key=lambda raw: raw.nbytes, default=None)
-        if fitting is None:
-            fitting = self._xp.empty(padded(size), "uint8")
-        else:
-            self._free = [raw for raw in self._free if raw is not fitting]
-        self._lent.append(fitting)
-        return fitting[:size].view(element).reshape(shape)
-
-    @property
-    def memory(self) -> list[Any]:
-        return sorted([*self._free, *self._lent], key=lambda raw: int(raw.nbytes))
-
-    def reclaim(self) -> None:
-        self._free += self._lent
-        self._lent = []
-
-
-def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
-    try:
-        return xp.empty(shape, dtype)
-    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
-        wanted = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
-        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {wanted}: {error}") from None
-
-
-class Memory:
-    """The arena that all plans of one scope share: they take turns, and no value in it outlives a run."""
-
-    def __init__(self, xp: Any) -> None:
-        self._xp = xp
-        self._arena: Any = None
-
-    @property
-    def size(self) -> int:
-        return 0 if self._arena is None else int(self._arena.nbytes)
-
-    def lend(self, size: int) -> Any:
-        """An arena of at least `size` bytes; if the present one is smaller, a new one replaces it."""
-        if self._arena is None or self.size < size:
-            self._arena = None
-            self._arena = _empty(self._xp, size, "uint8")
-        return self._arena
 
 
 class BoundPlan:
@@ -138,13 +83,13 @@ class BoundPlan:
         self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
-        self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
+        self._cleared = {value: empty_array(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
         for array in self._cleared.values():
             array[...] = 0
         self._tables: Any = None
         """Keeps native code alive."""
         self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
-        self._scratch = _Scratch(place.xp)
+        self._scratch = Scratch(place.xp)
         for instruction in plan.instructions:
             for out, value in instruction.shares.items():
                 self._views[out] = self._views[value]
@@ -185,14 +130,16 @@ class BoundPlan:
             fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.array_dtype)
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, perhaps by another thread, before its plan ran")
-            stored = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.array_dtype)
+            stored = self.place.asarray(array) if fits else empty_array(xp, spec.shape, spec.dtype.array_dtype)
             if not _is_usable(stored, name in overwritten):
-                stored = xp.array(stored, order="C")
+                copied = contiguous_copy(xp, stored)
+                stored = unchanging(copied) if name not in overwritten and never_changes(stored) else copied
             if stored is not array:
                 self._fresh[name] = stored
             self._stored[name] = stored
         self.steps, self._starts = [], []
         tables = plan.new_tables() if plan.new_tables is not None else None
+        once = self._computed_once(overwritten) if tables is not None else {}
         flights = reductions_in_flight(plan.instructions, plan.storage) if self._meeting is not None else {}
         waits: dict[int, list[Call]] = {}
         for number, instruction in enumerate(plan.instructions):
@@ -202,8 +149,9 @@ class BoundPlan:
                 is_first = not (number and isinstance(plan.instructions[number - 1], NativeInstruction))
                 if is_first and tables is not None:
                     run: Any = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
+                    repeated = [item for item in run if item not in once]
                     with or_unavailable():
-                        self.steps.append(tables.add(list(run), self.array))
+                        self.steps += [tables.add(repeated, self.array)] if repeated else []
                 continue
             try:
                 if isinstance(instruction, Check):
@@ -224,11 +172,38 @@ class BoundPlan:
         self._is_native = all(isinstance(instruction, (NativeInstruction, Check)) for instruction in plan.instructions)
         if tables is not None:
             with or_unavailable():
+                first = tables.add(list(once), self.array) if once else None
                 tables.compile()
+            if first is not None:
+                first()
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
+
+    def _computed_once(self, overwritten: Container[str]) -> dict[NativeInstruction, None]:
+        """The native code whose results are the same in each run, as it reads only weights that nothing can change: it runs when
+        it is bound. What it computes, such as packed filters, gets memory of its own; other runs overwrite the arena.
+
+        Args:
+            overwritten: the names that the plan writes.
+        """
+        instructions, specs = self.plan.instructions, self.plan.specs
+        passed_on = {value for instruction in instructions for value in instruction.shares.values()}
+        lasting = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
+        once: dict[NativeInstruction, None] = {}
+        for instruction in instructions if lasting else ():
+            if not isinstance(instruction, NativeInstruction) or not lasting.issuperset(instruction.read):
+                continue
+            written = instruction.written
+            is_own = all(value in self.plan.offset_of and value not in passed_on for value in written)
+            if instruction.read and is_own and not instruction.shares:
+                self._views.update(
+                    (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in written
+                )
+                lasting.update(written)
+                once[instruction] = None
+        return once
 
     def _wait_for_reductions(self, number: int, waits: dict[int, list[Call]]) -> None:
         """Add the steps that wait for what instruction `number` reads, and let what is in flight besides go on.
@@ -274,7 +249,7 @@ class BoundPlan:
             return self._stored[name]
         array = self._views.get(value, self._cleared.get(value))
         if array is None and value in self.plan.specs and not self.plan.specs[value].size:
-            return _empty(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
+            return empty_array(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
         return array
 
     def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:

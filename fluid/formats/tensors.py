@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorReader", "open_tensors", "read_file", "write_rows", "write_tensor"]
 
 Lod = list[list[int]]
-_LARGE_FILE = 16 << 20
+_LARGE_FILE = 4 << 20
 _LARGE_ARRAY = 1 << 16
 """Least size in bytes of an array that becomes a view of a large file."""
 

@@ -20,6 +20,7 @@ from ..opdef.inference import infer_specs
 from ..opdef.registry import EMPTY
 from ..ops.norm import channel_axis, uses_global_stats
 from ..values.types import VarType, as_dtype
+from ..values.unchanging import unchanging
 from .edit import Edit, EditReport
 
 __all__ = ["fold_batch_norm", "fold_constants"]
@@ -202,7 +203,7 @@ def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, from_scope:
     if edit.scope is not None and (from_scope or not small):
         var._persistable = True
         var._stop_gradient = True
-        edit.values[var.name] = value
+        edit.values[var.name] = unchanging(np.array(value, order="C"))
         return
     dtype = int(as_dtype(value.dtype))
     first = value.reshape(-1)[0].item() if value.size else 0
@@ -361,5 +362,5 @@ def _persistable_like(edit: Edit, base: str, value: Any) -> Variable:
     name = edit.program.fresh_name(base)
     while edit.scope is not None and edit.scope.find_var(name) is not None:
         name = edit.program.fresh_name(name + "_")
-    edit.values[name] = value
+    edit.values[name] = unchanging(np.array(value, order="C"))
     return home.create_parameter(name=name, shape=value.shape, dtype=value.dtype)

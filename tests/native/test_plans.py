@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ import fluid
 from fluid import layers
 from fluid.executor.native import fallback, plans
 from fluid.executor.native.fusion import Schedule
+from fluid.formats import tensors
+from fluid.values.unchanging import never_changes, unchanging
 
 
 def test_a_plan_prints_its_native_code(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,3 +408,59 @@ def test_a_plan_that_is_bound_computes_the_same_bits_with_more_threads(fresh: No
     np.testing.assert_allclose(results[0], np.maximum(feed["a"].T @ feed["b"], 0), rtol=1e-4, atol=1e-4)
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
+
+
+def _convolution() -> tuple[fluid.Executor, Callable[[], Any], fluid.LoDTensor]:
+    """An executor, what runs a convolution, and its filter."""
+    x = fluid.data("x", [1, 3, 5, 5])
+    y = layers.relu(layers.conv2d(x, 4, 3, param_attr="filter", bias_attr=False))  # one op alone stays numpy's
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    images = np.random.default_rng(0).standard_normal(x.shape, np.float32)
+    filter_ = fluid.global_scope().find_var("filter").get_tensor()
+    return executor, lambda: executor.run(feed={"x": images}, fetch_list=[y])[0], filter_
+
+
+def test_filters_that_nothing_can_write_are_packed_once(fresh: None) -> None:
+    """And those that are given anew, or that a program overwrites, are packed again."""
+    _, run, filter_ = _convolution()
+    first, memory = run(), np.array(filter_)
+    filter_.array = unchanging(memory)
+    assert np.array_equal(run(), first)
+    memory *= 2  # as nobody may, who has said that it does not change
+    assert np.array_equal(run(), first), "packed anew"
+    filter_.array = unchanging(memory.copy())
+    assert np.array_equal(run(), first * 2)
+    with fluid.program_guard(fluid.Program()):
+        var = fluid.layers.create_parameter([4, 3, 3, 3], "float32", "filter")
+        layers.assign(var * 2.0, var)
+        fluid.Executor().run(fluid.default_main_program())
+    assert np.array_equal(run(), first * 4)
+
+
+def test_filters_that_can_be_written_are_packed_in_each_run(fresh: None) -> None:
+    _, run, filter_ = _convolution()
+    first, memory = run(), np.array(filter_)
+    memory.flags.writeable = False  # who owns it can take that back
+    filter_.array = memory
+    assert np.array_equal(run(), first)
+    assert filter_.array is memory and not never_changes(memory)
+    memory.flags.writeable = True
+    memory *= 2
+    assert np.array_equal(run(), first * 2)
+
+
+def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the arrays are aligned in the file or not."""
+    monkeypatch.setattr(tensors, "_LARGE_FILE", 1)
+    monkeypatch.setattr(tensors, "_LARGE_ARRAY", 1)
+    executor, run, _ = _convolution()
+    expected = run()
+    main = fluid.default_main_program()
+    fluid.io.save_inference_model(str(tmp_path), ["x"], [main.global_block().ops[-1].output("Out")[0]], executor, main)
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.io.load_inference_model(str(tmp_path), executor)
+        images = np.random.default_rng(0).standard_normal([1, 3, 5, 5], np.float32)
+        for _ in range(2):
+            assert np.array_equal(executor.run(program, {feeds[0]: images}, fetches)[0], expected)
+        assert never_changes(fluid.global_scope().array("filter"))

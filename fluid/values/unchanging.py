@@ -1,0 +1,30 @@
+"""Arrays of numpy that nothing can write, so that what is computed of them stays true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["never_changes", "unchanging"]
+
+
+def never_changes(array: Any) -> bool:
+    """Whether nothing can write to the memory that an array of numpy shows, such as a file that is mapped to be read.
+
+    An array that owns its memory, or shows that of one that does, can be made writable again.
+    """
+    if not isinstance(array, np.ndarray) or array.flags.writeable:
+        return False
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner is not None and memoryview(owner).readonly
+
+
+def unchanging(array: Any) -> Any:
+    """An array that shows the memory of a contiguous one, of which `never_changes` holds. The caller gives up the other."""
+    if not array.size:
+        return array
+    memory = memoryview(array.reshape(-1).view(np.uint8)).toreadonly()
+    return np.frombuffer(memory, array.dtype).reshape(array.shape)

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from . import convolution, depthwise, matmul, pooling, sparse
+from . import convolution, depthwise, matmul, pooling, sparse, winograd
 from .emitter import Function, Value, constant
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
@@ -86,8 +86,15 @@ def packed_size(
     geometry = _of_shapes(shapes, windows, element)
     if depthwise.is_depthwise(geometry):
         return geometry.taps * geometry.x.channels
+    blocks = _blocks_of(geometry, for_input, vector_bytes)
+    if blocks is not None:
+        return blocks.filter_elements
     size = convolution.packed_elements_for_input if for_input else convolution.packed_elements
     return size(geometry, vector_bytes)
+
+
+def _blocks_of(geometry: convolution.Convolution, for_input: bool, vector_bytes: int) -> winograd.Blocks | None:
+    return (winograd.input_blocks if for_input else winograd.forward_blocks)(geometry, vector_bytes)
 
 
 def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.Pool:
@@ -206,9 +213,9 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
         case Scattered() | Merged() | Put() | Places() | Firsts():
             return [Phase(_on_rows(core, vector_bytes))], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case PackedFilter():
-            return [Phase(_packing(core, vector_bytes))], 0
+            return _packing_phases(core, vector_bytes)
         case Convolved() | ConvolvedBack():
-            return [Phase(_convolving(group, core, vector_bytes))], 0
+            return _convolution_phases(group, core, vector_bytes, threads)
         case FilterGradient():
             return _filter_gradient_phases(group, core, vector_bytes)
         case Pooled() | Positions() | PooledBack():
@@ -297,25 +304,52 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int
     return write
 
 
-def _packing(core: PackedFilter, vector_bytes: int) -> Callable[..., None]:
+def _packing_phases(core: PackedFilter, vector_bytes: int) -> tuple[list[Phase], int]:
     geometry = _of_shapes(core.images, core.windows, core.element)
     pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
     if depthwise.is_depthwise(geometry):
         pack = depthwise.write_packed_depthwise
+    blocks = _blocks_of(geometry, core.for_input, vector_bytes)
 
-    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        pack(f, geometry, pointers.first(core.filter), pointers.target(core), share, vector_bytes)
+    def packed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        target = pointers.target(core) if blocks is None else workspace
+        pack(f, geometry, pointers.first(core.filter), target, share, vector_bytes)
 
-    return write
+    def transformed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        assert blocks is not None
+        winograd.write_transformed_filter(f, blocks, workspace, pointers.target(core), share)
+
+    if blocks is None:
+        return [Phase(packed)], 0
+    return [Phase(packed), Phase(transformed, AFTER_BARRIER)], blocks.packed_bytes
 
 
-def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int) -> Callable[..., None]:
+def _convolution_phases(
+    group: Group, core: Convolved | ConvolvedBack, vector_bytes: int, threads: int
+) -> tuple[list[Phase], int]:
+    is_forward = isinstance(core, Convolved)
+    of_shapes = _of_shapes(core.packed.images, core.packed.windows, core.element)
+    blocks = _blocks_of(of_shapes, core.packed.for_input, vector_bytes)
+
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         source, target = _images(core.source), _images(core, after.target.halo)
-        is_forward = isinstance(core, Convolved)
         x, y = (source, target) if is_forward else (target, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
+        if blocks is not None:
+            in_blocks = _blocks_of(geometry, not is_forward, vector_bytes)
+            assert in_blocks is not None
+            winograd.write_blocks(
+                f,
+                in_blocks,
+                pointers.start(core.source),
+                pointers.first(core.packed),
+                pointers.start(after.target),
+                workspace,
+                share,
+                after.epilogue,
+            )
+            return
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
         if depthwise.is_depthwise(geometry):
             convolve = depthwise.write_depthwise if is_forward else depthwise.write_depthwise_input_gradient
@@ -330,7 +364,7 @@ def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int
             after.epilogue,
         )
 
-    return write
+    return [Phase(write)], blocks.bytes * threads if blocks is not None else 0
 
 
 def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: int) -> tuple[list[Phase], int]:

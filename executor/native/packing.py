@@ -7,6 +7,7 @@ from .geometry import Convolution, Walk, input_walks
 from .images import affine, divided, from_rows, parts, square_lanes, to_places, write_transposed
 from .kernel import Share
 from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
+from .winograd import forward_blocks, input_blocks
 
 __all__ = [
     "forward_tiling",
@@ -24,10 +25,16 @@ _AT_ONCE = 8
 
 
 def forward_tiling(g: Convolution, vector_bytes: int) -> Tiling:
+    blocks = forward_blocks(g, vector_bytes)
+    if blocks is not None:
+        return blocks.tiling
     return tiling_of(g.y.width, g.filters, g.element, vector_bytes, g.x.strides[2] * g.strides[1])
 
 
 def input_tiling(g: Convolution, vector_bytes: int) -> Tiling:
+    blocks = input_blocks(g, vector_bytes)
+    if blocks is not None:
+        return blocks.tiling
     return tiling_of(-(-g.x.width // g.strides[1]), g.channels, g.element, vector_bytes, g.y.strides[2])
 
 

@@ -1,0 +1,251 @@
+"""Convolutions by Winograd's algorithm beside sums over taps in float64, with red zones around every array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from checked_plans import CheckedTables, checked_plans
+from checks import each
+from harness import TARGETS
+from red_zones import Guarded, Kernels, check_halo, inner, laid_out
+
+import fluid
+from fluid import layers
+from fluid.executor.native.convolution import Convolution, write_packed_filter, write_packed_filter_for_input
+from fluid.executor.native.emitter import DOUBLE, Function, Value
+from fluid.executor.native.images import Images, Pixel
+from fluid.executor.native.winograd import Blocks, forward_blocks, input_blocks, write_blocks, write_transformed_filter
+
+EPS = np.finfo(np.float32).eps
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution of 3 x 3 taps, and how wide the halos are beyond what it needs."""
+
+    images: int
+    channels: int
+    extents: tuple[int, int]
+    filters: int
+    pad: int = 1
+    wider: int = 0
+
+    def geometry(self) -> Convolution:
+        out = [extent + 2 * self.pad - 2 for extent in self.extents]
+        x, y = Images.dense(self.images, *self.extents, self.channels), Images.dense(self.images, *out, self.filters)
+        g = Convolution(x, y, (3, 3), pads=(self.pad, self.pad))
+        x = Images.dense(self.images, *self.extents, self.channels, g.x_halo + self.wider)
+        return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, g.y_halo + self.wider))
+
+
+def by_taps(x: Any, w: Any, pad: int) -> Any:
+    """The convolution of images [N, C, H, W], with as many zeros around them; negative numbers cut them."""
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    height, width = padded.shape[2] - 2, padded.shape[3] - 2
+    places = [(row, column) for row in range(3) for column in range(3)]
+    return sum(
+        np.einsum("nchw,mc->nmhw", padded[:, :, row : row + height, column : column + width], w[:, :, row, column])
+        for row, column in places
+    )
+
+
+def magnitudes(x: Any, w: Any, pad: int) -> Any:
+    """What the absolute values of all terms add up to that the algorithm has for each output, of extents that may be odd."""
+    b = np.abs([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
+    g = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5], [0, 0, 1]])
+    a = np.array([[1, 1, 1, 0], [0, 1, 1, 1]])
+    height, width = (extent + 2 * pad - 2 for extent in x.shape[2:])
+    padded = np.pad(abs(x), ((0, 0), (0, 0), (pad, pad + height % 2), (pad, pad + width % 2)))
+    tiles = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), (2, 3))[:, :, ::2, ::2]
+    images = np.einsum("ij,nchwjk,lk->nchwil", b, tiles, b)
+    filters = np.einsum("ij,mcjk,lk->mcil", g, abs(w), g)
+    sums = np.einsum("ij,nmhwjk,lk->nmhiwl", a, np.einsum("nchwil,mcil->nmhwil", images, filters), a)
+    shape = (*sums.shape[:2], sums.shape[2] * 2, sums.shape[4] * 2)
+    return sums.reshape(shape)[:, :, :height, :width]
+
+
+def check_close(actual: Any, x: Any, w: Any, pad: int) -> None:
+    """Each output within what rounding of its terms may give: sums of 3 or 4, over rows and columns, before and after the sum
+    over channels."""
+    bound = (w.shape[1] + 14) * EPS * magnitudes(x, w, pad)
+    error = np.abs(actual - by_taps(x, w, pad))
+    assert (error <= bound).all(), f"off by {(error / bound).max():.2g} of the bound"
+
+
+CASES = [
+    Case(2, 16, (6, 8), 16),
+    Case(3, 18, (7, 5), 20, wider=1),
+    Case(3, 33, (4, 9), 70, pad=0),
+    Case(2, 20, (3, 4), 40, pad=2),
+]
+MORE = [
+    Case(1, 64, (14, 14), 128),
+    Case(9, 16, (1, 1), 16),
+    Case(8, 16, (2, 1), 256, wider=2),
+    Case(5, 130, (7, 7), 64),
+    Case(32, 16, (32, 32), 16),
+    Case(2, 512, (4, 4), 64),
+    Case(3, 17, (9, 3), 19, pad=0),
+]
+
+
+@each("case, which", [(case, number % 2) for number, case in enumerate(CASES)])
+def test_results_are_those_of_the_definition(case: Case, which: int) -> None:
+    check(case, which)
+
+
+@pytest.mark.slow
+@each("case", CASES + MORE)
+@each("which", [0, 1])
+def test_more_results_are_those_of_the_definition(case: Case, which: int) -> None:
+    check(case, which)
+
+
+def check(case: Case, which: int) -> None:
+    """Output and the gradient of the input, by the same kernels with 1, 2 and 4 threads, for a processor that runs here."""
+    target = TARGETS[min(which, len(TARGETS) - 1)]
+    width, g = target.vector_bytes, case.geometry()
+    random = np.random.default_rng(0)
+    x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))
+    w = random.standard_normal((case.filters, case.channels, 3, 3), np.float32)
+    turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
+    forward, back = forward_blocks(g, width), input_blocks(g, width)
+    assert forward is not None and back is not None
+    check_way(target, g, forward, write_packed_filter, (g.x, x), g.y, w, lambda y: check_close(y, x, w, case.pad))
+    check_way(
+        target, g, back, write_packed_filter_for_input, (g.y, dy), g.x, w, lambda dx: check_close(dx, dy, turned, 2 - case.pad)
+    )
+
+
+def check_way(
+    target: Any, g: Convolution, blocks: Blocks, pack: Any, given: tuple[Images, Any], wanted: Images, w: Any, close: Any
+) -> None:
+    """The output, or the gradient of the input, from a filter to the result."""
+    kernels = Kernels(target)
+    packing = kernels.add(2, lambda f, p, share: pack(f, g, *p, share, target.vector_bytes))
+    transforming = kernels.add(2, lambda f, p, share: write_transformed_filter(f, blocks, *p, share))
+    computing = kernels.add(4, lambda f, p, share: write_blocks(f, blocks, *p, share, None))
+    bits = []
+    for threads in (1, 2, 4):
+        packed, filter_ = Guarded((blocks.packed_bytes // 4,)), Guarded((blocks.filter_elements,))
+        result, workspace = laid_out(wanted, np.float32(np.nan)), Guarded((threads * blocks.bytes // 4,))
+        kernels.run(packing, [Guarded.of(w), packed], threads)
+        kernels.run(transforming, [packed, filter_], threads)
+        kernels.run(computing, [laid_out(*given), filter_, result, workspace], threads)
+        bits.append(inner(wanted, result.array))
+        check_halo(wanted, result)
+    assert all(each.tobytes() == bits[0].tobytes() for each in bits[1:]), "the bits depend on the number of threads"
+    close(bits[0])
+
+
+def test_few_blocks_are_computed_with_parts_of_the_filters() -> None:
+    """So that all threads have work where there is one image."""
+    blocks = forward_blocks(Case(1, 512, (7, 7), 512).geometry(), 64)
+    assert blocks is not None
+    assert (blocks.count, blocks.parts) == (1, 8)
+
+
+@each("change", ["strides", "dilations", "groups", "kernel", "channels", "element", "tiles"])
+def test_what_else_is_left_to_the_definition(change: str) -> None:
+    images = Images.dense(2, 8, 8, 32)
+    g = Convolution(images, images, (3, 3), pads=(1, 1))
+    assert forward_blocks(g, 64) is not None
+    others = {
+        "strides": replace(g, strides=(2, 2), y=Images.dense(2, 4, 4, 32)),
+        "dilations": replace(g, dilations=(2, 2), pads=(2, 2)),
+        "groups": replace(g, groups=2),
+        "kernel": replace(g, kernel=(3, 1), pads=(1, 0)),
+        "channels": replace(g, x=Images.dense(2, 8, 8, 15)),
+        "element": replace(g, element=DOUBLE),
+        "tiles": replace(g, x=Images.dense(1, 4, 4, 32), y=Images.dense(1, 4, 4, 32)),
+    }
+    assert forward_blocks(others[change], 64) is None and input_blocks(others[change], 64) is None
+
+
+@each("extents", [(4, 4), (5, 3)], ids=str)
+def test_an_epilogue_sees_each_output_once(extents: tuple[int, int]) -> None:
+    """A residual addition from images with another halo."""
+    target = TARGETS[0]
+    width, g = target.vector_bytes, Case(2, 16, extents, 21, wider=1).geometry()
+    other = Images.dense(2, *extents, 21, 3)
+    blocks = forward_blocks(g, width)
+    assert blocks is not None
+    random = np.random.default_rng(0)
+    x, y, w = (random.standard_normal(shape, np.float32) for shape in ((2, 16, *extents), (2, 21, *extents), (21, 16, 3, 3)))
+    kernels = Kernels(target)
+
+    def residual(p: Any) -> Any:
+        def add(f: Function, value: Value, pixel: Pixel, channel: Value) -> Value:
+            at = f.at(p[4], other.offset(f, pixel, channel), value.type.of(1))
+            return f.add(value, f.load(at, value.type))
+
+        return add
+
+    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
+    transform = kernels.add(2, lambda f, p, share: write_transformed_filter(f, blocks, *p, share))
+    plain = kernels.add(4, lambda f, p, share: write_blocks(f, blocks, *p, share, None))
+    fused = kernels.add(5, lambda f, p, share: write_blocks(f, blocks, *p[:4], share, residual(p)))
+    packed, filter_ = Guarded((blocks.packed_bytes // 4,)), Guarded((blocks.filter_elements,))
+    kernels.run(pack, [Guarded.of(w), packed])
+    kernels.run(transform, [packed, filter_])
+    workspace, outputs = Guarded((blocks.bytes // 4,)), [laid_out(g.y, y * 0) for _ in range(2)]
+    kernels.run(plain, [laid_out(g.x, x), filter_, outputs[0], workspace])
+    kernels.run(fused, [laid_out(g.x, x), filter_, outputs[1], workspace, laid_out(other, y)])
+    plain_output, fused_output = (inner(g.y, each.array) for each in outputs)
+    assert np.array_equal(fused_output, plain_output + y)
+
+
+@each("number", [np.nan, np.inf], ids=str)
+def test_what_is_not_finite_reaches_the_outputs_that_read_it(number: float) -> None:
+    """And no others, wherever in a tile it is; of infinities there may be NaN."""
+    x = np.zeros((4, 16, 12, 12), np.float32)
+    for image, (row, column) in enumerate(((4, 4), (4, 5), (5, 4), (5, 5))):
+        x[image, 3, row, column] = number
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        h = layers.conv2d(fluid.data("x", x.shape), 16, 3, padding=1, bias_attr=False)
+        y = layers.relu(h)  # one op alone stays numpy's
+        executor, scope = fluid.Executor(), fluid.Scope()
+        executor.run(fluid.default_startup_program(), scope=scope)
+        result, _ = executor.run(feed={"x": x}, fetch_list=[h, y], scope=scope)
+        assert "native code: 2 ops" in str(executor.plan(feed={"x": x}, fetch_list=[h, y], scope=scope))
+    reached = np.zeros((4, 12, 12), bool)
+    for image, (row, column) in enumerate(((4, 4), (4, 5), (5, 4), (5, 5))):
+        reached[image, row - 1 : row + 2, column - 1 : column + 2] = True
+    assert np.array_equal(~np.isfinite(result), np.broadcast_to(reached[:, None], result.shape))
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_net_trains_as_on_numpy(checked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions of both kinds, with odd extents, in native code and on numpy, and with each access to memory checked."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [2, 3, 9, 9])
+        h = layers.conv2d(x, 18, 3, padding=1, act="relu")
+        h = layers.relu(layers.conv2d(h, 20, 3, padding=1) + layers.conv2d(h, 20, 1))
+        h = layers.batch_norm(layers.conv2d(h, 17, 3, padding=0), act="relu")
+        loss = layers.mean(layers.square(h))
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        main, startup = fluid.default_main_program(), fluid.default_startup_program()
+    main.random_seed = startup.random_seed = 1
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 3, 9, 9), np.float32)}
+
+    def train() -> list[float]:
+        executor, scope = fluid.Executor(), fluid.Scope()
+        executor.run(startup, scope=scope)
+        return [executor.run(main, feed, [loss], scope=scope)[0].item() for _ in range(4)]
+
+    monkeypatch.setenv("FLUID_NATIVE", "0")
+    expected = train()
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    if checked:
+        with checked_plans(monkeypatch):
+            losses = train()
+            assert CheckedTables.calls
+    else:
+        losses = train()
+    np.testing.assert_allclose(losses, expected, rtol=2e-6)

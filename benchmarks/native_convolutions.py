@@ -22,7 +22,7 @@ import torch
 from common import header
 from torch.nn import functional
 
-from fluid.executor.native import convolution, depthwise, winograd
+from fluid.executor.native import convolution, depthwise, winograd, winograd_gradient
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import FLOAT, Function, Module, Value
 from fluid.executor.native.geometry import Convolution
@@ -208,6 +208,15 @@ def convolution_rows(
         forward = in_blocks(g, winograd.forward_blocks(g, width), pack, [w, x, y]) or forward
         back = in_blocks(g, winograd.input_blocks(g, width), pack_back, [w, dy, dx]) or back
     sums = [Kernel(lambda f, p, share, write=write: write(f, *p, share), [x, dy, partials, dw]) for write, _ in phases]
+    gradient = None if is_depthwise else winograd_gradient.gradient_blocks(g, width)
+    if gradient is not None:
+        workspace = aligned((gradient.shared_bytes // 4 + gradient.bytes // 2,))
+        sums = [
+            Kernel(lambda f, p, share: winograd_gradient.write_partial_sums(f, gradient, *p, share), [x, dy, workspace]),
+            Kernel(
+                lambda f, p, share: winograd_gradient.write_filter_gradient(f, g, gradient, *p, share, width), [workspace, dw]
+            ),
+        ]
     pack()
     pack_back()
     tensors = [torch.from_numpy(array) for array in (x_torch, w, dy_torch)]

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from . import convolution, depthwise, matmul, pooling, sparse, winograd
+from . import convolution, depthwise, matmul, pooling, sparse, winograd, winograd_gradient
 from .emitter import Function, Value, constant
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
@@ -217,7 +217,7 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
         case Convolved() | ConvolvedBack():
             return _convolution_phases(group, core, vector_bytes, threads)
         case FilterGradient():
-            return _filter_gradient_phases(group, core, vector_bytes)
+            return _filter_gradient_phases(group, core, vector_bytes, threads)
         case Pooled() | Positions() | PooledBack():
             return [Phase(_pooling(group, core, vector_bytes))], 0
     raise AssertionError(f"no kernel of {type(core).__name__}")
@@ -367,26 +367,35 @@ def _convolution_phases(
     return [Phase(write)], blocks.bytes * threads if blocks is not None else 0
 
 
-def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: int) -> tuple[list[Phase], int]:
-    def geometry() -> convolution.Convolution:
-        return _convolution(_images(core.source), _images(core.gradient), core.windows, core.element)
+def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
+    geometry = _convolution(_images(core.source), _images(core.gradient), core.windows, core.element)
+    blocks = winograd_gradient.gradient_blocks(geometry, vector_bytes)
+    is_depthwise = depthwise.is_depthwise(geometry)
 
     def sums(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         x, dy = pointers.start(core.source), pointers.start(core.gradient)
-        write_sums(f, geometry(), x, dy, workspace, share, vector_bytes)
+        if blocks is not None:
+            winograd_gradient.write_partial_sums(f, blocks, x, dy, workspace, share)
+            return
+        write = depthwise.write_depthwise_partial_filters if is_depthwise else convolution.write_partial_filters
+        write(f, geometry, x, dy, workspace, share, vector_bytes)
 
     def total(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         target = pointers.target(after.target)
-        write_total(f, geometry(), workspace, target, share, vector_bytes, after.epilogue)
+        if blocks is not None:
+            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, target, share, vector_bytes, after.epilogue)
+            return
+        write = depthwise.write_depthwise_filter_gradient if is_depthwise else convolution.write_filter_gradient
+        write(f, geometry, workspace, target, share, vector_bytes, after.epilogue)
 
-    if depthwise.is_depthwise(geometry()):
-        write_sums, write_total = depthwise.write_depthwise_partial_filters, depthwise.write_depthwise_filter_gradient
-        count = depthwise.depthwise_partial_elements(geometry())
+    if blocks is not None:
+        size = blocks.shared_bytes + blocks.bytes * threads
+    elif is_depthwise:
+        size = depthwise.depthwise_partial_elements(geometry) * core.element.bytes
     else:
-        write_sums, write_total = convolution.write_partial_filters, convolution.write_filter_gradient
-        count = convolution.partial_elements(geometry(), vector_bytes)
-    return [Phase(sums), Phase(total, AFTER_BARRIER)], count * core.element.bytes
+        size = convolution.partial_elements(geometry, vector_bytes) * core.element.bytes
+    return [Phase(sums), Phase(total, AFTER_BARRIER)], size
 
 
 def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: int) -> Callable[..., None]:

@@ -21,6 +21,7 @@ from fluid.executor.native.convolution import Convolution, write_packed_filter, 
 from fluid.executor.native.emitter import DOUBLE, Function, Value
 from fluid.executor.native.images import Images, Pixel
 from fluid.executor.native.winograd import Blocks, forward_blocks, input_blocks, write_blocks, write_transformed_filter
+from fluid.executor.native.winograd_gradient import gradient_blocks, write_filter_gradient, write_partial_sums
 
 EPS = np.finfo(np.float32).eps
 
@@ -44,30 +45,36 @@ class Case:
         return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, g.y_halo + self.wider))
 
 
-def by_taps(x: Any, w: Any, pad: int) -> Any:
-    """The convolution of images [N, C, H, W], with as many zeros around them; negative numbers cut them."""
-    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    height, width = padded.shape[2] - 2, padded.shape[3] - 2
-    places = [(row, column) for row in range(3) for column in range(3)]
-    return sum(
-        np.einsum("nchw,mc->nmhw", padded[:, :, row : row + height, column : column + width], w[:, :, row, column])
-        for row, column in places
-    )
+def by_taps(x: Any, w: Any, pad: int, taps: tuple[int, int] = (3, 3)) -> Any:
+    """The convolution of images [N, C, H, W], with as many zeros around them, in float64."""
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, taps, (2, 3))
+    return np.einsum("nchwij,mcij->nmhw", windows, w.astype(np.float64), optimize=True)
+
+
+B = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
+G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+A = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
+
+
+def both_sides(matrix: Any, values: Any) -> Any:
+    """``M v M^T`` of the last two dimensions, with absolute values."""
+    return np.einsum("ij,...jk,lk->...il", abs(matrix), abs(values), abs(matrix))
+
+
+def tiles_of(images: Any, size: int, pad: int) -> Any:
+    """Parts [N, C, rows, columns, size, size] of images, two pixels from each other, with zeros where images end."""
+    odd = [extent % 2 for extent in images.shape[2:]]  # of outputs as of images, as padding is on both sides
+    padded = np.pad(images, ((0, 0), (0, 0), (pad, pad + odd[0]), (pad, pad + odd[1])))
+    return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[:, :, ::2, ::2]
 
 
 def magnitudes(x: Any, w: Any, pad: int) -> Any:
-    """What the absolute values of all terms add up to that the algorithm has for each output, of extents that may be odd."""
-    b = np.abs([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
-    g = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5], [0, 0, 1]])
-    a = np.array([[1, 1, 1, 0], [0, 1, 1, 1]])
+    """What the absolute values of all terms add up to that the algorithm has for each output."""
+    products = np.einsum("nchwil,mcil->nmhwil", both_sides(B, tiles_of(x, 4, pad)), both_sides(G, w), optimize=True)
+    sums = both_sides(A, products).transpose(0, 1, 2, 4, 3, 5)
     height, width = (extent + 2 * pad - 2 for extent in x.shape[2:])
-    padded = np.pad(abs(x), ((0, 0), (0, 0), (pad, pad + height % 2), (pad, pad + width % 2)))
-    tiles = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), (2, 3))[:, :, ::2, ::2]
-    images = np.einsum("ij,nchwjk,lk->nchwil", b, tiles, b)
-    filters = np.einsum("ij,mcjk,lk->mcil", g, abs(w), g)
-    sums = np.einsum("ij,nmhwjk,lk->nmhiwl", a, np.einsum("nchwil,mcil->nmhwil", images, filters), a)
-    shape = (*sums.shape[:2], sums.shape[2] * 2, sums.shape[4] * 2)
-    return sums.reshape(shape)[:, :, :height, :width]
+    return sums.reshape(*sums.shape[:2], sums.shape[2] * 2, sums.shape[4] * 2)[:, :, :height, :width]
 
 
 def check_close(actual: Any, x: Any, w: Any, pad: int) -> None:
@@ -105,6 +112,58 @@ def test_results_are_those_of_the_definition(case: Case, which: int) -> None:
 @each("which", [0, 1])
 def test_more_results_are_those_of_the_definition(case: Case, which: int) -> None:
     check(case, which)
+
+
+@each("case, which", [(case, number % 2) for number, case in enumerate(CASES[:3])])
+def test_gradients_of_filters_are_those_of_the_definition(case: Case, which: int) -> None:
+    check_gradient(replace(case, images=20), which)
+
+
+@pytest.mark.slow
+@each("case", [replace(case, images=max(case.images, 20)) for case in CASES + MORE[-3:]])
+@each("which", [0, 1])
+def test_more_gradients_of_filters_are_those_of_the_definition(case: Case, which: int) -> None:
+    check_gradient(case, which)
+
+
+def check_gradient(case: Case, which: int) -> None:
+    """By the same kernels with 1, 2 and 4 threads, for a processor that runs here; added to what is there."""
+    target = TARGETS[min(which, len(TARGETS) - 1)]
+    width, g = target.vector_bytes, case.geometry()
+    random = np.random.default_rng(0)
+    x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))
+    blocks = gradient_blocks(g, width)
+    assert blocks is not None
+
+    def added(p: Any) -> Any:
+        def add(f: Function, value: Value, row: Value, column: Value) -> Value:
+            at = f.at(p[1], f.add(f.mul(row, g.channels * 9), column), value.type.of(1))
+            return f.add(value, f.load(at, value.type))
+
+        return add
+
+    kernels = Kernels(target)
+    sums = kernels.add(3, lambda f, p, share: write_partial_sums(f, blocks, *p, share))
+    total = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, blocks, *p, share, width))
+    adding = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, blocks, *p, share, width, added(p)))
+    bits = []
+    for threads in (1, 2, 4):
+        workspace, result = (
+            Guarded(((blocks.shared_bytes + threads * blocks.bytes) // 4,)),
+            Guarded((case.filters, g.channels, 3, 3)),
+        )
+        for kernel in (total, adding):
+            kernels.run(sums, [laid_out(g.x, x), laid_out(g.y, dy), workspace], threads)
+            kernels.run(kernel, [workspace, result], threads)
+            bits.append(result.array.copy())
+    assert all(one.tobytes() == bits[0].tobytes() for one in bits[::2]), "the bits depend on the number of threads"
+    assert all(np.array_equal(two, 2 * bits[0]) for two in bits[1::2])
+    exact = by_taps(x.transpose(1, 0, 2, 3), dy.transpose(1, 0, 2, 3), case.pad, dy.shape[2:]).transpose(1, 0, 2, 3)
+    images, gradients = both_sides(B, tiles_of(x, 4, case.pad)), both_sides(A.T, tiles_of(dy, 2, 0))
+    products = np.einsum("nchwil,nmhwil->mcil", images, gradients, optimize=True)
+    bound = (images[:, 0, :, :, 0, 0].size + blocks.partials + 14) * EPS * both_sides(G.T, products)
+    error = np.abs(bits[0] - exact)
+    assert (error <= bound).all(), f"off by {(error / bound).max():.2g} of the bound"
 
 
 def check(case: Case, which: int) -> None:
@@ -148,7 +207,7 @@ def test_few_blocks_are_computed_with_parts_of_the_filters() -> None:
     """So that all threads have work where there is one image."""
     blocks = forward_blocks(Case(1, 512, (7, 7), 512).geometry(), 64)
     assert blocks is not None
-    assert (blocks.count, blocks.parts) == (1, 8)
+    assert (blocks.tiles.blocks, blocks.parts) == (1, 8)
 
 
 @each("change", ["strides", "dilations", "groups", "kernel", "channels", "element", "tiles"])
@@ -224,7 +283,7 @@ def test_what_is_not_finite_reaches_the_outputs_that_read_it(number: float) -> N
 def test_a_net_trains_as_on_numpy(checked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Convolutions of both kinds, with odd extents, in native code and on numpy, and with each access to memory checked."""
     with fluid.program_guard(fluid.Program(), fluid.Program()):
-        x = fluid.data("x", [2, 3, 9, 9])
+        x = fluid.data("x", [3, 3, 9, 9])
         h = layers.conv2d(x, 18, 3, padding=1, act="relu")
         h = layers.relu(layers.conv2d(h, 20, 3, padding=1) + layers.conv2d(h, 20, 1))
         h = layers.batch_norm(layers.conv2d(h, 17, 3, padding=0), act="relu")
@@ -232,7 +291,7 @@ def test_a_net_trains_as_on_numpy(checked: bool, monkeypatch: pytest.MonkeyPatch
         fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
         main, startup = fluid.default_main_program(), fluid.default_startup_program()
     main.random_seed = startup.random_seed = 1
-    feed = {"x": np.random.default_rng(0).standard_normal((2, 3, 9, 9), np.float32)}
+    feed = {"x": np.random.default_rng(0).standard_normal((3, 3, 9, 9), np.float32)}
 
     def train() -> list[float]:
         executor, scope = fluid.Executor(), fluid.Scope()

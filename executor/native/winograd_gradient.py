@@ -1,0 +1,253 @@
+"""The gradient of a filter of 3 x 3 taps by the algorithm of Winograd, which is that of `winograd.py` the other way round.
+
+The outputs of a tile are ``A^T [(G g G^T) * (B^T d B)] A``, so the gradient of g is ``G^T [(A dy A^T) * (B^T d B)] G``, summed
+over all tiles: of each place of transformed tiles a product of matrices, over tiles, and one transformation in the end. Sums are
+kept for parts of the tiles, and added up in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
+from .filter_gradient import RowEpilogue, add_partials, to_filter
+from .geometry import Convolution, forward_walk
+from .images import Images, affine, bounds_of, divided, from_places, square_lanes, write_transposed
+from .kernel import Share
+from .packing import packed_row, packed_rows
+from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
+from .winograd import PLACES, TAPS, ImageTiles, Row, Tile, Tiles, each_vector, in_rows_and_columns, store_places, tiles_of
+
+__all__ = ["GradientBlocks", "gradient_blocks", "write_filter_gradient", "write_partial_sums"]
+
+_FEWEST_TILES = 64
+"""With fewer tiles, sums are read and written too often."""
+_PARTIAL_BYTES = 2 << 20
+"""What all partial sums may take, if there are more than it takes to give threads work."""
+_PARTIALS = 16
+"""Partial sums, at most."""
+_CHUNKS = 8
+"""Chunks that work is cut into, at least."""
+
+
+@dataclass(frozen=True)
+class GradientBlocks:
+    """How the gradient of a filter is computed in blocks of tiles: a chunk is some blocks and one part of the filters."""
+
+    tiles: Tiles
+    gradient: Images
+    """How the gradient of the output lies."""
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        walk, lanes = self.tiles.walk, self.tiles.lanes
+        return tiling_of(walk.channels, walk.filters, FLOAT, lanes * FLOAT.bytes, 1)
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        return panels_of(self.tiles.walk.filters, self.tiling)
+
+    @property
+    def parts(self) -> int:
+        """Parts of the filters: panels, where all are alike."""
+        return self.panels[0].count if len(self.panels) == 1 else 1
+
+    @property
+    def elements(self) -> int:
+        """Elements of the sums over some of the tiles: [panels][places][channels][filters of a panel]."""
+        return PLACES * self.tiles.walk.channels * width_of(self.panels)
+
+    @property
+    def partials(self) -> int:
+        """How many sums over some of the tiles there are."""
+        fitting = min(_PARTIALS, _PARTIAL_BYTES // (self.elements * FLOAT.bytes))
+        return min(self.tiles.blocks, max(fitting, -(-_CHUNKS // self.parts)))
+
+    @property
+    def apart(self) -> int:
+        """Elements from a transformed tile of the output's gradient to the next."""
+        return self.tiles.row_of(width_of(self.panels) // self.parts)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of workspace that all threads share: the partial sums."""
+        return -(-self.partials * self.elements * FLOAT.bytes // 64) * 64
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of workspace that each thread needs besides."""
+        planes = self.tiles.plane_of(self.tiles.apart), self.tiles.plane_of(self.apart)
+        return PLACES * sum(planes) * FLOAT.bytes
+
+
+def gradient_blocks(g: Convolution, vector_bytes: int) -> GradientBlocks | None:
+    """The blocks for the gradient of a convolution's filter, if this algorithm computes it, and faster."""
+    tiles = tiles_of(g, forward_walk(g), vector_bytes, _FEWEST_TILES)
+    return GradientBlocks(tiles, g.y) if tiles is not None else None
+
+
+def _of_gradient(f: Function, y: Row) -> Row:
+    """``A y``."""
+    return [y[0], f.add(y[0], y[1]), f.sub(y[0], y[1]), f.neg(y[1])]
+
+
+def _of_products(f: Function, s: Row) -> Row:
+    """``G^T s``."""
+    half = f.splat(constant(0.5, FLOAT), s[0].type.lanes)
+    total, difference = f.mul(f.add(s[1], s[2]), half), f.mul(f.sub(s[1], s[2]), half)
+    return [f.add(s[0], total), difference, f.add(total, s[3])]
+
+
+def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value, workspace: Value, share: Share) -> None:
+    """The sums of products over some of the tiles each; the workspace has the shared bytes, and then those of each thread."""
+    tiles = blocks.tiles
+    own = f.at(workspace, affine(f, blocks.shared_bytes, (share.thread, blocks.bytes)), BYTE)
+    images = ImageTiles(f, tiles, x, own)
+    gradients = f.at(own, PLACES * tiles.plane_of(tiles.apart), FLOAT)
+
+    def chunk(number: Value) -> None:
+        part, partial = divided(f, number, blocks.partials)
+        steps = (partial, blocks.elements), (part, blocks.elements // blocks.parts)
+        sums = _Sums(f, blocks, images, gradients, dy, f.at(workspace, affine(f, 0, *steps), FLOAT), part)
+        each_vector(f, blocks.elements // blocks.parts, tiles.lanes, sums.clear)
+
+        def block(which: Value) -> None:
+            first = f.mul(which, tiles.rows)
+            images.transform(first)
+            images.each(first, sums.transform)
+            f.loop(0, PLACES, 1, [], sums.add)
+
+        f.loop(*bounds_of(f, partial, blocks.partials, tiles.blocks), 1, [], block)
+
+    f.loop(*share.of(f, blocks.parts * blocks.partials), 1, [], chunk)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """The sums over some of the tiles, for a part of the filters."""
+
+    f: Function
+    blocks: GradientBlocks
+    images: ImageTiles
+    gradients: Value
+    """Where a block of transformed tiles of the output's gradient lies."""
+    dy: Value
+    sums: Value
+    part: Value
+
+    def clear(self, first: Operand, lanes: int) -> None:
+        self.f.store(zero(FLOAT.of(lanes)), self.f.at(self.sums, first, FLOAT))
+
+    def transform(self, tile: Tile) -> None:
+        """Transform the output's gradient under a tile; what lies outside of the image is zero."""
+        f, blocks, tiles, images = self.f, self.blocks, self.blocks.tiles, self.blocks.gradient
+        filters = tiles.walk.filters // blocks.parts
+        places = zip((tile.image, tile.row, tile.column, f.mul(self.part, filters)), (*images.strides, 1), strict=True)
+        at = f.at(self.dy, affine(f, images.start, *places), FLOAT)
+        target = f.at(self.gradients, f.mul(tile.number, blocks.apart), FLOAT)
+        has_two = [self.images.has_two(axis, first) for axis, first in enumerate((tile.row, tile.column))]
+        steps: list[Operand] = [
+            step if condition is None else f.select(condition, f.int64(step), f.int64(0))
+            for step, condition in zip(images.strides[1:], has_two, strict=True)
+        ]
+
+        def some(number: Operand, lanes: int) -> None:
+            def element(down: int, along: int) -> Value:
+                place = f.at(at, number, FLOAT)
+                for is_second, step in zip((down, along), steps, strict=True):
+                    place = f.at(place, step, FLOAT) if is_second else place
+                value = f.load(place, FLOAT.of(lanes))
+                for is_second, condition in zip((down, along), has_two, strict=True):
+                    if is_second and condition is not None:
+                        value = f.select(condition, value, zero(FLOAT.of(lanes)))
+                return value
+
+            transformed = in_rows_and_columns([[element(0, 0), element(0, 1)], [element(1, 0), element(1, 1)]], self._row)
+            store_places(f, transformed, f.at(target, number, FLOAT), tiles.plane_of(blocks.apart))
+
+        each_vector(f, filters, tiles.lanes, some)
+
+    def _row(self, y: Row) -> Row:
+        return _of_gradient(self.f, y)
+
+    def add(self, place: Value) -> None:
+        """Add the products at one place of all tiles."""
+        f, blocks, tiles = self.f, self.blocks, self.blocks.tiles
+        channels = tiles.walk.channels
+        images = self.images.at_place(place)
+        gradients = f.at(self.gradients, f.mul(place, tiles.plane_of(blocks.apart)), FLOAT)
+        for panel in blocks.panels:
+
+            def with_panel(which: Value, panel: Panel = panel) -> None:
+                columns = f.at(gradients, affine(f, panel.before, (which, panel.width)), FLOAT)
+                before = (which, PLACES * channels * panel.width), (place, channels * panel.width)
+                sums = f.at(self.sums, affine(f, panel.before * PLACES * channels, *before), FLOAT)
+                for start, size, count in split(channels, blocks.tiling.rows):
+
+                    def rows(number: Value, start: int = start, size: int = size) -> None:
+                        first = affine(f, start, (number, size))
+                        self._rows(f.at(images, first, FLOAT), columns, f.at(sums, f.mul(first, panel.width), FLOAT), size, panel)
+
+                    f.loop(0, count, 1, [], rows)
+
+            f.loop(0, panel.count // blocks.parts, 1, [], with_panel)
+
+    def _rows(self, x: Value, columns: Value, sums: Value, size: int, panel: Panel) -> None:
+        """Add the products of some channels with a panel of filters."""
+        f, tiles = self.f, self.blocks.tiles
+
+        def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
+            at, row = pointers
+            return add_products(f, FLOAT, totals, [f.at(at, number, FLOAT) for number in range(size)], panel, row)
+
+        places = [(number * panel.width + column, lanes) for number in range(size) for lanes, column in panel.columns]
+        totals = [f.load(f.at(sums, at, FLOAT), FLOAT.of(lanes)) for at, lanes in places]
+        starts = [(x, tiles.apart), (columns, self.blocks.apart)]
+        totals = unrolled(f, FLOAT, tiles.size, size * len(panel.vectors), starts, totals, step)
+        for (at, _), total in zip(places, totals, strict=True):
+            f.store(total, f.at(sums, at, FLOAT))
+
+
+def write_filter_gradient(
+    f: Function,
+    g: Convolution,
+    blocks: GradientBlocks,
+    workspace: Value,
+    d_filter: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: RowEpilogue | None = None,
+) -> None:
+    """The gradient of the filter, [M, C, 3, 3], from the partial sums, which are overwritten; `epilogue` as in
+    `filter_gradient.write_filter_gradient`."""
+    channels, rows = blocks.tiles.walk.channels, packed_rows(g)
+    for panel in blocks.panels:
+        size = PLACES * channels * panel.width
+
+        def chunk(which: Value, panel: Panel = panel, size: int = size) -> None:
+            sums = f.at(workspace, affine(f, panel.before * PLACES * channels, (which, size)), FLOAT)
+            add_partials(f, FLOAT, sums, size, blocks.partials, blocks.elements, vector_bytes)
+            f.loop(0, channels, 1, [], lambda channel: _transform_back(f, sums, channels, channel, panel))
+
+            def place(row: Value) -> Value:
+                return f.at(sums, f.mul(packed_row(f, g, row), panel.width), FLOAT)
+
+            first = affine(f, panel.first, (which, panel.width))
+            source, target = from_places(f, FLOAT, place), to_filter(f, FLOAT, d_filter, rows, first, epilogue)
+            write_transposed(f, rows, panel.filters, square_lanes(FLOAT, vector_bytes), source, target)
+
+        f.loop(*share.of(f, panel.count), 1, [], chunk)
+
+
+def _transform_back(f: Function, sums: Value, channels: int, channel: Value, panel: Panel) -> None:
+    """Transform the sums for one channel, from 16 places to 9 taps, where they lie."""
+    at = f.at(sums, f.mul(channel, panel.width), FLOAT)
+    for lanes, column in panel.columns:
+        places = [f.at(at, place * channels * panel.width + column, FLOAT) for place in range(PLACES)]
+        values = [f.load(place, FLOAT.of(lanes)) for place in places]
+        matrix = [values[first : first + 4] for first in range(0, PLACES, 4)]
+        taps = in_rows_and_columns(matrix, lambda s: _of_products(f, s))
+        for place, value in zip(places[:TAPS], taps, strict=True):
+            f.store(value, place)

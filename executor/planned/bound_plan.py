@@ -181,7 +181,7 @@ class BoundPlan:
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
 
-    def _computed_once(self, overwritten: Container[str]) -> dict[NativeInstruction, None]:
+    def _computed_once(self, overwritten: Container[str]) -> dict[Any, None]:
         """The native code whose results are the same in each run, as it reads only weights that nothing can change: it runs when
         it is bound. What it computes, such as packed filters, gets memory of its own; other runs overwrite the arena.
 
@@ -191,7 +191,7 @@ class BoundPlan:
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         lasting = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
-        once: dict[NativeInstruction, None] = {}
+        once: dict[Any, None] = {}
         for instruction in instructions if lasting else ():
             if not isinstance(instruction, NativeInstruction) or not lasting.issuperset(instruction.read):
                 continue

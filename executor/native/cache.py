@@ -20,23 +20,20 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from ...errors import FluidError
 from ...formats.writing import atomic_writer
 from ..cache_folder import CacheFolder, is_own
 from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
+from .instructions import Writer
 
-__all__ = ["Kernels", "Writer", "compile_kernels", "folder"]
-
-Writer: TypeAlias = "Callable[[str], str]"
-"""Writes the text of a module with a kernel of a name. Other functions in it are the kernel's own, whatever they are called."""
+__all__ = ["Kernels", "compile_kernels", "folder"]
 
 _FORMAT = 2
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""

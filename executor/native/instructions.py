@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,12 +15,30 @@ from fluid.values.types import is_floating
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
 
-__all__ = ["CLEARED", "OWN", "Check", "NativeInstruction", "values_read"]
+__all__ = [
+    "CLEARED", "OWN", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "values_read",
+]  # fmt: skip
 
 OWN = "native."
 """How the names of values begin that regions hand to each other."""
 CLEARED = f"{OWN}images."
 """How the names of those begin whose memory holds zeros before the first run: images with a halo."""
+
+
+Writer: TypeAlias = Callable[[str], str]
+"""Writes the text of a module with a kernel of a name. Other functions in it are the kernel's own, whatever they are called."""
+Operand: TypeAlias = "tuple[Value | None, int]"
+"""What a kernel is given: the value in whose array it lies, and bytes from the start of that."""
+WORKSPACE: Operand = (None, 0)
+"""Stands for memory that a kernel uses while it runs."""
+
+
+class KernelCall(NamedTuple):
+    """A call of a kernel: the signature of the kernel, its operands, and flags."""
+
+    kernel: str
+    operands: Sequence[Operand]
+    flags: int
 
 
 class _Reader:
@@ -51,9 +69,15 @@ class NativeInstruction(_Reader):
 
     Attributes:
         ops: the ops, of which some may be computed by several regions.
+        calls: the calls of kernels that compute it, in order.
+        writers: signature of each of these kernels -> what writes it.
+        workspace_bytes: the bytes of workspace that the kernels need.
     """
 
     ops: list[Operator]
+    calls: Sequence[KernelCall]
+    writers: Mapping[str, Writer]
+    workspace_bytes: int
 
     @property
     def op(self) -> Operator:

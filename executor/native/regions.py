@@ -47,7 +47,7 @@ from .graph import (
     offset_of,
     operands_of,
 )  # fmt: skip
-from .instructions import CLEARED, OWN, Check, NativeInstruction, values_read
+from .instructions import CLEARED, OWN, Check, KernelCall, NativeInstruction, Writer, values_read
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
@@ -74,6 +74,9 @@ class Region(NativeInstruction):
     stored: list[Node]
     partial: dict[Node, Value]
     shares: dict[Value, Value] = field(default_factory=dict)
+    calls: list[KernelCall] = field(default_factory=list)
+    writers: dict[str, Writer] = field(default_factory=dict)
+    workspace_bytes: int = 0
 
     def describe(self) -> str:
         """What is computed, in a line."""

@@ -78,9 +78,18 @@ class _Scratch:
         self._lent = []
 
 
+def _zeros(xp: Any, shape: Any, dtype: Any) -> Any:
+    return _or_no_room(xp.zeros, shape, dtype)
+
+
 def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
+    return _or_no_room(xp.empty, shape, dtype)
+
+
+def _or_no_room(make: Callable[..., Any], shape: Any, dtype: Any) -> Any:
+    """An array that a function makes; an error that says so if there is no memory for it."""
     try:
-        return xp.empty(shape, dtype)
+        return make(shape, dtype)
     except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
         wanted = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
         raise ExecutionError(f"the program's values do not fit into memory: there is no room for {wanted}: {error}") from None
@@ -137,22 +146,27 @@ class BoundPlan:
         """Where the workers tell each other what they run; None if the plan speaks to nobody."""
         self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
+        self._arena_address: int | None = None
+        """Where native code finds the arena."""
         images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
-        self._cleared = {value: _empty(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
-        for array in self._cleared.values():
-            array[...] = 0
+        self._cleared = {value: _zeros(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
         self._tables: Any = None
         """Keeps native code alive."""
-        self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
+        self._views: dict[Value, Any] = {}
+        """The arrays of temporaries that were asked for."""
+        self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
         self._scratch = _Scratch(place.xp)
-        for instruction in plan.instructions:
-            for out, value in instruction.shares.items():
-                self._views[out] = self._views[value]
 
-    def _view(self, value: Value, offset: int) -> Any:
-        spec = self.plan.specs[value]
-        raw = self.arena[offset : offset + byte_size(spec)]
-        return raw.view(spec.dtype.array_dtype).reshape(spec.shape)
+    def _view(self, value: Value) -> Any:
+        """The array of a temporary, always the same, which is also that of values that share it."""
+        while value in self._shared:
+            value = self._shared[value]
+        view = self._views.get(value)
+        if view is None:
+            spec, offset = self.plan.specs[value], self.plan.offset_of[value]
+            raw = self.arena[offset : offset + byte_size(spec)]
+            self._views[value] = view = raw.view(spec.dtype.array_dtype).reshape(spec.shape)
+        return view
 
     def is_of(self, scope: Scope) -> bool:
         """Whether the calls are bound to the arrays that a scope holds now."""
@@ -203,7 +217,7 @@ class BoundPlan:
                 if is_first and tables is not None:
                     run: Any = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
                     with or_unavailable():
-                        self.steps.append(tables.add(list(run), self.array))
+                        self.steps.append(tables.add(list(run)))
                 continue
             try:
                 if isinstance(instruction, Check):
@@ -224,7 +238,7 @@ class BoundPlan:
         self._is_native = all(isinstance(instruction, (NativeInstruction, Check)) for instruction in plan.instructions)
         if tables is not None:
             with or_unavailable():
-                tables.compile()
+                tables.compile(self._address)
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
@@ -257,13 +271,15 @@ class BoundPlan:
         return {
             name: tables.reader((name, 0), array, overwritten)
             for name, array in self._inputs.items()
-            if array.nbytes >= _LARGE and (name, 0) in self._views and (name, 0) not in {*looked_at, *plan.fetch_values}
+            if array.nbytes >= _LARGE and (name, 0) in plan.offset_of and (name, 0) not in {*looked_at, *plan.fetch_values}
         }
 
     def _input(self, name: str) -> Any:
         """The array of a feed, in the arena or of the scope; None if nothing reads it."""
-        view = self._views.get((name, 0))
-        return self._stored.get(name) if view is None and (name, 0) in self.plan.specs else view
+        value = name, 0
+        if value in self.plan.offset_of:
+            return self._view(value)
+        return self._stored.get(name) if value in self.plan.specs else None
 
     def array(self, value: Value | None) -> Any:
         """The array of a value that has a spec; None for None."""
@@ -272,10 +288,22 @@ class BoundPlan:
         name = value[0]
         if name in self.plan.storage or (value[1] == 0 and name in self.plan.externals):
             return self._stored[name]
-        array = self._views.get(value, self._cleared.get(value))
+        if value in self.plan.offset_of:
+            return self._view(value)
+        array = self._cleared.get(value)
         if array is None and value in self.plan.specs and not self.plan.specs[value].size:
             return _empty(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
         return array
+
+    def _address(self, value: Value) -> int:
+        """Where native code finds the array of a value."""
+        offset = self.plan.offset_of.get(value)
+        if offset is None:
+            address: int = self.array(value).__array_interface__["data"][0]
+            return address
+        if self._arena_address is None:
+            self._arena_address = self.arena.__array_interface__["data"][0]
+        return self._arena_address + offset
 
     def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:
         """Each instruction with the calls that compute it; none for those that run step by step."""

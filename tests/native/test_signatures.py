@@ -16,7 +16,7 @@ from checks import fresh_programs
 
 import fluid
 from fluid import layers
-from fluid.executor.native import tables
+from fluid.executor.native import kernel_calls
 from fluid.executor.native.regions import Region
 from fluid.executor.native.signatures import signature_of
 
@@ -93,7 +93,7 @@ def test_a_signature_determines_the_text(monkeypatch: pytest.MonkeyPatch) -> Non
         for region in regions_of(build, monkeypatch):
             count += 1
             signature = signature_of(region)
-            text = "\n".join(tables._text(region, phase, "kernel") for phase in tables.Tables()._phases(region))
+            text = "\n".join(kernel_calls._text(region, phase, "kernel") for phase in kernel_calls._phases(region)[0])
             assert text_of.setdefault(signature, text) == text, region.describe()
             signatures_of[text].add(signature)
     assert len(signatures_of) > 100 and len(text_of) < 1.1 * len(signatures_of) < count

@@ -7,9 +7,11 @@ each, and the one object that comes of it is loaded in a third of the time of ma
 of kernels that were compiled together, and their object. It is named by its keys: what a program needs again is found at once.
 Kernels that programs share are found by what each bundle says of itself.
 
+Plans lie beside them (`fluid.executor.planned.records`), under the same rules.
+
 Bundles lie in ``FLUID_NATIVE_CACHE`` (``0`` or nothing: no cache), or in the folder that the user's system has for such files. A
 folder is used only if it is the user's own, no link, and writable by nobody else; a file only if that is true of it and its
-digest is right. Any other is passed over, and written anew. Bundles take 64 MiB at most, in at most 512 files: those that were
+digest is right. Any other is passed over, and written anew. Files take 64 MiB at most, and are 512 at most: those that were
 not used for longest go first. Where nothing can be written, there is one warning, and each process compiles for itself.
 """
 
@@ -20,7 +22,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -33,14 +35,16 @@ from ..cache_folder import CacheFolder, is_own
 from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
 from .instructions import Writer
 
-__all__ = ["Kernels", "compile_kernels", "folder"]
+__all__ = ["PLAN", "Kernels", "compile_kernels", "folder", "kept_kernels", "made_by", "read_sealed", "write_sealed"]
 
 _FORMAT = 2
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
 _MOST_BYTES, _MOST_FILES = 64 << 20, 512
-_NAME = re.compile(r"[0-9a-f]{64}\.kernels")
+_BUNDLE, PLAN = ".kernels", ".plan"
+"""How the names of files end: of bundles, and of plans (see `fluid.executor.planned.records`)."""
+_NAME = re.compile(rf"[0-9a-f]{{64}}(?:{_BUNDLE}|{PLAN})")
 _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
@@ -72,19 +76,35 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     """
     target = target or host()
     keys = {signature: _key(signature, target) for signature in writers}
-    libraries = {key: library for key in keys.values() if (library := _loaded.get(key))}
+    place = folder()
+    libraries = _kept(place, keys.values())
     missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
-    if missing:
-        place = folder()
-        for bundle in _on_disk(place, missing) if place else ():
-            with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
-                libraries.update(bundle.load())
-        missing = {key: write for key, write in missing.items() if key not in libraries}
     if missing:
         bundle = _Bundle(tuple(missing), compile_object("\n".join(_written(missing)), target))
         libraries.update(bundle.load())
         if place:
             _write(place, bundle)
+    return _kernels(keys, libraries)
+
+
+def kept_kernels(signatures: Iterable[str]) -> Kernels | None:
+    """Kernels of this processor that are loaded already or on disk; None if one of them is not."""
+    keys = {signature: _key(signature, host()) for signature in signatures}
+    libraries = _kept(folder(), keys.values())
+    return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
+
+
+def _kept(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
+    """Of those kernels that are loaded already or on disk, where they are loaded."""
+    libraries = {key: library for key in keys if (library := _loaded.get(key))}
+    missing = [key for key in keys if key not in libraries]
+    for bundle in _on_disk(place, missing) if place and missing else ():
+        with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
+            libraries.update(bundle.load())
+    return libraries
+
+
+def _kernels(keys: Mapping[str, bytes], libraries: dict[bytes, Library]) -> Kernels:
     _loaded.update(libraries)
     addresses = {signature: libraries[key].addresses[_symbol(key)] for signature, key in keys.items()}
     return Kernels(addresses, [libraries[key] for key in keys.values()])
@@ -96,6 +116,11 @@ def _sources() -> str:
     sources = sorted(Path(__file__).parent.glob("*.py"))
     parts = [source.read_bytes() for source in sources] or [os.urandom(32)]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def made_by() -> tuple[str, ...]:
+    """What plans with native code depend on besides programs and this package."""
+    return versions(), host().triple, host().attributes
 
 
 def _key(signature: str, target: Target) -> bytes:
@@ -138,17 +163,29 @@ class _Bundle:
         return dict.fromkeys(self.keys, Library(self.code, [_symbol(key) for key in self.keys]))
 
     def to_bytes(self) -> bytes:
-        body = b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, self.code))
-        return b"".join((_HEAD, hashlib.sha256(body).digest(), body))
+        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, self.code)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
         """The bundle that a file holds; None if it is damaged, or none."""
-        start = len(_HEAD) + 32
-        if not data.startswith(_HEAD) or hashlib.sha256(data[start:]).digest() != data[len(_HEAD) : start]:
+        body = _unsealed(_HEAD, data)
+        if body is None:
             return None
         keys = _keys_in(data)
-        return cls(keys, data[start + 4 + _KEY_BYTES * len(keys) :])
+        return cls(keys, body[4 + _KEY_BYTES * len(keys) :])
+
+
+def _sealed(head: bytes, body: bytes) -> bytes:
+    """What a file holds: how it begins, the digest of its body, and that."""
+    return b"".join((head, hashlib.sha256(body).digest(), body))
+
+
+def _unsealed(head: bytes, data: bytes) -> bytes | None:
+    """The body of what a file holds; None if it is damaged, or another file."""
+    start = len(head) + 32
+    if not data.startswith(head) or hashlib.sha256(data[start:]).digest() != data[len(head) : start]:
+        return None
+    return data[start:]
 
 
 def _keys_in(data: bytes) -> list[bytes]:
@@ -167,11 +204,11 @@ def folder() -> str | None:
 
 
 def _path(place: str, keys: Collection[bytes]) -> str:
-    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + ".kernels")
+    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + _BUNDLE)
 
 
 def _files(place: str) -> list[tuple[float, str, int]]:
-    """Of each bundle's file when it was last used, its path and its size, the last used first."""
+    """Of each file when it was last used, its path and its size, the last used first."""
     files = []
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
@@ -196,28 +233,50 @@ def _on_disk(place: str, keys: Collection[bytes]) -> Iterator[_Bundle]:
     """Bundles that hold kernels, as few as may be: the one that holds just these, or those that hold the most of them."""
     paths = [_path(place, keys)]
     if not os.path.exists(paths[0]):
-        shared = [(len(set(_keys_in(_read(path, 1 << 16))).intersection(keys)), path) for _, path, _ in _files(place)]
+        bundles = [path for _, path, _ in _files(place) if path.endswith(_BUNDLE)]
+        shared = [(len(set(_keys_in(_read(path, 1 << 16))).intersection(keys)), path) for path in bundles]
         paths = [path for number, path in sorted(shared, reverse=True) if number]
     left = set(keys)
     for path in paths:
         bundle = _Bundle.from_bytes(_read(path))
         if bundle and not left.isdisjoint(bundle.keys):
             left.difference_update(bundle.keys)
-            with suppress(OSError):
-                os.utime(path)
+            _note_use(path)
             yield bundle
 
 
+def _note_use(path: str) -> None:
+    with suppress(OSError):
+        os.utime(path)
+
+
+def read_sealed(path: str, head: bytes) -> bytes | None:
+    """The body of a file of the cache that begins so; None if there is none, or it is damaged or not the user's own."""
+    body = _unsealed(head, _read(path))
+    if body is not None:
+        _note_use(path)
+    return body
+
+
+def write_sealed(path: str, head: bytes, body: bytes) -> None:
+    """Write such a file, in the folder of the cache."""
+    _write_file(path, _sealed(head, body))
+
+
 def _write(place: str, bundle: _Bundle) -> None:
-    """Write a bundle, and remove those that are too many."""
-    path = _path(place, bundle.keys)
+    _write_file(_path(place, bundle.keys), bundle.to_bytes())
+
+
+def _write_file(path: str, data: bytes) -> None:
+    """Write a file of the cache, and remove those that are too many."""
+    place = os.path.dirname(path)
     try:
         with suppress(OSError):
             os.unlink(path)  # it cannot be used, or was written meanwhile; a link would be followed
         with atomic_writer(path) as file:
             if sys.platform != "win32":
                 os.fchmod(file.fileno(), 0o600)
-            file.write(bundle.to_bytes())
+            file.write(data)
     except FluidError as error:
         _FOLDER.warn(place, str(error))
     total = 0

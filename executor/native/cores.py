@@ -37,7 +37,8 @@ from .graph import (
     strides_of,
 )  # fmt: skip
 from .images import Images, Pixel, affine
-from .kernel import AFTER_BARRIER, Share
+from .instructions import AFTER_BARRIER
+from .kernel import Share
 from .loops import applied, numbers_of
 
 __all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type", "target_of"]

@@ -16,7 +16,8 @@ from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
 
 __all__ = [
-    "CLEARED", "OWN", "WORKSPACE", "Check", "KernelCall", "NativeInstruction", "Operand", "Writer", "values_read",
+    "AFTER_BARRIER", "CLEARED", "OWN", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
+    "Operand", "Writer", "stand_in", "values_read",
 ]  # fmt: skip
 
 OWN = "native."
@@ -31,6 +32,14 @@ Operand: TypeAlias = "tuple[Value | None, int]"
 """What a kernel is given: the value in whose array it lies, and bytes from the start of that."""
 WORKSPACE: Operand = (None, 0)
 """Stands for memory that a kernel uses while it runs."""
+
+
+RECORD_WORDS = 4
+"""Words of a record in a table: a kernel, the addresses of its operands, and flags (see `kernel`)."""
+SERIAL = 1
+"""Flag of a record that only the first thread computes."""
+AFTER_BARRIER = 2
+"""Flag of a record that waits until all threads have done the records before it."""
 
 
 class KernelCall(NamedTuple):
@@ -69,14 +78,21 @@ class NativeInstruction(_Reader):
 
     Attributes:
         ops: the ops, of which some may be computed by several regions.
+        read, written: values.
+        layouts: how values lie in memory that are no plain tensors.
+        shares: none; other instructions may say what takes over whose memory.
         calls: the calls of kernels that compute it, in order.
         writers: signature of each of these kernels -> what writes it.
         workspace_bytes: the bytes of workspace that the kernels need.
     """
 
     ops: list[Operator]
-    calls: Sequence[KernelCall]
-    writers: Mapping[str, Writer]
+    read: list[Value]
+    written: list[Value]
+    layouts: dict[Value, str]
+    shares: dict[Value, Value]
+    calls: list[KernelCall]
+    writers: dict[str, Writer]
     workspace_bytes: int
 
     @property
@@ -86,19 +102,6 @@ class NativeInstruction(_Reader):
 
     def describe(self) -> str:
         """What is computed, in a line."""
-        raise NotImplementedError
-
-    @property
-    def layouts(self) -> dict[Value, str]:
-        """How values lie in memory that are no plain tensors."""
-        raise NotImplementedError
-
-    @property
-    def read(self) -> list[Value]:
-        raise NotImplementedError
-
-    @property
-    def written(self) -> list[Value]:
         raise NotImplementedError
 
     @property
@@ -134,5 +137,9 @@ class Check(_Reader):
         return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
 
     def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
-        spec = self.specs[value]
-        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape)
+        return array(value) if value in self.read else stand_in(self.specs[value])
+
+
+def stand_in(spec: Spec) -> Any:
+    """An array of which only shape and type matter."""
+    return np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape)

@@ -11,8 +11,8 @@ from .cores import Phase, phases_of
 from .emitter import Function, Module, Type, Value, zero
 from .fusion import source_of
 from .graph import Node, offset_of
-from .instructions import WORKSPACE, KernelCall, Operand, Writer
-from .kernel import AFTER_BARRIER, SERIAL, Share, write_kernel
+from .instructions import AFTER_BARRIER, SERIAL, WORKSPACE, KernelCall, Operand, Writer
+from .kernel import Share, write_kernel
 from .regions import Region
 from .signatures import signature_of, signed
 

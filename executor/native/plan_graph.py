@@ -9,8 +9,6 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
@@ -252,10 +250,9 @@ class PlanGraph:
                 continue
             (value,) = instruction.writes[slot]
             tensor.node.value, self.nodes[value] = value, tensor.node
-            specs = {
+            stand_ins = {
                 name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
             }
-            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape) for name, spec in specs.items()}
             self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:

@@ -25,7 +25,7 @@ import numpy as np
 from ..threads import available_cores, get_num_threads
 from .cache import compile_kernels
 from .compiler import Target, host
-from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL
+from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL
 
 __all__ = ["Pool", "pool", "pool_text"]
 

@@ -87,7 +87,7 @@ class Region(NativeInstruction):
         space = f"{self.nest.rows} x {self.nest.columns}: " if self.nest is not None else ""
         return f"{space}{' '.join(words)}"
 
-    @property
+    @cached_property
     def layouts(self) -> dict[Value, str]:
         """How values lie in memory that are no plain tensors."""
         of_images = isinstance(self.group.core, (Convolved, ConvolvedBack, Pooled, Positions, PooledBack))
@@ -138,7 +138,7 @@ class Region(NativeInstruction):
     def read(self) -> list[Value]:
         return list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
 
-    @property
+    @cached_property
     def written(self) -> list[Value]:
         return [*(self.value_of[node] for node in self.stored), *self.partial.values()]
 

@@ -16,8 +16,7 @@ from fluid.ir.versions import Value as PlanValue
 
 from ..threads import hold_blas
 from .cache import compile_kernels
-from .instructions import KernelCall, NativeInstruction, Writer
-from .kernel import RECORD_WORDS, SERIAL
+from .instructions import RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
 
 __all__ = ["Reader", "Tables"]

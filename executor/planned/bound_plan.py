@@ -28,7 +28,7 @@ from ..binding.engine import Step, engine_of
 from ..kernels.collective import group_of, make_progress
 from ..kernels.table import kernel_of
 from ..native.fallback import or_unavailable
-from ..native.instructions import CLEARED, Check, NativeInstruction
+from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
@@ -321,7 +321,7 @@ class BoundPlan:
     def _bind_op(self, instruction: Instruction) -> list[Call]:
         op, definition, xp = instruction.op, instruction.definition, self.place.xp
         assert definition is not None
-        inputs: dict[str, Any] = dict(instruction.stand_ins)
+        inputs: dict[str, Any] = {slot: stand_in(spec) for slot, spec in instruction.stand_ins.items()}
         for slot, values in instruction.reads.items():
             declared = definition.inputs.get(slot)
             if declared is not None and values:

@@ -14,8 +14,8 @@ import pytest
 from fluid.executor.native import kernel_calls, plans, tables
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import Module
-from fluid.executor.native.instructions import KernelCall, Operand
-from fluid.executor.native.kernel import SERIAL, checked_words, fault_in
+from fluid.executor.native.instructions import SERIAL, KernelCall, Operand
+from fluid.executor.native.kernel import checked_words, fault_in
 
 __all__ = ["CheckedTables", "checked_plans"]
 
@@ -77,4 +77,5 @@ def checked_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CheckedTable
         patches.setattr(kernel_calls, "Module", partial(Module, checked=True))
         patches.setattr(plans, "Tables", CheckedTables)
         patches.setattr(CheckedTables, "calls", 0)
+        patches.setenv("FLUID_NATIVE_CACHE", "0")  # no plan is one that was bound to other kernels
         yield CheckedTables

@@ -196,7 +196,7 @@ def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
     for name, (operands, body) in bodies.items():
         write_kernel(module, name, operands, body)
     code = compile_object(module.text, host())
-    return Library(code, module.names), time.thread_time() - start
+    return Library([code], module.names), time.thread_time() - start
 
 
 def aligned(elements: int, dtype: Any) -> Any:

@@ -2,9 +2,10 @@
 
 A kernel's key is a digest of all that its code depends on: its signature, which says what its text is made of, the sources of
 this package, which make it, processor, LLVM, and the format of this cache. So the text is written only where it is compiled.
-Kernels that are neither loaded in this process nor on disk are compiled in one module, which takes half the time of a module for
-each, and the one object that comes of it is loaded in a third of the time of many. So a file of the cache is a bundle: the keys
-of kernels that were compiled together, and their object. It is named by its keys: what a program needs again is found at once.
+Kernels that are neither loaded in this process nor on disk are compiled in few modules, by threads, which takes half the time of
+a module for each, and the few objects that come of it are loaded in a third of the time of many. So a file of the cache is a
+bundle: the keys of kernels that were compiled together, and their objects. It is named by its keys: what a program needs again is
+found at once.
 Kernels that programs share are found by what each bundle says of itself.
 
 Plans lie beside them (`fluid.executor.planned.records`), under the same rules.
@@ -21,29 +22,35 @@ import hashlib
 import os
 import re
 import stat
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from ...errors import FluidError
-from ...formats.writing import atomic_writer
+from ...formats.writing import reason
 from ..cache_folder import CacheFolder, is_own
+from ..threads import available_cores, get_num_threads
 from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
 from .instructions import Writer
 
 __all__ = ["PLAN", "Kernels", "compile_kernels", "folder", "kept_kernels", "made_by", "read_sealed", "write_sealed"]
 
-_FORMAT = 2
+_FORMAT = 3
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
 _MOST_BYTES, _MOST_FILES = 64 << 20, 512
+_LONG_TEXT = 200_000
+"""Characters of a text that take some 100 ms to compile; some 4 ms more go for each module."""
 _BUNDLE, PLAN = ".kernels", ".plan"
 """How the names of files end: of bundles, and of plans (see `fluid.executor.planned.records`)."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+"""How files are opened that must not be there."""
 _NAME = re.compile(rf"[0-9a-f]{{64}}(?:{_BUNDLE}|{PLAN})")
 _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
@@ -80,7 +87,7 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     libraries = _kept(place, keys.values())
     missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
     if missing:
-        bundle = _Bundle(tuple(missing), compile_object("\n".join(_written(missing)), target))
+        bundle = _Bundle(tuple(missing), _compiled(missing, target))
         libraries.update(bundle.load())
         if place:
             _write(place, bundle)
@@ -134,36 +141,52 @@ def _symbol(key: bytes) -> str:
     return f"k{key.hex()}"
 
 
-def _written(writers: Mapping[bytes, Writer]) -> Iterator[str]:
-    """The text of a module of kernels, in parts: their own functions renamed, declarations written once."""
-    declared = set()
+def _compiled(writers: Mapping[bytes, Writer], target: Target) -> list[bytes]:
+    """The objects of kernels. The next texts are written while other threads compile those before."""
+    with ThreadPoolExecutor(min(get_num_threads(), available_cores())) as threads:
+        return list(threads.map(partial(compile_object, target=target), _modules(writers)))
+
+
+def _modules(writers: Mapping[bytes, Writer]) -> Iterator[str]:
+    """The texts of modules of kernels, as few as are worth a thread each."""
+    functions: list[str] = []
+    declared: dict[str, None] = {}
+    length = 0
     for key, write in writers.items():
-        symbol = _symbol(key)
-        text = write(symbol)
-        own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
-        if own:
-            text = re.sub(r"@([\w.]+)", lambda match, own=own: own.get(match[1], match[0]), text)  # type: ignore[misc]
-        for line in text.splitlines():
-            if not line.startswith("declare "):
-                yield line
-            elif line not in declared:
-                declared.add(line)
-                yield line
+        text = _written(_symbol(key), write)
+        lines = text.splitlines()
+        declared.update(dict.fromkeys(line for line in lines if line.startswith("declare ")))
+        functions += [line for line in lines if not line.startswith("declare ")]
+        length += len(text)
+        if length > _LONG_TEXT:
+            yield "\n".join([*declared, *functions])
+            functions, declared, length = [], {}, 0
+    if functions:
+        yield "\n".join([*declared, *functions])
+
+
+def _written(symbol: str, write: Writer) -> str:
+    """The text of a kernel, with its own functions renamed, so that other kernels may have some of the same names."""
+    text = write(symbol)
+    own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
+    return re.sub(r"@([\w.]+)", lambda match: own.get(match[1], match[0]), text) if own else text
 
 
 @dataclass(frozen=True)
 class _Bundle:
-    """Kernels that were compiled together: their keys, and their object."""
+    """Kernels that were compiled together: their keys, and their objects."""
 
     keys: Collection[bytes]
-    code: bytes
+    objects: Sequence[bytes]
 
     def load(self) -> dict[bytes, Library]:
         """The library of each kernel: one for all."""
-        return dict.fromkeys(self.keys, Library(self.code, [_symbol(key) for key in self.keys]))
+        return dict.fromkeys(self.keys, Library(self.objects, [_symbol(key) for key in self.keys]))
 
     def to_bytes(self) -> bytes:
-        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, self.code)))
+        sizes = [len(self.objects), *map(len, self.objects)]
+        numbers = b"".join(size.to_bytes(4, "little") for size in sizes)
+        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *self.objects)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
@@ -172,7 +195,12 @@ class _Bundle:
         if body is None:
             return None
         keys = _keys_in(data)
-        return cls(keys, body[4 + _KEY_BYTES * len(keys) :])
+        numbers = memoryview(body)[4 + _KEY_BYTES * len(keys) :]
+        count = int.from_bytes(numbers[:4], "little")
+        ends = list(
+            accumulate((int.from_bytes(numbers[4 * i : 4 * i + 4], "little") for i in range(1, count + 1)), initial=4 * count + 4)
+        )
+        return cls(keys, [bytes(numbers[start:end]) for start, end in pairwise(ends)])
 
 
 def _sealed(head: bytes, body: bytes) -> bytes:
@@ -270,15 +298,15 @@ def _write(place: str, bundle: _Bundle) -> None:
 def _write_file(path: str, data: bytes) -> None:
     """Write a file of the cache, and remove those that are too many."""
     place = os.path.dirname(path)
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
     try:
+        with open(os.open(temporary, _NEW, 0o600), "wb") as file:
+            file.write(data)  # what does not arrive on the disk has a wrong digest
+        os.replace(temporary, path)
+    except OSError as error:
         with suppress(OSError):
-            os.unlink(path)  # it cannot be used, or was written meanwhile; a link would be followed
-        with atomic_writer(path) as file:
-            if sys.platform != "win32":
-                os.fchmod(file.fileno(), 0o600)
-            file.write(data)
-    except FluidError as error:
-        _FOLDER.warn(place, str(error))
+            os.unlink(temporary)
+        _FOLDER.warn(place, f"{path}: the file cannot be written: {reason(error)}")
     total = 0
     for number, (_, other, size) in enumerate(_files(place)):
         total += size

@@ -32,7 +32,7 @@ class CheckedTables(tables.Tables):
     def compile(self, address: Any) -> None:
         self._array = address.__self__.array  # of the plan that is bound
         libraries = {
-            kernel: Library(compile_object(write("kernel"), host()), ["kernel"]) for kernel, write in self._writers.items()
+            kernel: Library([compile_object(write("kernel"), host())], ["kernel"]) for kernel, write in self._writers.items()
         }
         self._workspace = np.empty(self._workspace_bytes + 64, np.uint8)
         for calls in self._tables:

@@ -62,7 +62,7 @@ def compiled() -> Library:
     module = Module()
     write_kernel(module, "mixed", 2, write_mixed)
     write_kernel(module, "counted", 1, write_counted)
-    return Library(compile_object(module.text, host()), module.names)
+    return Library([compile_object(module.text, host())], module.names)
 
 
 @pytest.fixture(scope="module")

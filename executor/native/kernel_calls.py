@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from ..threads import MOST_THREADS
 from .compiler import host
@@ -14,7 +15,7 @@ from .graph import Node, offset_of
 from .instructions import AFTER_BARRIER, SERIAL, WORKSPACE, KernelCall, Operand, Writer
 from .kernel import Share, write_kernel
 from .regions import Region
-from .signatures import signature_of, signed
+from .signatures import described, signature_of, signed
 
 __all__ = ["find_calls"]
 
@@ -51,8 +52,8 @@ def find_calls(regions: Iterable[Region]) -> None:
 
 class _Finder:
     def __init__(self) -> None:
-        self._kernels: dict[str, tuple[list[tuple[str, int]], int]] = {}
-        """Signature of a region -> its kernels and the flags of their calls, and the bytes of workspace that they need."""
+        self._kernels: dict[tuple[Any, ...], tuple[list[tuple[str, int]], int]] = {}
+        """What is described of a region -> its kernels and the flags of their calls, and the bytes of workspace that they need."""
         self.writers: dict[str, Writer] = {}
 
     def calls_of(self, region: Region) -> Iterator[KernelCall]:
@@ -71,15 +72,16 @@ class _Finder:
             yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], SERIAL | AFTER_BARRIER)
 
     def _kernels_of(self, region: Region) -> tuple[list[tuple[str, int]], int]:
-        signature = signature_of(region)
-        if signature not in self._kernels:
+        description = described(region)
+        if description not in self._kernels:
+            signature = signature_of(description)
             phases, workspace_bytes = _phases(region)
             kernels = [(signed(signature, number), phase.flags) for number, phase in enumerate(phases)]
-            self._kernels[signature] = kernels, workspace_bytes
+            self._kernels[description] = kernels, workspace_bytes
             self.writers.update(
                 (kernel, partial(_text, region, phase)) for (kernel, _), phase in zip(kernels, phases, strict=True)
             )
-        return self._kernels[signature]
+        return self._kernels[description]
 
     def _totals(self, chunks: int, columns: int, element: Type) -> str:
         """The kernel that adds up sums over parts of the rows."""

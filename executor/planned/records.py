@@ -62,8 +62,9 @@ def kept_at(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str])
 
 
 def _told(program: Program) -> Iterator[Any]:
-    """All that plans depend on of a program of one block."""
+    """All that plans depend on of a program of one block, and whether they may be made."""
     block = program.global_block()
+    yield None if program.allowed_ops is None else sorted(program.allowed_ops)
     yield [(op.type, op.inputs, op.outputs, op.attrs) for op in block.ops]
     for var in block.vars.values():
         yield var.name, var.type, var.dtype, var.shape if var.has_shape else None, var.lod_level, var.persistable, var.is_data

@@ -157,8 +157,15 @@ def test_another_program_has_a_plan_of_its_own(planned: list[int]) -> None:
         fluid.default_main_program().global_block().var("fc_0.tmp_1").persistable = True
         return loss
 
+    def allowed(*op_types: str) -> Any:
+        loss = perceptron()
+        fluid.default_main_program().allowed_ops = frozenset(op_types)
+        return loss
+
     names = [
         kept(perceptron),
+        kept(allowed),
+        kept(lambda: allowed("py_func")),
         kept(perceptron, rows=7),
         kept(lambda: perceptron(width=6)),
         kept(lambda: perceptron(factor=-2.0)),

@@ -53,7 +53,7 @@ def find_calls(regions: Iterable[Region]) -> None:
 class _Finder:
     def __init__(self) -> None:
         self._kernels: dict[tuple[Any, ...], tuple[list[tuple[str, int]], int]] = {}
-        """What is described of a region -> its kernels and the flags of their calls, and the bytes of workspace that they need."""
+        """What is described of a region -> its kernels, the flags of their calls, and the bytes of workspace that they need."""
         self.writers: dict[str, Writer] = {}
 
     def calls_of(self, region: Region) -> Iterator[KernelCall]:

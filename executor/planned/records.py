@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -257,6 +257,7 @@ class _Reader:
         names, versions, spec_numbers = record["values"]
         self._values: list[Value] = list(zip(names, versions, strict=True))
         self._specs = [_spec_of(*told) for told in record["specs"]]
+        self._writers: dict[str, Writer] = dict.fromkeys(record["kernels"], _is_gone)
         self._spec_of = {
             value: self._specs[number] for value, number in zip(self._values, spec_numbers, strict=True) if number is not None
         }
@@ -267,8 +268,7 @@ class _Reader:
         tenants: dict[Value, Tenant] = {}
         for *numbers, values in record["tenants"]:
             tenants.update(dict.fromkeys(self._all(values), Tenant(*numbers)))
-        self._writers = dict.fromkeys(record["kernels"], _is_gone)
-        makers = {"op": self._of_op, "check": self._check, "native": self._native}
+        makers: dict[str, Callable[..., AnyInstruction]] = {"op": self._of_op, "check": self._check, "native": self._native}
         return Plan(
             self._program,
             self._named(record["feeds"]),

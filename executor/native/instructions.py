@@ -13,7 +13,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import is_floating
 
 from ..binding.calls import Call
-from ..kernels.table import CHECKS, check_call
+from ..kernels.table import check_call, check_of
 
 __all__ = [
     "AFTER_BARRIER", "CLEARED", "OWN", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
@@ -134,7 +134,9 @@ class Check(_Reader):
 
         inputs = operands(self.instruction.reads, definition.inputs)
         outputs = operands(self.instruction.writes, definition.outputs)
-        return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
+        check = check_of(definition.type)
+        assert check is not None
+        return check_call(check, inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
 
     def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
         return array(value) if value in self.read else stand_in(self.specs[value])

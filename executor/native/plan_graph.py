@@ -15,7 +15,7 @@ from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
-from ..kernels.table import CHECKS
+from ..kernels.table import CHECKS, load_kernels
 from .emitter import FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
@@ -41,6 +41,7 @@ class PlanGraph:
     """
 
     def __init__(self, specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
+        load_kernels()  # which say what is checked
         self.specs, self.kept, self.storage = specs, set(kept), storage
         self.as_rows = as_rows
         self.sparse: dict[Value, SparseTensor] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +22,11 @@ from test_kernel_cache import DAMAGES, forget
 
 import fluid
 from fluid import layers
+from fluid.executor.kernels.table import CHECKS, check_of
 from fluid.executor.native import cache, plans
 from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.planned import records
+from fluid.opdef import registry
 
 STEPS = 3
 
@@ -124,6 +128,49 @@ def test_what_is_kept_is_not_planned_again(planned: list[int]) -> None:
         assert plan.ops and all(op in second.main.global_block().ops for op in plan.ops)
         assert [tenant.offset for tenant in plan.tenants.values()] == [plan.offset_of[value] for value in plan.tenants]
         first.executor.close()
+
+
+IN_A_PROCESS = """
+import sys, numpy as np, fluid
+from fluid import layers
+from fluid.executor.planned import records
+records._FEWEST_OPS = 2
+ids, label = fluid.data("ids", [6, 1], "int64"), fluid.data("label", [6, 1], "int64")
+some = fluid.initializer.Constant(0.3)  # random ones would be drawn by a kernel
+h = layers.fc(layers.embedding(ids, [20, 8], param_attr=some), 3, param_attr=some)
+loss = layers.mean(layers.softmax_with_cross_entropy(h, label))
+fluid.optimizer.SGD(0.1).minimize(loss)
+executor = fluid.Executor()
+executor.run(fluid.default_startup_program())
+feed = {"ids": np.arange(6).reshape(6, 1), "label": np.arange(6).reshape(6, 1) % 3}
+losses = [executor.run(feed=feed, fetch_list=[loss])[0].item() for _ in range(3)]
+feed["label"][1] = 4
+try:
+    executor.run(feed=feed, fetch_list=[loss])
+except fluid.errors.ExecutionError as error:
+    told = str(error).splitlines()[0]
+print(losses, told, executor.plan(feed=feed, fetch_list=[loss]).to_string().splitlines()[1])
+print("fluid.executor.native.fusion" in sys.modules, "fluid.executor.kernels.conv" in sys.modules)
+"""
+
+
+def test_a_process_of_its_own_plans_nothing_and_loads_few_kernels() -> None:
+    """The first process needs the modules that plan, and all kernels; the second one only kernels that check."""
+    first, second = (
+        subprocess.run([sys.executable, "-c", IN_A_PROCESS], capture_output=True, text=True, check=True).stdout.splitlines()
+        for _ in range(2)
+    )
+    assert first[0] == second[0] and "softmax_with_cross_entropy" in first[0] and first[0].endswith("on numpy: none")
+    assert first[1] == "True True" and second[1] == "False False"
+
+
+def test_checks_stand_with_kernels_of_the_ops_family() -> None:
+    for op_type, check in CHECKS.items():
+        assert check_of(op_type) is check
+        definition = registry.get(op_type)
+        module = (definition.forward or definition).module
+        assert module.rpartition(".")[2] == check.fn.__module__.rpartition(".")[2], op_type
+    assert check_of("relu") is None and check_of("nothing") is None
 
 
 def test_checks_are_kept(planned: list[int]) -> None:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from math import prod
 from operator import length_hint
 from typing import Any
@@ -35,7 +35,7 @@ from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
 from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
-from .placement import padded
+from .placement import ALIGNMENT, padded
 from .plan import AnyInstruction, Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "Memory", "without_warnings"]
@@ -78,12 +78,15 @@ class _Scratch:
         self._lent = []
 
 
-def _zeros(xp: Any, shape: Any, dtype: Any) -> Any:
-    return _or_no_room(xp.zeros, shape, dtype)
-
-
 def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
     return _or_no_room(xp.empty, shape, dtype)
+
+
+def _bytes(make: Callable[..., Any], size: int) -> Any:
+    """As many bytes that `make` allocates, from the start of a line of the processor's cache on."""
+    raw = _or_no_room(make, size + ALIGNMENT, "uint8")
+    start = -raw.ctypes.data % ALIGNMENT if isinstance(raw, np.ndarray) else 0
+    return raw[start : start + size]
 
 
 def _or_no_room(make: Callable[..., Any], shape: Any, dtype: Any) -> Any:
@@ -110,7 +113,7 @@ class Memory:
         """An arena of at least `size` bytes; if the present one is smaller, a new one replaces it."""
         if self._arena is None or self.size < size:
             self._arena = None
-            self._arena = _empty(self._xp, size, "uint8")
+            self._arena = _bytes(self._xp.empty, size)
         return self._arena
 
 
@@ -148,8 +151,10 @@ class BoundPlan:
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         self._arena_address: int | None = None
         """Where native code finds the arena."""
-        images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
-        self._cleared = {value: _zeros(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
+        images = [value for value in plan.specs if value[0].startswith(CLEARED)]
+        ends = list(accumulate((padded(byte_size(plan.specs[value])) for value in images), initial=0))
+        zeros = _bytes(place.xp.zeros, ends[-1])  # together, as large arrays have large pages
+        self._cleared = {value: self._within(zeros, start, value) for value, start in zip(images, ends, strict=False)}
         self._tables: Any = None
         """Keeps native code alive."""
         self._views: dict[Value, Any] = {}
@@ -163,10 +168,13 @@ class BoundPlan:
             value = self._shared[value]
         view = self._views.get(value)
         if view is None:
-            spec, offset = self.plan.specs[value], self.plan.offset_of[value]
-            raw = self.arena[offset : offset + byte_size(spec)]
-            self._views[value] = view = raw.view(spec.dtype.array_dtype).reshape(spec.shape)
+            self._views[value] = view = self._within(self.arena, self.plan.offset_of[value], value)
         return view
+
+    def _within(self, memory: Any, offset: int, value: Value) -> Any:
+        """The array of a value at some bytes of memory."""
+        spec = self.plan.specs[value]
+        return memory[offset : offset + byte_size(spec)].view(spec.dtype.array_dtype).reshape(spec.shape)
 
     def is_of(self, scope: Scope) -> bool:
         """Whether the calls are bound to the arrays that a scope holds now."""

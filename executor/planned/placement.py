@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
 
-__all__ = ["Tenant", "live_bytes", "padded", "place", "place_apart"]
+__all__ = ["ALIGNMENT", "Tenant", "live_bytes", "padded", "place", "place_apart"]
 
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Bytes of a line of the processor's cache, at which values begin."""
 _MOST_WORK = 1_000_000
 """If tenants times distinct sizes exceed this, sizes are rounded so that there are fewer."""
 
@@ -30,7 +31,7 @@ class Tenant:
 
 def padded(size: int) -> int:
     """`size` rounded up, so that what follows is aligned."""
-    return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def live_bytes(tenants: Iterable[Tenant]) -> int:
@@ -108,5 +109,5 @@ def _place_equal(tenants: list[Tenant], size: int, gaps: list[_Gap], top: int, l
 
 def _rounded(size: int) -> int:
     """`size` rounded up to a number with at most three bits set."""
-    step = max(_ALIGNMENT, 1 << max(size.bit_length() - 3, 0))
+    step = max(ALIGNMENT, 1 << max(size.bit_length() - 3, 0))
     return -(-size // step) * step

@@ -26,11 +26,12 @@ from fluid.opdef import registry
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import CHECKS, KERNELS
+from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS
 from ..native.cache import PLAN, Kernels, folder, kept_kernels, made_by, read_sealed, write_sealed
 from ..native.fallback import NativeUnavailable
 from ..native.instructions import Check, KernelCall, NativeInstruction, Writer
 from ..native.tables import Tables
+from ..stepwise.handlers import HANDLERS
 from .placement import Tenant
 from .plan import AnyInstruction, Instruction, Plan
 
@@ -79,8 +80,10 @@ def _is_ours(op_type: str) -> bool:
     definition = registry.find(op_type)
     if definition is None:
         return False
-    kernels = [table[op_type] for table in (KERNELS, CHECKS) if op_type in table]
-    modules = [(definition.forward or definition).module, *(kernel.fn.__module__ for kernel in kernels)]
+    functions: list[Any] = [table[op_type].fn for table in (KERNELS, SPARSE_KERNELS, CHECKS, SPARSE_CHECKS) if op_type in table]
+    if op_type in HANDLERS:
+        functions.append(HANDLERS[op_type])
+    modules = [(definition.forward or definition).module, *(function.__module__ for function in functions)]
     return all(module.startswith("fluid.") for module in modules)
 
 
@@ -105,8 +108,8 @@ def _modules_in(folder: str) -> Iterator[tuple[str, int, int]]:
 
 # -------------------------------------------------------------------------------------------------------- to the disk
 def write_plan(path: str, plan: Plan) -> None:
-    """Keep a plan in the file that `kept_at` gives, if it has native code."""
-    if plan.new_tables is None:
+    """Keep a plan in the file that `kept_at` gives, if it has native code that runs."""
+    if plan.new_tables is None or plan.step_by_step:
         return
     record = _Recorder(plan).record()
     if record is not None:

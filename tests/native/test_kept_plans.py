@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,9 @@ def test_what_is_no_data_or_not_of_this_package_is_not_kept(monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(records.KERNELS["tanh"].fn, "__module__", "users")
         assert not is_kept(perceptron)
+    with monkeypatch.context() as patch:
+        patch.setitem(records.HANDLERS, "tanh", unkept := lambda machine, op, env: None)
+        assert unkept.__module__ != "fluid" and not is_kept(perceptron)
 
 
 def test_other_sources_have_plans_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +281,16 @@ def test_other_sources_have_plans_of_their_own(tmp_path: Path, monkeypatch: pyte
         assert before != records.kept_at(process.main, specs, fetches) is not None
     monkeypatch.setattr(records, "_sources", list)
     assert records.kept_at(process.main, specs, fetches) is None
+
+
+def test_plans_that_run_step_by_step_or_on_numpy_are_not_kept(place: Path) -> None:
+    process = Process(perceptron)
+    plan, path = process.plan(), place / ("0" * 64 + ".plan")
+    for other in ({"step_by_step": True}, {"new_tables": None}):
+        records.write_plan(str(path), replace(plan, **other))
+        assert not path.exists()
+    records.write_plan(str(path), plan)
+    assert path.exists()
 
 
 def plan_files(place: Path) -> list[Path]:

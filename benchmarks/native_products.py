@@ -20,7 +20,8 @@ from common import header
 import fluid
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import DOUBLE, FLOAT, INT64, Function, Module, Type, Value
-from fluid.executor.native.kernel import RECORD_WORDS, Share, write_kernel
+from fluid.executor.native.instructions import RECORD_WORDS
+from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.matmul import Product, packed_bytes, workspace_bytes, write_pack, write_product
 from fluid.executor.native.pool import pool
 
@@ -195,7 +196,7 @@ def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
     for name, (operands, body) in bodies.items():
         write_kernel(module, name, operands, body)
     code = compile_object(module.text, host())
-    return Library(code, module.names), time.thread_time() - start
+    return Library([code], module.names), time.thread_time() - start
 
 
 def aligned(elements: int, dtype: Any) -> Any:

@@ -42,6 +42,7 @@ LATE = {
     ("fluid.dygraph.layer_of", "fluid.contrib"): "loaded for those who name a layer of it",
     ("fluid.dygraph.tracing", "fluid.io"): "loads protobuf, for who saves",
     ("fluid.executor.planned.plan", "fluid.executor.native.plans"): "some twenty modules, for who has installed llvmlite",
+    ("fluid.executor.executor", "fluid.executor.planned.records"): "plans on disk, for who has installed llvmlite",
     ("fluid.executor.binding.compiled", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.binding.compiled", "fluid.executor.native.worth"): "for who has installed llvmlite",
     ("fluid.executor.executor", "fluid.executor.xla.execution"): "imports jax, which takes a second, for programs at an XLAPlace",

@@ -46,7 +46,7 @@ from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
 __all__ = [
     "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind",
-    "check_call", "checked", "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
+    "check_call", "check_of", "checked", "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
 ]  # fmt: skip
 
 
@@ -135,6 +135,15 @@ def kernel_of(op_type: str) -> Kernel | None:
     """The kernel of an op; None if it has none."""
     load_kernels()
     return KERNELS.get(op_type)
+
+
+def check_of(op_type: str) -> Kernel | None:
+    """What checks the values that an op reads; None if nothing does. Only kernels of the op's own family are loaded."""
+    definition = registry.find(op_type)
+    family = (definition.forward or definition).module.rpartition(".")[2] if definition is not None else ""
+    if family in FAMILIES:
+        import_module(f"{__package__}.{family}")
+    return CHECKS.get(op_type)
 
 
 def sparse_kernel_of(op_type: str) -> Kernel | None:

@@ -2,14 +2,17 @@
 
 A kernel's key is a digest of all that its code depends on: its signature, which says what its text is made of, the sources of
 this package, which make it, processor, LLVM, and the format of this cache. So the text is written only where it is compiled.
-Kernels that are neither loaded in this process nor on disk are compiled in one module, which takes half the time of a module for
-each, and the one object that comes of it is loaded in a third of the time of many. So a file of the cache is a bundle: the keys
-of kernels that were compiled together, and their object. It is named by its keys: what a program needs again is found at once.
+Kernels that are neither loaded in this process nor on disk are compiled in few modules, by threads, which takes half the time of
+a module for each, and the few objects that come of it are loaded in a third of the time of many. So a file of the cache is a
+bundle: the keys of kernels that were compiled together, and their objects. It is named by its keys: what a program needs again is
+found at once.
 Kernels that programs share are found by what each bundle says of itself.
+
+Plans lie beside them (`fluid.executor.planned.records`), under the same rules.
 
 Bundles lie in ``FLUID_NATIVE_CACHE`` (``0`` or nothing: no cache), or in the folder that the user's system has for such files. A
 folder is used only if it is the user's own, no link, and writable by nobody else; a file only if that is true of it and its
-digest is right. Any other is passed over, and written anew. Bundles take 64 MiB at most, in at most 512 files: those that were
+digest is right. Any other is passed over, and written anew. Files take 64 MiB at most, and are 512 at most: those that were
 not used for longest go first. Where nothing can be written, there is one warning, and each process compiles for itself.
 """
 
@@ -19,31 +22,36 @@ import hashlib
 import os
 import re
 import stat
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from ...errors import FluidError
-from ...formats.writing import atomic_writer
+from ...formats.writing import reason
 from ..cache_folder import CacheFolder, is_own
+from ..threads import available_cores, get_num_threads
 from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
+from .instructions import Writer
 
-__all__ = ["Kernels", "Writer", "compile_kernels", "folder"]
+__all__ = ["PLAN", "Kernels", "compile_kernels", "folder", "kept_kernels", "made_by", "read_sealed", "write_sealed"]
 
-Writer: TypeAlias = "Callable[[str], str]"
-"""Writes the text of a module with a kernel of a name. Other functions in it are the kernel's own, whatever they are called."""
-
-_FORMAT = 2
+_FORMAT = 3
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
 _MOST_BYTES, _MOST_FILES = 64 << 20, 512
-_NAME = re.compile(r"[0-9a-f]{64}\.kernels")
+_LONG_TEXT = 200_000
+"""Characters of a text that take some 100 ms to compile; some 4 ms more go for each module."""
+_BUNDLE, PLAN = ".kernels", ".plan"
+"""How the names of files end: of bundles, and of plans (see `fluid.executor.planned.records`)."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+"""How files are opened that must not be there."""
+_NAME = re.compile(rf"[0-9a-f]{{64}}(?:{_BUNDLE}|{PLAN})")
 _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
@@ -75,19 +83,35 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     """
     target = target or host()
     keys = {signature: _key(signature, target) for signature in writers}
-    libraries = {key: library for key in keys.values() if (library := _loaded.get(key))}
+    place = folder()
+    libraries = _kept(place, keys.values())
     missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
     if missing:
-        place = folder()
-        for bundle in _on_disk(place, missing) if place else ():
-            with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
-                libraries.update(bundle.load())
-        missing = {key: write for key, write in missing.items() if key not in libraries}
-    if missing:
-        bundle = _Bundle(tuple(missing), compile_object("\n".join(_written(missing)), target))
+        bundle = _Bundle(tuple(missing), _compiled(missing, target))
         libraries.update(bundle.load())
         if place:
             _write(place, bundle)
+    return _kernels(keys, libraries)
+
+
+def kept_kernels(signatures: Iterable[str]) -> Kernels | None:
+    """Kernels of this processor that are loaded already or on disk; None if one of them is not."""
+    keys = {signature: _key(signature, host()) for signature in signatures}
+    libraries = _kept(folder(), keys.values())
+    return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
+
+
+def _kept(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
+    """Of those kernels that are loaded already or on disk, where they are loaded."""
+    libraries = {key: library for key in keys if (library := _loaded.get(key))}
+    missing = [key for key in keys if key not in libraries]
+    for bundle in _on_disk(place, missing) if place and missing else ():
+        with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
+            libraries.update(bundle.load())
+    return libraries
+
+
+def _kernels(keys: Mapping[str, bytes], libraries: dict[bytes, Library]) -> Kernels:
     _loaded.update(libraries)
     addresses = {signature: libraries[key].addresses[_symbol(key)] for signature, key in keys.items()}
     return Kernels(addresses, [libraries[key] for key in keys.values()])
@@ -101,6 +125,11 @@ def _sources() -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
+def made_by() -> tuple[str, ...]:
+    """What plans with native code depend on besides programs and this package."""
+    return versions(), host().triple, host().attributes
+
+
 def _key(signature: str, target: Target) -> bytes:
     """What a kernel is known by: 32 bytes."""
     parts = (str(_FORMAT), versions(), _sources(), target.triple, target.attributes, signature)
@@ -112,46 +141,79 @@ def _symbol(key: bytes) -> str:
     return f"k{key.hex()}"
 
 
-def _written(writers: Mapping[bytes, Writer]) -> Iterator[str]:
-    """The text of a module of kernels, in parts: their own functions renamed, declarations written once."""
-    declared = set()
+def _compiled(writers: Mapping[bytes, Writer], target: Target) -> list[bytes]:
+    """The objects of kernels. The next texts are written while other threads compile those before."""
+    with ThreadPoolExecutor(min(get_num_threads(), available_cores())) as threads:
+        return list(threads.map(partial(compile_object, target=target), _modules(writers)))
+
+
+def _modules(writers: Mapping[bytes, Writer]) -> Iterator[str]:
+    """The texts of modules of kernels, as few as are worth a thread each."""
+    functions: list[str] = []
+    declared: dict[str, None] = {}
+    length = 0
     for key, write in writers.items():
-        symbol = _symbol(key)
-        text = write(symbol)
-        own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
-        if own:
-            text = re.sub(r"@([\w.]+)", lambda match, own=own: own.get(match[1], match[0]), text)  # type: ignore[misc]
-        for line in text.splitlines():
-            if not line.startswith("declare "):
-                yield line
-            elif line not in declared:
-                declared.add(line)
-                yield line
+        text = _written(_symbol(key), write)
+        lines = text.splitlines()
+        declared.update(dict.fromkeys(line for line in lines if line.startswith("declare ")))
+        functions += [line for line in lines if not line.startswith("declare ")]
+        length += len(text)
+        if length > _LONG_TEXT:
+            yield "\n".join([*declared, *functions])
+            functions, declared, length = [], {}, 0
+    if functions:
+        yield "\n".join([*declared, *functions])
+
+
+def _written(symbol: str, write: Writer) -> str:
+    """The text of a kernel, with its own functions renamed, so that other kernels may have some of the same names."""
+    text = write(symbol)
+    own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
+    return re.sub(r"@([\w.]+)", lambda match: own.get(match[1], match[0]), text) if own else text
 
 
 @dataclass(frozen=True)
 class _Bundle:
-    """Kernels that were compiled together: their keys, and their object."""
+    """Kernels that were compiled together: their keys, and their objects."""
 
     keys: Collection[bytes]
-    code: bytes
+    objects: Sequence[bytes]
 
     def load(self) -> dict[bytes, Library]:
         """The library of each kernel: one for all."""
-        return dict.fromkeys(self.keys, Library(self.code, [_symbol(key) for key in self.keys]))
+        return dict.fromkeys(self.keys, Library(self.objects, [_symbol(key) for key in self.keys]))
 
     def to_bytes(self) -> bytes:
-        body = b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, self.code))
-        return b"".join((_HEAD, hashlib.sha256(body).digest(), body))
+        sizes = [len(self.objects), *map(len, self.objects)]
+        numbers = b"".join(size.to_bytes(4, "little") for size in sizes)
+        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *self.objects)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
         """The bundle that a file holds; None if it is damaged, or none."""
-        start = len(_HEAD) + 32
-        if not data.startswith(_HEAD) or hashlib.sha256(data[start:]).digest() != data[len(_HEAD) : start]:
+        body = _unsealed(_HEAD, data)
+        if body is None:
             return None
         keys = _keys_in(data)
-        return cls(keys, data[start + 4 + _KEY_BYTES * len(keys) :])
+        numbers = memoryview(body)[4 + _KEY_BYTES * len(keys) :]
+        count = int.from_bytes(numbers[:4], "little")
+        ends = list(
+            accumulate((int.from_bytes(numbers[4 * i : 4 * i + 4], "little") for i in range(1, count + 1)), initial=4 * count + 4)
+        )
+        return cls(keys, [bytes(numbers[start:end]) for start, end in pairwise(ends)])
+
+
+def _sealed(head: bytes, body: bytes) -> bytes:
+    """What a file holds: how it begins, the digest of its body, and that."""
+    return b"".join((head, hashlib.sha256(body).digest(), body))
+
+
+def _unsealed(head: bytes, data: bytes) -> bytes | None:
+    """The body of what a file holds; None if it is damaged, or another file."""
+    start = len(head) + 32
+    if not data.startswith(head) or hashlib.sha256(data[start:]).digest() != data[len(head) : start]:
+        return None
+    return data[start:]
 
 
 def _keys_in(data: bytes) -> list[bytes]:
@@ -170,11 +232,11 @@ def folder() -> str | None:
 
 
 def _path(place: str, keys: Collection[bytes]) -> str:
-    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + ".kernels")
+    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + _BUNDLE)
 
 
 def _files(place: str) -> list[tuple[float, str, int]]:
-    """Of each bundle's file when it was last used, its path and its size, the last used first."""
+    """Of each file when it was last used, its path and its size, the last used first."""
     files = []
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
@@ -199,30 +261,52 @@ def _on_disk(place: str, keys: Collection[bytes]) -> Iterator[_Bundle]:
     """Bundles that hold kernels, as few as may be: the one that holds just these, or those that hold the most of them."""
     paths = [_path(place, keys)]
     if not os.path.exists(paths[0]):
-        shared = [(len(set(_keys_in(_read(path, 1 << 16))).intersection(keys)), path) for _, path, _ in _files(place)]
+        bundles = [path for _, path, _ in _files(place) if path.endswith(_BUNDLE)]
+        shared = [(len(set(_keys_in(_read(path, 1 << 16))).intersection(keys)), path) for path in bundles]
         paths = [path for number, path in sorted(shared, reverse=True) if number]
     left = set(keys)
     for path in paths:
         bundle = _Bundle.from_bytes(_read(path))
         if bundle and not left.isdisjoint(bundle.keys):
             left.difference_update(bundle.keys)
-            with suppress(OSError):
-                os.utime(path)
+            _note_use(path)
             yield bundle
 
 
+def _note_use(path: str) -> None:
+    with suppress(OSError):
+        os.utime(path)
+
+
+def read_sealed(path: str, head: bytes) -> bytes | None:
+    """The body of a file of the cache that begins so; None if there is none, or it is damaged or not the user's own."""
+    body = _unsealed(head, _read(path))
+    if body is not None:
+        _note_use(path)
+    return body
+
+
+def write_sealed(path: str, head: bytes, body: bytes) -> None:
+    """Write such a file, in the folder of the cache."""
+    _write_file(path, _sealed(head, body))
+
+
 def _write(place: str, bundle: _Bundle) -> None:
-    """Write a bundle, and remove those that are too many."""
-    path = _path(place, bundle.keys)
+    _write_file(_path(place, bundle.keys), bundle.to_bytes())
+
+
+def _write_file(path: str, data: bytes) -> None:
+    """Write a file of the cache, and remove those that are too many."""
+    place = os.path.dirname(path)
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
     try:
+        with open(os.open(temporary, _NEW, 0o600), "wb") as file:
+            file.write(data)  # what does not arrive on the disk has a wrong digest
+        os.replace(temporary, path)
+    except OSError as error:
         with suppress(OSError):
-            os.unlink(path)  # it cannot be used, or was written meanwhile; a link would be followed
-        with atomic_writer(path) as file:
-            if sys.platform != "win32":
-                os.fchmod(file.fileno(), 0o600)
-            file.write(bundle.to_bytes())
-    except FluidError as error:
-        _FOLDER.warn(place, str(error))
+            os.unlink(temporary)
+        _FOLDER.warn(place, f"{path}: the file cannot be written: {reason(error)}")
     total = 0
     for number, (_, other, size) in enumerate(_files(place)):
         total += size

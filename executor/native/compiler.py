@@ -6,6 +6,7 @@ Whatever is in the way of native code is a `NativeUnavailable`, which says what:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import string_at
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -104,17 +105,37 @@ def _machine(target: Target) -> Any:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """Machine code, as an object file, of the functions in a text.
+    """Machine code, as an object file, of the functions in a text. Several threads may do this at the same time.
 
     Raises:
         NativeUnavailable: LLVM refuses the text, or the target.
     """
+    llvm = _llvm()
+    context = llvm.create_context()  # what threads share of another one would keep them from working at the same time
     try:
-        module = _llvm().parse_assembly(f'target triple = "{target.triple}"\n{text}\n{target.attributes}')
-        module.verify()
-        return bytes(_machine(target).emit_object(module))
+        with llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}\n{target.attributes}', context) as module:
+            module.verify()
+            return _emitted(module, _machine(target))
     except RuntimeError as error:
         raise NativeUnavailable(f"LLVM makes no code of a kernel: {error}") from None
+
+
+def _emitted(module: Any, machine: Any) -> bytes:
+    """The object file that a code generator makes of a module.
+
+    llvmlite's own method holds a lock that all threads share, though LLVM needs none for modules of different contexts.
+    """
+    from llvmlite.binding import ffi
+
+    emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    with ffi.OutputString() as error:
+        memory = getattr(emit, "_cfn", emit)(machine, module, 1, error)
+        if not memory:
+            raise RuntimeError(str(error))
+    try:
+        return string_at(ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
 @cache
@@ -141,12 +162,14 @@ class Library:
         NativeUnavailable: the code cannot be loaded.
     """
 
-    code: bytes
+    objects: Sequence[bytes]
     names: Sequence[str]
     addresses: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        builder = _llvm().JITLibraryBuilder().add_object_img(self.code).add_current_process()
+        builder = _llvm().JITLibraryBuilder().add_current_process()
+        for code in self.objects:
+            builder.add_object_img(code)
         for name in self.names:
             builder.export_symbol(name)
         try:

@@ -37,7 +37,8 @@ from .graph import (
     strides_of,
 )  # fmt: skip
 from .images import Images, Pixel, affine
-from .kernel import AFTER_BARRIER, Share
+from .instructions import AFTER_BARRIER
+from .kernel import Share
 from .loops import applied, numbers_of
 
 __all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type", "target_of"]
@@ -166,9 +167,11 @@ class _After:
         return self._at(value, [row, column])
 
     def _of_pixel(self, f: Function, value: Value, pixel: Pixel, channel: Value) -> Value | None:
-        return self._at(value, [pixel.image, pixel.row, pixel.column, channel])
+        column = pixel.column if pixel.first is None else pixel.first
+        return self._at(value, [pixel.image, pixel.row, column, channel], pixel.further)
 
-    def _at(self, value: Value, places: Sequence[Value]) -> Value:
+    def _at(self, value: Value, places: Sequence[Value], further: int = 0) -> Value:
+        """What follows at a place, so many columns further on."""
         f, width = self.f, value.type.lanes
         values: dict[Node, Value] = {**self.numbers, self.core: value}
         stores: list[Callable[[], None]] = []
@@ -181,7 +184,7 @@ class _After:
                 return values[source]
             steps = steps_over(operand, shape, self.extents)
             assert steps is not None, "what does not fit is not in the group"
-            pointer = self._place(self.pointers.first(operand), places, steps, operand.element)
+            pointer = self._place(self.pointers.first(operand), places, steps, further, operand.element)
             return f.load_steps(pointer, operand.element.of(width), steps[-1])
 
         for node in self.group.nodes:
@@ -190,16 +193,18 @@ class _After:
             if node in self.pointers.stored and node is not self.target and node in values:
                 steps = steps_over(node, node.shape, self.extents)
                 assert steps is not None
-                stores.append(partial(self._store, values[node], node, places, steps))
+                stores.append(partial(self._store, values[node], node, places, steps, further))
         for store in stores:  # when all has been read: it may be where this is stored
             store()
         return values[self.target]
 
-    def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int]) -> None:
-        self.f.store(value, self._place(self.pointers.target(node), places, steps, node.element))
+    def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int], further: int) -> None:
+        self.f.store(value, self._place(self.pointers.target(node), places, steps, further, node.element))
 
-    def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Any) -> Value:
-        return self.f.at(pointer, affine(self.f, 0, *zip(places, steps, strict=True)), element)
+    def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], further: int, element: Any) -> Value:
+        """The pointer to a place, so many columns further on: pixels of a tile are found from the first one."""
+        first = self.f.at(pointer, affine(self.f, 0, *zip(places, steps, strict=True)), element)
+        return self.f.at(first, further * steps[-2], element) if further else first
 
 
 def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:

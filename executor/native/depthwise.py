@@ -25,7 +25,8 @@ from .images import (
     to_rows,
     write_transposed,
 )
-from .kernel import AFTER_BARRIER, Share
+from .instructions import AFTER_BARRIER
+from .kernel import Share
 from .tiles import split
 
 __all__ = [

@@ -174,6 +174,8 @@ class Function:
     _lines: list[str] = field(default_factory=list, init=False)
     _count: int = field(default=0, init=False)
     _block: str = field(default="entry", init=False)
+    _made: dict[str, Value] = field(default_factory=dict, init=False)
+    """Instructions since the last label that have no effects -> what they give."""
     _guard: _Guard | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -197,6 +199,13 @@ class Function:
     def _label(self, name: str) -> None:
         self._lines.append(f"{name}:")
         self._block = name
+        self._made.clear()
+
+    def _once(self, text: str, type_: Type, root: int = -1) -> Value:
+        """The value that an instruction without effects gives, which is written once in a row of instructions."""
+        if text not in self._made:
+            self._made[text] = self.value(text, type_, root)
+        return self._made[text]
 
     def end(self, result: Operand | None = None) -> None:
         """Return, and add the function to its module."""
@@ -349,7 +358,9 @@ class Function:
     # -- arithmetic; floats and integers
     def _binary(self, floats: str, integers: str, a: Operand, b: Operand) -> Value:
         x, y = self._pair(a, b)
-        return self.value(f"{floats if x.type.is_float else integers} {x.type} {x}, {y}", x.type)
+        if x.type.is_float:
+            return self.value(f"{floats} {x.type} {x}, {y}", x.type)
+        return self._once(f"{integers} {x.type} {x}, {y}", x.type)
 
     def add(self, a: Operand, b: Operand) -> Value:
         if isinstance(a, int) and isinstance(b, int):
@@ -463,7 +474,7 @@ class Function:
         if isinstance(index, int) and index == 0:
             return pointer
         text = f"getelementptr inbounds {_in_memory(element)}, ptr {pointer}, i64 {self.int64(index)}"
-        return self.value(text, POINTER, pointer.root)
+        return self._once(text, POINTER, pointer.root)
 
     def load(self, pointer: Value, type_: Type, align: int | None = None) -> Value:
         """Read a value, or as many neighbours as the type has lanes. Truth values lie in bytes."""

@@ -21,7 +21,8 @@ from .images import (
     within,
     write_transposed,
 )
-from .kernel import AFTER_BARRIER, Share
+from .instructions import AFTER_BARRIER
+from .kernel import Share
 from .packing import packed_row, packed_rows
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 

@@ -151,9 +151,8 @@ class NativeFunction:
             if value in used:
                 self._operands.append((value, position[number] if number < inputs else len(position) + number - inputs))
         self._tables, self._lock = Tables(), threading.Lock()
-        nowhere = np.empty(0)
-        self._run = self._tables.add(regions, lambda value: nowhere)
-        self._tables.compile()
+        self._run = self._tables.add(regions)
+        self._tables.compile(lambda value: 0)
 
     def __call__(self, *arrays: Any) -> Any:
         operands = [*arrays, *[None if layout is None else np.empty(*layout) for layout in self._outputs]]

@@ -118,7 +118,7 @@ def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
     for value, factor in terms:
         if isinstance(value, int):
             value = f.int64(value)
-        if factor:
+        if factor and value.text != "0":
             product = f.mul(value, factor)
             total = product if isinstance(total, int) and not total else f.add(total, product)
     return f.int64(total)

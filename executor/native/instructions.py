@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,14 +13,41 @@ from fluid.values.spec import Spec
 from fluid.values.types import is_floating
 
 from ..binding.calls import Call
-from ..kernels.table import CHECKS, check_call
+from ..kernels.table import check_call, check_of
 
-__all__ = ["CLEARED", "OWN", "Check", "NativeInstruction", "values_read"]
+__all__ = [
+    "AFTER_BARRIER", "CLEARED", "OWN", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
+    "Operand", "Writer", "stand_in", "values_read",
+]  # fmt: skip
 
 OWN = "native."
 """How the names of values begin that regions hand to each other."""
 CLEARED = f"{OWN}images."
 """How the names of those begin whose memory holds zeros before the first run: images with a halo."""
+
+
+Writer: TypeAlias = Callable[[str], str]
+"""Writes the text of a module with a kernel of a name. Other functions in it are the kernel's own, whatever they are called."""
+Operand: TypeAlias = "tuple[Value | None, int]"
+"""What a kernel is given: the value in whose array it lies, and bytes from the start of that."""
+WORKSPACE: Operand = (None, 0)
+"""Stands for memory that a kernel uses while it runs."""
+
+
+RECORD_WORDS = 4
+"""Words of a record in a table: a kernel, the addresses of its operands, and flags (see `kernel`)."""
+SERIAL = 1
+"""Flag of a record that only the first thread computes."""
+AFTER_BARRIER = 2
+"""Flag of a record that waits until all threads have done the records before it."""
+
+
+class KernelCall(NamedTuple):
+    """A call of a kernel: the signature of the kernel, its operands, and flags."""
+
+    kernel: str
+    operands: Sequence[Operand]
+    flags: int
 
 
 class _Reader:
@@ -51,9 +78,22 @@ class NativeInstruction(_Reader):
 
     Attributes:
         ops: the ops, of which some may be computed by several regions.
+        read, written: values.
+        layouts: how values lie in memory that are no plain tensors.
+        shares: none; other instructions may say what takes over whose memory.
+        calls: the calls of kernels that compute it, in order.
+        writers: signature of each of these kernels -> what writes it.
+        workspace_bytes: the bytes of workspace that the kernels need.
     """
 
     ops: list[Operator]
+    read: list[Value]
+    written: list[Value]
+    layouts: dict[Value, str]
+    shares: dict[Value, Value]
+    calls: list[KernelCall]
+    writers: dict[str, Writer]
+    workspace_bytes: int
 
     @property
     def op(self) -> Operator:
@@ -62,19 +102,6 @@ class NativeInstruction(_Reader):
 
     def describe(self) -> str:
         """What is computed, in a line."""
-        raise NotImplementedError
-
-    @property
-    def layouts(self) -> dict[Value, str]:
-        """How values lie in memory that are no plain tensors."""
-        raise NotImplementedError
-
-    @property
-    def read(self) -> list[Value]:
-        raise NotImplementedError
-
-    @property
-    def written(self) -> list[Value]:
         raise NotImplementedError
 
     @property
@@ -107,8 +134,14 @@ class Check(_Reader):
 
         inputs = operands(self.instruction.reads, definition.inputs)
         outputs = operands(self.instruction.writes, definition.outputs)
-        return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
+        check = check_of(definition.type)
+        assert check is not None
+        return check_call(check, inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
 
     def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
-        spec = self.specs[value]
-        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape)
+        return array(value) if value in self.read else stand_in(self.specs[value])
+
+
+def stand_in(spec: Spec) -> Any:
+    """An array of which only shape and type matter."""
+    return np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape)

@@ -19,13 +19,7 @@ import numpy as np
 
 from .emitter import INT64, POINTER, Function, Module, Operand, Value
 
-__all__ = ["AFTER_BARRIER", "RECORD_WORDS", "SERIAL", "Share", "checked_words", "fault_in", "write_kernel"]
-
-RECORD_WORDS = 4
-SERIAL = 1
-"""Flag of a record that only the first thread computes."""
-AFTER_BARRIER = 2
-"""Flag of a record that waits until all threads have done the records before it."""
+__all__ = ["Share", "checked_words", "fault_in", "write_kernel"]
 
 
 @dataclass(frozen=True)

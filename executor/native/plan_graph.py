@@ -9,15 +9,13 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
-from ..kernels.table import CHECKS
+from ..kernels.table import CHECKS, load_kernels
 from .emitter import FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
@@ -43,6 +41,7 @@ class PlanGraph:
     """
 
     def __init__(self, specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
+        load_kernels()  # which say what is checked
         self.specs, self.kept, self.storage = specs, set(kept), storage
         self.as_rows = as_rows
         self.sparse: dict[Value, SparseTensor] = {}
@@ -252,10 +251,9 @@ class PlanGraph:
                 continue
             (value,) = instruction.writes[slot]
             tensor.node.value, self.nodes[value] = value, tensor.node
-            specs = {
+            stand_ins = {
                 name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
             }
-            stand_ins = {name: np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape) for name, spec in specs.items()}
             self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:

@@ -19,7 +19,8 @@ from . import (  # noqa: F401  (say how ops are lowered)
 )
 from .compiler import host
 from .instructions import OWN, NativeInstruction, values_read
-from .regions import native_regions
+from .kernel_calls import find_calls
+from .regions import Region, native_regions
 from .tables import Tables
 
 __all__ = ["Tables", "with_native_code"]
@@ -31,6 +32,7 @@ def with_native_code(
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
     results = native_regions(instructions, specs, kept, storage, host().vector_bytes // 4, fewest)
     _verify(results, storage)
+    find_calls(instruction for instruction in results if isinstance(instruction, Region))
     return results
 
 

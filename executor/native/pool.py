@@ -16,15 +16,16 @@ import os
 import threading
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
-from functools import cache
+from functools import cache, partial
 from string import Template
 from typing import Any
 
 import numpy as np
 
 from ..threads import available_cores, get_num_threads
-from .compiler import Library, Target, compile_object, host
-from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL
+from .cache import compile_kernels
+from .compiler import Target, host
+from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL
 
 __all__ = ["Pool", "pool", "pool_text"]
 
@@ -266,14 +267,24 @@ def _family_of(target: Target) -> str | None:
     return family if "linux" in rest and family in _FUTEX else None
 
 
-def pool_text(target: Target) -> str:
-    """The functions of the pool in LLVM's text form; where a target has no threads here, only the one that needs none."""
-    alone = _ALONE.substitute(record_words=RECORD_WORDS)
+_FUNCTIONS = ("run_alone", "run", "worker")
+
+
+def pool_text(target: Target, name: str = "functions") -> str:
+    """The functions of the pool in LLVM's text form, and one of a name that writes down their addresses, in the order of
+    `_FUNCTIONS`; where a target has no threads here, only the one that needs none."""
     family = _family_of(target)
+    functions = _FUNCTIONS if family is not None else _FUNCTIONS[:1]
+    stores = "".join(
+        f"  %at{number} = getelementptr ptr, ptr %addresses, i64 {number}\n  store ptr @{function}, ptr %at{number}\n"
+        for number, function in enumerate(functions)
+    )
+    text = _ALONE.substitute(record_words=RECORD_WORDS)
+    text += f"\ndefine void @{name}(ptr %addresses) #0 {{\nentry:\n{stores}  ret void\n}}\n"
     if family is None:
-        return alone
+        return text
     pause, types = _PAUSE[family]
-    return alone + _TEXT.substitute(
+    return text + _TEXT.substitute(
         futex=_FUTEX[family],
         pause=pause,
         pause_name=pause.partition("(")[0],
@@ -298,13 +309,15 @@ class Pool:
 
     def __init__(self) -> None:
         self._has_threads = _family_of(host()) is not None
-        names = ["run_alone", *(["run", "worker"] if self._has_threads else [])]
-        self._library = Library(compile_object(pool_text(host()), host()), names)
-        addresses = self._library.addresses
-        self._run_alone = CFUNCTYPE(None, c_void_p, c_int64)(addresses["run_alone"])
+        self._kernels = compile_kernels({f"pool {self._has_threads}": partial(pool_text, host())})
+        addresses = np.zeros(len(_FUNCTIONS), np.int64)
+        (write_addresses,) = self._kernels.addresses.values()
+        CFUNCTYPE(None, c_void_p)(write_addresses)(addresses.ctypes.data)
+        run_alone, run, worker = addresses.tolist()
+        self._run_alone = CFUNCTYPE(None, c_void_p, c_int64)(run_alone)
         if self._has_threads:
-            self._run = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)(addresses["run"])
-            self._worker = CFUNCTYPE(None, c_void_p, c_int32, c_int32)(addresses["worker"])
+            self._run = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)(run)
+            self._worker = CFUNCTYPE(None, c_void_p, c_int32, c_int32)(worker)
         memory = np.zeros(_CONTEXT_WORDS + 16, np.int32)
         start = -memory.ctypes.data // 4 % 16
         self._context = memory[start : start + _CONTEXT_WORDS]  # at the start of a line of the cache

@@ -47,7 +47,7 @@ from .graph import (
     offset_of,
     operands_of,
 )  # fmt: skip
-from .instructions import CLEARED, OWN, Check, NativeInstruction, values_read
+from .instructions import CLEARED, OWN, Check, KernelCall, NativeInstruction, Writer, values_read
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
@@ -74,6 +74,22 @@ class Region(NativeInstruction):
     stored: list[Node]
     partial: dict[Node, Value]
     shares: dict[Value, Value] = field(default_factory=dict)
+    calls: list[KernelCall] = field(default_factory=list)
+    writers: dict[str, Writer] = field(default_factory=dict)
+    workspace_bytes: int = 0
+    read: list[Value] = field(init=False)
+    written: list[Value] = field(init=False)
+    layouts: dict[Value, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.read = list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
+        self.written = [*(self.value_of[node] for node in self.stored), *self.partial.values()]
+        of_images = isinstance(self.group.core, (Convolved, ConvolvedBack, Pooled, Positions, PooledBack))
+        self.layouts = {
+            self.value_of[node]: "channels last" + (f", halo {node.halo}" if node.halo else "")
+            for node in self.stored
+            if node.halo or (of_images and node.ndim == 4)
+        } | dict.fromkeys(self.partial.values(), "parts of a sum")
 
     def describe(self) -> str:
         """What is computed, in a line."""
@@ -83,17 +99,6 @@ class Region(NativeInstruction):
         ]
         space = f"{self.nest.rows} x {self.nest.columns}: " if self.nest is not None else ""
         return f"{space}{' '.join(words)}"
-
-    @property
-    def layouts(self) -> dict[Value, str]:
-        """How values lie in memory that are no plain tensors."""
-        of_images = isinstance(self.group.core, (Convolved, ConvolvedBack, Pooled, Positions, PooledBack))
-        texts = {
-            self.value_of[node]: "channels last" + (f", halo {node.halo}" if node.halo else "")
-            for node in self.stored
-            if node.halo or (of_images and node.ndim == 4)
-        }
-        return texts | dict.fromkeys(self.partial.values(), "parts of a sum")
 
     @cached_property
     def by_start(self) -> frozenset[Node]:
@@ -130,14 +135,6 @@ class Region(NativeInstruction):
             return self.nest.is_serial
         assert self.group.core is not None
         return is_small(self.group.core)
-
-    @cached_property
-    def read(self) -> list[Value]:
-        return list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
-
-    @property
-    def written(self) -> list[Value]:
-        return [*(self.value_of[node] for node in self.stored), *self.partial.values()]
 
 
 def native_regions(

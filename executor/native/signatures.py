@@ -12,7 +12,7 @@ from .graph import Constant, Node, PackedFilter, PackedMatrix, Turned, View, off
 if TYPE_CHECKING:
     from .regions import Region
 
-__all__ = ["signature_of", "signed"]
+__all__ = ["described", "signature_of", "signed"]
 
 
 def signed(*parts: Any) -> str:
@@ -20,13 +20,22 @@ def signed(*parts: Any) -> str:
     return sha256(repr(parts).encode()).hexdigest()
 
 
-def signature_of(region: Region) -> str:
-    """A digest of what a region computes, in which shapes, and where operands lie; not of which arrays it reads and writes."""
+def described(region: Region) -> tuple[Any, ...]:
+    """What a region computes, in which shapes, and where operands lie; not which arrays it reads and writes.
+
+    Numbers are texts: those that are equal may differ, such as two zeros.
+    """
     group = region.group
     describe = _Description(region)
-    nodes = [describe.node(node) for node in describe.places]
-    stored = [describe.places[node] for node, _ in region.targets]
-    return signed(nodes, len(group.uniform), stored, group.total, group.columns, sorted(group.breaks), group.core is not None)
+    nodes = tuple([describe.node(node) for node in describe.places])
+    stored = tuple([describe.places[node] for node, _ in region.targets])
+    return nodes, len(group.uniform), stored, group.total, group.columns, group.breaks, group.core is not None
+
+
+def signature_of(description: tuple[Any, ...]) -> str:
+    """A digest of what is `described` of a region."""
+    *parts, breaks, has_core = description
+    return signed(*parts, sorted(breaks), has_core)
 
 
 class _Description:
@@ -49,7 +58,7 @@ class _Description:
 
     def _part(self, part: Any) -> Any:
         if isinstance(part, tuple):
-            return [self._part(item) for item in part]
+            return tuple([self._part(item) for item in part])
         if not isinstance(part, Node):
             return part
         start = self._reads.get((part, 0)) if part in self._by_start else None
@@ -58,7 +67,7 @@ class _Description:
     def _operand(self, node: Node) -> tuple[Any, ...]:
         """Where an operand is found, among the nodes or by the number of a pointer, and how its elements lie there."""
         if type(node) is Constant:
-            return node.number, node.element.element
+            return repr(node.number), node.element.element
         source = source_of(node)
         is_dense = node.within is None and not isinstance(node, (View, Turned))
         return (

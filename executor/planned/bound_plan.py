@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from operator import length_hint
 from typing import Any
 
@@ -28,14 +28,15 @@ from ..binding.engine import Step, engine_of
 from ..kernels.collective import group_of, make_progress
 from ..kernels.table import kernel_of
 from ..native.fallback import or_unavailable
-from ..native.instructions import CLEARED, Check, NativeInstruction
+from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
 from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
-from .memory import Memory, Scratch, contiguous_copy, empty_array
+from .memory import Memory, Scratch, aligned_bytes, contiguous_copy, empty_array
+from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "without_warnings"]
@@ -82,22 +83,34 @@ class BoundPlan:
         """Where the workers tell each other what they run; None if the plan speaks to nobody."""
         self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
-        images = {value: spec for value, spec in plan.specs.items() if value[0].startswith(CLEARED)}
-        self._cleared = {value: empty_array(place.xp, spec.shape, spec.dtype.array_dtype) for value, spec in images.items()}
-        for array in self._cleared.values():
-            array[...] = 0
+        self._arena_address: int | None = None
+        """Where native code finds the arena."""
+        images = [value for value in plan.specs if value[0].startswith(CLEARED)]
+        ends = list(accumulate((padded(byte_size(plan.specs[value])) for value in images), initial=0))
+        zeros = aligned_bytes(place.xp.zeros, ends[-1])  # together, as large arrays have large pages
+        self._cleared = {value: self._within(zeros, start, value) for value, start in zip(images, ends, strict=False)}
+        self._lasting: dict[Value, Any] = {}
+        """The arrays of what is computed once."""
         self._tables: Any = None
         """Keeps native code alive."""
-        self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
+        self._views: dict[Value, Any] = {}
+        """The arrays of temporaries that were asked for."""
+        self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
         self._scratch = Scratch(place.xp)
-        for instruction in plan.instructions:
-            for out, value in instruction.shares.items():
-                self._views[out] = self._views[value]
 
-    def _view(self, value: Value, offset: int) -> Any:
+    def _view(self, value: Value) -> Any:
+        """The array of a temporary, always the same, which is also that of values that share it."""
+        while value in self._shared:
+            value = self._shared[value]
+        view = self._views.get(value)
+        if view is None:
+            self._views[value] = view = self._within(self.arena, self.plan.offset_of[value], value)
+        return view
+
+    def _within(self, memory: Any, offset: int, value: Value) -> Any:
+        """The array of a value at some bytes of memory."""
         spec = self.plan.specs[value]
-        raw = self.arena[offset : offset + byte_size(spec)]
-        return raw.view(spec.dtype.array_dtype).reshape(spec.shape)
+        return memory[offset : offset + byte_size(spec)].view(spec.dtype.array_dtype).reshape(spec.shape)
 
     def is_of(self, scope: Scope) -> bool:
         """Whether the calls are bound to the arrays that a scope holds now."""
@@ -122,7 +135,7 @@ class BoundPlan:
     def _bind(self) -> None:
         plan, xp, scope = self.plan, self.place.xp, self.scope
         self.generation = -1  # until all is bound: a plan that is bound in part must not run
-        self._stored, self._fresh = {}, {}
+        self._stored, self._fresh, self._lasting = {}, {}, {}
         overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
@@ -151,7 +164,7 @@ class BoundPlan:
                     run: Any = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
                     repeated = [item for item in run if item not in once]
                     with or_unavailable():
-                        self.steps += [tables.add(repeated, self.array)] if repeated else []
+                        self.steps += [tables.add(repeated)] if repeated else []
                 continue
             try:
                 if isinstance(instruction, Check):
@@ -172,8 +185,8 @@ class BoundPlan:
         self._is_native = all(isinstance(instruction, (NativeInstruction, Check)) for instruction in plan.instructions)
         if tables is not None:
             with or_unavailable():
-                first = tables.add(list(once), self.array) if once else None
-                tables.compile()
+                first = tables.add(list(once)) if once else None
+                tables.compile(self._address)
             if first is not None:
                 first()
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}
@@ -190,18 +203,18 @@ class BoundPlan:
         """
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
-        lasting = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
+        constant = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
         once: dict[Any, None] = {}
-        for instruction in instructions if lasting else ():
-            if not isinstance(instruction, NativeInstruction) or not lasting.issuperset(instruction.read):
+        for instruction in instructions if constant else ():
+            if not isinstance(instruction, NativeInstruction) or not constant.issuperset(instruction.read):
                 continue
             written = instruction.written
             is_own = all(value in self.plan.offset_of and value not in passed_on for value in written)
             if instruction.read and is_own and not instruction.shares:
-                self._views.update(
+                self._lasting.update(
                     (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in written
                 )
-                lasting.update(written)
+                constant.update(written)
                 once[instruction] = None
         return once
 
@@ -232,13 +245,15 @@ class BoundPlan:
         return {
             name: tables.reader((name, 0), array, overwritten)
             for name, array in self._inputs.items()
-            if array.nbytes >= _LARGE and (name, 0) in self._views and (name, 0) not in {*looked_at, *plan.fetch_values}
+            if array.nbytes >= _LARGE and (name, 0) in plan.offset_of and (name, 0) not in {*looked_at, *plan.fetch_values}
         }
 
     def _input(self, name: str) -> Any:
         """The array of a feed, in the arena or of the scope; None if nothing reads it."""
-        view = self._views.get((name, 0))
-        return self._stored.get(name) if view is None and (name, 0) in self.plan.specs else view
+        value = name, 0
+        if value in self.plan.offset_of:
+            return self._view(value)
+        return self._stored.get(name) if value in self.plan.specs else None
 
     def array(self, value: Value | None) -> Any:
         """The array of a value that has a spec; None for None."""
@@ -247,10 +262,24 @@ class BoundPlan:
         name = value[0]
         if name in self.plan.storage or (value[1] == 0 and name in self.plan.externals):
             return self._stored[name]
-        array = self._views.get(value, self._cleared.get(value))
+        if value in self._lasting:
+            return self._lasting[value]
+        if value in self.plan.offset_of:
+            return self._view(value)
+        array = self._cleared.get(value)
         if array is None and value in self.plan.specs and not self.plan.specs[value].size:
             return empty_array(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
         return array
+
+    def _address(self, value: Value) -> int:
+        """Where native code finds the array of a value."""
+        offset = self.plan.offset_of.get(value)
+        if offset is None or value in self._lasting:
+            address: int = self.array(value).__array_interface__["data"][0]
+            return address
+        if self._arena_address is None:
+            self._arena_address = self.arena.__array_interface__["data"][0]
+        return self._arena_address + offset
 
     def calls(self) -> Iterator[tuple[AnyInstruction, list[Any]]]:
         """Each instruction with the calls that compute it; none for those that run step by step."""
@@ -268,7 +297,7 @@ class BoundPlan:
     def _bind_op(self, instruction: Instruction) -> list[Call]:
         op, definition, xp = instruction.op, instruction.definition, self.place.xp
         assert definition is not None
-        inputs: dict[str, Any] = dict(instruction.stand_ins)
+        inputs: dict[str, Any] = {slot: stand_in(spec) for slot, spec in instruction.stand_ins.items()}
         for slot, values in instruction.reads.items():
             declared = definition.inputs.get(slot)
             if declared is not None and values:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -11,25 +12,31 @@ from fluid.errors import ExecutionError
 
 from .placement import ALIGNMENT, padded
 
-__all__ = ["Memory", "Scratch", "contiguous_copy", "empty_array"]
+__all__ = ["Memory", "Scratch", "aligned_bytes", "contiguous_copy", "empty_array"]
+
+
+def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
+    """As many bytes, which begin where a line of the processor's cache does: vectors that lie across two lines load slower.
+
+    Args:
+        make: what allocates them, such as ``numpy.empty`` or ``numpy.zeros``.
+        size: how many.
+
+    Raises:
+        ExecutionError: there is no room for them.
+    """
+    try:
+        raw = make(size + ALIGNMENT, "uint8")
+    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
+        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {size} bytes: {error}") from None
+    first = -raw.ctypes.data % ALIGNMENT if isinstance(raw, np.ndarray) else 0  # devices align by themselves
+    return raw[first : first + size]
 
 
 def empty_array(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array without values, which begins where a line of the cache does: vectors that lie across two lines load slower.
-
-    Raises:
-        ExecutionError: there is no room for it.
-    """
+    """An array without values, in memory as of `aligned_bytes`."""
     element = xp.dtype(dtype)
-    size = prod(shape) * element.itemsize
-    try:
-        raw = xp.empty(size + ALIGNMENT, "uint8")
-    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
-        raise ExecutionError(
-            f"the program's values do not fit into memory: there is no room for {element}{list(shape)}: {error}"
-        ) from None
-    first = -(raw.ctypes.data if isinstance(raw, np.ndarray) else 0) % ALIGNMENT  # devices align by themselves
-    return raw[first : first + size].view(element).reshape(shape)
+    return aligned_bytes(xp.empty, prod(shape) * element.itemsize).view(element).reshape(shape)
 
 
 def contiguous_copy(xp: Any, array: Any) -> Any:
@@ -82,5 +89,5 @@ class Memory:
         """An arena of at least `size` bytes; if the present one is smaller, a new one replaces it."""
         if self._arena is None or self.size < size:
             self._arena = None
-            self._arena = empty_array(self._xp, (size,), "uint8")
+            self._arena = aligned_bytes(self._xp.empty, size)
         return self._arena

@@ -38,7 +38,6 @@ from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
 
 if TYPE_CHECKING:
-    from ..native.regions import Region
     from ..native.tables import Tables
 
 __all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
@@ -91,8 +90,8 @@ class Instruction:
     dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
     """Written value -> value that dies here, whose bytes it takes over."""
-    stand_ins: dict[str, Any] = field(default_factory=dict)
-    """Inputs of which only shape and type matter, as arrays by slot."""
+    stand_ins: dict[str, Spec] = field(default_factory=dict)
+    """By slot, inputs of which only shape and type matter."""
 
     @property
     def written(self) -> list[Value]:
@@ -103,7 +102,7 @@ class Instruction:
         return [value for values in self.reads.values() for value in values if value is not None]
 
 
-AnyInstruction: TypeAlias = "Instruction | Check | Region"
+AnyInstruction: TypeAlias = "Instruction | Check | NativeInstruction"
 """What a plan consists of: ops, and what stands in the place of ops that native code computes."""
 
 
@@ -150,6 +149,8 @@ class Plan:
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
     new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
     """Makes what the regions of native code are bound by; None for a plan that has none."""
+    kernels: Any = field(default=None, repr=False)
+    """Keeps kernels loaded that nothing can write anew, as the plan was read from the disk."""
     has_failed: bool = field(default=False, repr=False)
     """Whether its native code could not be made when it was bound."""
 

@@ -571,7 +571,9 @@ class Operator:
     @property
     def sub_blocks(self) -> list[Block]:
         """The blocks that this op owns."""
-        blocks = []
+        blocks: list[Block] = []
+        if len(self.block.program.blocks) == 1:  # as most programs have
+            return blocks
         for value in self.attrs.values():
             if isinstance(value, Block):
                 blocks.append(value)

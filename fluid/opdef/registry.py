@@ -520,7 +520,11 @@ class OpDef:
 
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
-        return {**{name: attr.default for name, attr in self.attrs.items()}, **attrs}
+        return {**self._defaults, **attrs}
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        return {name: attr.default for name, attr in self.attrs.items()}
 
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` as plain Python; `AttributeRuleError` if a value is not allowed or a required attribute is missing."""

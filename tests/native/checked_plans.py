@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.native import plans, tables
+from fluid.executor.native import kernel_calls, plans, tables
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import Module
-from fluid.executor.native.kernel import SERIAL, checked_words, fault_in
+from fluid.executor.native.instructions import SERIAL, KernelCall, Operand
+from fluid.executor.native.kernel import checked_words, fault_in
 
 __all__ = ["CheckedTables", "checked_plans"]
 
@@ -28,23 +29,21 @@ class CheckedTables(tables.Tables):
     calls = 0
     """How often kernels were called, of all tables."""
 
-    def add(self, regions: Sequence[Any], array: Callable[[Any], Any]) -> Callable[[], None]:
-        self._array = array
-        return super().add(regions, array)
-
-    def compile(self) -> None:
+    def compile(self, address: Any) -> None:
+        self._array = address.__self__.array  # of the plan that is bound
         libraries = {
-            kernel: Library(compile_object(write("kernel"), host()), ["kernel"]) for kernel, write in self._writers.items()
+            kernel: Library([compile_object(write("kernel"), host())], ["kernel"]) for kernel, write in self._writers.items()
         }
         self._workspace = np.empty(self._workspace_bytes + 64, np.uint8)
-        for records in self._tables:
-            calls = [self._call(record, _KERNEL(libraries[record.kernel].addresses["kernel"])) for record in records]
-            self._steps.append(partial(_run_all, calls))
+        for calls in self._tables:
+            self._steps.append(
+                partial(_run_all, [self._call(call, _KERNEL(libraries[call.kernel].addresses["kernel"])) for call in calls])
+            )
         self._keep.append(libraries)
 
-    def _call(self, record: Any, kernel: Any) -> Callable[[], None]:
-        words = checked_words([self.bounds(operand) for operand in record.operands])
-        threads = 1 if record.flags & SERIAL else _THREADS
+    def _call(self, call: KernelCall, kernel: Any) -> Callable[[], None]:
+        words = checked_words([self.bounds(operand) for operand in call.operands])
+        threads = 1 if call.flags & SERIAL else _THREADS
 
         def run() -> None:
             for thread in range(threads):
@@ -55,13 +54,15 @@ class CheckedTables(tables.Tables):
 
         return run
 
-    def bounds(self, operand: Any) -> tuple[int, int, int]:
+    def bounds(self, operand: Operand) -> tuple[int, int, int]:
         """The addresses of the first element, of the first byte and of the byte after the last."""
-        if operand.value is None:
+        value, offset = operand
+        if value is None:
             start = self._workspace.ctypes.data
             start += -start % 64
             return start, start, self._workspace.ctypes.data + len(self._workspace)
-        return operand.address, *np.lib.array_utils.byte_bounds(self._array(operand.value))
+        array = self._array(value)
+        return array.ctypes.data + offset, *np.lib.array_utils.byte_bounds(array)
 
 
 def _run_all(calls: Sequence[Callable[[], None]]) -> None:
@@ -73,7 +74,8 @@ def _run_all(calls: Sequence[Callable[[], None]]) -> None:
 def checked_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CheckedTables]]:
     """Inside, plans are bound to kernels that check each access; their class counts calls."""
     with monkeypatch.context() as patches:
-        patches.setattr(tables, "Module", partial(Module, checked=True))
+        patches.setattr(kernel_calls, "Module", partial(Module, checked=True))
         patches.setattr(plans, "Tables", CheckedTables)
         patches.setattr(CheckedTables, "calls", 0)
+        patches.setenv("FLUID_NATIVE_CACHE", "0")  # no plan is one that was bound to other kernels
         yield CheckedTables

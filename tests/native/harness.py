@@ -127,7 +127,7 @@ def compiled(phases: Body | Sequence[Body], operands: int, target: Target | None
 
 @cache
 def _library(text: str, names: tuple[str, ...], target: Target) -> Library:
-    return Library(compile_object(text, target), names)
+    return Library([compile_object(text, target)], names)
 
 
 def run(

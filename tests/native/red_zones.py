@@ -68,7 +68,7 @@ class Kernels:
             module = Module()
             for count, (operands, body) in enumerate(self.bodies):
                 write_kernel(module, f"kernel{count}", operands, body)
-            self.library = Library(compile_object(module.text, self.target), module.names)
+            self.library = Library([compile_object(module.text, self.target)], module.names)
         words = np.array([each.array.ctypes.data for each in arrays], np.int64)
         function = _KERNEL(self.library.addresses[f"kernel{number}"])
         for thread in range(threads):

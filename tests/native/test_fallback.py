@@ -17,7 +17,7 @@ pytest.importorskip("llvmlite")
 import fluid
 from fluid import layers
 from fluid.executor.kernels.table import load_kernels
-from fluid.executor.native import cache, fallback, lowering, plans, tables
+from fluid.executor.native import cache, fallback, kernel_calls, lowering, plans, tables
 from fluid.executor.native.fallback import NativeUnavailable
 from fluid.executor.native.fusion import Schedule
 from fluid.executor.native.regions import Region
@@ -97,8 +97,8 @@ FAULTS = {
     "a compiled kernel cannot be loaded": (cache, "Library", NativeUnavailable("cannot be loaded"), "cannot be loaded$"),
     "the pool cannot be made": (tables, "pool", NativeUnavailable("no pool"), "no pool$"),
     "a fault of fusion": (Schedule, "place", AssertionError("what?"), r"AssertionError: what\? \(test_fallback.py:\d+\).*report"),
-    "a fault of emission": (tables, "write_kernel", KeyError("x"), r"KeyError: 'x'.*please report it"),
-    "a fault of signatures": (tables, "signature_of", KeyError("x"), r"KeyError: 'x'.*please report it"),
+    "a fault of emission": (kernel_calls, "write_kernel", KeyError("x"), r"KeyError: 'x'.*please report it"),
+    "a fault of signatures": (kernel_calls, "signature_of", KeyError("x"), r"KeyError: 'x'.*please report it"),
     "a fault of regions": (Region, "sources", ValueError("y"), "ValueError: y.*please report it"),
 }
 

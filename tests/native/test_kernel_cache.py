@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import shutil
@@ -20,7 +21,6 @@ pytest.importorskip("llvmlite")
 
 from checks import Checks, each
 
-from fluid.errors import FluidError
 from fluid.executor import cache_folder
 from fluid.executor.native import cache, compiler
 from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
@@ -134,6 +134,22 @@ def test_functions_of_kernels_keep_apart(place: Path) -> None:
     assert results(kernels) == {"add1": 1, "add2": 2, "add3": 3}
 
 
+def test_kernels_are_compiled_in_several_modules(place: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By several threads, into one bundle; a text that LLVM refuses is told, whichever it is."""
+    monkeypatch.setattr(cache, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(cache, "available_cores", lambda: 3)
+    monkeypatch.setattr(cache, "_LONG_TEXT", 2 * len(text("k" * 65, 1, helper=True)) - 1)
+    numbers = range(7)
+    expected = {f"add{number}": number for number in numbers}
+    assert results(compile_kernels(writers(*numbers, helper=True))) == expected
+    assert sorted(compiled) == [1, 2, 2, 2] and len(list(place.iterdir())) == 1
+    forget()
+    assert results(compile_kernels(dict.fromkeys(expected, unwritten))) == expected
+    forget()
+    with pytest.raises(NativeUnavailable, match="LLVM makes no code"):
+        compile_kernels(writers(10, 11) | {"bad": "define void @{}() {{\n  ret i32 %nothing\n}}".format} | writers(12, 13))
+
+
 def test_kernels_of_other_sources_are_not_taken(place: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """What writes texts has changed since a bundle was stored, or cannot be read."""
     compile_kernels(writers(1))
@@ -180,7 +196,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a billion keys": lambda path: flip(path, HEAD + 3),
     "another digest": lambda path: flip(path, HEAD - 1),
     "something else": lambda path: path.write_bytes(b"x" * 5000),
-    "of no use": lambda path: path.write_bytes(cache._Bundle(cache._keys_in(path.read_bytes()), b"no object").to_bytes()),
+    "of no use": lambda path: path.write_bytes(cache._Bundle(cache._keys_in(path.read_bytes()), [b"no object"]).to_bytes()),
     "writable by others": lambda path: path.chmod(0o622),
     "a fifo": lambda path: replace_by(path, os.mkfifo),
     "a link": lambda path: path.symlink_to(path.rename(path.with_name("elsewhere"))),
@@ -248,13 +264,16 @@ def test_a_folder_that_cannot_be_trusted_is_not_used(
 def test_what_cannot_be_written_is_told_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place.parent.joinpath("file").write_bytes(b"")
 
-    def fails(path: str) -> Any:
-        raise FluidError(f"{path}: the file cannot be written: no space left on device")
+    def fails(source: str, target: str) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
 
-    for setting, problem in ((place.parent / "file" / "cache", "the folder cannot be made"), (place, "no space left on device")):
+    for setting, problem in (
+        (place.parent / "file" / "cache", "the folder cannot be made"),
+        (place, "(?i)no space left on device"),
+    ):
         forget()
         monkeypatch.setenv("FLUID_NATIVE_CACHE", str(setting))
-        monkeypatch.setattr(cache, "atomic_writer", fails)
+        monkeypatch.setattr(os, "replace", fails)
         with pytest.warns(RuntimeWarning, match=problem) as told:
             for number in (1, 1, 2):
                 assert results(compile_kernels(writers(number))) == {f"add{number}": number}

@@ -21,7 +21,8 @@ pytest.importorskip("llvmlite")
 
 from fluid.executor.native.compiler import Library, Target, compile_object, host
 from fluid.executor.native.emitter import INT64, Function, Module, Value
-from fluid.executor.native.kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL, Share, write_kernel
+from fluid.executor.native.instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL
+from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.pool import Pool, pool, pool_text
 
 CHUNKS = 24
@@ -61,7 +62,7 @@ def compiled() -> Library:
     module = Module()
     write_kernel(module, "mixed", 2, write_mixed)
     write_kernel(module, "counted", 1, write_counted)
-    return Library(compile_object(module.text, host()), module.names)
+    return Library([compile_object(module.text, host())], module.names)
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from checks import fresh_programs
 
 import fluid
 from fluid import layers
-from fluid.executor.native import tables
+from fluid.executor.native import kernel_calls
 from fluid.executor.native.regions import Region
-from fluid.executor.native.signatures import signature_of
+from fluid.executor.native.signatures import described, signature_of
 
 
 def formulas(order: int) -> Any:
@@ -92,8 +92,8 @@ def test_a_signature_determines_the_text(monkeypatch: pytest.MonkeyPatch) -> Non
     for build in PROGRAMS:
         for region in regions_of(build, monkeypatch):
             count += 1
-            signature = signature_of(region)
-            text = "\n".join(tables._text(region, phase, "kernel") for phase in tables.Tables()._phases(region))
+            signature = signature_of(described(region))
+            text = "\n".join(kernel_calls._text(region, phase, "kernel") for phase in kernel_calls._phases(region)[0])
             assert text_of.setdefault(signature, text) == text, region.describe()
             signatures_of[text].add(signature)
     assert len(signatures_of) > 100 and len(text_of) < 1.1 * len(signatures_of) < count

@@ -1,0 +1,138 @@
+"""What regions come to: calls of kernels, as data, and what writes the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ..threads import MOST_THREADS
+from .compiler import host
+from .cores import Phase, phases_of
+from .emitter import Function, Module, Type, Value, zero
+from .fusion import source_of
+from .graph import Node, offset_of
+from .instructions import AFTER_BARRIER, SERIAL, WORKSPACE, KernelCall, Operand, Writer
+from .kernel import Share, write_kernel
+from .regions import Region
+from .signatures import described, signature_of, signed
+
+__all__ = ["find_calls"]
+
+
+class Pointers:
+    """Where a kernel finds what it reads and stores.
+
+    `first` is the pointer to the first element of an operand, `start` that to the beginning of a node's memory, and `target`
+    that to the first element of a node that is stored.
+    """
+
+    def __init__(self, region: Region, pointers: Sequence[Value]) -> None:
+        self._reads = dict(zip(region.sources, pointers, strict=False))
+        self._targets = dict(zip(region.targets, pointers[len(region.sources) :], strict=False))
+        self.stored = frozenset(region.stored)
+
+    def first(self, operand: Node) -> Value:
+        return self._reads[source_of(operand), offset_of(operand)]
+
+    def start(self, node: Node) -> Value:
+        return self._reads[node, 0] if (node, 0) in self._reads else self._targets[node, 0]
+
+    def target(self, node: Node) -> Value:
+        return self._targets[node, offset_of(node)]
+
+
+def find_calls(regions: Iterable[Region]) -> None:
+    """Find the calls of regions; those that compute the same have the same kernels."""
+    finder = _Finder()
+    for region in regions:
+        region.calls = list(finder.calls_of(region))
+        region.writers = {call.kernel: finder.writers[call.kernel] for call in region.calls}
+
+
+class _Finder:
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[Any, ...], tuple[list[tuple[str, int]], int]] = {}
+        """What is described of a region -> its kernels, the flags of their calls, and the bytes of workspace that they need."""
+        self.writers: dict[str, Writer] = {}
+
+    def calls_of(self, region: Region) -> Iterator[KernelCall]:
+        value_of, sums = region.value_of, region.partial
+        kernels, region.workspace_bytes = self._kernels_of(region)
+        operands: list[Operand] = [(value_of[node], at * node.element.bytes) for node, at in region.sources]
+        operands += [(sums.get(node) or value_of[node], at * node.element.bytes) for node, at in region.targets]
+        if region.nest is None:
+            operands.append(WORKSPACE)
+        flags = AFTER_BARRIER | (SERIAL if region.is_serial else 0)
+        for kernel, own_flags in kernels:
+            yield KernelCall(kernel, operands, flags | own_flags)
+        for node, value in sums.items():
+            assert region.nest is not None
+            kernel = self._totals(region.nest.chunks, region.nest.columns, node.element)
+            yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], SERIAL | AFTER_BARRIER)
+
+    def _kernels_of(self, region: Region) -> tuple[list[tuple[str, int]], int]:
+        description = described(region)
+        if description not in self._kernels:
+            signature = signature_of(description)
+            phases, workspace_bytes = _phases(region)
+            kernels = [(signed(signature, number), phase.flags) for number, phase in enumerate(phases)]
+            self._kernels[description] = kernels, workspace_bytes
+            self.writers.update(
+                (kernel, partial(_text, region, phase)) for (kernel, _), phase in zip(kernels, phases, strict=True)
+            )
+        return self._kernels[description]
+
+    def _totals(self, chunks: int, columns: int, element: Type) -> str:
+        """The kernel that adds up sums over parts of the rows."""
+        signature = signed("totals", chunks, columns, element.element)
+        self.writers.setdefault(signature, partial(_text_of_totals, chunks, columns, element))
+        return signature
+
+
+def _phases(region: Region) -> tuple[list[Phase], int]:
+    """What the kernels of a region do, one after the other, and the bytes of workspace that they need."""
+    nest = region.nest
+    if nest is not None:
+        return [Phase(lambda f, pointers, workspace, share: nest.write(f, pointers, share))], 0
+    return phases_of(region.group, host().vector_bytes, MOST_THREADS)
+
+
+def _text(region: Region, phase: Phase, name: str) -> str:
+    """The text of a module with a kernel of a region."""
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        phase.write(f, Pointers(region, pointers), pointers[-1], share)
+
+    module = Module()
+    write_kernel(module, name, len(region.sources) + len(region.targets) + (region.nest is None), body)
+    return module.text
+
+
+def _text_of_totals(chunks: int, columns: int, element: Type, name: str) -> str:
+    """The text of a module with a kernel that adds up rows, of which each is a part of the sums."""
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        parts, out = pointers
+        at, width = 0, host().vector_bytes // element.bytes
+        while at < columns:
+            while width > columns - at:
+                width //= 2
+
+            def vector(i: Value, at: int = at, width: int = width) -> None:
+                column, type_ = f.add(f.mul(i, width), at), element.of(width)
+
+                def part(number: Value, total: Value) -> list[Value]:
+                    place = f.at(parts, f.add(f.mul(number, columns), column), element)
+                    return [f.add(total, f.load(place, type_))]
+
+                (total,) = f.loop(0, chunks, 1, [zero(type_)], part)
+                f.store(total, f.at(out, column, element))
+
+            count = (columns - at) // width
+            f.loop(0, count, 1, [], vector)
+            at += count * width
+
+    module = Module()
+    write_kernel(module, name, 2, body)
+    return module.text

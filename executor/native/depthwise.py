@@ -18,6 +18,7 @@ from .images import (
     affine,
     bounds_of,
     divided,
+    each_vector,
     from_rows,
     parts,
     require_halo,
@@ -113,14 +114,6 @@ def _blocks(images: int, rows: int, bytes_of_row: int) -> int:
     return max(1, min(rows, needed))
 
 
-def _each_vector(f: Function, channels: int, lanes: int, body: Callable[[Operand, int], None]) -> None:
-    """``body(channel, lanes)`` for vectors of neighbouring channels."""
-    whole = channels // lanes * lanes
-    f.loop(0, whole, lanes, [], lambda channel: body(channel, lanes))
-    for start, rest in parts(channels - whole, lanes):
-        body(whole + start, rest)
-
-
 def _write_walk(
     f: Function,
     g: Convolution,
@@ -175,7 +168,7 @@ def _write_walk(
 
             f.loop(*rows, 1, [], row, at_least_once=True)
 
-        _each_vector(f, channels, vector_bytes // element.bytes, vector)
+        each_vector(f, channels, vector_bytes // element.bytes, vector)
 
     f.loop(*share.of(f, count * blocks), 1, [], chunk)
 

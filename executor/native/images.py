@@ -21,12 +21,14 @@ __all__ = [
     "affine",
     "bounds_of",
     "divided",
+    "each_vector",
     "from_places",
     "from_rows",
     "lanes_of",
     "parts",
     "require_halo",
     "square_lanes",
+    "store_pixel",
     "to_places",
     "to_rows",
     "transpose",
@@ -154,6 +156,23 @@ def parts(count: int, most: int) -> list[tuple[int, int]]:
         cut.append((start, lanes))
         start += lanes
     return cut
+
+
+def each_vector(f: Function, count: int, lanes: int, body: Callable[[Operand, int], None]) -> None:
+    """Write ``body(first, lanes)`` for so many neighbours: a loop over whole vectors, and what is left."""
+    whole = count // lanes * lanes
+    f.loop(0, whole, lanes, [], lambda first: body(first, lanes))
+    for start, rest in parts(count - whole, lanes):
+        body(whole + start, rest)
+
+
+def store_pixel(
+    f: Function, images: Images, target: Value, value: Value, pixel: Pixel, channel: Value, epilogue: Epilogue | None
+) -> None:
+    """Store neighbours of a pixel from a channel on, or what the epilogue makes of them."""
+    last = value if epilogue is None else epilogue(f, value, pixel, channel)
+    if last is not None:
+        f.store(last, f.at(target, images.offset(f, pixel, channel), value.type))
 
 
 def lanes_of(f: Function, vector: Value, start: int, lanes: int) -> Value:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant, zero
-from .images import Epilogue, Images, Pixel, affine, bounds_of, divided, parts, require_halo
+from .images import Epilogue, Images, Pixel, affine, bounds_of, divided, parts, require_halo, store_pixel
 from .kernel import Share
 
 __all__ = ["Pool", "write_average_pool", "write_average_pool_gradient", "write_max_pool", "write_max_pool_gradient"]
@@ -184,7 +184,7 @@ def write_max_pool(
                 maximum = after[number]
                 if lowest is not None:  # as windows that are cut off begin with it
                     maximum = f.select(f.compare("olt", maximum, lowest), lowest, maximum)
-                _store(f, pool.y, y, maximum, pixel, further, epilogue)
+                store_pixel(f, pool.y, y, maximum, pixel, further, epilogue)
 
     for first, end, is_inside in pool.columns.ranges:
         body = functools.partial(window, is_inside=is_inside)
@@ -247,7 +247,7 @@ def write_average_pool(
         rows = pool.rows.weight(f, pixel.row, pool.element, exclusive)
         weight = f.mul(rows, pool.columns.weight(f, pixel.column, pool.element, exclusive))
         for total, (start, lanes) in zip(sums, vectors, strict=True):
-            _store(f, pool.y, y, f.mul(total, f.splat(weight, lanes)), pixel, f.add(channel, start), epilogue)
+            store_pixel(f, pool.y, y, f.mul(total, f.splat(weight, lanes)), pixel, f.add(channel, start), epilogue)
 
     _each_pixel(f, pool.y, (0, pool.y.width), pool.element, share, vector_bytes, window)
 
@@ -301,7 +301,7 @@ def _write_gathered(
         rows, columns = _windows(f, pool.rows, at.row), _windows(f, pool.columns, at.column)
         for start, lanes in vectors:
             further = f.add(channel, start)
-            _store(f, pool.x, dx, gathered(at.image, rows, columns, further, lanes), at, further, epilogue)
+            store_pixel(f, pool.x, dx, gathered(at.image, rows, columns, further, lanes), at, further, epilogue)
 
     _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, vector_bytes, pixel)
 
@@ -347,14 +347,6 @@ def _loop(
             values = body(f.int64(number), *values)
         return values
     return f.loop(start, stop, 1, carried, body)
-
-
-def _store(
-    f: Function, images: Images, target: Value, value: Value, pixel: Pixel, channel: Value, epilogue: Epilogue | None
-) -> None:
-    last = value if epilogue is None else epilogue(f, value, pixel, channel)
-    if last is not None:
-        f.store(last, f.at(target, images.offset(f, pixel, channel), value.type))
 
 
 def _each_pixel(

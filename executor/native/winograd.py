@@ -18,7 +18,7 @@ from functools import cached_property
 
 from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
 from .geometry import Convolution, Walk, forward_walk, input_walks
-from .images import Epilogue, Pixel, affine, divided, parts
+from .images import Epilogue, Pixel, affine, divided, each_vector, store_pixel
 from .kernel import Share
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 
@@ -30,7 +30,6 @@ __all__ = [
     "Row",
     "Tile",
     "Tiles",
-    "each_vector",
     "forward_blocks",
     "in_rows_and_columns",
     "input_blocks",
@@ -303,14 +302,6 @@ def store_places(f: Function, values: Sequence[Value], target: Value, plane: int
         f.store(value, f.at(target, place * plane, FLOAT))
 
 
-def each_vector(f: Function, count: int, lanes: int, some: Callable[[Operand, int], None]) -> None:
-    """Write ``some(first, lanes)`` for so many neighbours: a loop over whole vectors, and what is left."""
-    whole = count // lanes * lanes
-    f.loop(0, whole, lanes, [], lambda first: some(first, lanes))
-    for first, rest in parts(count - whole, lanes):
-        some(whole + first, rest)
-
-
 # ---------------------------------------------------------------------------------------------------------------- walk
 def write_blocks(
     f: Function,
@@ -410,15 +401,7 @@ class _Block:
                     for axis, is_second in enumerate((down, along)):
                         if is_second and (condition := has_two[axis]) is not None:
                             stack.enter_context(f.when(condition))
-                    self._store_output(Pixel(tile.image, f.add(row, down), column).neighbour(f, along), channel, value)
+                    pixel = Pixel(tile.image, f.add(row, down), column).neighbour(f, along)
+                    store_pixel(f, walk.target, self.target, value, pixel, channel, self.epilogue)
 
         each_vector(f, filters, tiles.lanes, some)
-
-    def _store_output(self, pixel: Pixel, channel: Value, value: Value) -> None:
-        f, last = self.f, value
-        if self.epilogue is not None:
-            result = self.epilogue(f, value, pixel, channel)
-            if result is None:
-                return
-            last = result
-        f.store(last, f.at(self.target, self.blocks.tiles.walk.target.offset(f, pixel, channel), FLOAT))

@@ -14,11 +14,11 @@ from functools import cached_property
 from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
 from .filter_gradient import RowEpilogue, add_partials, to_filter
 from .geometry import Convolution, forward_walk
-from .images import Images, affine, bounds_of, divided, from_places, square_lanes, write_transposed
+from .images import Images, affine, bounds_of, divided, each_vector, from_places, square_lanes, write_transposed
 from .kernel import Share
 from .packing import packed_row, packed_rows
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
-from .winograd import PLACES, TAPS, ImageTiles, Row, Tile, Tiles, each_vector, in_rows_and_columns, store_places, tiles_of
+from .winograd import PLACES, TAPS, ImageTiles, Row, Tile, Tiles, in_rows_and_columns, store_places, tiles_of
 
 __all__ = ["GradientBlocks", "gradient_blocks", "write_filter_gradient", "write_partial_sums"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ pytest.importorskip("llvmlite")
 
 from checked_plans import CheckedTables, checked_plans
 from checks import each
-from harness import TARGETS
+from harness import TARGETS, texts
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out
+from test_convolution import Case
 
 import fluid
 from fluid import layers
+from fluid.executor.native.compiler import Target, compile_object
 from fluid.executor.native.convolution import Convolution, write_packed_filter, write_packed_filter_for_input
 from fluid.executor.native.emitter import DOUBLE, Function, Value
 from fluid.executor.native.images import Images, Pixel
@@ -24,25 +26,6 @@ from fluid.executor.native.winograd import Blocks, forward_blocks, input_blocks,
 from fluid.executor.native.winograd_gradient import gradient_blocks, write_filter_gradient, write_partial_sums
 
 EPS = np.finfo(np.float32).eps
-
-
-@dataclass(frozen=True)
-class Case:
-    """A convolution of 3 x 3 taps, and how wide the halos are beyond what it needs."""
-
-    images: int
-    channels: int
-    extents: tuple[int, int]
-    filters: int
-    pad: int = 1
-    wider: int = 0
-
-    def geometry(self) -> Convolution:
-        out = [extent + 2 * self.pad - 2 for extent in self.extents]
-        x, y = Images.dense(self.images, *self.extents, self.channels), Images.dense(self.images, *out, self.filters)
-        g = Convolution(x, y, (3, 3), pads=(self.pad, self.pad))
-        x = Images.dense(self.images, *self.extents, self.channels, g.x_halo + self.wider)
-        return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, g.y_halo + self.wider))
 
 
 def by_taps(x: Any, w: Any, pad: int, taps: tuple[int, int] = (3, 3)) -> Any:
@@ -88,8 +71,8 @@ def check_close(actual: Any, x: Any, w: Any, pad: int) -> None:
 CASES = [
     Case(2, 16, (6, 8), 16),
     Case(3, 18, (7, 5), 20, wider=1),
-    Case(3, 33, (4, 9), 70, pad=0),
-    Case(2, 20, (3, 4), 40, pad=2),
+    Case(3, 33, (4, 9), 70, pads=(0, 0)),
+    Case(2, 20, (3, 4), 40, pads=(2, 2)),
 ]
 MORE = [
     Case(1, 64, (14, 14), 128),
@@ -98,7 +81,7 @@ MORE = [
     Case(5, 130, (7, 7), 64),
     Case(32, 16, (32, 32), 16),
     Case(2, 512, (4, 4), 64),
-    Case(3, 17, (9, 3), 19, pad=0),
+    Case(3, 17, (9, 3), 19, pads=(0, 0)),
 ]
 
 
@@ -158,8 +141,8 @@ def check_gradient(case: Case, which: int) -> None:
             bits.append(result.array.copy())
     assert all(one.tobytes() == bits[0].tobytes() for one in bits[::2]), "the bits depend on the number of threads"
     assert all(np.array_equal(two, 2 * bits[0]) for two in bits[1::2])
-    exact = by_taps(x.transpose(1, 0, 2, 3), dy.transpose(1, 0, 2, 3), case.pad, dy.shape[2:]).transpose(1, 0, 2, 3)
-    images, gradients = both_sides(B, tiles_of(x, 4, case.pad)), both_sides(A.T, tiles_of(dy, 2, 0))
+    exact = by_taps(x.transpose(1, 0, 2, 3), dy.transpose(1, 0, 2, 3), case.pads[0], dy.shape[2:]).transpose(1, 0, 2, 3)
+    images, gradients = both_sides(B, tiles_of(x, 4, case.pads[0])), both_sides(A.T, tiles_of(dy, 2, 0))
     products = np.einsum("nchwil,nmhwil->mcil", images, gradients, optimize=True)
     bound = (images[:, 0, :, :, 0, 0].size + blocks.partials + 14) * EPS * both_sides(G.T, products)
     error = np.abs(bits[0] - exact)
@@ -176,9 +159,16 @@ def check(case: Case, which: int) -> None:
     turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
     forward, back = forward_blocks(g, width), input_blocks(g, width)
     assert forward is not None and back is not None
-    check_way(target, g, forward, write_packed_filter, (g.x, x), g.y, w, lambda y: check_close(y, x, w, case.pad))
+    check_way(target, g, forward, write_packed_filter, (g.x, x), g.y, w, lambda y: check_close(y, x, w, case.pads[0]))
     check_way(
-        target, g, back, write_packed_filter_for_input, (g.y, dy), g.x, w, lambda dx: check_close(dx, dy, turned, 2 - case.pad)
+        target,
+        g,
+        back,
+        write_packed_filter_for_input,
+        (g.y, dy),
+        g.x,
+        w,
+        lambda dx: check_close(dx, dy, turned, 2 - case.pads[0]),
     )
 
 
@@ -225,6 +215,21 @@ def test_what_else_is_left_to_the_definition(change: str) -> None:
         "tiles": replace(g, x=Images.dense(1, 4, 4, 32), y=Images.dense(1, 4, 4, 32)),
     }
     assert forward_blocks(others[change], 64) is None and input_blocks(others[change], 64) is None
+
+
+def test_kernels_compile_for_neon() -> None:
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    neon = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8")
+    g = CASES[1].geometry()
+    blocks, gradient = forward_blocks(g, neon.vector_bytes), gradient_blocks(replace(CASES[1], images=20).geometry(), 16)
+    assert blocks is not None and gradient is not None
+    for text in (
+        texts(lambda f, p, share: write_blocks(f, blocks, *p, share, None), 4)[0],
+        texts(lambda f, p, share: write_partial_sums(f, gradient, *p, share), 3)[0],
+    ):
+        assert compile_object(text, neon)[:4] == b"\x7fELF"
 
 
 @each("extents", [(4, 4), (5, 3)], ids=str)

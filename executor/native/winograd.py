@@ -207,14 +207,15 @@ def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, target:
             which, channel = divided(f, number, channels)
             source = affine(f, panel.before * TAPS * channels, (which, panel.width * TAPS * channels), (channel, panel.width))
             start = affine(f, panel.before * channels, (which, panel.width * channels), (channel, panel.width))
-            for lanes, column in panel.columns:
-                taps = [
-                    f.load(f.at(packed, f.add(source, tap * channels * panel.width + column), FLOAT), FLOAT.of(lanes))
-                    for tap in range(TAPS)
-                ]
+
+            def some(column: Operand, lanes: int) -> None:
+                at = f.opaque(f.at(packed, f.add(source, column), FLOAT))
+                taps = [f.load(f.at(at, tap * channels * panel.width, FLOAT), FLOAT.of(lanes)) for tap in range(TAPS)]
                 rows = [taps[first : first + 3] for first in range(0, TAPS, 3)]
                 transformed = in_rows_and_columns(rows, lambda taps: _of_filter(f, taps))
-                store_places(f, transformed, f.at(target, f.add(start, column), FLOAT), channels * width)
+                store_places(f, transformed, f.opaque(f.at(target, f.add(start, column), FLOAT)), channels * width)
+
+            each_vector(f, panel.width, blocks.tiles.lanes, some)
 
         f.loop(*share.of(f, panel.count * channels), 1, [], row)
 
@@ -275,10 +276,10 @@ class ImageTiles:
         target = f.at(self.target, f.mul(tile.number, tiles.apart), FLOAT)
 
         def some(channel: Operand, lanes: int) -> None:
-            at = f.at(under, channel, FLOAT)
+            at = f.opaque(f.at(under, channel, FLOAT))
             rows = [[f.load(f.at(f.at(at, row, FLOAT), column, FLOAT), FLOAT.of(lanes)) for column in along] for row in down]
             transformed = in_rows_and_columns(rows, lambda d: _of_image(f, d))
-            store_places(f, transformed, f.at(target, channel, FLOAT), tiles.plane_of(tiles.apart))
+            store_places(f, transformed, f.opaque(f.at(target, channel, FLOAT)), tiles.plane_of(tiles.apart))
 
         each_vector(f, walk.channels, tiles.lanes, some)
 
@@ -376,7 +377,7 @@ class _Block:
         totals = [zero(FLOAT.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         work = size * len(panel.vectors)
         totals = unrolled(f, FLOAT, tiles.walk.channels, work, [(x, 1), (packed, panel.width)], totals, step)
-        out = f.at(sums, f.mul(first, self.blocks.sums_apart), FLOAT)
+        out = f.opaque(f.at(sums, f.mul(first, self.blocks.sums_apart), FLOAT))
         for number in range(size):
             for (_, column), total in zip(panel.columns, totals[number * len(panel.vectors) :], strict=False):
                 f.store(total, f.at(out, number * self.blocks.sums_apart + column, FLOAT))
@@ -391,8 +392,8 @@ class _Block:
         before = f.mul(self.part, filters)
 
         def some(number: Operand, lanes: int) -> None:
-            planes = [f.at(sums, place * tiles.plane_of(blocks.sums_apart), FLOAT) for place in range(PLACES)]
-            values = [f.load(f.at(plane, number, FLOAT), FLOAT.of(lanes)) for plane in planes]
+            at, plane = f.opaque(f.at(sums, number, FLOAT)), tiles.plane_of(blocks.sums_apart)
+            values = [f.load(f.at(at, place * plane, FLOAT), FLOAT.of(lanes)) for place in range(PLACES)]
             rows = [values[first : first + 4] for first in range(0, PLACES, 4)]
             channel = f.add(before, number)
             for output, value in enumerate(in_rows_and_columns(rows, lambda m: _of_sums(f, m))):

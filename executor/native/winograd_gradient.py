@@ -165,7 +165,7 @@ class _Sums:
                 return value
 
             transformed = in_rows_and_columns([[element(0, 0), element(0, 1)], [element(1, 0), element(1, 1)]], self._row)
-            store_places(f, transformed, f.at(target, number, FLOAT), tiles.plane_of(blocks.apart))
+            store_places(f, transformed, f.opaque(f.at(target, number, FLOAT)), tiles.plane_of(blocks.apart))
 
         each_vector(f, filters, tiles.lanes, some)
 
@@ -202,6 +202,7 @@ class _Sums:
             at, row = pointers
             return add_products(f, FLOAT, totals, [f.at(at, number, FLOAT) for number in range(size)], panel, row)
 
+        sums = f.opaque(sums)
         places = [(number * panel.width + column, lanes) for number in range(size) for lanes, column in panel.columns]
         totals = [f.load(f.at(sums, at, FLOAT), FLOAT.of(lanes)) for at, lanes in places]
         starts = [(x, tiles.apart), (columns, self.blocks.apart)]
@@ -229,7 +230,7 @@ def write_filter_gradient(
         def chunk(which: Value, panel: Panel = panel, size: int = size) -> None:
             sums = f.at(workspace, affine(f, panel.before * PLACES * channels, (which, size)), FLOAT)
             add_partials(f, FLOAT, sums, size, blocks.partials, blocks.elements, vector_bytes)
-            f.loop(0, channels, 1, [], lambda channel: _transform_back(f, sums, channels, channel, panel))
+            f.loop(0, channels, 1, [], lambda channel: _transform_back(f, sums, channels, channel, panel, blocks.tiles.lanes))
 
             def place(row: Value) -> Value:
                 return f.at(sums, f.mul(packed_row(f, g, row), panel.width), FLOAT)
@@ -241,13 +242,16 @@ def write_filter_gradient(
         f.loop(*share.of(f, panel.count), 1, [], chunk)
 
 
-def _transform_back(f: Function, sums: Value, channels: int, channel: Value, panel: Panel) -> None:
+def _transform_back(f: Function, sums: Value, channels: int, channel: Value, panel: Panel, lanes: int) -> None:
     """Transform the sums for one channel, from 16 places to 9 taps, where they lie."""
-    at = f.at(sums, f.mul(channel, panel.width), FLOAT)
-    for lanes, column in panel.columns:
-        places = [f.at(at, place * channels * panel.width + column, FLOAT) for place in range(PLACES)]
+
+    def some(column: Operand, lanes: int) -> None:
+        at = f.opaque(f.at(sums, affine(f, 0, (channel, panel.width), (column, 1)), FLOAT))
+        places = [f.at(at, place * channels * panel.width, FLOAT) for place in range(PLACES)]
         values = [f.load(place, FLOAT.of(lanes)) for place in places]
         matrix = [values[first : first + 4] for first in range(0, PLACES, 4)]
         taps = in_rows_and_columns(matrix, lambda s: _of_products(f, s))
         for place, value in zip(places[:TAPS], taps, strict=True):
             f.store(value, place)
+
+    each_vector(f, panel.width, lanes, some)

@@ -24,7 +24,6 @@ import re
 import stat
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -143,6 +142,8 @@ def _symbol(key: bytes) -> str:
 
 def _compiled(writers: Mapping[bytes, Writer], target: Target) -> list[bytes]:
     """The objects of kernels. The next texts are written while other threads compile those before."""
+    from concurrent.futures import ThreadPoolExecutor  # some modules, for what is compiled
+
     with ThreadPoolExecutor(min(get_num_threads(), available_cores())) as threads:
         return list(threads.map(partial(compile_object, target=target), _modules(writers)))
 

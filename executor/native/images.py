@@ -118,10 +118,9 @@ def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
     """``start`` and the sum of values times numbers."""
     total: Operand = start
     for value, factor in terms:
-        if isinstance(value, int):
-            value = f.int64(value)
-        if factor and value.text != "0":
-            product = f.mul(value, factor)
+        index = f.int64(value)
+        if factor and index.text != "0":
+            product = f.mul(index, factor)
             total = product if isinstance(total, int) and not total else f.add(total, product)
     return f.int64(total)
 

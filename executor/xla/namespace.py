@@ -387,9 +387,14 @@ def cumprod(array: Any, axis: Any = None, dtype: Any = None, out: Any = None) ->
 
 @_function
 def clip(array: Any, low: Any = None, high: Any = None, out: Any = None) -> Any:
-    if low is not None:
+    if low is not None and not _is_all(low, -np.inf):
         array = ufunc("maximum")(array, low)
-    return stored(array if high is None else ufunc("minimum")(array, high), out)
+    return stored(array if high is None or _is_all(high, np.inf) else ufunc("minimum")(array, high), out)
+
+
+def _is_all(bound: Any, number: float) -> bool:
+    """Whether a bound is known to be this number everywhere."""
+    return is_known(bound) and bool(np.all(elements_of(bound) == number))
 
 
 @_function

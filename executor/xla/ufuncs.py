@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array as JaxArray
@@ -63,20 +63,51 @@ _BOOLS: dict[str, Callable[..., Any]] = {
 _BY_KIND = {"f": {**_NUMBERS, **_FLOATS}, "i": _NUMBERS, "u": _NUMBERS, "b": _BOOLS}
 
 
+class _Resolved(NamedTuple):
+    """What a ufunc does for operands of certain types and shapes.
+
+    Attributes:
+        types: the types that it computes in, and gives.
+        shape: that of the result.
+        has_full: whether an operand has that shape; single numbers then stay numbers.
+    """
+
+    types: tuple[Any, ...]
+    shape: tuple[int, ...]
+    has_full: bool
+
+
 @lru_cache(maxsize=4096)
-def _resolved(function: Any, *types: Any) -> tuple[Any, ...]:
-    """The types that a ufunc of numpy computes in, and gives, for operands of these types."""
-    return function.resolve_dtypes((*types, *(None,) * function.nout))  # type: ignore[no-any-return]
+def _resolved(function: Any, dtype: Any, *operands: tuple[Any, tuple[int, ...]]) -> _Resolved:
+    """What a ufunc of numpy does for operands, of which each is told by type and shape; `dtype` overrules its own types."""
+    shapes = [shape for _, shape in operands]
+    shape = np.broadcast_shapes(*shapes)
+    types = function.resolve_dtypes((*(kind for kind, _ in operands), *(None,) * function.nout))
+    return _Resolved(types if dtype is None else (np.dtype(dtype),) * len(types), shape, shape in shapes)
 
 
-def _type(value: Any) -> Any:
-    dtype = getattr(value, "dtype", None)
-    if dtype is not None:
-        return np.dtype(dtype)
-    if isinstance(value, bool):
-        return np.dtype(bool)
-    kind = next((kind for kind in (int, float, complex) if isinstance(value, kind)), None)
-    return kind if kind is not None else np.asarray(value).dtype
+def _form(value: Any) -> tuple[Any, tuple[int, ...]]:
+    """The type of an operand, which is Python's for its numbers, and its shape."""
+    kind = type(value)
+    if kind is float or kind is int or kind is complex:
+        return kind, ()
+    if hasattr(value, "dtype"):
+        return np.dtype(value.dtype), value.shape
+    value = np.asarray(value)
+    return value.dtype, value.shape
+
+
+def _operand(value: Any, kind: Any, resolved: _Resolved) -> Any:
+    """A value as elements of a type, broadcast to the shape of the result, or as a single number where that will do."""
+    shape = resolved.shape
+    if isinstance(value, Array):
+        is_number = value.size == 1 and resolved.has_full and value.shape != shape
+        if value.dtype == kind:
+            return value.read_number() if is_number else value.read_as(shape)
+        value = cast(value.read_number() if is_number else value.read(), kind)
+    else:
+        value = cast(value if isinstance(value, JaxArray) else np.asarray(value), kind)
+    return value if not value.shape and resolved.has_full else spread(value, shape)
 
 
 def stored(value: Any, out: Array | None) -> Any:
@@ -100,13 +131,6 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(int(each) % max(ndim, 1) for each in (axis if isinstance(axis, (tuple, list)) else (axis,)))
 
 
-def _operand(value: Any, shape: tuple[int, ...], is_full: bool) -> Any:
-    """A value broadcast to the shape of a result; a single number stays one if another operand has that shape (`is_full`)."""
-    if is_full and value.size == 1 and value.shape != shape:
-        return value if not value.shape else lax.reshape(value, ()) if isinstance(value, JaxArray) else value.reshape(())
-    return spread(value, shape)
-
-
 class Ufunc:
     """One of numpy's universal functions."""
 
@@ -125,13 +149,10 @@ class Ufunc:
             shape = np.broadcast_shapes(*(getattr(arg, "shape", ()) for arg in args))
             if np.prod(shape, dtype=int) <= SMALL:
                 return stored(self._numpy(*map(elements_of, args), dtype=dtype), out)
-        types = _resolved(self._numpy, *map(_type, args))
-        if dtype is not None:
-            types = (np.dtype(dtype),) * len(types)
-        values = [cast(value_of(arg), kind) for arg, kind in zip(args, types, strict=False)]
-        shape = np.broadcast_shapes(*(value.shape for value in values))
-        is_full = any(value.shape == shape for value in values)
-        result = self._function(types[0].kind)(*(_operand(value, shape, is_full) for value in values))
+        resolved = _resolved(self._numpy, dtype, *map(_form, args))
+        types = resolved.types
+        function = self._function(types[0].kind)
+        result = function(*[_operand(arg, kind, resolved) for arg, kind in zip(args, types, strict=False)])
         if self.nout > 1:
             return tuple(stored(cast(value, kind), None) for value, kind in zip(result, types[self.nin :], strict=True))
         result = cast(result, types[-1])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -137,7 +138,7 @@ class XlaPlan:
         words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.whole)
         given = state, constants, feeds, words
         function = layout.over_devices(functools.partial(self.block))  # one of its own: jax would not trace the same again
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), _no_garbage_collection():
             _, kept, _ = jax.jit(function).trace(*given).out_info
             if self._meeting is not None and block.about:
                 raise ExecutionError(
@@ -180,6 +181,19 @@ class XlaPlan:
         return "\n".join([*lines, self.lowered().as_text()] if calls else lines)
 
 
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Python's collector does not run inside. Nearly all that tracing makes is needed to its end, and each pass of the collector
+    goes through all of it, and all of jax, for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
     """The names that ops read, and write, those of the blocks that they own included."""
     reads, writes = set(), set()
@@ -214,8 +228,8 @@ class XlaStep:
         """Whether what it has on the device is what a scope holds now."""
         return self._scope() is scope and self.generation == scope.generation
 
-    def without_warnings(self) -> AbstractContextManager[Any]:
-        return nullcontext()
+    def without_warnings(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
 
     def _bind(self, scope: Scope) -> None:
         """Bring what the scope holds to the device."""

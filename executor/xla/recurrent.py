@@ -1,7 +1,7 @@
-"""The steps of recurrent layers as loops of XLA: written out one after the other, they take long to trace, to compile and to run.
+"""The steps of recurrent layers as loops of XLA: written out one after the other, they take long to trace, compile and run.
 
-Each function is told, and computes, what that of the same mode in `fluid.executor.kernels.rnn` does. What is the same for all steps
-is said with arrays; in a loop are XLA's own operations on values alone.
+Each function computes what that of the same mode in `fluid.executor.kernels.rnn` does. What is done for all steps at once is said
+with arrays; what is done in a loop, with XLA's own operations.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def _lstm_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, la
         d_out, to_c, factor, f, stay = now
         dh = lax.add(dh, d_out)
         dc = lax.add(dc, lax.mul(dh, to_c))
-        by_state = [lax.broadcast_in_dim(dc, (*outer, 3, size), (0, 1, 3)), lax.broadcast_in_dim(dh, (*outer, 1, size), (0, 1, 3))]
+        by_state = [
+            lax.broadcast_in_dim(dc, (*outer, 3, size), (0, 1, 3)),
+            lax.broadcast_in_dim(dh, (*outer, 1, size), (0, 1, 3)),
+        ]
         wide = lax.reshape(lax.mul(factor, lax.concatenate(by_state, 2)), (*outer, 4 * size))
         return wide, (_through(wide, by, dh, stay), lax.mul(dc, f))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 from jax import numpy as jnp
@@ -27,39 +26,94 @@ kernel = partial(register, table=KERNELS)
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
-def _convolution(attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> Any:
-    """The convolution of images and filters of these shapes, as a function."""
-    _, pads, dilations = conv_geometry(image, filters[2:], attrs)
-    axes = "DHW"[-(len(image) - 2) :]
-    is_last = image_axes(attrs["data_format"], len(image))[0] != 1
-    images = f"N{axes}C" if is_last else f"NC{axes}"
-    return partial(
-        lax.conv_general_dilated,
-        window_strides=tuple(attrs["strides"]),
-        padding=[(pad[0], pad[1]) for pad in pads],
-        rhs_dilation=tuple(dilations),
-        dimension_numbers=(images, f"OI{axes}", images),
-        feature_group_count=max(attrs["groups"], 1),
-    )
+class _Convolution:
+    """A convolution of images and filters of certain shapes, and its transposes."""
+
+    def __init__(self, attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> None:
+        _, pads, self.dilations = conv_geometry(image, filters[2:], attrs)
+        channel, places = image_axes(attrs["data_format"], len(image))
+        self.strides, self.groups = tuple(attrs["strides"]), max(attrs["groups"], 1)
+        self.axes = "DHW"[-len(places) :]
+        self.images = f"NC{self.axes}" if channel == 1 else f"N{self.axes}C"
+        self.pads = [(before, after) for before, after in pads]
+        self.places = places
+        self.sizes = [image[axis] for axis in places]
+        self.windows = filters[2:]
+
+    def of(self, image: Any, filters: Any) -> Any:
+        return lax.conv_general_dilated(
+            image,
+            filters,
+            window_strides=self.strides,
+            padding=self.pads,
+            rhs_dilation=self.dilations,
+            dimension_numbers=(self.images, f"OI{self.axes}", self.images),
+            feature_group_count=self.groups,
+        )
+
+    def _spans(self, received: Any) -> list[int]:
+        """How far the results of each axis reach, if between them there is room for the strides."""
+        counts = (received.shape[axis] for axis in self.places)
+        return [max((count - 1) * stride + 1, 0) for count, stride in zip(counts, self.strides, strict=True)]
+
+    def to_image(self, filters: Any, received: Any) -> Any:
+        """Each element of a result goes back to the places that it came from, by the same weights: with the strides between the
+        elements, this is a convolution by filters that are turned round."""
+        groups, outer = self.groups, filters.shape[0] // self.groups
+        turned = lax.rev(filters, tuple(range(2, filters.ndim)))
+        if groups > 1:  # [groups, outer, inner, ...] to [outer, groups * inner, ...]
+            apart = lax.reshape(turned, (groups, outer, *turned.shape[1:]))
+            turned = lax.reshape(jnp.swapaxes(apart, 0, 1), (outer, groups * turned.shape[1], *self.windows))
+        pads = []
+        for size, window, dilation, (before, _), span in zip(
+            self.sizes, self.windows, self.dilations, self.pads, self._spans(received), strict=True
+        ):
+            reach = (window - 1) * dilation
+            pads.append((reach - before, size + before - span))
+        return lax.conv_general_dilated(
+            received,
+            turned,
+            window_strides=(1,) * len(self.windows),
+            padding=pads,
+            lhs_dilation=self.strides,
+            rhs_dilation=self.dilations,
+            dimension_numbers=(self.images, f"IO{self.axes}", self.images),
+            feature_group_count=groups,
+        )
+
+    def to_filters(self, image: Any, received: Any) -> Any:
+        """Each weight is given the sum of all products that it was in: a convolution of images, whose channels are taken for the
+        batch, by what is received."""
+        pads = []
+        for size, window, dilation, (before, _), span in zip(
+            self.sizes, self.windows, self.dilations, self.pads, self._spans(received), strict=True
+        ):
+            pads.append((before, (window - 1) * dilation + span - size - before))
+        by_channel = self.images.translate(str.maketrans("NC", "CN"))
+        return lax.conv_general_dilated(
+            image,
+            received,
+            window_strides=self.dilations,
+            padding=pads,
+            rhs_dilation=self.strides,
+            dimension_numbers=(by_channel, self.images.translate(str.maketrans("NC", "IO")), f"CN{self.axes}"),
+            batch_group_count=self.groups,
+        )
 
 
 def _to_image(attrs: Any, like: Any, filters: Any, received: Any) -> Any:
     """What the transpose of the convolution with these filters makes of `received`, for images shaped as `like`."""
-    convolve = _convolution(attrs, like.shape, filters.shape)
-    weights, values = operands(filters, received)
-    return jax.linear_transpose(lambda x: convolve(x, weights), jax.ShapeDtypeStruct(like.shape, weights.dtype))(values)[0]
+    return _Convolution(attrs, like.shape, filters.shape).to_image(*operands(filters, received))
 
 
 def _to_filters(attrs: Any, image: Any, like: Any, received: Any) -> Any:
     """The same as a function of the filters, for this image."""
-    convolve = _convolution(attrs, image.shape, like.shape)
-    pixels, values = operands(image, received)
-    return jax.linear_transpose(lambda w: convolve(pixels, w), jax.ShapeDtypeStruct(like.shape, pixels.dtype))(values)[0]
+    return _Convolution(attrs, image.shape, like.shape).to_filters(*operands(image, received))
 
 
 @kernel("conv2d", "depthwise_conv2d", "conv3d")
 def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_convolution(attrs, Input.shape, Filter.shape)(*operands(Input, Filter)))
+    Output.write(_Convolution(attrs, Input.shape, Filter.shape).of(*operands(Input, Filter)))
 
 
 @kernel("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")

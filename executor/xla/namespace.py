@@ -444,6 +444,19 @@ def matmul(one: Any, other: Any, out: Any = None) -> Any:
 FUNCTIONS["vecdot"] = lambda one, other, out=None: sum_(one * other, -1, None, out)
 
 
+@_function
+def einsum(subscripts: str, *operands: Any, out: Any = None) -> Any:
+    """Sums of products; those of elements at the same places need no product of matrices, which takes longer to trace."""
+    terms, arrow, kept = subscripts.partition("->")
+    labels = terms.split(",")
+    letters = labels[0].replace("...", "")
+    is_matching = arrow and len(labels) == 2 and labels[0] == labels[1] and len(set(letters)) == len(letters)
+    if is_matching and labels[0].startswith(kept):
+        product = operands[0] * operands[1]
+        return sum_(product, tuple(range(len(kept) - len(labels[0]), 0)), product.dtype, out)
+    return _by_jax("einsum", subscripts, *operands, out=out)
+
+
 # -------------------------------------------------------------------------------------------------------------- by jax
 _OUT_AT = {"argmax": 2, "argmin": 2}
 _INT64 = ("argmax", "argmin", "argsort", "searchsorted", "argpartition")

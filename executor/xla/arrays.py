@@ -114,6 +114,9 @@ class Buffer:
 
     def write(self, views: Views, value: Any) -> None:
         """Let views show a jax value of their shape."""
+        if not views:
+            self.value, self.form, self._seen = value, views, {}
+            return
         seen = {} if any(isinstance(view, Picked) for view in views) else {views: value}
         count = next((count for count, view in enumerate(views) if not view.is_whole), len(views))
         wholes = [self.read(views[:number]) for number in range(count, len(views))]
@@ -200,13 +203,17 @@ class Array(NDArrayOperatorsMixin):
     def write(self, value: Any) -> None:
         """Set all elements to a value, of numpy or jax, that has this shape or broadcasts to it."""
         buffer = self.buffer
-        buffer.half = None
         if isinstance(value, np.ndarray) and buffer.value is None and (buffer.is_known or not self.views):
             np.copyto(self.shadow, value, casting="unsafe")
             buffer.is_known = True
             return
         value = spread(cast(value, self.dtype), self.shape)
-        buffer.write(self.views, value if isinstance(value, JaxArray) else jnp.asarray(value))
+        self.put(value if isinstance(value, JaxArray) else jnp.asarray(value))
+
+    def put(self, value: Any) -> None:
+        """The same with a value of jax that has this shape and element type."""
+        self.buffer.half = None
+        self.buffer.write(self.views, value)
 
     def fill(self, number: Any) -> None:
         if isinstance(number, Array):

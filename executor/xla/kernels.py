@@ -17,6 +17,7 @@ from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
 from ..kernels.training import MOST_IN_ONE_SUM
 from .arrays import operands
+from .rows import add_to_rows
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
 
@@ -265,8 +266,8 @@ def average_accumulates(
 # --------------------------------------------------------------------------------------------------------- sparse rows
 @sparse("sgd", table=SPARSE_KERNELS)
 def sgd_of_rows(Param: Any, Grad: Any, LearningRate: Any, ParamOut: Any) -> None:
-    step = Grad.value.read() * LearningRate.read().reshape(()).astype(Param.dtype)
-    ParamOut.write(jnp.asarray(Param.read()).at[Grad.index.read()].add(-step, mode="drop"))
+    step = (Grad.value * -LearningRate.reshape(())).astype(Param.dtype)
+    ParamOut.write(add_to_rows(jnp.asarray(Param.read()), Grad.index.read(), step.read()))
 
 
 def _define_update(op_type: str) -> None:

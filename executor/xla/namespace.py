@@ -30,6 +30,7 @@ from .arrays import (
 )
 from .random import Generator, key_of_seed
 from .recurrent import LOOPS
+from .rows import add_to_rows, rows_at
 from .ufuncs import stored, ufunc
 from .views import spread
 
@@ -78,6 +79,8 @@ def take_elements(array: Array, index: Any) -> Any:
     if any(map(is_traced_mask, parts)):
         raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
     value = jnp.asarray(array.read())
+    if len(parts) == 1 and parts[0].dtype.kind in "iu" and len(array):
+        return wrap(rows_at(value, jnp.asarray(value_of(parts[0]))))
     return wrap(value.at[_jax_index(index)].get(mode="clip"))
 
 
@@ -117,8 +120,10 @@ def take(array: Any, indices: Any, axis: Any = None, out: Any = None, mode: str 
         return stored(np.take(elements_of(array), elements_of(indices), axis), out)
     value = jnp.asarray(value_of(array))
     value, axis = (value.reshape(-1), 0) if axis is None else (value, axis % value.ndim)
-    places = (slice(None),) * axis + (jnp.asarray(value_of(indices)),)
-    return stored(value.at[places].get(mode="wrap" if mode == "wrap" else "clip"), out)
+    places = jnp.asarray(value_of(indices))
+    if mode != "wrap" and value.shape[axis]:
+        return stored(rows_at(value, places, axis), out)
+    return stored(value.at[(slice(None),) * axis + (places,)].get(mode="wrap" if mode == "wrap" else "clip"), out)
 
 
 @_function
@@ -504,7 +509,7 @@ def merge_rows(index: Any, value: Any, height: int) -> tuple[Any, Any]:
     """As many rows, sorted by index, each index but `height` once."""
     index, rows = jnp.asarray(index.read()), jnp.asarray(value.read())
     merged, place = jnp.unique(index, return_inverse=True, size=index.size, fill_value=height)
-    total = jnp.zeros(rows.shape, rows.dtype).at[place.reshape(-1)].add(rows)
+    total = add_to_rows(jnp.zeros(rows.shape, rows.dtype), place.reshape(-1), rows)
     is_row = lax.reshape(merged < height, (merged.size, *[1] * (rows.ndim - 1)))
     return wrap(merged), wrap(jnp.where(is_row, total, 0))
 

@@ -13,6 +13,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, is_known, mask_of, value_of, wrap
+from .rows import add_to_rows
 from .views import spread
 
 __all__ = ["Ufunc", "stored", "sum_type", "ufunc"]
@@ -89,6 +90,8 @@ def _resolved(function: Any, dtype: Any, *operands: tuple[Any, tuple[int, ...]])
 def _form(value: Any) -> tuple[Any, tuple[int, ...]]:
     """The type of an operand, which is Python's for its numbers, and its shape."""
     kind = type(value)
+    if kind is Array:
+        return value.shadow.dtype, value.shadow.shape
     if kind is float or kind is int or kind is complex:
         return kind, ()
     if hasattr(value, "dtype"):
@@ -101,7 +104,9 @@ def _operand(value: Any, kind: Any, resolved: _Resolved) -> Any:
     """A value as elements of a type, broadcast to the shape of the result, or as a single number where that will do."""
     shape = resolved.shape
     if isinstance(value, Array):
-        is_number = value.size == 1 and resolved.has_full and value.shape != shape
+        if value.shadow.shape == shape:
+            return cast(value.read(), kind)
+        is_number = value.size == 1 and resolved.has_full
         if value.dtype == kind:
             return value.read_number() if is_number else value.read_as(shape)
         value = cast(value.read_number() if is_number else value.read(), kind)
@@ -114,7 +119,10 @@ def stored(value: Any, out: Array | None) -> Any:
     """A result, in `out` if there is one."""
     if out is None:
         return wrap(value)
-    FUNCTIONS["copyto"](out, value, "unsafe")
+    if isinstance(value, JaxArray) and value.shape == out.shape and value.dtype == out.dtype:
+        out.put(value)
+    else:
+        FUNCTIONS["copyto"](out, value, "unsafe")
     return out
 
 
@@ -213,9 +221,13 @@ class Ufunc:
         if mask is not None:
             array.write(jnp.where(mask, value_of(self(wrap(whole), wrap(values.reshape(())))), whole))
             return
-        places = whole.at[_index(indices, value_of)]
         name = {"subtract": "add", "maximum": "max", "minimum": "min"}.get(self.__name__, self.__name__)
-        array.write(getattr(places, name)(-values if self.__name__ == "subtract" else values))
+        if self.__name__ == "subtract":
+            values = -values
+        if name == "add" and isinstance(indices, Array) and values.shape == (*indices.shape, *array.shape[1:]):
+            array.write(add_to_rows(whole, jnp.asarray(indices.read()), jnp.asarray(values)))
+        else:
+            array.write(getattr(whole.at[_index(indices, value_of)], name)(values))
 
     def outer(self, one: Any, other: Any, out: Any = None) -> Any:
         one, other = wrap(one), wrap(other)

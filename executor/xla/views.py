@@ -178,7 +178,8 @@ class Sliced(View):
         if backwards:
             part = lax.rev(part, backwards)
         if all(step == 1 for step in steps):
-            return part if part.shape == self.old else lax.dynamic_update_slice(whole, part, [np.int32(low) for low in lows])
+            # lax.dynamic_update_slice makes arrays of the numbers, one by one
+            return part if part.shape == self.old else lax.dynamic_update_slice_p.bind(whole, part, *map(np.int32, lows))
         edges = [(low, size - end, step - 1) for low, end, step, size in zip(lows, ends, steps, self.old, strict=True)]
         padded = lax.pad(part, np.zeros((), part.dtype), edges)
         taken = None

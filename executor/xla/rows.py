@@ -24,7 +24,7 @@ def _from_the_first(numbers: Any, count: int) -> Any:
 
 
 def rows_at(array: Any, numbers: Any, axis: int = 0) -> Any:
-    """The elements with these numbers along an axis, in place of which come the axes of `numbers`; beyond the last is the last."""
+    """The elements with these numbers along an axis, in whose place come the axes of `numbers`; beyond the last is the last."""
     shape, ndim = array.shape, numbers.ndim
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=(*range(axis), *range(axis + ndim, len(shape) - 1 + ndim)),

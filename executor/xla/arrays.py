@@ -122,6 +122,9 @@ class Buffer:
         wholes = [self.read(views[:number]) for number in range(count, len(views))]
         for view, whole in zip(reversed(views[count:]), reversed(wholes), strict=True):
             value = view.put(whole, value)
+        while count > 1 and isinstance(views[count - 1], Reshaped):  # forms that only say in which order axes lie are shared
+            count -= 1
+            value = views[count].put(None, value)
         self.value, self.form = value, views[:count]
         self._seen, self._trace = seen, get_opaque_trace_state()
 
@@ -182,6 +185,13 @@ class Array(NDArrayOperatorsMixin):
         if not self.ndim or self.is_known:
             return self.read().reshape(())
         return self.buffer.read(followed_by(self.views, Reshaped(self.shape, ())))
+
+    @property
+    def axes(self) -> tuple[int, ...] | None:
+        """In which order the axes of a traced array lie in its value, if another than their own."""
+        form = self.buffer.form
+        one = form[0] if len(form) == 1 and not self.views and self.buffer.value is not None else None
+        return one.axes if isinstance(one, Transposed) else None
 
     def half(self) -> Any:
         """The elements as a jax value in half precision, where that holds them exactly; otherwise None."""

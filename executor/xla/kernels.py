@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,12 +12,13 @@ from jax import numpy as jnp
 
 from fluid.ops.conv import conv_geometry, image_axes
 
+from ..kernels import norm
 from ..kernels.manipulation import write_wanted
 from ..kernels.selected_rows import all_at_once, row_by_row
 from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
 from ..kernels.training import MOST_IN_ONE_SUM
-from .arrays import operands
+from .arrays import empty, operands
 from .rows import add_to_rows
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
@@ -27,17 +29,23 @@ kernel = partial(register, table=KERNELS)
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
+def channels_last(image: Any, data_format: str) -> Any:
+    """A view of images whose channels lie behind their places: as XLA's convolutions of CPUs want them."""
+    channel, places = image_axes(data_format, image.ndim)
+    return image.transpose(0, *places, channel)
+
+
 class _Convolution:
-    """A convolution of images and filters of certain shapes, and its transposes."""
+    """A convolution of images with their channels last and filters of certain shapes, and its transposes; `image` is the shape
+    of the images as `attrs` speak of them."""
 
     def __init__(self, attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> None:
         _, pads, self.dilations = conv_geometry(image, filters[2:], attrs)
-        channel, places = image_axes(attrs["data_format"], len(image))
+        _, places = image_axes(attrs["data_format"], len(image))
         self.strides, self.groups = tuple(attrs["strides"]), max(attrs["groups"], 1)
         self.axes = "DHW"[-len(places) :]
-        self.images = f"NC{self.axes}" if channel == 1 else f"N{self.axes}C"
+        self.images = f"N{self.axes}C"
         self.pads = [(before, after) for before, after in pads]
-        self.places = places
         self.sizes = [image[axis] for axis in places]
         self.windows = filters[2:]
 
@@ -54,7 +62,7 @@ class _Convolution:
 
     def _spans(self, received: Any) -> list[int]:
         """How far the results of each axis reach, if between them there is room for the strides."""
-        counts = (received.shape[axis] for axis in self.places)
+        counts = received.shape[1:-1]
         return [max((count - 1) * stride + 1, 0) for count, stride in zip(counts, self.strides, strict=True)]
 
     def to_image(self, filters: Any, received: Any) -> Any:
@@ -102,42 +110,108 @@ class _Convolution:
         )
 
 
-def _to_image(attrs: Any, like: Any, filters: Any, received: Any) -> Any:
-    """What the transpose of the convolution with these filters makes of `received`, for images shaped as `like`."""
-    return _Convolution(attrs, like.shape, filters.shape).to_image(*operands(filters, received))
+def _to_image(attrs: Any, filters: Any, received: Any, image: Any) -> None:
+    """What the transpose of the convolution with these filters makes of `received`, into `image`."""
+    convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
+    value = convolution.to_image(*operands(filters, channels_last(received, data_format)))
+    channels_last(image, data_format).write(value)
 
 
-def _to_filters(attrs: Any, image: Any, like: Any, received: Any) -> Any:
-    """The same as a function of the filters, for this image."""
-    return _Convolution(attrs, image.shape, like.shape).to_filters(*operands(image, received))
+def _to_filters(attrs: Any, image: Any, received: Any, filters: Any) -> None:
+    """The same as a function of the filters, for this image, into `filters`."""
+    convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
+    filters.write(convolution.to_filters(*operands(channels_last(image, data_format), channels_last(received, data_format))))
 
 
 @kernel("conv2d", "depthwise_conv2d", "conv3d")
 def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_Convolution(attrs, Input.shape, Filter.shape).of(*operands(Input, Filter)))
+    convolution, data_format = _Convolution(attrs, Input.shape, Filter.shape), attrs["data_format"]
+    channels_last(Output, data_format).write(convolution.of(*operands(channels_last(Input, data_format), Filter)))
 
 
 @kernel("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def convolve_back(Input: Any, Filter: Any, dOutput: Any, attrs: Any, dInput: Any, dFilter: Any) -> None:
     if dInput is not None:
-        dInput.write(_to_image(attrs, Input, Filter, dOutput))
+        _to_image(attrs, Filter, dOutput, dInput)
     if dFilter is not None:
-        dFilter.write(_to_filters(attrs, Input, Filter, dOutput))
+        _to_filters(attrs, Input, dOutput, dFilter)
 
 
 @kernel("conv2d_backprop_input", "conv3d_backprop_input")
 def convolve_back_to_input(Filter: Any, Output: Any, attrs: Any, Input: Any) -> None:
-    Input.write(_to_image(attrs, Input, Filter, Output))
+    _to_image(attrs, Filter, Output, Input)
 
 
 @kernel("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
 def transposed_convolution(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_to_image(attrs, Output, Filter, Input))
+    _to_image(attrs, Filter, Input, Output)
 
 
 @kernel("conv2d_backprop_filter", "conv3d_backprop_filter")
 def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) -> None:
-    Filter.write(_to_filters(attrs, Input, Filter, Output))
+    _to_filters(attrs, Input, Output, Filter)
+
+
+# --------------------------------------------------------------------------------------------------------- batch_norm
+def _on_channels_last(run: Callable[..., list[Any]], images: Sequence[str], out: str, operands: dict[str, Any]) -> None:
+    """Compute a common kernel; if the channels of X lie last, on images whose channels are last. `out` is the image it gives."""
+    given = operands[out]
+    is_turned = operands["data_layout"] == "NCHW" and operands["X"].axes is not None
+    if is_turned:
+        turned = {name: channels_last(operands[name], "NCHW") for name in images}
+        operands = {**operands, **turned, "data_layout": "NHWC"}
+        if given is not None:
+            operands[out] = empty(channels_last(given, "NCHW").shape, given.dtype)
+    for call in run(**operands):
+        call()
+    if is_turned and given is not None:
+        channels_last(given, "NCHW").write(operands[out].read())
+
+
+@kernel("batch_norm")
+def batch_norm(
+    xp: Any,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    Mean: Any,
+    Variance: Any,
+    MomentumTensor: Any,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    attrs: Any,
+    Y: Any,
+    MeanOut: Any,
+    VarianceOut: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+) -> None:
+    _on_channels_last(norm.batch_norm, ["X"], "Y", {"scratch": xp.empty, **locals()})
+
+
+@kernel("batch_norm_grad")
+def batch_norm_grad(
+    xp: Any,
+    X: Any,
+    Scale: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+    dY: Any,
+    dSavedMean: Any,
+    dSavedVariance: Any,
+    is_test: bool,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    dX: Any,
+    dScale: Any,
+    dBias: Any,
+) -> None:
+    _on_channels_last(norm.batch_norm_grad, ["X", "dY"], "dX", {"scratch": xp.empty, **locals()})
 
 
 # ------------------------------------------------------------------------------- what numpy's kernels do by asking values

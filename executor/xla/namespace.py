@@ -62,6 +62,8 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
             elements = spread(elements.astype(dst.dtype), dst.shape)
         dst.write(elements)
         return
+    if isinstance(src, Array) and src.axes is not None and src.shape == dst.shape and not dst.views:
+        dst, src = dst.transpose(src.axes), src.transpose(src.axes)  # it lies as it did
     value = value_of(src)
     if value.ndim > dst.ndim:  # as numpy does for leading axes of size 1
         value = lax.reshape(value, value.shape[value.ndim - dst.ndim :])
@@ -456,9 +458,11 @@ def einsum(subscripts: str, *operands: Any, out: Any = None) -> Any:
     labels = terms.split(",")
     letters = labels[0].replace("...", "")
     is_matching = arrow and len(labels) == 2 and labels[0] == labels[1] and len(set(letters)) == len(letters)
-    if is_matching and labels[0].startswith(kept):
+    rest = len(labels[0]) - len(kept)
+    if is_matching and (labels[0].startswith(kept) or (letters == labels[0] and letters.endswith(kept))):
         product = operands[0] * operands[1]
-        return sum_(product, tuple(range(len(kept) - len(labels[0]), 0)), product.dtype, out)
+        axes = range(-rest, 0) if labels[0].startswith(kept) else range(rest)
+        return sum_(product, tuple(axes), product.dtype, out)
     return _by_jax("einsum", subscripts, *operands, out=out)
 
 

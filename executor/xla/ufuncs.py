@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from jax import Array as JaxArray
 from jax import lax
 from jax import numpy as jnp
 
-from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, is_known, mask_of, value_of, wrap
+from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, empty, is_known, mask_of, value_of, wrap
 from .rows import add_to_rows
 from .views import spread
 
@@ -139,6 +139,21 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(int(each) % max(ndim, 1) for each in (axis if isinstance(axis, (tuple, list)) else (axis,)))
 
 
+def _shared_axes(args: Sequence[Any], shape: tuple[int, ...], out: Any) -> tuple[int, ...] | None:
+    """The order in which the axes of a result should lie: that of an operand of its shape."""
+    if len(shape) < 3 or (out is not None and (out.views or out.shape != shape)):
+        return None
+    return next((arg.axes for arg in args if type(arg) is Array and arg.axes is not None and arg.shape == shape), None)
+
+
+def _turned(arg: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """An operand of a result of this shape, with its axes in another order; single numbers as they are."""
+    if np.size(arg) == 1:
+        return arg.reshape(()) if isinstance(arg, Array) else arg
+    arg = wrap(arg)
+    return (arg if arg.shape == shape else arg.spread(shape)).transpose(axes)
+
+
 class Ufunc:
     """One of numpy's universal functions."""
 
@@ -158,6 +173,12 @@ class Ufunc:
             if np.prod(shape, dtype=int) <= SMALL:
                 return stored(self._numpy(*map(elements_of, args), dtype=dtype), out)
         resolved = _resolved(self._numpy, dtype, *map(_form, args))
+        axes = _shared_axes(args, resolved.shape, out) if where is True and self.nout == 1 else None
+        if axes is not None:  # as they lie, and so does the result
+            turned = [_turned(arg, resolved.shape, axes) for arg in args]
+            result = empty(resolved.shape, resolved.types[-1]) if out is None else out
+            self(*turned, out=result.transpose(axes), dtype=dtype)
+            return result
         types = resolved.types
         function = self._function(types[0].kind)
         result = function(*[_operand(arg, kind, resolved) for arg, kind in zip(args, types, strict=False)])

@@ -218,6 +218,13 @@ def spread(value: Any, shape: Sequence[int]) -> Any:
 def followed_by(views: Views, view: View) -> Views:
     """Views, and one of what they lead to; two are one where they can be told at once."""
     last = views[-1] if views else None
+    if isinstance(last, Spread) and isinstance(view, Transposed):
+        axes = tuple(view.axes.index(axis) for axis in last.axes)
+        if axes == tuple(sorted(axes)):
+            return (*views[:-1], Spread(tuple(last.shape[axis] for axis in view.axes), axes))
+    if isinstance(last, Transposed) and isinstance(view, Transposed):
+        axes = tuple(last.axes[axis] for axis in view.axes)
+        return views[:-1] if axes == tuple(range(len(axes))) else (*views[:-1], Transposed(axes))
     if not isinstance(last, Reshaped):
         return (*views, view)
     if isinstance(view, Reshaped):

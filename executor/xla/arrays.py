@@ -449,9 +449,12 @@ def value_of(value: Any) -> Any:
     return value if isinstance(value, JaxArray) else np.asarray(value)
 
 
+_OF_JAX = np.dtype(jnp.bfloat16)
+
+
 def type_of_jax(dtype: Any) -> Any:
     """An element type as jax knows it: its bfloat16 for bits that numpy holds; any other unchanged."""
-    return np.dtype(jnp.bfloat16) if dtype == BFLOAT16 else dtype
+    return _OF_JAX if dtype == BFLOAT16 else dtype
 
 
 def for_jax(array: Any) -> Any:
@@ -461,7 +464,7 @@ def for_jax(array: Any) -> Any:
 
 def for_numpy(array: Any) -> Any:
     """An array as jax gives it with element types of numpy; the bytes are the same."""
-    return array.view(BFLOAT16) if array.dtype.name == "bfloat16" else array
+    return array.view(BFLOAT16) if array.dtype == _OF_JAX else array
 
 
 def operands(one: Array, other: Array) -> tuple[Any, Any]:

@@ -290,12 +290,14 @@ class XlaStep:
 
     def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
         """Leave what outlives the run in the scope, on the device."""
-        arrays = iter(kept)
+        arrays, updated = iter(kept), self._updated
         for name, pattern in plan.block.kept.items():
+            if pattern is next and name in updated:  # nearly all, each time
+                updated[name].value = next(arrays)
+                continue
             value = pattern(arrays)
-            held = self._updated.get(name)
-            if held is not None:
-                held.value = array_of(value)
+            if name in updated:
+                updated[name].value = array_of(value)
             elif isinstance(value, SelectedRows):
                 scope.put(name, value)
             else:

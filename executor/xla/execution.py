@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -56,6 +57,9 @@ class XlaPlan:
         externals: names that are read from the scope when the program starts.
         absent: names that were not found in the scope.
         updated: those of `externals` that a run gives other values; new ones come with them.
+        given_away: those of `updated` in whose memory a run may put others. Single numbers are not: XLA would copy each twice, to
+            put the new one where the old one is still read.
+        lent: those of `externals` that are not given away.
     """
 
     arena_bytes = 0
@@ -89,7 +93,8 @@ class XlaPlan:
         self.absent = frozenset(persistable - set(self.externals))
         self.written = [name for name in sorted(writes) if (var := block.vars.get(name)) is not None and var.persistable]
         self.updated = [name for name in self.externals if name in writes]
-        self.constants = [name for name in self.externals if name not in writes]
+        self.given_away = [name for name in self.updated if prod(self.externals[name].shape) > 1]
+        self.lent = sorted(self.externals.keys() - self.given_away)
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         before = add_value_check if place.check_values else None
         self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
@@ -133,10 +138,10 @@ class XlaPlan:
             shape = layout.fed_shape(name, spec.shape)
             return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_feed(name, shape))
 
-        state, constants = ({name: of_state(name) for name in names} for names in (self.updated, self.constants))
+        given_away, lent = ({name: of_state(name) for name in names} for names in (self.given_away, self.lent))
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
         words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.whole)
-        given = state, constants, feeds, words
+        given = given_away, lent, feeds, words
         function = layout.over_devices(functools.partial(self.block))  # one of its own: jax would not trace the same again
         with jax.enable_x64(True), _no_garbage_collection():
             _, kept, _ = jax.jit(function).trace(*given).out_info
@@ -220,8 +225,9 @@ class XlaStep:
     def __init__(self, plan: XlaPlan, scope: Scope) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
+        self._given_away: dict[str, OnDevice] = {}
+        self._lent: dict[str, OnDevice] = {}
         self._updated: dict[str, OnDevice] = {}
-        self._constants: dict[str, OnDevice] = {}
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
@@ -236,7 +242,8 @@ class XlaStep:
         layout, externals = self.plan.layout, self.plan.externals
         held = {name: _on_device(scope, name, layout, layout.of_state(name, spec.shape)) for name, spec in externals.items()}
         self._updated = {name: held[name] for name in self.plan.updated}
-        self._constants = {name: held[name] for name in self.plan.constants}
+        self._given_away = {name: held[name] for name in self.plan.given_away}
+        self._lent = {name: held[name] for name in self.plan.lent}
         self.generation = scope.generation
 
     def run(
@@ -259,11 +266,11 @@ class XlaStep:
             compiled, block = plan.compiled, plan.block
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
-            state = {name: held.value for name, held in self._updated.items()}
+            given_away = {name: held.value for name, held in self._given_away.items()}
             layout = plan.layout
             fed = {name: layout.feed(name, for_jax(array_of(value))) for name, value in feeds.items()}
-            constants = {name: held.value for name, held in self._constants.items()}
-            given = state, constants, fed, layout.words(words)
+            lent = {name: held.value for name, held in self._lent.items()}
+            given = given_away, lent, fed, layout.words(words)
             for _ in range(_MOST_CORRECTIONS):
                 with layout.patience():
                     fetched, kept, met = compiled(*given)

@@ -57,6 +57,16 @@ def fresh() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def quick_to_compile() -> Iterator[None]:
+    """XLA compiles programs with few optimizations, for tests that run them once."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(autouse=True)
 def _numpy_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests marked `numpy_alone` hold the plan of numpy's kernels to bits, calls or memory: native code rounds otherwise."""

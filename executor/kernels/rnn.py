@@ -285,7 +285,8 @@ FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": 
 # ------------------------------------------------------------------------------------------------------------ backward
 # Each gives the gradients of what comes in times its weights, and of the hidden state times its weights, for all steps, and
 # leaves those of the states before the first step in `grads`. All that does not go from step to step is computed at once.
-def _masked(values: Any, inside: Any) -> Any:
+def masked(values: Any, inside: Any) -> Any:
+    """The values, in place, with 0 where a step does not belong to the sequence."""
     if inside is not None:
         values *= inside.reshape(inside.shape + (1,) * (values.ndim - inside.ndim))
     return values
@@ -300,8 +301,8 @@ def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _
     xp.multiply(layer.states[1, :-1], f * (1 - f), out=factors[:, :, :, 1])
     xp.multiply(i, 1 - g * g, out=factors[:, :, :, 2])
     xp.multiply(tanh_c, o * (1 - o), out=factors[:, :, :, 3])
-    to_cell = _masked(o * (1 - tanh_c * tanh_c), inside)
-    _masked(factors, inside)
+    to_cell = masked(o * (1 - tanh_c * tanh_c), inside)
+    masked(factors, inside)
     forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
     d_gates = xp.empty(layer.gates.shape, dh.dtype)
     wide = flattened(d_gates, 3)
@@ -336,7 +337,7 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
     xp.multiply(factors[:, :, :, 3], r, out=factors[:, :, :, 2])
     xp.multiply(factors[:, :, :, 2], of_h * (1 - r), out=factors[:, :, :, 0])
     xp.multiply(layer.states[0, :-1] - n, z * (1 - z), out=factors[:, :, :, 1])
-    _masked(factors, inside)
+    masked(factors, inside)
     stay = z if inside is None else xp.where(inside, z, z.dtype.type(1))
     d_gates = xp.empty(layer.gates.shape, dh.dtype)
     part = xp.empty_like(dh)
@@ -352,10 +353,10 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
     return of_x, hidden
 
 
-def _simple_back(slope: Any) -> Any:
+def _simple_back(slope: Callable[[Any], Any]) -> Any:
     def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
         (dh,) = grads
-        factors, outside = _masked(slope(xp, layer.states[0, 1:]), inside), _outside(inside, len(coming))
+        factors, outside = masked(slope(layer.states[0, 1:]), inside), _outside(inside, len(coming))
         d_sums, part = xp.empty_like(coming), xp.empty_like(dh)
         for t in range(len(d_sums) - 1, -1, -1):
             xp.add(dh, coming[t], out=dh)
@@ -366,12 +367,9 @@ def _simple_back(slope: Any) -> Any:
     return run
 
 
-BACKWARD = {
-    "LSTM": _lstm_back,
-    "GRU": _gru_back,
-    "RNN_TANH": _simple_back(lambda xp, h: 1 - h * h),
-    "RNN_RELU": _simple_back(lambda xp, h: (h > 0).astype(h.dtype)),
-}
+SLOPES: dict[str, Callable[[Any], Any]] = {"RNN_TANH": lambda h: 1 - h * h, "RNN_RELU": lambda h: (h > 0).astype(h.dtype)}
+"""The derivatives of activations, from what they give."""
+BACKWARD = {"LSTM": _lstm_back, "GRU": _gru_back, **{mode: _simple_back(slope) for mode, slope in SLOPES.items()}}
 
 
 # ------------------------------------------------------------------------------------------------------- whole networks

@@ -17,11 +17,26 @@ import numpy as np
 from jax import Array as JaxArray
 from jax import lax
 from jax import numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from fluid.values.types import BFLOAT16
 
-from .views import Bits, ImaginaryPart, Picked, RealPart, Reshaped, Sliced, Spread, Transposed, View, basic_region, spread
+from .views import (
+    Bits,
+    ImaginaryPart,
+    Picked,
+    RealPart,
+    Reshaped,
+    Sliced,
+    Spread,
+    Transposed,
+    View,
+    Views,
+    basic_region,
+    followed_by,
+    spread,
+)
 
 __all__ = [
     "FUNCTIONS",
@@ -59,23 +74,59 @@ class Buffer:
 
     Attributes:
         memory: as large as the elements; holds them where `is_known`.
-        value: the elements as a jax value; None as long as nothing traced was written.
+        value: the elements as a jax value, as they were last written; None as long as nothing traced was.
+        form: the views through which `value` shows the memory; each of them has all of its elements.
         half: the elements in half precision, if they are floats that were copied from there, and nothing was written since.
     """
 
-    __slots__ = ("half", "is_known", "memory", "value")
+    __slots__ = ("_seen", "_trace", "form", "half", "is_known", "memory", "value")
 
     def __init__(self, memory: Any, value: Any = None, is_known: bool = False) -> None:
         self.memory, self.value, self.is_known = memory, value, is_known
         self.half: Any = None
+        self.form: Views = ()
+        self._seen: dict[Views, Any] = {}
+        """What views were seen to show, in the function of jax that is traced by `_trace`: values of a loop's body mean nothing
+        outside of it."""
+        self._trace: Any = None
 
-    def read(self) -> Any:
-        """All elements as a jax value, or one of numpy where they are known; what was never written counts as zero."""
-        if self.value is not None:
+    def read(self, views: Views = ()) -> Any:
+        """The elements that views show, as a jax value, or one of numpy where they are known; what was never written is zero."""
+        if self.value is None:
+            value = self.memory.copy() if self.is_known else lax.full(self.memory.shape, 0, self.memory.dtype)
+            for view in views:
+                value = view.get(value)
+            return value
+        if views == self.form:
             return self.value
-        if self.is_known:
-            return self.memory.copy()
-        return lax.full(self.memory.shape, 0, self.memory.dtype)
+        trace = get_opaque_trace_state()
+        if trace != self._trace:
+            self._seen, self._trace = {}, trace
+        if views not in self._seen:
+            self._seen[views] = views[-1].get(self.read(views[:-1])) if views else self._whole()
+        return self._seen[views]
+
+    def _whole(self) -> Any:
+        value = self.value
+        for view in reversed(self.form):
+            value = view.put(None, value)
+        return value
+
+    def write(self, views: Views, value: Any) -> None:
+        """Let views show a jax value of their shape."""
+        if not views:
+            self.value, self.form, self._seen = value, views, {}
+            return
+        seen = {} if any(isinstance(view, Picked) for view in views) else {views: value}
+        count = next((count for count, view in enumerate(views) if not view.is_whole), len(views))
+        wholes = [self.read(views[:number]) for number in range(count, len(views))]
+        for view, whole in zip(reversed(views[count:]), reversed(wholes), strict=True):
+            value = view.put(whole, value)
+        while count > 1 and isinstance(views[count - 1], Reshaped):  # forms that only say in which order axes lie are shared
+            count -= 1
+            value = views[count].put(None, value)
+        self.value, self.form = value, views[:count]
+        self._seen, self._trace = seen, get_opaque_trace_state()
 
 
 def _by_name(name: str) -> Callable[..., Any]:
@@ -90,7 +141,7 @@ class Array(NDArrayOperatorsMixin):
 
     __slots__ = ("__weakref__", "buffer", "shadow", "views")
 
-    def __init__(self, buffer: Buffer, shadow: Any, views: tuple[View, ...] = ()) -> None:
+    def __init__(self, buffer: Buffer, shadow: Any, views: Views = ()) -> None:
         self.buffer, self.shadow, self.views = buffer, shadow, views
 
     # -- what it is
@@ -120,10 +171,27 @@ class Array(NDArrayOperatorsMixin):
         """The elements as a jax value, or one of numpy where they are known."""
         if self.is_known:
             return np.array(self.shadow, order="C")
-        value = self.buffer.read()
-        for view in self.views:
-            value = view.get(value)
-        return value
+        return self.buffer.read(self.views)
+
+    def read_as(self, shape: tuple[int, ...]) -> Any:
+        """The same, broadcast to a shape."""
+        if shape == self.shape or self.is_known:
+            return spread(self.read(), shape)
+        axes = tuple(range(len(shape) - self.ndim, len(shape)))
+        return self.buffer.read(followed_by(self.views, Spread(shape, axes)))
+
+    def read_number(self) -> Any:
+        """The same of a single element, as a value without dimensions."""
+        if not self.ndim or self.is_known:
+            return self.read().reshape(())
+        return self.buffer.read(followed_by(self.views, Reshaped(self.shape, ())))
+
+    @property
+    def axes(self) -> tuple[int, ...] | None:
+        """In which order the axes of a traced array lie in its value, if another than their own."""
+        form = self.buffer.form
+        one = form[0] if len(form) == 1 and not self.views and self.buffer.value is not None else None
+        return one.axes if isinstance(one, Transposed) else None
 
     def half(self) -> Any:
         """The elements as a jax value in half precision, where that holds them exactly; otherwise None."""
@@ -145,20 +213,17 @@ class Array(NDArrayOperatorsMixin):
     def write(self, value: Any) -> None:
         """Set all elements to a value, of numpy or jax, that has this shape or broadcasts to it."""
         buffer = self.buffer
-        buffer.half = None
         if isinstance(value, np.ndarray) and buffer.value is None and (buffer.is_known or not self.views):
             np.copyto(self.shadow, value, casting="unsafe")
             buffer.is_known = True
             return
         value = spread(cast(value, self.dtype), self.shape)
-        if self.views:
-            reads_whole = not all(view.is_whole for view in self.views)
-            wholes = [buffer.read()] if reads_whole else [None]
-            for view in self.views[:-1]:
-                wholes.append(view.get(wholes[-1]) if reads_whole else None)
-            for view, whole in zip(reversed(self.views), reversed(wholes), strict=True):
-                value = view.put(whole, value)
-        buffer.value = value if isinstance(value, JaxArray) else jnp.asarray(value)
+        self.put(value if isinstance(value, JaxArray) else jnp.asarray(value))
+
+    def put(self, value: Any) -> None:
+        """The same with a value of jax that has this shape and element type."""
+        self.buffer.half = None
+        self.buffer.write(self.views, value)
 
     def fill(self, number: Any) -> None:
         if isinstance(number, Array):
@@ -172,7 +237,7 @@ class Array(NDArrayOperatorsMixin):
 
     # -- views
     def _seen_by(self, shadow: Any, view: View) -> Array:
-        return Array(self.buffer, shadow, (*self.views, view))
+        return Array(self.buffer, shadow, followed_by(self.views, view))
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -219,7 +284,8 @@ class Array(NDArrayOperatorsMixin):
 
     def spread(self, shape: tuple[int, ...]) -> Array:
         """Broadcast to a shape, for reading."""
-        return self._seen_by(np.broadcast_to(self.shadow, shape), Spread(shape))
+        axes = tuple(range(len(shape) - self.ndim, len(shape)))
+        return self._seen_by(np.broadcast_to(self.shadow, shape), Spread(shape, axes))
 
     def picked(self, shadow: Any) -> Array:
         """The view that a shadow in this array's memory describes, whatever its strides."""
@@ -237,7 +303,8 @@ class Array(NDArrayOperatorsMixin):
         region = basic_region(index, self.shape)
         if region is None:
             return FUNCTIONS["take_elements"](self, index)
-        shadow = self.shadow[(*region.items, ...)]
+        items = index if isinstance(index, tuple) else (index,)
+        shadow = self.shadow[items if Ellipsis in items else (*items, ...)]
         if region.extents != self.shape or any(step != 1 for step in region.steps):
             if any(isinstance(view, Picked) for view in self.views):
                 return self.picked(shadow)  # elements may lie in it twice: a part is put back by itself
@@ -382,9 +449,12 @@ def value_of(value: Any) -> Any:
     return value if isinstance(value, JaxArray) else np.asarray(value)
 
 
+_OF_JAX = np.dtype(jnp.bfloat16)
+
+
 def type_of_jax(dtype: Any) -> Any:
     """An element type as jax knows it: its bfloat16 for bits that numpy holds; any other unchanged."""
-    return np.dtype(jnp.bfloat16) if dtype == BFLOAT16 else dtype
+    return _OF_JAX if dtype == BFLOAT16 else dtype
 
 
 def for_jax(array: Any) -> Any:
@@ -394,7 +464,7 @@ def for_jax(array: Any) -> Any:
 
 def for_numpy(array: Any) -> Any:
     """An array as jax gives it with element types of numpy; the bytes are the same."""
-    return array.view(BFLOAT16) if array.dtype.name == "bfloat16" else array
+    return array.view(BFLOAT16) if array.dtype == _OF_JAX else array
 
 
 def operands(one: Array, other: Array) -> tuple[Any, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -55,6 +57,9 @@ class XlaPlan:
         externals: names that are read from the scope when the program starts.
         absent: names that were not found in the scope.
         updated: those of `externals` that a run gives other values; new ones come with them.
+        given_away: those of `updated` in whose memory a run may put others. Single numbers are not: XLA would copy each twice, to
+            put the new one where the old one is still read.
+        lent: those of `externals` that are not given away.
     """
 
     arena_bytes = 0
@@ -88,7 +93,8 @@ class XlaPlan:
         self.absent = frozenset(persistable - set(self.externals))
         self.written = [name for name in sorted(writes) if (var := block.vars.get(name)) is not None and var.persistable]
         self.updated = [name for name in self.externals if name in writes]
-        self.constants = [name for name in self.externals if name not in writes]
+        self.given_away = [name for name in self.updated if prod(self.externals[name].shape) > 1]
+        self.lent = sorted(self.externals.keys() - self.given_away)
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
         before = add_value_check if place.check_values else None
         self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
@@ -132,12 +138,12 @@ class XlaPlan:
             shape = layout.fed_shape(name, spec.shape)
             return jax.ShapeDtypeStruct(shape, type_of_jax(spec.dtype.array_dtype), sharding=layout.of_feed(name, shape))
 
-        state, constants = ({name: of_state(name) for name in names} for names in (self.updated, self.constants))
+        given_away, lent = ({name: of_state(name) for name in names} for names in (self.given_away, self.lent))
         feeds = {name: of_feed(name, spec) for name, spec in self.feeds.items()}
         words = jax.ShapeDtypeStruct(layout.global_shape(_NO_WORDS.shape), _NO_WORDS.dtype, sharding=layout.whole)
-        given = state, constants, feeds, words
+        given = given_away, lent, feeds, words
         function = layout.over_devices(functools.partial(self.block))  # one of its own: jax would not trace the same again
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), _no_garbage_collection():
             _, kept, _ = jax.jit(function).trace(*given).out_info
             if self._meeting is not None and block.about:
                 raise ExecutionError(
@@ -180,6 +186,19 @@ class XlaPlan:
         return "\n".join([*lines, self.lowered().as_text()] if calls else lines)
 
 
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Python's collector does not run inside. Nearly all that tracing makes is needed to its end, and each pass of the collector
+    goes through all of it, and all of jax, for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
     """The names that ops read, and write, those of the blocks that they own included."""
     reads, writes = set(), set()
@@ -206,23 +225,25 @@ class XlaStep:
     def __init__(self, plan: XlaPlan, scope: Scope) -> None:
         self.plan = plan
         self._scope = weakref.ref(scope)
+        self._given_away: dict[str, OnDevice] = {}
+        self._lent: dict[str, OnDevice] = {}
         self._updated: dict[str, OnDevice] = {}
-        self._constants: dict[str, OnDevice] = {}
         self.generation = -1
 
     def is_of(self, scope: Scope) -> bool:
         """Whether what it has on the device is what a scope holds now."""
         return self._scope() is scope and self.generation == scope.generation
 
-    def without_warnings(self) -> AbstractContextManager[Any]:
-        return nullcontext()
+    def without_warnings(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
 
     def _bind(self, scope: Scope) -> None:
         """Bring what the scope holds to the device."""
         layout, externals = self.plan.layout, self.plan.externals
         held = {name: _on_device(scope, name, layout, layout.of_state(name, spec.shape)) for name, spec in externals.items()}
         self._updated = {name: held[name] for name in self.plan.updated}
-        self._constants = {name: held[name] for name in self.plan.constants}
+        self._given_away = {name: held[name] for name in self.plan.given_away}
+        self._lent = {name: held[name] for name in self.plan.lent}
         self.generation = scope.generation
 
     def run(
@@ -245,11 +266,11 @@ class XlaStep:
             compiled, block = plan.compiled, plan.block
             words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
             scope.runs += 1
-            state = {name: held.value for name, held in self._updated.items()}
+            given_away = {name: held.value for name, held in self._given_away.items()}
             layout = plan.layout
             fed = {name: layout.feed(name, for_jax(array_of(value))) for name, value in feeds.items()}
-            constants = {name: held.value for name, held in self._constants.items()}
-            given = state, constants, fed, layout.words(words)
+            lent = {name: held.value for name, held in self._lent.items()}
+            given = given_away, lent, fed, layout.words(words)
             for _ in range(_MOST_CORRECTIONS):
                 with layout.patience():
                     fetched, kept, met = compiled(*given)
@@ -276,12 +297,14 @@ class XlaStep:
 
     def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
         """Leave what outlives the run in the scope, on the device."""
-        arrays = iter(kept)
+        arrays, updated = iter(kept), self._updated
         for name, pattern in plan.block.kept.items():
+            if pattern is next and name in updated:  # nearly all, each time
+                updated[name].value = next(arrays)
+                continue
             value = pattern(arrays)
-            held = self._updated.get(name)
-            if held is not None:
-                held.value = array_of(value)
+            if name in updated:
+                updated[name].value = array_of(value)
             elif isinstance(value, SelectedRows):
                 scope.put(name, value)
             else:

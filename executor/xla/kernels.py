@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
 from fluid.ops.conv import conv_geometry, image_axes
 
+from ..kernels import norm
 from ..kernels.manipulation import write_wanted
 from ..kernels.selected_rows import all_at_once, row_by_row
 from ..kernels.table import Kernel, sparse
 from ..kernels.table import kernel as register
 from ..kernels.training import MOST_IN_ONE_SUM
-from .arrays import operands
+from .arrays import empty, operands
+from .rows import add_to_rows
 
 __all__ = ["KERNELS", "SPARSE_KERNELS"]
 
@@ -27,62 +29,189 @@ kernel = partial(register, table=KERNELS)
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
-def _convolution(attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> Any:
-    """The convolution of images and filters of these shapes, as a function."""
-    _, pads, dilations = conv_geometry(image, filters[2:], attrs)
-    axes = "DHW"[-(len(image) - 2) :]
-    is_last = image_axes(attrs["data_format"], len(image))[0] != 1
-    images = f"N{axes}C" if is_last else f"NC{axes}"
-    return partial(
-        lax.conv_general_dilated,
-        window_strides=tuple(attrs["strides"]),
-        padding=[(pad[0], pad[1]) for pad in pads],
-        rhs_dilation=tuple(dilations),
-        dimension_numbers=(images, f"OI{axes}", images),
-        feature_group_count=max(attrs["groups"], 1),
-    )
+def channels_last(image: Any, data_format: str) -> Any:
+    """A view of images whose channels lie behind their places: as XLA's convolutions of CPUs want them."""
+    channel, places = image_axes(data_format, image.ndim)
+    return image.transpose(0, *places, channel)
 
 
-def _to_image(attrs: Any, like: Any, filters: Any, received: Any) -> Any:
-    """What the transpose of the convolution with these filters makes of `received`, for images shaped as `like`."""
-    convolve = _convolution(attrs, like.shape, filters.shape)
-    weights, values = operands(filters, received)
-    return jax.linear_transpose(lambda x: convolve(x, weights), jax.ShapeDtypeStruct(like.shape, weights.dtype))(values)[0]
+class _Convolution:
+    """A convolution of images with their channels last and filters of certain shapes, and its transposes; `image` is the shape
+    of the images as `attrs` speak of them."""
+
+    def __init__(self, attrs: Any, image: tuple[int, ...], filters: tuple[int, ...]) -> None:
+        _, pads, self.dilations = conv_geometry(image, filters[2:], attrs)
+        _, places = image_axes(attrs["data_format"], len(image))
+        self.strides, self.groups = tuple(attrs["strides"]), max(attrs["groups"], 1)
+        self.axes = "DHW"[-len(places) :]
+        self.images = f"N{self.axes}C"
+        self.pads = [(before, after) for before, after in pads]
+        self.sizes = [image[axis] for axis in places]
+        self.windows = filters[2:]
+
+    def of(self, image: Any, filters: Any) -> Any:
+        return lax.conv_general_dilated(
+            image,
+            filters,
+            window_strides=self.strides,
+            padding=self.pads,
+            rhs_dilation=self.dilations,
+            dimension_numbers=(self.images, f"OI{self.axes}", self.images),
+            feature_group_count=self.groups,
+        )
+
+    def _spans(self, received: Any) -> list[int]:
+        """How far the results of each axis reach, if between them there is room for the strides."""
+        counts = received.shape[1:-1]
+        return [max((count - 1) * stride + 1, 0) for count, stride in zip(counts, self.strides, strict=True)]
+
+    def to_image(self, filters: Any, received: Any) -> Any:
+        """Each element of a result goes back to the places that it came from, by the same weights: with the strides between the
+        elements, this is a convolution by filters that are turned round."""
+        groups, outer = self.groups, filters.shape[0] // self.groups
+        turned = lax.rev(filters, tuple(range(2, filters.ndim)))
+        if groups > 1:  # [groups, outer, inner, ...] to [outer, groups * inner, ...]
+            apart = lax.reshape(turned, (groups, outer, *turned.shape[1:]))
+            turned = lax.reshape(jnp.swapaxes(apart, 0, 1), (outer, groups * turned.shape[1], *self.windows))
+        pads = []
+        for size, window, dilation, (before, _), span in zip(
+            self.sizes, self.windows, self.dilations, self.pads, self._spans(received), strict=True
+        ):
+            reach = (window - 1) * dilation
+            pads.append((reach - before, size + before - span))
+        return lax.conv_general_dilated(
+            received,
+            turned,
+            window_strides=(1,) * len(self.windows),
+            padding=pads,
+            lhs_dilation=self.strides,
+            rhs_dilation=self.dilations,
+            dimension_numbers=(self.images, f"IO{self.axes}", self.images),
+            feature_group_count=groups,
+        )
+
+    def to_filters(self, image: Any, received: Any) -> Any:
+        """Each weight is given the sum of all products that it was in: a convolution of images, whose channels are taken for the
+        batch, by what is received."""
+        pads = []
+        for size, window, dilation, (before, _), span in zip(
+            self.sizes, self.windows, self.dilations, self.pads, self._spans(received), strict=True
+        ):
+            pads.append((before, (window - 1) * dilation + span - size - before))
+        by_channel = self.images.translate(str.maketrans("NC", "CN"))
+        return lax.conv_general_dilated(
+            image,
+            received,
+            window_strides=self.dilations,
+            padding=pads,
+            rhs_dilation=self.strides,
+            dimension_numbers=(by_channel, self.images.translate(str.maketrans("NC", "IO")), f"CN{self.axes}"),
+            batch_group_count=self.groups,
+        )
 
 
-def _to_filters(attrs: Any, image: Any, like: Any, received: Any) -> Any:
-    """The same as a function of the filters, for this image."""
-    convolve = _convolution(attrs, image.shape, like.shape)
-    pixels, values = operands(image, received)
-    return jax.linear_transpose(lambda w: convolve(pixels, w), jax.ShapeDtypeStruct(like.shape, pixels.dtype))(values)[0]
+def _to_image(attrs: Any, filters: Any, received: Any, image: Any) -> None:
+    """What the transpose of the convolution with these filters makes of `received`, into `image`."""
+    convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
+    value = convolution.to_image(*operands(filters, channels_last(received, data_format)))
+    channels_last(image, data_format).write(value)
+
+
+def _to_filters(attrs: Any, image: Any, received: Any, filters: Any) -> None:
+    """The same as a function of the filters, for this image, into `filters`."""
+    convolution, data_format = _Convolution(attrs, image.shape, filters.shape), attrs["data_format"]
+    filters.write(convolution.to_filters(*operands(channels_last(image, data_format), channels_last(received, data_format))))
 
 
 @kernel("conv2d", "depthwise_conv2d", "conv3d")
 def convolve(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_convolution(attrs, Input.shape, Filter.shape)(*operands(Input, Filter)))
+    convolution, data_format = _Convolution(attrs, Input.shape, Filter.shape), attrs["data_format"]
+    channels_last(Output, data_format).write(convolution.of(*operands(channels_last(Input, data_format), Filter)))
 
 
 @kernel("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def convolve_back(Input: Any, Filter: Any, dOutput: Any, attrs: Any, dInput: Any, dFilter: Any) -> None:
     if dInput is not None:
-        dInput.write(_to_image(attrs, Input, Filter, dOutput))
+        _to_image(attrs, Filter, dOutput, dInput)
     if dFilter is not None:
-        dFilter.write(_to_filters(attrs, Input, Filter, dOutput))
+        _to_filters(attrs, Input, dOutput, dFilter)
 
 
 @kernel("conv2d_backprop_input", "conv3d_backprop_input")
 def convolve_back_to_input(Filter: Any, Output: Any, attrs: Any, Input: Any) -> None:
-    Input.write(_to_image(attrs, Input, Filter, Output))
+    _to_image(attrs, Filter, Output, Input)
 
 
 @kernel("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
 def transposed_convolution(Input: Any, Filter: Any, attrs: Any, Output: Any) -> None:
-    Output.write(_to_image(attrs, Output, Filter, Input))
+    _to_image(attrs, Filter, Input, Output)
 
 
 @kernel("conv2d_backprop_filter", "conv3d_backprop_filter")
 def convolve_back_to_filter(Input: Any, Output: Any, attrs: Any, Filter: Any) -> None:
-    Filter.write(_to_filters(attrs, Input, Filter, Output))
+    _to_filters(attrs, Input, Output, Filter)
+
+
+# --------------------------------------------------------------------------------------------------------- batch_norm
+def _on_channels_last(run: Callable[..., list[Any]], images: Sequence[str], out: str, operands: dict[str, Any]) -> None:
+    """Compute a common kernel; if the channels of X lie last, on images whose channels are last. `out` is the image it gives."""
+    given = operands[out]
+    is_turned = operands["data_layout"] == "NCHW" and operands["X"].axes is not None
+    if is_turned:
+        turned = {name: channels_last(operands[name], "NCHW") for name in images}
+        operands = {**operands, **turned, "data_layout": "NHWC"}
+        if given is not None:
+            operands[out] = empty(channels_last(given, "NCHW").shape, given.dtype)
+    for call in run(**operands):
+        call()
+    if is_turned and given is not None:
+        channels_last(given, "NCHW").write(operands[out].read())
+
+
+@kernel("batch_norm")
+def batch_norm(
+    xp: Any,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    Mean: Any,
+    Variance: Any,
+    MomentumTensor: Any,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    attrs: Any,
+    Y: Any,
+    MeanOut: Any,
+    VarianceOut: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+) -> None:
+    _on_channels_last(norm.batch_norm, ["X"], "Y", {"scratch": xp.empty, **locals()})
+
+
+@kernel("batch_norm_grad")
+def batch_norm_grad(
+    xp: Any,
+    X: Any,
+    Scale: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+    dY: Any,
+    dSavedMean: Any,
+    dSavedVariance: Any,
+    is_test: bool,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    dX: Any,
+    dScale: Any,
+    dBias: Any,
+) -> None:
+    _on_channels_last(norm.batch_norm_grad, ["X", "dY"], "dX", {"scratch": xp.empty, **locals()})
 
 
 # ------------------------------------------------------------------------------- what numpy's kernels do by asking values
@@ -211,8 +340,8 @@ def average_accumulates(
 # --------------------------------------------------------------------------------------------------------- sparse rows
 @sparse("sgd", table=SPARSE_KERNELS)
 def sgd_of_rows(Param: Any, Grad: Any, LearningRate: Any, ParamOut: Any) -> None:
-    step = Grad.value.read() * LearningRate.read().reshape(()).astype(Param.dtype)
-    ParamOut.write(jnp.asarray(Param.read()).at[Grad.index.read()].add(-step, mode="drop"))
+    step = (Grad.value * -LearningRate.reshape(())).astype(Param.dtype)
+    ParamOut.write(add_to_rows(jnp.asarray(Param.read()), Grad.index.read(), step.read()))
 
 
 def _define_update(op_type: str) -> None:

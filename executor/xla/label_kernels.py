@@ -6,27 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 from jax import lax
-from jax import numpy as jnp
 
 from ..kernels import loss as common
-from .arrays import Array
+from .arrays import Array, wrap
 from .kernels import kernel
 
 __all__: list[str] = []
 
 
-def _labelled(shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> tuple[Any, Any]:
+def _labelled(xp: Any, shape: tuple[int, ...], Label: Array, axis: int, ignore_index: int) -> tuple[Array, Array]:
     """Which elements are labelled, along an axis; and which labels, shaped as losses are, are not to be ignored."""
     axis %= len(shape)
-    label = Label.read().reshape(*shape[:axis], 1, *shape[axis + 1 :])
-    places = lax.broadcasted_iota(label.dtype, shape, axis)
+    label = Label.reshape(*shape[:axis], 1, *shape[axis + 1 :])
+    places = wrap(lax.broadcasted_iota(label.dtype, shape, axis))
     kept = label != ignore_index
-    return (places == jnp.clip(label, 0, shape[axis] - 1)) & kept, kept
+    return (places == xp.clip(label, 0, shape[axis] - 1)) & kept, kept
 
 
-def _picked(is_labelled: Any, values: Any, axis: int) -> Any:
+def _picked(xp: Any, is_labelled: Array, values: Any, axis: int) -> Any:
     """The labelled elements, with size 1 along the axis; 0 where there is none."""
-    return jnp.sum(jnp.where(is_labelled, values, 0), axis, keepdims=True, dtype=values.dtype)
+    return xp.sum(xp.where(is_labelled, values, 0), axis, values.dtype, keepdims=True)
 
 
 def _run(kernel: Callable[..., Any], xp: Any, *args: Any) -> None:
@@ -54,14 +53,13 @@ def softmax_with_cross_entropy(
             *(xp, Logits, Label, soft_label, use_softmax, ignore_index, axis, Softmax, Loss),
         )
         return
-    logits = jnp.asarray(Logits.read())
-    is_labelled, kept = _labelled(Logits.shape, Label, axis, ignore_index)
-    shifted = logits - jnp.max(logits, axis, keepdims=True)
-    exponentials = jnp.exp(shifted)
-    row = jnp.sum(exponentials, axis, keepdims=True)
+    is_labelled, kept = _labelled(xp, Logits.shape, Label, axis, ignore_index)
+    shifted = Logits - xp.max(Logits, axis, keepdims=True)
+    exponentials = xp.exp(shifted)
+    row = xp.sum(exponentials, axis, keepdims=True)
     if Softmax is not None:
-        Softmax.write(exponentials / row)
-    Loss.write(jnp.where(kept, jnp.log(row) - _picked(is_labelled, shifted, axis), 0).reshape(Loss.shape))
+        xp.divide(exponentials, row, out=Softmax)
+    Loss.reshape(kept.shape)[...] = xp.where(kept, xp.log(row) - _picked(xp, is_labelled, shifted, axis), 0)
 
 
 @kernel("softmax_with_cross_entropy_grad")
@@ -84,17 +82,17 @@ def softmax_with_cross_entropy_grad(
             *(xp, Label, Softmax, dLoss, dSoftmax, soft_label, use_softmax, ignore_index, axis, dLogits, dLabel),
         )
         return
-    is_labelled, kept = _labelled(Softmax.shape, Label, axis, ignore_index)
-    d_loss = jnp.where(kept, jnp.asarray(dLoss.read()).reshape(kept.shape), 0)
-    dLogits.write((Softmax.read() - is_labelled.astype(Softmax.dtype)) * d_loss)
+    is_labelled, kept = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
+    d_loss = xp.where(kept, dLoss.reshape(kept.shape), 0)
+    xp.multiply(Softmax - is_labelled.astype(Softmax.dtype), d_loss, out=dLogits)
 
 
-def _hard_loss(X: Array, Label: Array, ignore_index: int) -> tuple[Any, Any]:
+def _hard_loss(xp: Any, X: Array, Label: Array, ignore_index: int) -> tuple[Any, Any]:
     """The labelled probabilities, 1 for what is ignored; and their losses."""
-    is_labelled, kept = _labelled(X.shape, Label, -1, ignore_index)
-    matched = jnp.where(kept, _picked(is_labelled, X.read(), -1), 1)
+    is_labelled, kept = _labelled(xp, X.shape, Label, -1, ignore_index)
+    matched = xp.where(kept, _picked(xp, is_labelled, X, -1), 1)
     is_zero = matched == 0
-    return matched, jnp.where(is_zero, common.ZERO_PROBABILITY_LOSS, -jnp.log(jnp.where(is_zero, 1, matched)))
+    return matched, xp.where(is_zero, common.ZERO_PROBABILITY_LOSS, -xp.log(xp.where(is_zero, 1, matched)))
 
 
 @kernel("cross_entropy")
@@ -102,15 +100,15 @@ def cross_entropy(xp: Any, X: Array, Label: Array, soft_label: bool, ignore_inde
     if soft_label:
         _run(common.cross_entropy, xp, X, Label, soft_label, ignore_index, Y)
     else:
-        Y.write(_hard_loss(X, Label, ignore_index)[1].astype(X.dtype).reshape(Y.shape))
+        xp.copyto(Y, _hard_loss(xp, X, Label, ignore_index)[1].reshape(Y.shape))
 
 
 @kernel("cross_entropy2")
-def cross_entropy2(X: Array, Label: Array, ignore_index: int, Y: Any, MatchX: Any) -> None:
-    matched, losses = _hard_loss(X, Label, ignore_index)
+def cross_entropy2(xp: Any, X: Array, Label: Array, ignore_index: int, Y: Any, MatchX: Any) -> None:
+    matched, losses = _hard_loss(xp, X, Label, ignore_index)
     for out, value in ((Y, losses), (MatchX, matched)):
         if out is not None:
-            out.write(value.astype(X.dtype).reshape(out.shape))
+            xp.copyto(out, value.reshape(out.shape))
 
 
 @kernel("cross_entropy_grad")
@@ -120,14 +118,14 @@ def cross_entropy_grad(
     if soft_label:
         _run(common.cross_entropy_grad, xp, X, Label, dY, soft_label, ignore_index, dX, dLabel)
         return
-    is_labelled, _ = _labelled(X.shape, Label, -1, ignore_index)
-    d_loss = jnp.asarray(dY.read()).reshape(*X.shape[:-1], 1)
-    dX.write(jnp.where(is_labelled, -d_loss / jnp.where(is_labelled, X.read(), 1), 0))
+    is_labelled, _ = _labelled(xp, X.shape, Label, -1, ignore_index)
+    d_loss = dY.reshape(*X.shape[:-1], 1)
+    xp.copyto(dX, xp.where(is_labelled, -d_loss / xp.where(is_labelled, X, 1), 0))
 
 
 @kernel("cross_entropy_grad2")
-def cross_entropy_grad2(Label: Array, MatchX: Array, dY: Array, dMatchX: Any, ignore_index: int, dX: Any) -> None:
-    is_labelled, _ = _labelled(dX.shape, Label, -1, ignore_index)
-    slopes = -(jnp.asarray(dY.read()).reshape(MatchX.shape) / MatchX.read())
-    slopes = slopes if dMatchX is None else slopes + dMatchX.read()
-    dX.write(jnp.where(is_labelled, slopes.reshape(*dX.shape[:-1], 1), 0))
+def cross_entropy_grad2(xp: Any, Label: Array, MatchX: Array, dY: Array, dMatchX: Any, ignore_index: int, dX: Any) -> None:
+    is_labelled, _ = _labelled(xp, dX.shape, Label, -1, ignore_index)
+    slopes = -(dY.reshape(MatchX.shape) / MatchX)
+    slopes = slopes if dMatchX is None else slopes + dMatchX
+    xp.copyto(dX, xp.where(is_labelled, slopes.reshape(*dX.shape[:-1], 1), 0))

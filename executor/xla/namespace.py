@@ -30,6 +30,7 @@ from .arrays import (
 )
 from .random import Generator, key_of_seed
 from .recurrent import LOOPS
+from .rows import add_to_rows, rows_at
 from .ufuncs import stored, ufunc
 from .views import spread
 
@@ -61,6 +62,8 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
             elements = spread(elements.astype(dst.dtype), dst.shape)
         dst.write(elements)
         return
+    if isinstance(src, Array) and src.axes is not None and src.shape == dst.shape and not dst.views:
+        dst, src = dst.transpose(src.axes), src.transpose(src.axes)  # it lies as it did
     value = value_of(src)
     if value.ndim > dst.ndim:  # as numpy does for leading axes of size 1
         value = lax.reshape(value, value.shape[value.ndim - dst.ndim :])
@@ -78,6 +81,8 @@ def take_elements(array: Array, index: Any) -> Any:
     if any(map(is_traced_mask, parts)):
         raise ValueAsked("how many elements a mask picks is known only when the compiled program runs")
     value = jnp.asarray(array.read())
+    if len(parts) == 1 and parts[0].dtype.kind in "iu" and len(array):
+        return wrap(rows_at(value, jnp.asarray(value_of(parts[0]))))
     return wrap(value.at[_jax_index(index)].get(mode="clip"))
 
 
@@ -117,8 +122,10 @@ def take(array: Any, indices: Any, axis: Any = None, out: Any = None, mode: str 
         return stored(np.take(elements_of(array), elements_of(indices), axis), out)
     value = jnp.asarray(value_of(array))
     value, axis = (value.reshape(-1), 0) if axis is None else (value, axis % value.ndim)
-    places = (slice(None),) * axis + (jnp.asarray(value_of(indices)),)
-    return stored(value.at[places].get(mode="wrap" if mode == "wrap" else "clip"), out)
+    places = jnp.asarray(value_of(indices))
+    if mode != "wrap" and value.shape[axis]:
+        return stored(rows_at(value, places, axis), out)
+    return stored(value.at[(slice(None),) * axis + (places,)].get(mode="wrap" if mode == "wrap" else "clip"), out)
 
 
 @_function
@@ -387,9 +394,14 @@ def cumprod(array: Any, axis: Any = None, dtype: Any = None, out: Any = None) ->
 
 @_function
 def clip(array: Any, low: Any = None, high: Any = None, out: Any = None) -> Any:
-    if low is not None:
+    if low is not None and not _is_all(low, -np.inf):
         array = ufunc("maximum")(array, low)
-    return stored(array if high is None else ufunc("minimum")(array, high), out)
+    return stored(array if high is None or _is_all(high, np.inf) else ufunc("minimum")(array, high), out)
+
+
+def _is_all(bound: Any, number: float) -> bool:
+    """Whether a bound is known to be this number everywhere."""
+    return is_known(bound) and bool(np.all(elements_of(bound) == number))
 
 
 @_function
@@ -439,6 +451,21 @@ def matmul(one: Any, other: Any, out: Any = None) -> Any:
 FUNCTIONS["vecdot"] = lambda one, other, out=None: sum_(one * other, -1, None, out)
 
 
+@_function
+def einsum(subscripts: str, *operands: Any, out: Any = None) -> Any:
+    """Sums of products; those of elements at the same places need no product of matrices, which takes longer to trace."""
+    terms, arrow, kept = subscripts.partition("->")
+    labels = terms.split(",")
+    letters = labels[0].replace("...", "")
+    is_matching = arrow and len(labels) == 2 and labels[0] == labels[1] and len(set(letters)) == len(letters)
+    rest = len(labels[0]) - len(kept)
+    if is_matching and (labels[0].startswith(kept) or (letters == labels[0] and letters.endswith(kept))):
+        product = operands[0] * operands[1]
+        axes = range(-rest, 0) if labels[0].startswith(kept) else range(rest)
+        return sum_(product, tuple(axes), product.dtype, out)
+    return _by_jax("einsum", subscripts, *operands, out=out)
+
+
 # -------------------------------------------------------------------------------------------------------------- by jax
 _OUT_AT = {"argmax": 2, "argmin": 2}
 _INT64 = ("argmax", "argmin", "argsort", "searchsorted", "argpartition")
@@ -486,7 +513,7 @@ def merge_rows(index: Any, value: Any, height: int) -> tuple[Any, Any]:
     """As many rows, sorted by index, each index but `height` once."""
     index, rows = jnp.asarray(index.read()), jnp.asarray(value.read())
     merged, place = jnp.unique(index, return_inverse=True, size=index.size, fill_value=height)
-    total = jnp.zeros(rows.shape, rows.dtype).at[place.reshape(-1)].add(rows)
+    total = add_to_rows(jnp.zeros(rows.shape, rows.dtype), place.reshape(-1), rows)
     is_row = lax.reshape(merged < height, (merged.size, *[1] * (rows.ndim - 1)))
     return wrap(merged), wrap(jnp.where(is_row, total, 0))
 

@@ -1,74 +1,196 @@
-"""The steps of recurrent layers as loops of XLA: written out one after the other, they take long to compile and to run."""
+"""The steps of recurrent layers as loops of XLA: written out one after the other, they take long to trace, compile and run.
+
+Each function computes what that of the same mode in `fluid.executor.kernels.rnn` does. What is done for all steps at once is said
+with arrays; what is done in a loop, with XLA's own operations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from jax import lax
-from jax import numpy as jnp
 
-from ..kernels.rnn import BACKWARD, FACTORS, FORWARD, Loops
+from ..kernels.rnn import FACTORS, SLOPES, Loops, masked
 from .arrays import Array, wrap
+from .views import spread
 
 __all__ = ["LOOPS"]
 
+States = tuple[Any, ...]
+Step = Callable[[States, Any], tuple[Any, States]]
+"""From the states before a step, and what comes in, to what is kept of the step and the states after it."""
 
-def _value(array: Any) -> Any:
-    return jnp.asarray(array.read())
+
+def _times(rows: Any, matrices: Any) -> Any:
+    """A product for each direction."""
+    return lax.dot_general(rows, matrices, (((2,), (1,)), ((0,), (0,))))
 
 
-def _lstm(xp: Any, pre: Any, weight: Any, bias: Any, layer: Any, outside: Any) -> None:
-    """As `fluid.executor.kernels.rnn._lstm`."""
-    hs, cs = layer.states
-    scale = _value(FACTORS["LSTM"](xp, hs.shape[-1], pre.dtype))
-    by, shift = _value(weight), 1 - scale
+def _blocks(values: Any, count: int) -> list[Any]:
+    """The parts along the last axis, which are as wide as the hidden state."""
+    size = values.shape[-1] // count
+    return [lax.slice_in_dim(values, number * size, (number + 1) * size, axis=values.ndim - 1) for number in range(count)]
 
-    def step(state: Any, now: Any) -> Any:
-        h, c = state
+
+def _go_forward(layer: Any, step: Step, coming: Array, outside: Any) -> None:
+    """Fill what a layer keeps. Where `outside` is true, states stay as they are."""
+
+    def of_step(before: States, now: Any) -> Any:
         sums, is_outside = now
-        gates = jnp.tanh(jnp.matmul(h, by) + sums) * scale + shift
-        i, f, g, o = jnp.split(gates, 4, -1)
-        new_c = f * c + i * g
-        new_h = o * jnp.tanh(new_c)
+        kept, after = step(before, sums)
         if is_outside is not None:
-            new_h, new_c = jnp.where(is_outside, h, new_h), jnp.where(is_outside, c, new_c)
-        return (new_h, new_c), (gates, new_h, new_c)
+            stays = spread(is_outside, after[0].shape)
+            after = tuple(lax.select(stays, old, new) for old, new in zip(before, after, strict=True))
+        return after, (kept, after)
 
-    skipped = _value(outside) if isinstance(outside, Array) else None
-    _, (gates, h, c) = lax.scan(step, (_value(hs[0]), _value(cs[0])), (_value(pre) + _value(bias), skipped))
-    layer.gates.write(gates.reshape(layer.gates.shape))
-    hs[1:] = wrap(h)
-    cs[1:] = wrap(c)
-
-
-def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: Any, inside: Any) -> tuple[Any, Any]:
-    """As `fluid.executor.kernels.rnn._lstm_back`."""
-    gates, cells, by = _value(layer.gates), _value(layer.states[1]), _value(weight)
-    i, f, g, o = (gates[:, :, :, number] for number in range(4))
-    tanh_c = jnp.tanh(cells[1:])
-    factors = jnp.stack([g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g * g), tanh_c * o * (1 - o)], 3)
-    to_cell, stays = o * (1 - tanh_c * tanh_c), None
-    if inside is not None:
-        within = _value(inside)
-        factors, to_cell, f = factors * within[:, :, :, None], to_cell * within, jnp.where(within, f, 1)
-        stays = (~within).astype(gates.dtype)
-
-    def step(state: Any, now: Any) -> Any:
-        dh, dc = state
-        d_out, to_c, factor, forget, stay = now
-        dh = dh + d_out
-        dc = dc + dh * to_c
-        wide = jnp.concatenate([factor[:, :, :3] * dc[:, :, None], factor[:, :, 3:] * dh[:, :, None]], 2)
-        wide = wide.reshape(*dh.shape[:-1], -1)
-        through = jnp.matmul(wide, by)
-        return (through if stay is None else dh * stay + through, dc * forget), wide
-
-    steps = (_value(coming), to_cell, factors, f, stays)
-    (dh, dc), wide = lax.scan(step, tuple(map(_value, grads)), steps, reverse=True)
-    grads[0].write(dh)
-    grads[1].write(dc)
-    return wrap(wide), wrap(wide)
+    steps = (coming.read(), outside.read() if isinstance(outside, Array) else None)
+    _, (kept, states) = lax.scan(of_step, tuple(state[0].read() for state in layer.states), steps)
+    if kept is not None:
+        layer.gates.write(lax.reshape(kept, layer.gates.shape))
+    for state, values in zip(layer.states, states, strict=True):
+        state[1:] = wrap(values)
 
 
-LOOPS = Loops({**FORWARD, "LSTM": _lstm}, {**BACKWARD, "LSTM": _lstm_back})
+def _lstm(xp: Any, pre: Array, weight: Array, bias: Array, layer: Any, outside: Any) -> None:
+    by, shape = weight.read(), pre.shape[1:]
+    scale = FACTORS["LSTM"](xp, shape[-1] // 4, pre.dtype)
+    factor, shift = scale.read_as(shape), (1 - scale).read_as(shape)
+
+    def step(before: States, sums: Any) -> tuple[Any, States]:
+        h, c = before
+        gates = lax.add(lax.mul(lax.tanh(lax.add(_times(h, by), sums)), factor), shift)
+        i, f, g, o = _blocks(gates, 4)
+        c = lax.add(lax.mul(f, c), lax.mul(i, g))
+        return gates, (lax.mul(o, lax.tanh(c)), c)
+
+    _go_forward(layer, step, pre + bias, outside)
+
+
+def _gru(xp: Any, pre: Array, weight: Array, bias: Array, layer: Any, outside: Any) -> None:
+    by, size = weight.read(), pre.shape[-1] // 3
+    half = pre.dtype.type(0.5)
+    of_gates = xp.where(xp.arange(3 * size) < 2 * size, bias, pre.dtype.type(0))
+    of_hidden = bias[..., 2 * size :].read_as((*pre.shape[1:-1], size))
+
+    def step(before: States, sums: Any) -> tuple[Any, States]:
+        (h,) = before
+        both, n = lax.split(sums, (2 * size, size), 2)
+        hidden_both, hidden_n = lax.split(_times(h, by), (2 * size, size), 2)
+        both = lax.add(lax.mul(lax.tanh(lax.add(hidden_both, both)), half), half)
+        r, z = _blocks(both, 2)
+        of_h = lax.add(hidden_n, of_hidden)
+        n = lax.tanh(lax.add(lax.mul(of_h, r), n))
+        return lax.concatenate([both, n, of_h], 2), (lax.add(lax.mul(lax.sub(h, n), z), n),)
+
+    _go_forward(layer, step, pre + of_gates, outside)
+
+
+def _simple(activate: Callable[[Any], Any]) -> Callable[..., None]:
+    def run(xp: Any, pre: Array, weight: Array, bias: Array, layer: Any, outside: Any) -> None:
+        by = weight.read()
+
+        def step(before: States, sums: Any) -> tuple[Any, States]:
+            return None, (activate(lax.add(_times(before[0], by), sums)),)
+
+        _go_forward(layer, step, pre + bias, outside)
+
+    return run
+
+
+def _relu(x: Any) -> Any:
+    return lax.max(x, np.zeros((), x.dtype))
+
+
+# ------------------------------------------------------------------------------------------------------------ backward
+def _go_back(step: Step, grads: Sequence[Array], steps: Sequence[Any]) -> Array:
+    """Gradients of the states before the first step, into `grads`; returns what is kept of the steps. `steps` has what they are
+    given, None for what there is none of."""
+    given = tuple(None if each is None else each.read() for each in steps)
+    firsts = tuple(grad.read() for grad in grads)
+    lasts, kept = lax.scan(lambda after, now: step(after, now)[::-1], firsts, given, reverse=True)
+    for grad, last in zip(grads, lasts, strict=True):
+        grad.write(last)
+    result: Array = wrap(kept)
+    return result
+
+
+def _stays(xp: Any, inside: Any, like: Array) -> Any:
+    """1 where a state stays as it was, 0 elsewhere, shaped as states; None where it never stays."""
+    return None if inside is None else xp.broadcast_to((~inside).astype(like.dtype), like.shape)
+
+
+def _through(d_sums: Any, by: Any, dh: Any, stay: Any) -> Any:
+    """The gradient of the hidden state before a step: through the weights, or as it was where the state stays."""
+    through = _times(d_sums, by)
+    return through if stay is None else lax.add(lax.mul(dh, stay), through)
+
+
+def _lstm_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, inside: Any) -> tuple[Any, Any]:
+    by, cells = weight.read(), layer.states[1]
+    i, f, g, o = (layer.gates[:, :, :, number] for number in range(4))
+    tanh_c = xp.tanh(cells[1:])
+    factors = xp.stack([g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g * g), tanh_c * o * (1 - o)], 3)
+    to_cell = masked(o * (1 - tanh_c * tanh_c), inside)
+    forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
+    *outer, size = coming.shape[1:]
+
+    def step(after: States, now: Any) -> tuple[Any, States]:
+        dh, dc = after
+        d_out, to_c, factor, f, stay = now
+        dh = lax.add(dh, d_out)
+        dc = lax.add(dc, lax.mul(dh, to_c))
+        by_state = [
+            lax.broadcast_in_dim(dc, (*outer, 3, size), (0, 1, 3)),
+            lax.broadcast_in_dim(dh, (*outer, 1, size), (0, 1, 3)),
+        ]
+        wide = lax.reshape(lax.mul(factor, lax.concatenate(by_state, 2)), (*outer, 4 * size))
+        return wide, (_through(wide, by, dh, stay), lax.mul(dc, f))
+
+    wide = _go_back(step, grads, (coming, to_cell, masked(factors, inside), forget, _stays(xp, inside, coming)))
+    return wide, wide
+
+
+def _gru_back(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, inside: Any) -> tuple[Any, Any]:
+    by = weight.read()
+    r, z, n, of_h = (layer.gates[:, :, :, number] for number in range(4))
+    to_n = (1 - z) * (1 - n * n)
+    of_hidden = to_n * r
+    # Of r, z, the hidden part of the candidate, and the candidate's argument.
+    factors = xp.stack([of_hidden * of_h * (1 - r), (layer.states[0, :-1] - n) * z * (1 - z), of_hidden, to_n], 3)
+    stay = z if inside is None else xp.where(inside, z, z.dtype.type(1))
+    *outer, size = coming.shape[1:]
+
+    def step(after: States, now: Any) -> tuple[Any, States]:
+        d_out, factor, stay = now
+        dh = lax.add(after[0], d_out)
+        d_gates = lax.reshape(lax.mul(factor, lax.broadcast_in_dim(dh, factor.shape, (0, 1, 3))), (*outer, 4 * size))
+        hidden = lax.slice_in_dim(d_gates, 0, 3 * size, axis=2)
+        return d_gates, (_through(hidden, by, dh, stay),)
+
+    d_gates = _go_back(step, grads, (coming, masked(factors, inside), stay))
+    of_x = xp.concatenate([d_gates[..., : 2 * size], d_gates[..., 3 * size :]], -1)
+    return of_x, d_gates[..., : 3 * size]
+
+
+def _simple_back(slope: Callable[[Any], Any]) -> Callable[..., tuple[Any, Any]]:
+    def run(xp: Any, coming: Array, grads: Sequence[Array], weight: Array, layer: Any, inside: Any) -> tuple[Any, Any]:
+        by = weight.read()
+
+        def step(after: States, now: Any) -> tuple[Any, States]:
+            d_out, factor, stay = now
+            dh = lax.add(after[0], d_out)
+            d_sums = lax.mul(factor, dh)
+            return d_sums, (_through(d_sums, by, dh, stay),)
+
+        d_sums = _go_back(step, grads, (coming, masked(slope(layer.states[0, 1:]), inside), _stays(xp, inside, coming)))
+        return d_sums, d_sums
+
+    return run
+
+
+LOOPS = Loops(
+    {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple(lax.tanh), "RNN_RELU": _simple(_relu)},
+    {"LSTM": _lstm_back, "GRU": _gru_back, **{mode: _simple_back(slope) for mode, slope in SLOPES.items()}},
+)

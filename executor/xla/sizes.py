@@ -73,9 +73,9 @@ class Sizes:
             self._note(each, jnp.max(number) if number.size else jnp.int32(HELD))
 
     def result(self) -> tuple[list[Hashable], Any]:
-        """What the assumptions are about, and for each, `HELD` or the number that was met, as one int32 array."""
+        """What the assumptions are about, and for each, `HELD` or the number that was met, as one int32 array; None for none."""
         about = list(self._met)
-        return about, jnp.stack([self._met[each] for each in about]) if about else jnp.zeros(0, jnp.int32)
+        return about, jnp.stack([self._met[each] for each in about]) if about else None
 
     def corrected(self, about: list[Hashable], met: Any) -> dict[Hashable, int] | None:
         """The assumptions to compile the program with, after a run met these numbers; None if all held."""

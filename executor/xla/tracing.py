@@ -199,18 +199,18 @@ class TracedBlock:
         self.host.add_check(partial(check, op, name), rows.read())
 
     def __call__(
-        self, state: Mapping[str, Any], constants: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
+        self, given_away: Mapping[str, Any], lent: Mapping[str, Any], feeds: Mapping[str, Any], words: Any
     ) -> tuple[list[Any], list[Any], Any]:
         """What the ops compute: the arrays of the fetches, those of what outlives a run, and what its assumptions met.
 
         Where one did not hold, nothing of it counts.
 
-        `state` has the values that the ops update, `constants` those that they only read, `words` are those of `words_of_run`.
+        `given_away` and `lent` have the values from the scope, in two parts; `words` are those of `words_of_run`.
         """
         self._tracer.streams.begin(words)
         values = {name: with_lod(wrap(value), self._lods.get(name, ())) for name, value in feeds.items()}
         env = StateEnvironment(
-            self.program.global_block(), values, {name: wrap(value) for name, value in {**state, **constants}.items()}
+            self.program.global_block(), values, {name: wrap(value) for name, value in {**given_away, **lent}.items()}
         )
         self.failure = None
         try:
@@ -238,7 +238,7 @@ class TracedBlock:
         for name, value in left.items():
             self.kept[name] = pattern_of(value, kept)
             self.kept_names += [name] * (len(kept) - len(self.kept_names))
-        inputs = {id(value) for values in (state, constants, feeds) for value in values.values()}
+        inputs = {id(value) for values in (given_away, lent, feeds) for value in values.values()}
         return fetches, [jnp.array(value, copy=True) if id(value) in inputs else jnp.asarray(value) for value in kept], met
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array as JaxArray
 from jax import lax
 from jax import numpy as jnp
 
-from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, is_known, mask_of, value_of, wrap
+from .arrays import FUNCTIONS, SMALL, Array, cast, elements_of, empty, is_known, mask_of, value_of, wrap
+from .rows import add_to_rows
 from .views import spread
 
 __all__ = ["Ufunc", "stored", "sum_type", "ufunc"]
@@ -63,27 +64,65 @@ _BOOLS: dict[str, Callable[..., Any]] = {
 _BY_KIND = {"f": {**_NUMBERS, **_FLOATS}, "i": _NUMBERS, "u": _NUMBERS, "b": _BOOLS}
 
 
+class _Resolved(NamedTuple):
+    """What a ufunc does for operands of certain types and shapes.
+
+    Attributes:
+        types: the types that it computes in, and gives.
+        shape: that of the result.
+        has_full: whether an operand has that shape; single numbers then stay numbers.
+    """
+
+    types: tuple[Any, ...]
+    shape: tuple[int, ...]
+    has_full: bool
+
+
 @lru_cache(maxsize=4096)
-def _resolved(function: Any, *types: Any) -> tuple[Any, ...]:
-    """The types that a ufunc of numpy computes in, and gives, for operands of these types."""
-    return function.resolve_dtypes((*types, *(None,) * function.nout))  # type: ignore[no-any-return]
+def _resolved(function: Any, dtype: Any, *operands: tuple[Any, tuple[int, ...]]) -> _Resolved:
+    """What a ufunc of numpy does for operands, of which each is told by type and shape; `dtype` overrules its own types."""
+    shapes = [shape for _, shape in operands]
+    shape = np.broadcast_shapes(*shapes)
+    types = function.resolve_dtypes((*(kind for kind, _ in operands), *(None,) * function.nout))
+    return _Resolved(types if dtype is None else (np.dtype(dtype),) * len(types), shape, shape in shapes)
 
 
-def _type(value: Any) -> Any:
-    dtype = getattr(value, "dtype", None)
-    if dtype is not None:
-        return np.dtype(dtype)
-    if isinstance(value, bool):
-        return np.dtype(bool)
-    kind = next((kind for kind in (int, float, complex) if isinstance(value, kind)), None)
-    return kind if kind is not None else np.asarray(value).dtype
+def _form(value: Any) -> tuple[Any, tuple[int, ...]]:
+    """The type of an operand, which is Python's for its numbers, and its shape."""
+    kind = type(value)
+    if kind is Array:
+        return value.shadow.dtype, value.shadow.shape
+    if kind is float or kind is int or kind is complex:
+        return kind, ()
+    if hasattr(value, "dtype"):
+        return np.dtype(value.dtype), value.shape
+    value = np.asarray(value)
+    return value.dtype, value.shape
+
+
+def _operand(value: Any, kind: Any, resolved: _Resolved) -> Any:
+    """A value as elements of a type, broadcast to the shape of the result, or as a single number where that will do."""
+    shape = resolved.shape
+    if isinstance(value, Array):
+        if value.shadow.shape == shape:
+            return cast(value.read(), kind)
+        is_number = value.size == 1 and resolved.has_full
+        if value.dtype == kind:
+            return value.read_number() if is_number else value.read_as(shape)
+        value = cast(value.read_number() if is_number else value.read(), kind)
+    else:
+        value = cast(value if isinstance(value, JaxArray) else np.asarray(value), kind)
+    return value if not value.shape and resolved.has_full else spread(value, shape)
 
 
 def stored(value: Any, out: Array | None) -> Any:
     """A result, in `out` if there is one."""
     if out is None:
         return wrap(value)
-    FUNCTIONS["copyto"](out, value, "unsafe")
+    if isinstance(value, JaxArray) and value.shape == out.shape and value.dtype == out.dtype:
+        out.put(value)
+    else:
+        FUNCTIONS["copyto"](out, value, "unsafe")
     return out
 
 
@@ -100,11 +139,19 @@ def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(int(each) % max(ndim, 1) for each in (axis if isinstance(axis, (tuple, list)) else (axis,)))
 
 
-def _operand(value: Any, shape: tuple[int, ...], is_full: bool) -> Any:
-    """A value broadcast to the shape of a result; a single number stays one if another operand has that shape (`is_full`)."""
-    if is_full and value.size == 1 and value.shape != shape:
-        return value if not value.shape else lax.reshape(value, ()) if isinstance(value, JaxArray) else value.reshape(())
-    return spread(value, shape)
+def _shared_axes(args: Sequence[Any], shape: tuple[int, ...], out: Any) -> tuple[int, ...] | None:
+    """The order in which the axes of a result should lie: that of an operand of its shape."""
+    if len(shape) < 3 or (out is not None and (out.views or out.shape != shape)):
+        return None
+    return next((arg.axes for arg in args if type(arg) is Array and arg.axes is not None and arg.shape == shape), None)
+
+
+def _turned(arg: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """An operand of a result of this shape, with its axes in another order; single numbers as they are."""
+    if np.size(arg) == 1:
+        return arg.reshape(()) if isinstance(arg, Array) else arg
+    arg = wrap(arg)
+    return (arg if arg.shape == shape else arg.spread(shape)).transpose(axes)
 
 
 class Ufunc:
@@ -125,13 +172,16 @@ class Ufunc:
             shape = np.broadcast_shapes(*(getattr(arg, "shape", ()) for arg in args))
             if np.prod(shape, dtype=int) <= SMALL:
                 return stored(self._numpy(*map(elements_of, args), dtype=dtype), out)
-        types = _resolved(self._numpy, *map(_type, args))
-        if dtype is not None:
-            types = (np.dtype(dtype),) * len(types)
-        values = [cast(value_of(arg), kind) for arg, kind in zip(args, types, strict=False)]
-        shape = np.broadcast_shapes(*(value.shape for value in values))
-        is_full = any(value.shape == shape for value in values)
-        result = self._function(types[0].kind)(*(_operand(value, shape, is_full) for value in values))
+        resolved = _resolved(self._numpy, dtype, *map(_form, args))
+        axes = _shared_axes(args, resolved.shape, out) if where is True and self.nout == 1 else None
+        if axes is not None:  # as they lie, and so does the result
+            turned = [_turned(arg, resolved.shape, axes) for arg in args]
+            result = empty(resolved.shape, resolved.types[-1]) if out is None else out
+            self(*turned, out=result.transpose(axes), dtype=dtype)
+            return result
+        types = resolved.types
+        function = self._function(types[0].kind)
+        result = function(*[_operand(arg, kind, resolved) for arg, kind in zip(args, types, strict=False)])
         if self.nout > 1:
             return tuple(stored(cast(value, kind), None) for value, kind in zip(result, types[self.nin :], strict=True))
         result = cast(result, types[-1])
@@ -192,9 +242,13 @@ class Ufunc:
         if mask is not None:
             array.write(jnp.where(mask, value_of(self(wrap(whole), wrap(values.reshape(())))), whole))
             return
-        places = whole.at[_index(indices, value_of)]
         name = {"subtract": "add", "maximum": "max", "minimum": "min"}.get(self.__name__, self.__name__)
-        array.write(getattr(places, name)(-values if self.__name__ == "subtract" else values))
+        if self.__name__ == "subtract":
+            values = -values
+        if name == "add" and isinstance(indices, Array) and values.shape == (*indices.shape, *array.shape[1:]):
+            array.write(add_to_rows(whole, jnp.asarray(indices.read()), jnp.asarray(values)))
+        else:
+            array.write(getattr(whole.at[_index(indices, value_of)], name)(values))
 
     def outer(self, one: Any, other: Any, out: Any = None) -> Any:
         one, other = wrap(one), wrap(other)

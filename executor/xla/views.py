@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +26,14 @@ __all__ = [
     "Spread",
     "Transposed",
     "View",
+    "Views",
     "basic_region",
+    "followed_by",
     "spread",
 ]
 
 Shape = tuple[int, ...]
+Views = tuple["View", ...]
 
 
 class View:
@@ -118,26 +122,26 @@ def _as_bits(value: Any, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class Spread(View):
-    """Repeated along axes, for reading only."""
+    """Repeated along axes, for reading only; `axes` are those of the result that the axes of the whole become."""
 
     shape: Shape
+    axes: Shape
 
     def get(self, whole: Any) -> Any:
-        return spread(whole, self.shape)
+        return lax.broadcast_in_dim(whole, self.shape, self.axes)
 
     def put(self, whole: Any, part: Any) -> Any:
         raise ValueError("an array that was broadcast is only for reading")
 
 
 class Region(NamedTuple):
-    """What basic indexing takes: the first index, the number of elements and the step along each axis of the array; the shape of
-    the result, in which axes are missing or new; and the index with all of its parts written out."""
+    """What basic indexing takes: the first index, the number of elements and the step along each axis of the array; and the shape
+    of the result, in which axes are missing or new."""
 
     starts: Shape
     extents: Shape
     steps: Shape
     shape: Shape
-    items: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,7 @@ class Sliced(View):
     region: Region
     is_whole = False
 
+    @cached_property
     def _bounds(self) -> tuple[list[int], list[int], list[int], list[int]]:
         """Lowest index, end and step along each axis, and the axes that go backwards."""
         lows, ends, steps = [], [], []
@@ -159,7 +164,7 @@ class Sliced(View):
         return lows, ends, steps, [axis for axis, step in enumerate(self.region.steps) if step < 0]
 
     def get(self, whole: Any) -> Any:
-        lows, ends, steps, backwards = self._bounds()
+        lows, ends, steps, backwards = self._bounds
         part = lax.slice(whole, lows, ends, steps)
         if backwards:
             part = lax.rev(part, backwards)
@@ -168,12 +173,13 @@ class Sliced(View):
     def put(self, whole: Any, part: Any) -> Any:
         if 0 in self.region.extents:
             return whole
-        lows, ends, steps, backwards = self._bounds()
+        lows, ends, steps, backwards = self._bounds
         part = part if part.shape == self.region.extents else lax.reshape(part, self.region.extents)
         if backwards:
             part = lax.rev(part, backwards)
         if all(step == 1 for step in steps):
-            return part if part.shape == self.old else lax.dynamic_update_slice(whole, part, [np.int32(low) for low in lows])
+            # lax.dynamic_update_slice makes arrays of the numbers, one by one
+            return part if part.shape == self.old else lax.dynamic_update_slice_p.bind(whole, part, *map(np.int32, lows))
         edges = [(low, size - end, step - 1) for low, end, step, size in zip(lows, ends, steps, self.old, strict=True)]
         padded = lax.pad(part, np.zeros((), part.dtype), edges)
         taken = None
@@ -186,7 +192,7 @@ class Sliced(View):
         return padded if taken is None else lax.select(taken, padded, whole)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Picked(View):
     """Any elements, by their numbers in the whole; one may be picked several times."""
 
@@ -206,11 +212,38 @@ def spread(value: Any, shape: Sequence[int]) -> Any:
     """A value broadcast to a shape, as numpy does."""
     if value.shape == tuple(shape):
         return value
-    first = len(shape) - len(value.shape)
-    kept = [axis for axis, size in enumerate(value.shape) if size == shape[first + axis]]
-    if len(kept) < len(value.shape):
-        value = lax.reshape(value, [value.shape[axis] for axis in kept])
-    return lax.broadcast_in_dim(value, tuple(shape), [first + axis for axis in kept])
+    return lax.broadcast_in_dim(value, tuple(shape), range(len(shape) - len(value.shape), len(shape)))
+
+
+def followed_by(views: Views, view: View) -> Views:
+    """Views, and one of what they lead to; two are one where they can be told at once."""
+    last = views[-1] if views else None
+    if isinstance(last, Spread) and isinstance(view, Transposed):
+        axes = tuple(view.axes.index(axis) for axis in last.axes)
+        if axes == tuple(sorted(axes)):
+            return (*views[:-1], Spread(tuple(last.shape[axis] for axis in view.axes), axes))
+    if isinstance(last, Transposed) and isinstance(view, Transposed):
+        axes = tuple(last.axes[axis] for axis in view.axes)
+        return views[:-1] if axes == tuple(range(len(axes))) else (*views[:-1], Transposed(axes))
+    if not isinstance(last, Reshaped):
+        return (*views, view)
+    if isinstance(view, Reshaped):
+        return views[:-1] if view.new == last.old else (*views[:-1], Reshaped(last.old, view.new))
+    if isinstance(view, Spread) and (kept := _kept_axes(last)) is not None:
+        return (*views[:-1], Spread(view.shape, tuple(view.axes[axis] for axis in kept)))
+    return (*views, view)
+
+
+def _kept_axes(reshaped: Reshaped) -> Shape | None:
+    """Where the axes of an array go if a reshape only puts axes of size 1 between them; otherwise None."""
+    axes, old = [], list(reversed(reshaped.old))
+    for axis, size in enumerate(reshaped.new):
+        if old and size == old[-1]:
+            axes.append(axis)
+            old.pop()
+        elif size != 1:
+            return None
+    return None if old else tuple(axes)
 
 
 def basic_region(index: Any, shape: Shape) -> Region | None:
@@ -246,4 +279,4 @@ def basic_region(index: Any, shape: Shape) -> Region | None:
         starts.append(start)
         extents.append(extent)
         steps.append(step)
-    return Region(tuple(starts), tuple(extents), tuple(steps), tuple(sizes), tuple(full))
+    return Region(tuple(starts), tuple(extents), tuple(steps), tuple(sizes))

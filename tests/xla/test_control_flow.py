@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 pytest.importorskip("jax")
 
-import jax
 from control_flow_programs import BUILDERS, repeat, total
 from differentiation import Case
 
@@ -18,7 +16,7 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, IndexRangeError
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh", "quick_to_compile")]
 
 QUICK = ("loop", "branch_in_loop", "rnn")
 VARY = {
@@ -26,14 +24,6 @@ VARY = {
     "array_entry_overwritten_in_another_shape": "an array has entries of the shapes float64[4] and float64[2, 3]",
 }
 """Programs in which values that are fed decide about shapes, and what is said of them."""
-
-
-@pytest.fixture(autouse=True)
-def quick_to_compile() -> Iterator[None]:
-    """What is compiled runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def by_name(names: Any) -> Any:

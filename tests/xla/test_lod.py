@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,12 @@ import pytest
 
 pytest.importorskip("jax")
 
-import jax
-
 import fluid
 from fluid import layers
 from fluid.executor.xla.lod import MOST_LODS, LodPolicy
 from fluid.ir.program import Program, Variable
 
-pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
-
-
-@pytest.fixture(autouse=True)
-def quick_to_compile() -> Iterator[None]:
-    """What is compiled runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh", "quick_to_compile")]
 
 
 # -------------------------------------------------------------------------------------------------------------- policy

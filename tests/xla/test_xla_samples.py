@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +12,6 @@ from numeric import flat
 
 pytest.importorskip("jax")
 
-import jax
 from test_conformance import CASES, Case, OneOp, every_dtype
 from test_engines import NUMBERS
 
@@ -25,7 +23,7 @@ from fluid.initializer import value_attrs
 from fluid.values.lod_array import lod_of
 from fluid.values.place import XLAPlace
 
-pytestmark = pytest.mark.numpy_alone
+pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("quick_to_compile")]
 
 BOUNDS = {"float32": (1e-4, 1e-5), "float64": (1e-9, 1e-10)}
 """By the type of floats, how far XLA's results may be from numpy's, relative and absolute."""
@@ -40,14 +38,6 @@ OF_OP = {
 """Such a slot of an op."""
 
 KEYS = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
-
-
-@pytest.fixture(autouse=True)
-def quick_to_compile() -> Iterator[None]:
-    """What is compiled runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Traced(OneOp):

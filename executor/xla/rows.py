@@ -1,0 +1,45 @@
+"""Rows of arrays by numbers that may be known only when the program runs: XLA's gather and scatter.
+
+jax's own indexing does the same for all kinds of indices, and takes several times as long to trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+__all__ = ["add_to_rows", "rows_at"]
+
+
+def _from_the_first(numbers: Any, count: int) -> Any:
+    """Numbers of rows, of which negative ones count from the last, each as an array of one."""
+    if numbers.dtype.itemsize < 4:
+        numbers = lax.convert_element_type(numbers, np.int64)
+    if numbers.dtype.kind == "i":
+        zero, room = (numbers.dtype.type(number) for number in (0, count))
+        numbers = lax.select(lax.lt(numbers, zero), lax.add(numbers, room), numbers)
+    return lax.expand_dims(numbers, (numbers.ndim,))
+
+
+def rows_at(array: Any, numbers: Any, axis: int = 0) -> Any:
+    """The elements with these numbers along an axis, in whose place come the axes of `numbers`; beyond the last is the last."""
+    shape, ndim = array.shape, numbers.ndim
+    dimensions = lax.GatherDimensionNumbers(
+        offset_dims=(*range(axis), *range(axis + ndim, len(shape) - 1 + ndim)),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+    )
+    sizes = (*shape[:axis], 1, *shape[axis + 1 :])
+    places = _from_the_first(numbers, shape[axis])
+    return lax.gather(array, places, dimensions, sizes, mode=lax.GatherScatterMode.CLIP)
+
+
+def add_to_rows(array: Any, numbers: Any, rows: Any) -> Any:
+    """An array with rows added at these numbers, as often as each is there; a number beyond the last row counts for nothing."""
+    dimensions = lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(range(numbers.ndim, rows.ndim)), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+    )
+    places = _from_the_first(numbers, array.shape[0])
+    return lax.scatter_add(array, places, rows, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP)

@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     cumulative,
     decoding,
     decomposed,
+    deformable_regions,
     detection,
     diagonals,
     graphs,
@@ -27,6 +28,7 @@ from . import (  # noqa: F401
     padding,
     products,
     proposals,
+    quadrangles,
     quantization,
     random,
     rank_tables,
@@ -42,6 +44,7 @@ from . import (  # noqa: F401
     updates,
     views,
     vision,
+    yolo,
 )
 from .models import NEWEST, OLDEST, write_model
 from .program import contents_of, refusals, signature_of

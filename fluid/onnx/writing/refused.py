@@ -35,10 +35,7 @@ _BY_REASON = {
     "it decomposes matrices step by step until numbers settle, which ONNX has no op for": (
         "eig eigh eigvals eigvalsh lstsq lu lu_unpack matrix_rank qr svd"
     ),
-    "there is no function that writes it yet": (
-        "attention_lstm filter_by_instag rows_of_tagged deformable_psroi_pooling moved_parts moved_parts_back "
-        "roi_perspective_transform shift_of_parts straightened_back sum_of_shifts yolo_terms yolov3_loss"
-    ),
+    "there is no function that writes it yet": ("attention_lstm filter_by_instag rows_of_tagged"),
 }
 
 REFUSED: dict[str, str] = {op_type: reason for reason, op_types in _BY_REASON.items() for op_type in op_types.split()}

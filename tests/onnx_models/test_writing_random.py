@@ -10,9 +10,11 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx_running import run_program
+from onnx_running import bytes_of, lengths_of, run_program, session_of
+from test_conformance import Case, OneOp
 
 import fluid
+from fluid.onnx.writing import contents_of, signature_of
 
 pytestmark = pytest.mark.numpy_alone
 
@@ -72,3 +74,19 @@ def test_classes() -> None:
     soft = drawn("gumbel_softmax", {"X": logits}, {"temperature": 0.5})
     np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(np.bincount(soft.argmax(1), minlength=4) / MANY, weights[0] / 8, atol=0.015)
+
+
+def test_anchors() -> None:
+    """As many of the foreground and of the background as are asked for, of those that may be taken."""
+    case = next(case for key in range(9) if (case := Case(f"rpn_target_assign-{key}", "float32")).sample.check)
+    one = OneOp(case)
+    names = [var.name for var in one.outputs.values()]
+    signature = signature_of(one.program, list(one.fed), names, with_state=False)
+    session = session_of(bytes_of(contents_of(one.program, signature, lambda name: None, 18)))
+    taken = set()
+    for _ in range(5):
+        outputs = dict(zip(one.outputs, session.run(names, lengths_of(one.fed)), strict=True))
+        assert case.sample.check is not None
+        case.sample.check(case.sample.inputs, outputs)
+        taken.add(tuple(outputs["ScoreIndex"]))
+    assert len(taken) > 1

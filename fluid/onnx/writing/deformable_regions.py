@@ -34,7 +34,7 @@ def _spread(g: Graph, ROIs: Tensor, dtype: VarType, attrs: dict[str, Any]) -> li
     return found
 
 
-def _places_of_parts(attrs: dict[str, Any], sizes: tuple[int, int], name: str) -> Any:
+def _places_of_parts(attrs: dict[str, Any], sizes: tuple[int, ...], name: str) -> Any:
     """Of each part, in order, the number of what `name` says in rows and columns that it belongs to."""
     rows, columns = (np.array(shared_parts(*pair)) for pair in zip(attrs[name], sizes, strict=True))
     return (rows[:, None] * attrs[name][1] + columns).reshape(-1)

@@ -74,7 +74,7 @@ def similarity_focus(g: Graph, X: Tensor, axis: int, indexes: list[int]) -> Tens
     order = [0, axis, *(each for each in (1, 2, 3) if each != axis)]
     turned = g.transpose(X, order)
     images, _, *sides = g.sizes_of(turned)
-    rounds = g.binary("Min", *(g.as_size(side) for side in sides))
+    rounds = g.binary("Min", g.as_size(sides[0]), g.as_size(sides[1]))
     focus: Tensor | None = None
     for index in indexes:
         matrix = g.squeeze(g.slice(turned, [1], [index], [index + 1]), 1)

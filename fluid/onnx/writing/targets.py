@@ -35,8 +35,8 @@ def _sizes(g: Graph, boxes: Tensor) -> Tensor:
 
 
 def _area(g: Graph, sides: Tensor) -> Tensor:
-    last = sides.ndim - 1
-    return g.binary("Mul", *(g.squeeze(_part(g, sides, place, place + 1), last) for place in (0, 1)))
+    across, down = (g.squeeze(_part(g, sides, place, place + 1), sides.ndim - 1) for place in (0, 1))
+    return g.binary("Mul", across, down)
 
 
 def _overlaps(g: Graph, one: Tensor, other: Tensor) -> Tensor:

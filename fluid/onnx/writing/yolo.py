@@ -44,10 +44,9 @@ class _Predictions:
 
     def as_given(self, x: Tensor) -> Tensor:
         """[N, A * H * W, numbers] as X is."""
-        sizes = (self.count, self.high, self.wide, self.numbers)
-        x = self.g.transpose(self.g.reshape(x, [self.batch, *sizes], (self.images, *sizes)), [0, 1, 4, 2, 3])
-        sizes = (self.count * self.numbers, self.high, self.wide)
-        return self.g.reshape(x, [self.batch, *sizes], (self.images, *sizes))
+        places, sizes = (self.high, self.wide), (self.count * self.numbers, self.high, self.wide)
+        x = self.g.reshape(x, [self.batch, self.count, *places, self.numbers], (self.images, self.count, *places, self.numbers))
+        return self.g.reshape(self.g.transpose(x, [0, 1, 4, 2, 3]), [self.batch, *sizes], (self.images, *sizes))
 
     def corners(self) -> tuple[Any, Any]:
         """The corners [N, A, H, W, 2] of the boxes."""
@@ -114,7 +113,8 @@ class _Labelled:
         own = g.unsqueeze(self.size, 2)
 
         def area(x: Tensor) -> Any:
-            return g.binary("Mul", *(g.squeeze(g.slice(x, [3], [place], [place + 1]), 3) for place in (0, 1)))
+            across, down = (g.squeeze(g.slice(x, [3], [place], [place + 1]), 3) for place in (0, 1))
+            return g.binary("Mul", across, down)
 
         shared = area(g.binary("Min", own, g.constant(sizes)))
         whole = g.binary("Sub", area(own) + g.constant(sizes.prod(1)), shared)

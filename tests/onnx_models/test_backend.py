@@ -30,7 +30,6 @@ EXCLUDED = {
     "test_if_opt": "an optional that only a run tells",
     "test_image_decoder_*": "programs decode no images",
     "test_reshape_allowzero_reordered": "without elements, and of a shape that only a run tells",
-    "test_roialign_mode_max": "roi_align averages",
     "test_scan_sum": "Scan of opset 8, with a batch of sequences",
     "test_sequence_insert_at_front": "into a sequence of unknown length only the end is known",
     "test_training_dropout": "random numbers are Fluid's own",

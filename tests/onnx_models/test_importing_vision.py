@@ -61,7 +61,38 @@ def test_images_between_their_elements(tmp_path: Path) -> None:
 def test_greatest_elements_of_regions(tmp_path: Path) -> None:
     rois = np.array([[1, 0, 0, 9, 7], [0, 2, 3, 8, 6], [1, 4, 4, 4, 4], [0, 0, 0, 20, 20]], "float32")
     inputs = {"x": RANDOM.standard_normal((2, 3, 8, 10)).astype("float32"), "rois": rois}
-    check(tmp_path / "m.onnx", model_of("MaxRoiPool", inputs, pooled_shape=[3, 2], spatial_scale=0.5), inputs)
+    model = model_of("MaxRoiPool", inputs, pooled_shape=[3, 2], spatial_scale=0.5)
+    check(tmp_path / "m.onnx", model, inputs)
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "count"
+    check(tmp_path / "m.onnx", model, inputs)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_points_of_regions(tmp_path: Path) -> None:
+    """Their mean, also of about one an element, or the greatest; of images whose elements are all negative, too. Some lie
+    outside."""
+    rois = np.array([[0.3, 0.7, 9.1, 7.9], [-9, -3, 5, 5], [4, 4, 4, 4], [6, 2, 30, 20], [-9, -9, -7, -7]], "float32")
+    positive = RANDOM.uniform(0.1, 1, (2, 3, 8, 10)).astype("float32")
+    images = np.array([1, 0, 1, 0, 0], "int64")
+    shared: dict[str, Any] = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7}
+    with Checks() as checks:
+        for x, mode, ratio, moved, unknown in product(
+            (positive, -positive), ("avg", "max"), (0, 1, 2), ("half_pixel", "output_half_pixel"), (False, True)
+        ):
+            inputs = {"x": x, "rois": rois, "images": images}
+            if mode == "max" and ratio == 0:
+                continue
+            with checks(f"{mode}, {ratio}, {moved}, {unknown}, {x.max() > 0}"):
+                how = {**shared, "mode": mode, "sampling_ratio": ratio, "coordinate_transformation_mode": moved}
+                model = model_of("RoiAlign", inputs, **how)
+                for info in model.graph.input if unknown else ():
+                    for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+                        if axis == 0 or (info.name == "x" and axis > 1 and mode == "avg"):
+                            dim.dim_param = f"{info.name}_{axis}"
+                check(tmp_path / "m.onnx", model, inputs)
+    onnx.save(model_of("RoiAlign", inputs, mode="max"), tmp_path / "m.onnx")
+    with pytest.raises(FormatError, match="sampling_ratio should be above 0"):
+        fluid.load_model(tmp_path / "m.onnx")
 
 
 def test_boxes_that_are_kept(tmp_path: Path) -> None:

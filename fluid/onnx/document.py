@@ -32,8 +32,7 @@ Not read are ops of strings, `ImageDecoder`, and those of other domains, unless 
 _KNOWN = "known when the program is built"
 
 LIMITS = {
-    "BitCast": "types that Fluid holds as they are",
-    "Col2Im": "images of two dimensions",
+    "BitCast": "types that Fluid holds as they are, or integers",
     "ConvTranspose": "with `auto_pad` or `output_shape`, sizes " + _KNOWN,
     "CumSum": f"the axis {_KNOWN}",
     "CumProd": f"the axis {_KNOWN}",
@@ -42,7 +41,7 @@ LIMITS = {
     "Dropout": f"ratio and training mode {_KNOWN}",
     "EyeLike": f"the shape {_KNOWN}",
     "GridSample": f"cubic, or of other than two dimensions: channels and sizes of images {_KNOWN}",
-    "If": "no optionals, and sequences of one length, from both branches",
+    "If": "no optionals, and sequences of one length, from both branches; a single number is `[1]` where one branch gives it so",
     "Loop": "what is carried keeps its type and number of dimensions; to sequences of unknown length it may append",
     "MaxPool": f"with dilations or indices, sizes {_KNOWN}",
     "AveragePool": f"with dilations or `ceil_mode`, sizes {_KNOWN}",
@@ -56,8 +55,6 @@ LIMITS = {
     "Scan": "from opset 9 on",
     "ScatterElements": f"`max` and `min`: at most 256 updates along the axis, {_KNOWN}",
     "ScatterND": f"`mul`, `max` and `min`: sizes {_KNOWN}",
-    "SequenceInsert": "into a sequence of unknown length, at its end",
-    "SequenceErase": "from a sequence of known length",
     "Slice": f"axes and steps {_KNOWN}; where bounds are not, steps of 1",
     "SplitToSequence": f"sizes {_KNOWN}",
     "Squeeze": f"axes {_KNOWN}",

@@ -31,22 +31,25 @@ def if_(b: Builder, node: Node) -> Any:
         with node.reader.inner(graphs[0] if bool(np.reshape(known, -1)[0]) else graphs[1], []) as outputs:
             return tuple(outputs)
     structures: list[list[int | None]] = []
+    singles: list[list[bool]] = []
 
     def branch(graph: Any) -> Any:
         def build() -> list[Variable]:
             with node.reader.inner(graph, []) as outputs:
                 flat: list[Variable] = []
                 structure: list[int | None] = []
-                for value in outputs:
+                single = [isinstance(value, Tensor) and not value.shape for value in outputs]
+                for value, is_single in zip(outputs, single, strict=True):
                     if isinstance(value, Sequence) and value.items is not None:
                         structure.append(len(value.items))
                         flat += [b.variables(item) for item in value.items]
                     elif isinstance(value, Tensor):
                         structure.append(None)
-                        flat.append(b.f.assign(value))
+                        flat.append(b.unsqueeze(value, [0]) if is_single else b.f.assign(value))
                     else:
                         raise FormatError("a branch gives an optional, or a sequence of a length that only a run tells")
                 structures.append(structure)
+                singles.append(single)
                 return flat
 
         return build
@@ -57,9 +60,9 @@ def if_(b: Builder, node: Node) -> Any:
         raise FormatError("its branches give sequences of different lengths")
     left = list(merged)
     out: list[Value] = []
-    for count in structures[0]:
-        if count is None:
-            out.append(Tensor(left.pop(0)))
+    for count, *single in zip(structures[0], *singles, strict=True):
+        if count is None:  # a single number is of shape [1] where one branch gives it so
+            out.append(Tensor(b.squeeze(left.pop(0), [0]) if all(single) else left.pop(0)))
         else:
             out.append(Sequence([Tensor(left.pop(0)) for _ in range(count)]))
     return tuple(out)

@@ -13,7 +13,7 @@ from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .manipulation import write_wanted
-from .table import checked, kernel
+from .table import Slots, checked, kernel
 
 
 @kernel("cvm")
@@ -118,3 +118,27 @@ def match_matrix_tensor(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, W: Any,
         part = half[start:end].swapaxes(0, 1) @ Y[begin:stop].T
         Out[done : done + count] = part.reshape(-1, 1)
         done += count
+
+
+# -------------------------------------------------------------------------------------------- images of different sizes
+@kernel("patches_of_sequences")
+def patches_of_sequences(
+    xp: Any, X_lod: Lod, ROW_lod: Lod, COLUMN_lod: Lod, attrs: Slots, Patches: Any, Elements: Any, Order: Any
+) -> None:
+    (high, wide), channels = (attrs["KernelH"], attrs["KernelW"]), attrs["InputChannel"]
+    width, filters = channels * high * wide, attrs["OutputChannel"]
+    patches, elements, order = [np.empty((0, width), np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    start = done = 0
+    for (top, bottom), (left, right) in _grids(ROW_lod, COLUMN_lod):
+        rows, columns = bottom - top, right - left
+        steps = -(-rows // attrs["StrideH"]), -(-columns // attrs["StrideW"])
+        i, j, channel, y, x = np.ogrid[: steps[0], : steps[1], :channels, :high, :wide]
+        row, column = i * attrs["StrideH"] + y - high // 2, j * attrs["StrideW"] + x - wide // 2
+        inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+        own = np.where(inside, start + (channel * rows + row) * columns + column, -1).reshape(steps[0] * steps[1], width)
+        patches.append(own)
+        elements.append(own.T.reshape(-1))
+        order.append(((done + np.arange(len(own))) * filters + np.arange(filters)[:, None]).reshape(-1))
+        start, done = start + channels * rows * columns, done + len(own)
+    found = (np.concatenate(each) for each in (patches, elements, order))
+    write_wanted(*((out, xp.asarray(each)) for out, each in zip((Patches, Elements, Order), found, strict=True)))

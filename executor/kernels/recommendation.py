@@ -142,3 +142,16 @@ def patches_of_sequences(
         start, done = start + channels * rows * columns, done + len(own)
     found = (np.concatenate(each) for each in (patches, elements, order))
     write_wanted(*((out, xp.asarray(each)) for out, each in zip((Patches, Elements, Order), found, strict=True)))
+
+
+# ----------------------------------------------------------------------------------------------------------------- ranks
+@checked("rank_attention")
+def check_rank_attention(X: Any, RankOffset: Any, MaxRank: int) -> None:
+    ranks, rows = RankOffset[:, 1::2], RankOffset[:, 2::2]
+    most = max((int(each.max()) for each in (RankOffset[:, :1], ranks) if each.size), default=0)
+    if most > MaxRank:
+        raise ExecutionError(f"rank_attention: RankOffset has the rank {most}; MaxRank allows those from 1 to {MaxRank}")
+    taken = rows[(RankOffset[:, :1] > 0) & (ranks > 0)]
+    if taken.size and not 0 <= int(taken.min()) <= int(taken.max()) < len(X):
+        found = f"from {int(taken.min())} to {int(taken.max())}"
+        raise ExecutionError(f"rank_attention: RankOffset has rows {found}; X has those from 0 to {len(X) - 1}")

@@ -287,6 +287,8 @@ def rank_attention(f: Any, X: Any, RankOffset: Any, RankParam: Any, MaxRank: int
     instance, then by that of the other one. InputHelp [N, `MaxRank` * D] is the features of the others, InsRank [N, 1] the rank
     of the instance. As in Paddle, the gradient is that of RankParam, and not of X.
     """
+    if not fits(RankOffset.shape[1], 1 + 2 * MaxRank):
+        raise InferenceError(f"RankOffset {RankOffset} should have 1 + 2 * MaxRank = {1 + 2 * MaxRank} columns")
     own = f.slice(RankOffset, axes=[1], starts=[0], ends=[1])
     none = f.fill_any_like(own, value=-1.0)
     matrices = f.stack(f.split(RankParam, num=MaxRank * MaxRank, axis=0), axis=0)

@@ -110,7 +110,7 @@ CASES += [
     ("memcpy", {"X": data(2, 3)}, {"dst_place_type": 0}, {"Out": F}, []),
 ]
 LODS = [[0, 24, 36]], [[0, 3, 5]], [[0, 4, 7]]  # two images of two channels, 3 by 4 and 2 by 3
-IMAGES = dict(zip(("X", "ROW", "COLUMN"), zip((data(36, 1), data(5, 1), data(7, 1)), LODS)))
+IMAGES = {name: (data(lod[0][-1], 1), lod) for name, lod in zip(("X", "ROW", "COLUMN"), LODS, strict=True)}
 WINDOW = {"InputChannel": 2, "OutputChannel": 3, "KernelH": 3, "KernelW": 2, "StrideH": 2, "StrideW": 1}
 LARGER = {**WINDOW, "KernelH": 2, "KernelW": 4, "StrideH": 1, "StrideW": 2}
 CASES += [

@@ -102,3 +102,26 @@ def test_images_whose_sides_do_not_fit() -> None:
     ):
         with pytest.raises(ExecutionError, match=message):
             exe.run(feed={**feed, **sides, **wrong}, fetch_list=[out])
+
+
+def test_layers_of_trees() -> None:
+    items, ways, nodes = (layers.data(name, [width], dtype="int64") for name, width in (("items", 1), ("ways", 2), ("nodes", 1)))
+    how = {"neg_samples_num_list": [1, 2], "layer_offset_lod": [0, 2, 6]}
+    out, _, _ = ops().tdm_sampler(items, ways, nodes, **how)
+    feed = {"items": np.array([[1]]), "ways": np.array([[0, 0], [1, 4]]), "nodes": np.arange(1, 7)[:, None]}
+    exe = fluid.Executor()
+    assert exe.run(feed=feed, fetch_list=[out])[0].shape == (1, 5)
+    for wrong, message in (
+        ({"items": np.array([[2]])}, "X has items from 2 to 2; Travel has those from 0 to 1"),
+        ({"nodes": np.arange(1, 6)[:, None]}, "layer_offset_lod ends at 6; Layer has 5 nodes"),
+    ):
+        with pytest.raises(ExecutionError, match=message):
+            exe.run(feed={**feed, **wrong}, fetch_list=[out])
+    for attrs, message in (
+        ({"neg_samples_num_list": [2, 2]}, "2 other nodes of layer 0, which has 2"),
+        ({"layer_offset_lod": [0, 2]}, "where each of 2 layers begins"),
+        ({"neg_samples_num_list": [1], "layer_offset_lod": [0, 2]}, "a column for each of 1 layers"),
+        ({"dtype": 5}, "should be that of int32 or int64"),
+    ):
+        with pytest.raises(InferenceError, match=message):
+            ops().tdm_sampler(items, ways, nodes, **{**how, **attrs})

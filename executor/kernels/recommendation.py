@@ -89,6 +89,33 @@ def tdm_child(xp: Any, X: Any, TreeInfo: Any, Child: Any, LeafMask: Any) -> None
     write_wanted((Child, children), (LeafMask, some & (TreeInfo[children, 0] != 0)))
 
 
+@checked("tdm_sampler")
+def check_tdm_sampler(X: Any, Travel: Any, Layer: Any, layer_offset_lod: list[int]) -> None:
+    if X.size and not 0 <= int(X.min()) <= int(X.max()) < len(Travel):
+        found = f"from {int(X.min())} to {int(X.max())}"
+        raise ExecutionError(f"tdm_sampler: X has items {found}; Travel has those from 0 to {len(Travel) - 1}")
+    if layer_offset_lod[-1] > len(Layer):
+        raise ExecutionError(f"tdm_sampler: layer_offset_lod ends at {layer_offset_lod[-1]}; Layer has {len(Layer)} nodes")
+
+
+@kernel("tdm_sampler")
+def tdm_sampler(xp: Any, rng: Any, X: Any, Travel: Any, Layer: Any, attrs: Slots, Out: Any, Labels: Any, Mask: Any) -> None:
+    generator, ways, nodes = rng(), Travel[X.reshape(-1)], Layer.reshape(-1)
+    found, labels, masks = [], [], []
+    for layer, (count, (start, end)) in enumerate(
+        zip(attrs["neg_samples_num_list"], pairwise(attrs["layer_offset_lod"]), strict=True)
+    ):
+        own, others = ways[:, layer, None], nodes[start:end]
+        drawn = xp.where(others == own, 2.0, generator.random((len(own), end - start), dtype="float64"))
+        chosen = others[drawn.argsort(1)[:, :count]]
+        parts = [own, chosen] if attrs["output_positive"] else [chosen]
+        there = xp.broadcast_to(own != 0, (len(own), sum(part.shape[1] for part in parts)))
+        found.append(xp.where(there, xp.concatenate(parts, 1), 0))
+        labels.append(there & (xp.arange(there.shape[1]) < attrs["output_positive"]))
+        masks.append(there)
+    write_wanted(*((out, xp.concatenate(each, 1)) for out, each in ((Out, found), (Labels, labels), (Mask, masks))))
+
+
 # ------------------------------------------------------------------------------------------------- pairs of two sequences
 def _grids(X_lod: Lod, Y_lod: Lod) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """From where to where the sequences of both go."""

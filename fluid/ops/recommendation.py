@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import composed
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least, required
 from ..values.lod_array import lengths_of
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -126,6 +126,49 @@ def tdm_child() -> None:
 
     Row n of TreeInfo has the item of node n (0 for none), its layer, its parent and its children. Node 0, and nodes whose first
     child is 0, have none: zeros.
+    """
+
+
+def _drawn_nodes(
+    X: Spec, Travel: Spec, neg_samples_num_list: list[int], layer_offset_lod: list[int], output_positive: bool, dtype: int
+) -> tuple[Spec, Spec, Spec]:
+    layers, offsets = len(neg_samples_num_list), layer_offset_lod
+    if as_dtype(dtype) not in (VarType.INT32, VarType.INT64):
+        raise InferenceError(f"dtype {dtype} should be that of int32 or int64, for numbers of nodes")
+    if not fits(X.size, X.shape[0]):
+        raise InferenceError(f"X {X} should have one item in each row")
+    if not layers or len(offsets) != layers + 1 or offsets[0] < 0 or sorted(offsets) != offsets:
+        raise InferenceError(
+            f"layer_offset_lod {offsets} should say where each of {layers} layers begins, and where the last ends"
+        )
+    if not fits(Travel.shape[1], layers):
+        raise InferenceError(f"Travel {Travel} should have a column for each of {layers} layers in neg_samples_num_list")
+    for layer, (count, (start, end)) in enumerate(zip(neg_samples_num_list, pairwise(offsets), strict=True)):
+        if not 0 <= count < max(end - start, 1):
+            raise InferenceError(
+                f"neg_samples_num_list asks for {count} other nodes of layer {layer}, which has {end - start} in all"
+            )
+    out = Spec((X.shape[0], sum(neg_samples_num_list) + layers * output_positive), as_dtype(dtype))
+    return out, out, out
+
+
+@define(
+    "tdm_sampler(X: int[N, ...], Travel: int[L, D], Layer: int[M, 1]) -> Out, Labels, Mask",
+    infer=_drawn_nodes,
+    grad=ZERO_GRADIENT,
+    neg_samples_num_list=ints(),
+    layer_offset_lod=ints(),
+    output_positive=True,
+    seed=0,
+    dtype=int(VarType.INT32),
+)
+def tdm_sampler() -> None:
+    """For each item in X [N, 1] nodes of a tree to tell apart: in each layer the node on the way to the item, and others of the
+    layer that are drawn, no two of them the same: as many as `neg_samples_num_list` says.
+
+    Row n of Travel has the nodes on the way to item n, 0 from where its way has ended. Layer [M, 1] has the nodes layer by layer,
+    which begin at `layer_offset_lod`. In Labels a node on the way is 1, another one 0. Without `output_positive`, there are the
+    others alone. Mask is 0, and so are nodes and labels, of layers that a way does not reach.
     """
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -76,9 +77,10 @@ def test_classes() -> None:
     np.testing.assert_allclose(np.bincount(soft.argmax(1), minlength=4) / MANY, weights[0] / 8, atol=0.015)
 
 
-def test_anchors() -> None:
-    """As many of the foreground and of the background as are asked for, of those that may be taken."""
-    case = next(case for key in range(9) if (case := Case(f"rpn_target_assign-{key}", "float32")).sample.check)
+@each("op_type, slot", [("rpn_target_assign", "ScoreIndex"), ("tdm_sampler", "Out")])
+def test_what_a_sample_may_draw(op_type: str, slot: str) -> None:
+    """As many anchors of the foreground and of the background as are asked for, or nodes of a tree; others in each run."""
+    case = next(case for key in range(9) if (case := Case(f"{op_type}-{key}", "float32")).sample.check)
     one = OneOp(case)
     names = [var.name for var in one.outputs.values()]
     signature = signature_of(one.program, list(one.fed), names, with_state=False)
@@ -88,5 +90,5 @@ def test_anchors() -> None:
         outputs = dict(zip(one.outputs, session.run(names, lengths_of(one.fed)), strict=True))
         assert case.sample.check is not None
         case.sample.check(case.sample.inputs, outputs)
-        taken.add(tuple(outputs["ScoreIndex"]))
+        taken.add(tuple(outputs[slot].reshape(-1)))
     assert len(taken) > 1

@@ -66,6 +66,36 @@ def children(X: Any, TreeInfo: Any, child_nums: int, dtype: int = 2) -> Any:
 
 TREE = np.array([[0, 0, 0, 0, 0], [0, 1, 0, 3, 4], [0, 1, 0, 5, 0], [1, 2, 1, 0, 0], [2, 2, 1, 0, 0], [3, 2, 2, 0, 0]])
 add("tdm_child", Sample({"X": np.array([[1], [2], [3], [0]]), "TreeInfo": TREE}, {"child_nums": 2, "dtype": 3}, children))
+WAYS = np.array([[0, 0, 0], [1, 3, 7], [1, 4, 8], [2, 5, 9], [2, 6, 0]])
+SAMPLED = {"X": np.array([[1], [2], [4], [3]]), "Travel": WAYS, "Layer": np.arange(1, 11)[:, None]}
+LAYERS = [0, 2, 6, 10]
+
+
+def check_sampled(counts: list[int], is_positive: bool) -> Any:
+    def check(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        out, labels, mask = (outputs[name] for name in ("Out", "Labels", "Mask"))
+        for way, nodes, label, seen in zip(WAYS[inputs["X"][:, 0]], out, labels, mask, strict=True):
+            first = 0
+            for layer, count in enumerate(counts):
+                end = first + count + is_positive
+                own = set(nodes[first:end])
+                others = set(inputs["Layer"][LAYERS[layer] : LAYERS[layer + 1], 0]) - {way[layer]}
+                if way[layer]:
+                    assert seen[first:end].all() and len(own) == end - first
+                    assert list(label[first:end]) == [1] * is_positive + [0] * count
+                    assert not is_positive or nodes[first] == way[layer]
+                    assert own - {way[layer]} <= others and (way[layer] in own) is is_positive
+                else:
+                    assert not seen[first:end].any() and not label[first:end].any() and own <= {0}
+                first = end
+            assert first == len(nodes)
+
+    return check
+
+
+for counts, is_positive in (([1, 2, 3], True), ([1, 0, 2], False)):
+    attrs = {"neg_samples_num_list": counts, "layer_offset_lod": LAYERS, "output_positive": is_positive, "dtype": 3}
+    add("tdm_sampler", Sample(SAMPLED, attrs, check=check_sampled(counts, is_positive), random=True))
 add("tdm_child", Sample({"X": np.array([[1, 2]], "int32"), "TreeInfo": TREE.astype("int32")}, {"child_nums": 2}, children))
 
 

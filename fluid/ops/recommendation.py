@@ -257,9 +257,9 @@ def _sides(ROW: Spec, COLUMN: Spec) -> list[tuple[int, int]] | None:
 def _patches(X: Spec, ROW: Spec, COLUMN: Spec, attrs: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
     channels, filters, window = attrs["InputChannel"], attrs["OutputChannel"], attrs["KernelH"] * attrs["KernelW"]
     sides, images = _sides(ROW, COLUMN), offsets_of(X, "X")
-    if sides is None:
-        counts, lods = -1, [(None,), (None,)]
-    else:
+    lods: list[Any]
+    counts, lods = -1, [(None,), (None,)]
+    if sides is not None:
         sizes = [channels * high * wide for high, wide in sides]
         if images is not None and list(lengths_of(images)) != sizes:
             raise InferenceError(

@@ -93,8 +93,9 @@ def roi_align(b: Builder, node: Node) -> Any:
     is_greatest = node.string("mode", "avg") == "max"
     if is_known:  # gradients flow to the regions, too
         points = _points(b, x, rois, images, attrs, b.f.elementwise_max if is_greatest else b.f.elementwise_add)
-        parts = b.reduce("reduce_max" if is_greatest else "reduce_mean", points, [2, 4], False)
-        return b.transpose(parts, [0, 3, 1, 2])
+        if is_greatest:  # of points that are the same, as those beyond an edge are, one has the gradient
+            return b.squeeze(b.f.top_k_v2(points, k=1, axis=4)[0], [4])
+        return b.reduce("reduce_mean", points, [4], False)
     if is_greatest:
         raise FormatError("in the mode 'max', sampling_ratio should be above 0, and the sizes of images known beforehand")
     own, each = _images_of_regions(b, x, images)
@@ -119,7 +120,7 @@ def _around(b: Builder, rois: Any, axis: int, size: int, attrs: dict[str, Any]) 
 
 
 def _points(b: Builder, x: Any, rois: Any, images: Any, attrs: dict[str, Any], join: Callable[[Any, Any], Any]) -> Any:
-    """What is joined of the four elements around each point, each times its weight: [R, high, ratio, wide, ratio, C]."""
+    """What is joined of the four elements around each point, each times its weight: [R, C, high, wide, points]."""
     last = b.transpose(x, [0, 2, 3, 1])
     rows, columns = (_around(b, rois, axis, x.shape[3 - axis], attrs) for axis in (1, 0))
     joined = None
@@ -130,5 +131,6 @@ def _points(b: Builder, x: Any, rois: Any, images: Any, attrs: dict[str, Any], j
         weight = b.f.elementwise_mul(b.unsqueeze(by_row, [2, 3]), b.unsqueeze(by_column, [1, 3]))
         part = b.f.elementwise_mul(b.f.gather_nd(last, index), weight)
         joined = part if joined is None else join(joined, part)
-    ratio = attrs["sampling_ratio"]
-    return b.f.reshape2(joined, shape=[-1, attrs["pooled_height"], ratio, attrs["pooled_width"], ratio, x.shape[1]])
+    ratio, high, wide = attrs["sampling_ratio"], attrs["pooled_height"], attrs["pooled_width"]
+    parts = b.f.reshape2(joined, shape=[-1, high, ratio, wide, ratio, x.shape[1]])
+    return b.f.reshape2(b.transpose(parts, [0, 5, 1, 3, 2, 4]), shape=[-1, x.shape[1], high, wide, ratio * ratio])

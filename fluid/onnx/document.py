@@ -42,7 +42,7 @@ LIMITS = {
     "EyeLike": f"the shape {_KNOWN}",
     "GridSample": f"cubic, or of other than two dimensions: channels and sizes of images {_KNOWN}",
     "If": "no optionals, and sequences of one length, from both branches; a single number is `[1]` where one branch gives it so",
-    "Loop": "what is carried keeps its type and number of dimensions; to sequences of unknown length it may append",
+    "Loop": "what is carried keeps its type and number of dimensions",
     "MaxPool": f"with dilations or indices, sizes {_KNOWN}",
     "AveragePool": f"with dilations or `ceil_mode`, sizes {_KNOWN}",
     "NonMaxSuppression": f"limits, and numbers of boxes and classes {_KNOWN}",

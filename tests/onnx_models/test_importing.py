@@ -346,6 +346,37 @@ def test_places_in_sequences_that_a_run_tells(op_type: str, tmp_path: Path) -> N
         np.testing.assert_array_equal(slope, wanted)
 
 
+def test_a_loop_that_turns_a_sequence_round(tmp_path: Path) -> None:
+    """What it carries is another sequence after each trip; gradients go back through all of them."""
+    sequence = helper.make_tensor_sequence_value_info
+    infos = [helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", INT64), ("c", BOOL))]
+    nodes = [
+        constant("zero", 0),
+        helper.make_node("Gather", ["x", "i"], ["row"], axis=0),
+        helper.make_node("SequenceInsert", ["s", "row", "zero"], ["next"]),
+        helper.make_node("Identity", ["c"], ["again"]),
+    ]
+    outputs = [helper.make_tensor_value_info("again", BOOL, []), sequence("next", FLOAT, None)]
+    body = helper.make_graph(nodes, "body", [*infos, sequence("s", FLOAT, None)], outputs)
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("Loop", ["n", "", "none"], ["turned"], body=body),
+        helper.make_node("ConcatFromSequence", ["turned"], ["y"], axis=0, new_axis=1),
+    ]
+    model = load(saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["rows", 2]), "n": (INT64, [])}, ["y"]))
+    root = model.program.global_block()
+    root.ops = [op for op in root.ops if op.type not in ("feed", "fetch")]
+    root.var("x").stop_gradient = False
+    with fluid.program_guard(model.program, fluid.Program()):
+        cotangent = fluid.data("cotangent", [-1, 2])
+        (gradient,) = fluid.gradients(model.fetches, [root.var("x")], [cotangent])
+    x, weights = (RANDOM.standard_normal((rows, 2)).astype("float32") for rows in (4, 3))
+    feed = {"x": x, "n": np.int64(3), "cotangent": weights}
+    y, slope = fluid.Executor().run(model.program, feed, [*model.fetches, gradient], scope=model.scope)
+    np.testing.assert_array_equal(y, x[2::-1])
+    np.testing.assert_array_equal(slope, [*weights[::-1], [0, 0]])
+
+
 def test_branches_that_give_a_number_with_and_without_a_dimension(tmp_path: Path) -> None:
     def branch(*nodes: Any) -> Any:
         return helper.make_graph(list(nodes), "b", [], [helper.make_tensor_value_info("z", FLOAT, None)])

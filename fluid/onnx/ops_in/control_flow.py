@@ -141,10 +141,11 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
                 b.append("write_to_array", {"X": item, "I": number}, {"Out": stack}, {})
             results: list[Variable | None] = []
             for state, value in zip(states, outputs[1 : 1 + count], strict=True):
+                if isinstance(value, Sequence) is not (state.type is VarType.LOD_TENSOR_ARRAY):
+                    raise FormatError("of what it carries and what its body gives in place of that, one is a sequence")
                 if isinstance(value, Sequence):
-                    if value.array_variable is not state:
-                        raise FormatError("a loop may only append to a sequence that it carries")
-                    results.append(None)
+                    is_own = value.array_variable is state  # which it was appended to
+                    results.append(None if is_own else b.f.assign(as_array(b, value)))
                     continue
                 result = b.variables(value)
                 if result.dtype is not state.dtype or result.ndim != state.ndim:

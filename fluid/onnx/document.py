@@ -52,7 +52,7 @@ LIMITS = {
     "Resize": f"scales and sizes {_KNOWN}",
     "Upsample": f"scales {_KNOWN}",
     "RoiAlign": f"with `sampling_ratio` 0, or sizes of images not {_KNOWN}: averages, whose gradients do not flow to regions",
-    "Scan": "from opset 9 on",
+    "Scan": "of opset 8, sequences of one length",
     "ScatterElements": f"`max` and `min`: at most 256 updates along the axis, {_KNOWN}",
     "ScatterND": f"`mul`, `max` and `min`: sizes {_KNOWN}",
     "Slice": f"axes and steps {_KNOWN}; where bounds are not, steps of 1",

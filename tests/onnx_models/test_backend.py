@@ -24,7 +24,6 @@ EXCLUDED = {
     "test_if_opt": "an optional that only a run tells: what a program gives is a tensor or an array, never nothing",
     "test_image_decoder_*": "programs decode no images",
     "test_reshape_allowzero_reordered": "without elements, and of a shape that only a run tells",
-    "test_scan_sum": "Scan of opset 8, with a batch of sequences",
     "test_training_dropout": "random numbers are Fluid's own",
     "test_training_dropout_default": "as above",
     "test_training_dropout_default_mask": "as above",

@@ -249,6 +249,31 @@ def test_a_branch_and_a_scan(tmp_path: Path) -> None:
         np.testing.assert_allclose(last, first + x.sum(0), rtol=1e-5, atol=1e-6)
 
 
+def test_a_scan_of_a_batch(tmp_path: Path) -> None:
+    """Of opset 8: each sequence of a batch starts from a state of its own; one of two inputs is read backwards."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["state", "one"], ["product"]),
+            helper.make_node("Add", ["product", "other"], ["next"]),
+            helper.make_node("Identity", ["next"], ["shown"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("state", "one", "other")],
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("next", "shown")],
+    )
+    node = helper.make_node("Scan", ["", "first", "x", "y"], ["last", "all"], body=body, num_scan_inputs=2, directions=[0, 1])
+    inputs = {name: (FLOAT, shape) for name, shape in (("first", [3, 2]), ("x", [3, 4, 2]), ("y", [3, 4, 2]))}
+    model = load(saved(tmp_path / "m.onnx", [node], inputs, ["last", "all"], opset=8))
+    first, x, y = (RANDOM.standard_normal(shape).astype("float32") for _, shape in inputs.values())
+    state, rows = first, []
+    for step in range(4):
+        state = state * x[:, step] + y[:, 3 - step]
+        rows.append(state)
+    last, every = run(model, first, x, y)
+    np.testing.assert_allclose(last, state, 1e-6)
+    np.testing.assert_allclose(every, np.stack(rows, 1), 1e-6)
+
+
 def test_a_quantized_model(tmp_path: Path) -> None:
     """QDQ: weights and activations go through integers; here beside onnx's reference."""
     scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")

@@ -172,12 +172,50 @@ def _own_array(b: Builder, node: Node, value: Sequence) -> Variable:
     return made
 
 
+def _steps(b: Builder, node: Node, graph: Any, states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The last states, and what the steps give, [time, ...], of a graph over sequences [time, ...]."""
+    number = len(states)
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
+            made = [b.f.assign(value) for value in outputs]
+            return made[:number], [*made[number:], *(b.f.assign(var) for var in made[:number])]
+
+    stacked = scan(step, states, sequences)
+    outputs, finals = stacked[: len(stacked) - number], stacked[len(stacked) - number :]
+    return [b.squeeze(b.slice(final, 0, -1, 2**31 - 1), [0]) for final in finals], outputs
+
+
+def _body(node: Node, inputs: int) -> tuple[Any, int]:
+    """The graph of a scan, and how many of its inputs are sequences."""
+    graph, count = node.proto_of("body"), node.int("num_scan_inputs")
+    if graph is None or not count or not 0 < count <= inputs:
+        raise FormatError("it should have a body, and num_scan_inputs sequences")
+    return graph, count
+
+
+@imports("Scan", since=8)
+def scan_batch(b: Builder, node: Node) -> Any:
+    """Sequences of a batch: a scan over the batch, each step of which is one over time."""
+    graph, count = _body(node, len(node) - 1)
+    if node.value(0) is not None:
+        raise FormatError("sequences of different lengths are not read")
+    first = len(node) - count
+    directions = node.ints("directions", [0] * count)
+    number = first - 1
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        pairs = zip(slices[number:], directions, strict=True)
+        sequences = [b.f.flip(x, axis=[0]) if direction else b.f.assign(x) for x, direction in pairs]
+        last, outputs = _steps(b, node, graph, [b.f.assign(x) for x in slices[:number]], sequences)
+        return [], [*last, *outputs]
+
+    return tuple(scan(step, [], [b.f.assign(node[place]) for place in range(1, len(node))]))
+
+
 @imports("Scan", since=9)
 def scan_(b: Builder, node: Node) -> Any:
-    graph = node.proto_of("body")
-    count = node.int("num_scan_inputs")
-    if graph is None or not count or not 0 < count <= len(node):
-        raise FormatError("it should have a body, and num_scan_inputs sequences")
+    graph, count = _body(node, len(node))
     states = [b.f.assign(node[n]) for n in range(len(node) - count)]
     directions = node.ints("scan_input_directions", [0] * count)
     axes = node.ints("scan_input_axes", [0] * count)
@@ -188,16 +226,7 @@ def scan_(b: Builder, node: Node) -> Any:
         x = b.transpose(x, [axis, *(n for n in range(x.ndim) if n != axis)])
         x = b.f.flip(x, axis=[0]) if direction else b.f.assign(x)
         sequences.append(x)
-    number = len(states)
-
-    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
-            made = [b.f.assign(value) for value in outputs]
-            return made[:number], [*made[number:], *(b.f.assign(var) for var in made[:number])]
-
-    stacked = scan(step, states, sequences)
-    outputs, finals = stacked[: len(stacked) - number], stacked[len(stacked) - number :]
-    last = [b.squeeze(b.slice(final, 0, -1, 2**31 - 1), [0]) for final in finals]
+    last, outputs = _steps(b, node, graph, states, sequences)
     back = node.ints("scan_output_directions", [0] * len(outputs))
     places = node.ints("scan_output_axes", [0] * len(outputs))
     out = []

@@ -1,4 +1,5 @@
-"""Counts of what was shown and clicked (`cvm`, whose numbers are in test_proposals.py), and instances chosen by tags."""
+"""Counts of what was shown and clicked (`cvm`, whose numbers are in test_proposals.py), instances chosen by tags, convolutions of
+images of different sizes, and attention by ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from checks import each
 import fluid
 from fluid import layers
 from fluid.backward import gradients
-from fluid.errors import InferenceError
+from fluid.errors import ExecutionError, InferenceError
 from fluid.extend import ops
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -64,3 +65,63 @@ def test_refused() -> None:
     x = layers.data("x", [1])
     with pytest.raises(InferenceError, match=r"X .* should begin with two columns, of how often something was shown and clicked"):
         layers.continuous_value_model(x, layers.data("counts", [2]))
+
+
+def test_ranks_and_rows_that_are_none() -> None:
+    x, offsets, matrices = layers.data("x", [3]), layers.data("offsets", [5], dtype="int64"), layers.data("matrices", [2])
+    _, out, _ = ops().rank_attention(x, offsets, matrices, MaxRank=2)
+    feed = {"x": np.ones((2, 3), "float32"), "matrices": np.ones((12, 2), "float32")}
+    exe = fluid.Executor()
+    for row, message in (
+        ([3, 1, 0, 0, 0], "the rank 3; MaxRank"),
+        ([1, 3, 0, 0, 0], "the rank 3"),
+        ([1, 1, 2, 0, 0], "rows from 2 to 2; X has those from 0 to 1"),
+        ([1, 1, -1, 0, 0], "rows from -1"),
+    ):
+        with pytest.raises(ExecutionError, match=message):
+            exe.run(feed={**feed, "offsets": np.array([row, [0] * 5])}, fetch_list=[out])
+    (result,) = exe.run(feed={**feed, "offsets": np.array([[1, 1, 0, 0, 9], [0, 1, 9, 1, 9]])}, fetch_list=[out])
+    assert result.tolist() == [[3, 3], [0, 0]]
+    with pytest.raises(InferenceError, match="1 \\+ 2 \\* MaxRank = 7 columns"):
+        ops().rank_attention(x, offsets, matrices, MaxRank=3)
+
+
+def test_images_whose_sides_do_not_fit() -> None:
+    image = layers.data("image", [1], lod_level=1)
+    rows, columns = (layers.data(name, [1], lod_level=1) for name in ("rows", "columns"))
+    weights = layers.data("weights", [2, 4], append_batch_size=False)
+    out, _ = ops().var_conv_2d(image, rows, columns, weights, OutputChannel=2, KernelH=2, KernelW=2)
+    feed = {"image": (np.ones((10, 1), "float32"), [[6, 4]]), "weights": np.ones((2, 4), "float32")}
+    sides = {"rows": (np.zeros((4, 1), "float32"), [[2, 2]]), "columns": (np.zeros((5, 1), "float32"), [[3, 2]])}
+    exe = fluid.Executor()
+    (result,) = exe.run(feed={**feed, **sides}, fetch_list=[out], return_numpy=False)
+    assert result.recursive_sequence_lengths() == [[12, 8]]
+    for wrong, message in (
+        ({"rows": (np.zeros((4, 1), "float32"), [[1, 3]])}, "should be InputChannel 1 times the lengths"),
+        ({"rows": (np.zeros((4, 1), "float32"), [[4]])}, "should be as many"),
+    ):
+        with pytest.raises(ExecutionError, match=message):
+            exe.run(feed={**feed, **sides, **wrong}, fetch_list=[out])
+
+
+def test_layers_of_trees() -> None:
+    items, ways, nodes = (layers.data(name, [width], dtype="int64") for name, width in (("items", 1), ("ways", 2), ("nodes", 1)))
+    how = {"neg_samples_num_list": [1, 2], "layer_offset_lod": [0, 2, 6]}
+    out, _, _ = ops().tdm_sampler(items, ways, nodes, **how)
+    feed = {"items": np.array([[1]]), "ways": np.array([[0, 0], [1, 4]]), "nodes": np.arange(1, 7)[:, None]}
+    exe = fluid.Executor()
+    assert exe.run(feed=feed, fetch_list=[out])[0].shape == (1, 5)
+    for wrong, message in (
+        ({"items": np.array([[2]])}, "X has items from 2 to 2; Travel has those from 0 to 1"),
+        ({"nodes": np.arange(1, 6)[:, None]}, "layer_offset_lod ends at 6; Layer has 5 nodes"),
+    ):
+        with pytest.raises(ExecutionError, match=message):
+            exe.run(feed={**feed, **wrong}, fetch_list=[out])
+    for attrs, message in (
+        ({"neg_samples_num_list": [2, 2]}, "2 other nodes of layer 0, which has 2"),
+        ({"layer_offset_lod": [0, 2]}, "where each of 2 layers begins"),
+        ({"neg_samples_num_list": [1], "layer_offset_lod": [0, 2]}, "a column for each of 1 layers"),
+        ({"dtype": 5}, "should be that of int32 or int64"),
+    ):
+        with pytest.raises(InferenceError, match=message):
+            ops().tdm_sampler(items, ways, nodes, **{**how, **attrs})

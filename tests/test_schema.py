@@ -47,6 +47,7 @@ OURS = {
     "row_of_each": "part of the gradient of cvm",
     "masked_fill": "an op of Paddle 3",
     "median": "an op of Paddle 3",
+    "patches_of_sequences": "part of what var_conv_2d means",
     "sequence_pairs": "part of the gradient of match_matrix_tensor",
     "rows_of_tagged": "part of the gradient of filter_by_instag",
     "roi_place": "gradient of roi_pool",
@@ -139,6 +140,8 @@ OLD += [
     "recurrent_grad",
     "reorder_lod_tensor_by_rank_grad",
     "while_grad",
+    "fused_elemwise_activation_grad",
+    "fused_elemwise_add_activation_grad",
 ]  # it has them, but tells no schemas of them
 
 OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_focal_loss", "target_assign"]

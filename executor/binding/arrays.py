@@ -16,7 +16,7 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
-from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, kernel_of, sparse_kernel_of
+from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, check_call, kernel_of, sparse_kernel_of
 from .calls import Call, fill
 from .engine import Engine, engine_of
 from .halves import widened
@@ -183,7 +183,7 @@ def _bind(
         for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
             if out is not None:
                 calls.append(_store(context["xp"], out, cell))
-    return calls
+    return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
 
 
 def _computed(

@@ -13,7 +13,7 @@ from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .manipulation import write_wanted
-from .table import checked, kernel
+from .table import Slots, checked, kernel
 
 
 @kernel("cvm")
@@ -89,6 +89,33 @@ def tdm_child(xp: Any, X: Any, TreeInfo: Any, Child: Any, LeafMask: Any) -> None
     write_wanted((Child, children), (LeafMask, some & (TreeInfo[children, 0] != 0)))
 
 
+@checked("tdm_sampler")
+def check_tdm_sampler(X: Any, Travel: Any, Layer: Any, layer_offset_lod: list[int]) -> None:
+    if X.size and not 0 <= int(X.min()) <= int(X.max()) < len(Travel):
+        found = f"from {int(X.min())} to {int(X.max())}"
+        raise ExecutionError(f"tdm_sampler: X has items {found}; Travel has those from 0 to {len(Travel) - 1}")
+    if layer_offset_lod[-1] > len(Layer):
+        raise ExecutionError(f"tdm_sampler: layer_offset_lod ends at {layer_offset_lod[-1]}; Layer has {len(Layer)} nodes")
+
+
+@kernel("tdm_sampler")
+def tdm_sampler(xp: Any, rng: Any, X: Any, Travel: Any, Layer: Any, attrs: Slots, Out: Any, Labels: Any, Mask: Any) -> None:
+    generator, ways, nodes = rng(), Travel[X.reshape(-1)], Layer.reshape(-1)
+    found, labels, masks = [], [], []
+    for layer, (count, (start, end)) in enumerate(
+        zip(attrs["neg_samples_num_list"], pairwise(attrs["layer_offset_lod"]), strict=True)
+    ):
+        own, others = ways[:, layer, None], nodes[start:end]
+        drawn = xp.where(others == own, 2.0, generator.random((len(own), end - start), dtype="float64"))
+        chosen = others[drawn.argsort(1)[:, :count]]
+        parts = [own, chosen] if attrs["output_positive"] else [chosen]
+        there = xp.broadcast_to(own != 0, (len(own), sum(part.shape[1] for part in parts)))
+        found.append(xp.where(there, xp.concatenate(parts, 1), 0))
+        labels.append(there & (xp.arange(there.shape[1]) < attrs["output_positive"]))
+        masks.append(there)
+    write_wanted(*((out, xp.concatenate(each, 1)) for out, each in ((Out, found), (Labels, labels), (Mask, masks))))
+
+
 # ------------------------------------------------------------------------------------------------- pairs of two sequences
 def _grids(X_lod: Lod, Y_lod: Lod) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """From where to where the sequences of both go."""
@@ -118,3 +145,40 @@ def match_matrix_tensor(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, W: Any,
         part = half[start:end].swapaxes(0, 1) @ Y[begin:stop].T
         Out[done : done + count] = part.reshape(-1, 1)
         done += count
+
+
+# -------------------------------------------------------------------------------------------- images of different sizes
+@kernel("patches_of_sequences")
+def patches_of_sequences(
+    xp: Any, X_lod: Lod, ROW_lod: Lod, COLUMN_lod: Lod, attrs: Slots, Patches: Any, Elements: Any, Order: Any
+) -> None:
+    (high, wide), channels = (attrs["KernelH"], attrs["KernelW"]), attrs["InputChannel"]
+    width, filters = channels * high * wide, attrs["OutputChannel"]
+    patches, elements, order = [np.empty((0, width), np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    start = done = 0
+    for (top, bottom), (left, right) in _grids(ROW_lod, COLUMN_lod):
+        rows, columns = bottom - top, right - left
+        steps = -(-rows // attrs["StrideH"]), -(-columns // attrs["StrideW"])
+        i, j, channel, y, x = np.ogrid[: steps[0], : steps[1], :channels, :high, :wide]
+        row, column = i * attrs["StrideH"] + y - high // 2, j * attrs["StrideW"] + x - wide // 2
+        inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+        own = np.where(inside, start + (channel * rows + row) * columns + column, -1).reshape(steps[0] * steps[1], width)
+        patches.append(own)
+        elements.append(own.T.reshape(-1))
+        order.append(((done + np.arange(len(own))) * filters + np.arange(filters)[:, None]).reshape(-1))
+        start, done = start + channels * rows * columns, done + len(own)
+    found = (np.concatenate(each) for each in (patches, elements, order))
+    write_wanted(*((out, xp.asarray(each)) for out, each in zip((Patches, Elements, Order), found, strict=True)))
+
+
+# ----------------------------------------------------------------------------------------------------------------- ranks
+@checked("rank_attention")
+def check_rank_attention(X: Any, RankOffset: Any, MaxRank: int) -> None:
+    ranks, rows = RankOffset[:, 1::2], RankOffset[:, 2::2]
+    most = max((int(each.max()) for each in (RankOffset[:, :1], ranks) if each.size), default=0)
+    if most > MaxRank:
+        raise ExecutionError(f"rank_attention: RankOffset has the rank {most}; MaxRank allows those from 1 to {MaxRank}")
+    taken = rows[(RankOffset[:, :1] > 0) & (ranks > 0)]
+    if taken.size and not 0 <= int(taken.min()) <= int(taken.max()) < len(X):
+        found = f"from {int(taken.min())} to {int(taken.max())}"
+        raise ExecutionError(f"rank_attention: RankOffset has rows {found}; X has those from 0 to {len(X) - 1}")

@@ -243,7 +243,7 @@ def roi_pick(xp: Any, X: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lo
 
 
 # ------------------------------------------------------------------------------------------------------ quadrangles
-_NEAR = 1e-4
+NEAR = 1e-4
 """Coordinates that differ by less are the same."""
 
 
@@ -273,12 +273,12 @@ def _in_quadrangle(xp: Any, x: Any, y: Any, corners: Any) -> Any:
     for corner in range(4):
         (x1, y1), (x2, y2) = (corners[:, number % 4].T[..., None] for number in (corner, corner + 1))
         low, high = xp.minimum(y1, y2), xp.maximum(y1, y2)
-        is_level = high - low < _NEAR
-        between = (x > xp.minimum(x1, x2) - _NEAR) & (x < xp.maximum(x1, x2) + _NEAR)
+        is_level = high - low < NEAR
+        between = (x > xp.minimum(x1, x2) - NEAR) & (x < xp.maximum(x1, x2) + NEAR)
         at = (y - y1) * (x2 - x1) / xp.where(is_level, 1, y2 - y1) + x1
-        on_edge = (xp.abs(at - x) < _NEAR) & (y > low - _NEAR) & (y < high + _NEAR)
-        outline |= xp.where(is_level, (xp.abs(y - y1) < _NEAR) & between, on_edge)
-        crossings += ~is_level & (y > low + _NEAR) & (y < high + _NEAR) & (at > x + _NEAR)
+        on_edge = (xp.abs(at - x) < NEAR) & (y > low - NEAR) & (y < high + NEAR)
+        outline |= xp.where(is_level, (xp.abs(y - y1) < NEAR) & between, on_edge)
+        crossings += ~is_level & (y > low + NEAR) & (y < high + NEAR) & (at > x + NEAR)
     return outline | (crossings % 2 == 1)
 
 
@@ -293,7 +293,7 @@ def _sources(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any]) -> tuple[Any, An
     seen = _in_quadrangle(xp, x, y, corners)
     pairs = []
     for at, extent in ((y, rows), (x, columns)):
-        seen &= (at > _NEAR - 0.5) & (at < extent - 0.5 - _NEAR)
+        seen &= (at > NEAR - 0.5) & (at < extent - 0.5 - NEAR)
         near = xp.clip(xp.where(seen, at, 0), 0, max(extent - 1, 0))
         low = xp.floor(near)
         index = low.astype("int64")
@@ -351,7 +351,7 @@ def _spread(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> list[tuple
     ]
 
 
-def _shared(count: int, parts: int) -> list[int]:
+def shared_parts(count: int, parts: int) -> list[int]:
     """Of `count` parts in a row, the group that each of `parts` of the same row belongs to."""
     return [min(part * count // parts, count - 1) for part in range(parts)]
 
@@ -364,13 +364,13 @@ class _Points:
         self.pooled = attrs["pooled_height"], attrs["pooled_width"]
         self.spread = _spread(xp, ROIs, dtype, attrs)
         self.classes = 1 if self.trans is None else Trans.shape[1] // 2
-        rows, columns = (_shared(*pair) for pair in zip(attrs["group_size"], self.pooled, strict=True))
+        rows, columns = (shared_parts(*pair) for pair in zip(attrs["group_size"], self.pooled, strict=True))
         channel = xp.arange(attrs["output_dim"])[:, None, None] * attrs["group_size"][0] + xp.asarray(rows)[:, None]
         self.channels = (channel * attrs["group_size"][1] + xp.asarray(columns)).reshape(self.classes, -1, *self.pooled, 1, 1)
 
     def parts(self) -> tuple[Any, Any]:
         """The row and column of Trans that moves each part."""
-        rows, columns = (_shared(*pair) for pair in zip(self.attrs["part_size"], self.pooled, strict=True))
+        rows, columns = (shared_parts(*pair) for pair in zip(self.attrs["part_size"], self.pooled, strict=True))
         return self.xp.asarray(rows)[:, None], self.xp.asarray(columns)
 
     def at(self, region: int) -> tuple[Any, list[tuple[Any, Any]]]:
@@ -466,7 +466,7 @@ def sum_of_shifts(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any], Out: Any) -
     factor, channel = _factor(xp, ROIs, X.dtype, attrs)
     classes = Out.shape[1] // 2
     by_class = Out.reshape(len(Out), classes, 2, *Out.shape[2:])[:, :, channel]
-    rows, columns = (xp.asarray(_shared(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
+    rows, columns = (xp.asarray(shared_parts(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
     sums = (X * factor).reshape(len(X), classes, X.shape[1] // classes, *X.shape[2:]).sum(2)
     xp.add.at(by_class, (slice(None), slice(None), rows[:, None], columns), sums)
 
@@ -476,7 +476,7 @@ def shift_of_parts(xp: Any, Out: Any, ROIs: Any, attrs: dict[str, Any], X: Any) 
     factor, channel = _factor(xp, ROIs, X.dtype, attrs)
     classes = Out.shape[1] // 2
     by_class = Out.reshape(len(Out), classes, 2, *Out.shape[2:])[:, :, channel]
-    rows, columns = (xp.asarray(_shared(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
+    rows, columns = (xp.asarray(shared_parts(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
     moved = by_class[:, :, rows[:, None], columns][:, :, None]
     shape = (len(X), classes, X.shape[1] // classes, *X.shape[2:])
     xp.multiply(moved, factor[:, None], out=X.reshape(shape))

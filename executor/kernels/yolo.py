@@ -56,12 +56,12 @@ def yolo_box(xp: Any, X: Any, ImgSize: Any, attrs: Slots, Boxes: Any, Scores: An
 
 
 # ------------------------------------------------------------------------------------------------------------------ loss
-_NOTHING = 1e-6
+SMALLEST = 1e-6
 """Labelled boxes that are not larger are none."""
 
 
 def _is_box(GTBox: Any) -> Any:
-    return (GTBox[..., 2:] > GTBox.dtype.type(_NOTHING)).all(-1)
+    return (GTBox[..., 2:] > GTBox.dtype.type(SMALLEST)).all(-1)
 
 
 def _matches(xp: Any, GTBox: Any, side: int, anchors: list[int], anchor_mask: list[int]) -> Any:

@@ -10,8 +10,8 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.composition import composed
-from ..opdef.registry import get, ints, least, required, strings
+from ..opdef.composition import composed, pullback
+from ..opdef.registry import ShapeOnly, get, grad_slot, ints, least, required, strings
 from . import activation, conv, elementwise, manipulation, matmul, norm, reduction  # noqa: F401  (what the ops are made of)
 
 __all__ = ["activated"]
@@ -293,36 +293,69 @@ def fused_softplus(f: Any, X: Any, attrs: Any) -> Any:
 _COMBINED = ("elementwise_add", "elementwise_mul", "elementwise_sub")
 
 
-def _compound(f: Any, X: Any, Y: Any, axis: int, scale: float, functor_list: list[str]) -> Any:
-    if len(functor_list) != 2 or (functor_list[0] in _COMBINED) is (functor_list[1] in _COMBINED):
+def _combines(functor_list: list[str]) -> bool:
+    """Whether the outer one of two functors is the op of two operands; gradient ops call them by the names of their gradients."""
+    kinds = [kind.removesuffix("_grad") in _COMBINED for kind in functor_list]
+    if len(kinds) != 2 or kinds[0] is kinds[1]:
         raise InferenceError(f"functor_list {functor_list!r} should be an op of two operands and one of one, in either order")
-
-    def one(kind: str, value: Any) -> Any:
-        return value * scale if kind == "scale" else activated(f, value, kind)
-
-    outer, inner = functor_list
-    if outer in _COMBINED:
-        second = one(inner, Y)
-        return {"Out": getattr(f, outer)(X, second, axis=axis), "IntermediateOut": second}
-    both = getattr(f, inner)(X, Y, axis=axis)
-    return {"Out": one(outer, both), "IntermediateOut": both}
+    return kinds[0]
 
 
-for _name in ("fused_elemwise_activation", "fused_elemwise_add_activation"):
+def _functor(f: Any, number: int, attrs: Any) -> Any:
+    """One of the functors, as a function of one or of two values."""
+    kind = attrs["functor_list"][number].removesuffix("_grad")
+    if kind in _COMBINED:
+        return lambda X, Y: getattr(f, kind)(X, Y, axis=attrs["axis"])
+    return lambda x: x * attrs["scale"] if kind == "scale" else activated(f, x, kind)
 
-    @composed(
-        _name + "(X: float, Y: float) -> Out, IntermediateOut~",
-        axis=-1,
-        scale=0.0,
-        save_intermediate_out=False,
-        functor_list=strings(),
-    )
-    def fused_elemwise_activation(f: Any, X: Any, Y: Any, axis: int, scale: float, functor_list: list[str]) -> Any:
+
+def _inner(f: Any, values: Any, attrs: Any) -> Any:
+    """What the inner functor makes of Y or, if it is the op of two, of X and Y."""
+    inner = _functor(f, 1, attrs)
+    return inner(values["Y"]) if _combines(attrs["functor_list"]) else inner(values["X"], values["Y"])
+
+
+def _outer(f: Any, values: Any, attrs: Any) -> Any:
+    """What the outer functor makes of that."""
+    outer, between = _functor(f, 0, attrs), values["IntermediateOut"]
+    return outer(values["X"], between) if _combines(attrs["functor_list"]) else outer(between)
+
+
+def _compound(f: Any, values: Any, attrs: Any, wanted: set[str]) -> dict[str, Any]:
+    between = _inner(f, values, attrs)
+    return {"Out": _outer(f, {**values, "IntermediateOut": between}, attrs), "IntermediateOut": between}
+
+
+def _of_intermediate(f: Any, values: Any, attrs: Any, wanted: set[str]) -> dict[str, Any]:
+    return {"Out": _outer(f, values, attrs)}
+
+
+def _define_compound(name: str) -> None:
+    how: dict[str, Any] = {"axis": -1, "scale": 0.0, "save_intermediate_out": False, "functor_list": strings()}
+
+    def compound(f: Any, values: Any, attrs: Any, wanted: set[str]) -> Any:
         """``outer(inner)`` of `functor_list`, one of them an op of X and Y, the other one an activation, or `scale`.
 
         If the outer one is the op of two, the activation is applied to Y.
         """
-        return _compound(f, X, Y, axis, scale, functor_list)
+        return _compound(f, values, attrs, wanted)
+
+    def gradient(f: Any, values: Any, Out: ShapeOnly, IntermediateOut: ShapeOnly, attrs: Any, wanted: set[str]) -> Any:
+        """The gradient of an op of two functors, as Paddle's training programs have it; its `functor_list` names gradients."""
+        seeds, own = {"Out": values["Out@GRAD"]}, {"X": values["X"], "Y": values["Y"]}
+        found = pullback(f, _compound, own, attrs, seeds, ["X", "Y"])
+        if "IntermediateOut@GRAD" in wanted:
+            own["IntermediateOut"] = _inner(f, own, attrs)
+            found |= pullback(f, _of_intermediate, own, attrs, seeds, ["IntermediateOut"])
+        return {grad_slot(slot): value for slot, value in found.items()}
+
+    composed(f"{name}(X: float, Y: float) -> Out, IntermediateOut~", **how)(compound)
+    slots = "X: float, Y: float, Out?, IntermediateOut?, Out@GRAD: float"
+    composed(f"{name}_grad({slots}) -> X@GRAD?, Y@GRAD?, IntermediateOut@GRAD?", **how)(gradient)
+
+
+for _name in ("fused_elemwise_activation", "fused_elemwise_add_activation"):
+    _define_compound(_name)
 
 
 @composed("fused_bias_act(x: float, bias?, dequant_scales?, shift?, smooth?) -> out", act_method="gelu")

@@ -1,13 +1,16 @@
 """Ops of recommender systems: counts of how often something was shown and clicked, instances that are chosen by tags, trees of
-items, and how the rows of two sequences match."""
+items, how the rows of two sequences match, convolutions of images of different sizes, and attention by ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, least, required
+from ..opdef.composition import composed
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, define, ints, least, required
+from ..values.lod_array import lengths_of
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .sequence import offsets_of
@@ -126,6 +129,49 @@ def tdm_child() -> None:
     """
 
 
+def _drawn_nodes(
+    X: Spec, Travel: Spec, neg_samples_num_list: list[int], layer_offset_lod: list[int], output_positive: bool, dtype: int
+) -> tuple[Spec, Spec, Spec]:
+    layers, offsets = len(neg_samples_num_list), layer_offset_lod
+    if as_dtype(dtype) not in (VarType.INT32, VarType.INT64):
+        raise InferenceError(f"dtype {dtype} should be that of int32 or int64, for numbers of nodes")
+    if not fits(X.size, X.shape[0]):
+        raise InferenceError(f"X {X} should have one item in each row")
+    if not layers or len(offsets) != layers + 1 or offsets[0] < 0 or sorted(offsets) != offsets:
+        raise InferenceError(
+            f"layer_offset_lod {offsets} should say where each of {layers} layers begins, and where the last ends"
+        )
+    if not fits(Travel.shape[1], layers):
+        raise InferenceError(f"Travel {Travel} should have a column for each of {layers} layers in neg_samples_num_list")
+    for layer, (count, (start, end)) in enumerate(zip(neg_samples_num_list, pairwise(offsets), strict=True)):
+        if not 0 <= count < max(end - start, 1):
+            raise InferenceError(
+                f"neg_samples_num_list asks for {count} other nodes of layer {layer}, which has {end - start} in all"
+            )
+    out = Spec((X.shape[0], sum(neg_samples_num_list) + layers * output_positive), as_dtype(dtype))
+    return out, out, out
+
+
+@define(
+    "tdm_sampler(X: int[N, ...], Travel: int[L, D], Layer: int[M, 1]) -> Out, Labels, Mask",
+    infer=_drawn_nodes,
+    grad=ZERO_GRADIENT,
+    neg_samples_num_list=ints(),
+    layer_offset_lod=ints(),
+    output_positive=True,
+    seed=0,
+    dtype=int(VarType.INT32),
+)
+def tdm_sampler() -> None:
+    """For each item in X [N, 1] nodes of a tree to tell apart: in each layer the node on the way to the item, and others of the
+    layer that are drawn, no two of them the same: as many as `neg_samples_num_list` says.
+
+    Row n of Travel has the nodes on the way to item n, 0 from where its way has ended. Layer [M, 1] has the nodes layer by layer,
+    which begin at `layer_offset_lod`. In Labels a node on the way is 1, another one 0. Without `output_positive`, there are the
+    others alone. Mask is 0, and so are nodes and labels, of layers that a way does not reach.
+    """
+
+
 # ------------------------------------------------------------------------------------------------- pairs of two sequences
 def _pairs_lod(X: Spec, Y: Spec, times: int) -> Any:
     of_x, of_y = offsets_of(X, "X"), offsets_of(Y, "Y")
@@ -185,3 +231,116 @@ def match_matrix_tensor(f: Any, X: Any, Y: Any, W: Any, Tmp: ShapeOnly, dOut: An
         "Y": lambda: f.add_rows(f.elementwise_mul(f.take_rows(half, first), dOut), second, Y),
         "W": lambda: f.reshape_like(f.matmul_v2(X, whole, trans_x=True), W),
     }
+
+
+# -------------------------------------------------------------------------------------------- images of different sizes
+_WINDOWS: dict[str, Any] = {
+    "InputChannel": least(1, 1),
+    "OutputChannel": least(1, 1),
+    "KernelH": least(1, 1),
+    "KernelW": least(1, 1),
+    "StrideH": least(1, 1),
+    "StrideW": least(1, 1),
+}
+
+
+def _sides(ROW: Spec, COLUMN: Spec) -> list[tuple[int, int]] | None:
+    """The height and width of each image; None if they are not known yet."""
+    rows, columns = offsets_of(ROW, "ROW"), offsets_of(COLUMN, "COLUMN")
+    if rows is None or columns is None:
+        return None
+    if len(rows) != len(columns):
+        raise InferenceError(f"ROW has {len(rows) - 1} sequences and COLUMN {len(columns) - 1}, which should be as many")
+    return list(zip(lengths_of(rows), lengths_of(columns), strict=True))
+
+
+def _patches(X: Spec, ROW: Spec, COLUMN: Spec, attrs: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
+    channels, filters, window = attrs["InputChannel"], attrs["OutputChannel"], attrs["KernelH"] * attrs["KernelW"]
+    sides, images = _sides(ROW, COLUMN), offsets_of(X, "X")
+    lods: list[Any]
+    counts, lods = -1, [(None,), (None,)]
+    if sides is not None:
+        sizes = [channels * high * wide for high, wide in sides]
+        if images is not None and list(lengths_of(images)) != sizes:
+            raise InferenceError(
+                f"X has sequences of {list(lengths_of(images))} rows, which should be InputChannel {channels} times the lengths "
+                f"of those of ROW and COLUMN: {sizes}"
+            )
+        places = [-(-high // attrs["StrideH"]) * -(-wide // attrs["StrideW"]) for high, wide in sides]
+        counts = sum(places)
+        lods = [(tuple(accumulate((each * count for count in places), initial=0)),) for each in (channels * window, filters)]
+    rows = [-1 if lod[0] is None else lod[0][-1] for lod in lods]
+    return (
+        Spec((counts, channels * window), VarType.INT64),
+        Spec((rows[0],), VarType.INT64, lod=lods[0]),
+        Spec((rows[1],), VarType.INT64, lod=lods[1]),
+    )
+
+
+@define(
+    "patches_of_sequences(X, ROW, COLUMN) -> Patches, Elements, Order",
+    infer=_patches,
+    grad=ZERO_GRADIENT,
+    shape_only=("X", "ROW", "COLUMN"),
+    lod_aware=True,
+    **_WINDOWS,
+)
+def patches_of_sequences() -> None:
+    """Of images as `var_conv_2d` has them: the rows of X that each patch reads, -1 in the padding; the same, with all patches of
+    an image for each element of a patch; and which products of patches and filters, counted patch by patch, are its rows."""
+
+
+@composed(
+    "var_conv_2d(X: float[N, 1], ROW: [R, ...], COLUMN: [C, ...], W: float[O, K]) -> Out, Col",
+    wrt=("X", "W"),
+    listed=("Out", "Col"),
+    lod_aware=True,
+    **_WINDOWS,
+)
+def var_conv_2d(f: Any, X: Any, ROW: ShapeOnly, COLUMN: ShapeOnly, W: Any, attrs: Any) -> Any:
+    """A convolution of images of different sizes, each of which is a sequence of X [.., 1]: `InputChannel` times its height,
+    times its width. The sequences of ROW and COLUMN are as long as images are high and wide; their elements are not read.
+
+    W is [`OutputChannel`, `InputChannel` * `KernelH` * `KernelW`]. A patch lies around each `StrideH`-th row and each
+    `StrideW`-th column, with zeros beyond the image: from ``KernelH // 2`` rows above and ``KernelW // 2`` columns to the left.
+    Out [.., 1] has images of `OutputChannel` channels, and Col [.., 1] for each element of a patch what all patches of the image
+    have there.
+    """
+    patches, elements, order = f.patches_of_sequences(X, ROW, COLUMN, **attrs)
+    width = attrs["InputChannel"] * attrs["KernelH"] * attrs["KernelW"]
+    rows = f.reshape2(f.take_rows(X, patches), shape=[-1, width])
+    products = f.reshape2(f.matmul_v2(rows, W, trans_y=True), shape=[-1, 1])
+    return {"Out": f.take_rows(products, order), "Col": f.take_rows(X, elements)}
+
+
+# ----------------------------------------------------------------------------------------------------------------- ranks
+@composed(
+    "rank_attention(X: float[N, D], RankOffset: int[N, K], RankParam: float[P, C]) -> InputHelp?, Out, InsRank?",
+    wrt=("RankParam",),
+    constants=("X",),
+    listed=("InputHelp", "InsRank"),
+    MaxRank=least(1, at_most(256, 3)),
+    MaxSize=0,
+)
+def rank_attention(f: Any, X: Any, RankOffset: Any, RankParam: Any, MaxRank: int) -> Any:
+    """For each instance a sum over those that were shown along with it: of its features, by the matrix of both ranks.
+
+    A row of RankOffset is the rank of an instance, from 1 to `MaxRank`, then for each of `MaxRank` others its rank and its row in
+    X; a rank below 1 stands for none. RankParam [`MaxRank` * `MaxRank` * D, C] has the matrices [D, C], first by the rank of the
+    instance, then by that of the other one. InputHelp [N, `MaxRank` * D] is the features of the others, InsRank [N, 1] the rank
+    of the instance. As in Paddle, the gradient is that of RankParam, and not of X.
+    """
+    if not fits(RankOffset.shape[1], 1 + 2 * MaxRank):
+        raise InferenceError(f"RankOffset {RankOffset} should have 1 + 2 * MaxRank = {1 + 2 * MaxRank} columns")
+    own = f.slice(RankOffset, axes=[1], starts=[0], ends=[1])
+    none = f.fill_any_like(own, value=-1.0)
+    matrices = f.stack(f.split(RankParam, num=MaxRank * MaxRank, axis=0), axis=0)
+    features, sums = [], []
+    for other in range(MaxRank):
+        rank, row = (f.slice(RankOffset, axes=[1], starts=[at], ends=[at + 1]) for at in (2 * other + 1, 2 * other + 2))
+        there = f.logical_and(own > 0, rank > 0)
+        index, which = (f.where(there, each, none) for each in (row, (own - 1) * MaxRank + (rank - 1)))
+        taken = f.take_rows(X, index)  # [N, 1, D]
+        features.append(f.squeeze2(taken, axes=[1]))
+        sums.append(f.matmul_v2(taken, f.squeeze2(f.take_rows(matrices, which), axes=[1])))
+    return {"Out": f.squeeze2(f.sum(sums), axes=[1]), "InputHelp": f.concat(features, axis=1), "InsRank": own.astype(X.dtype)}

@@ -82,7 +82,7 @@ CASES = [
             {"X": data(2, 3), "Y": data(2, 3)},
             {"functor_list": functors, "axis": -1, "scale": 1.5, "save_intermediate_out": True},
             {"Out": F, "IntermediateOut": F},
-            [],
+            ["X", "Y"],
         )
         for name in ("fused_elemwise_activation", "fused_elemwise_add_activation")
         for functors in (["elementwise_add", "relu"], ["relu", "elementwise_add"], ["scale", "elementwise_add"])
@@ -108,5 +108,13 @@ CASES += [
     ("self_dp_attention", {"X": data(2, 3, 3, 2, 2)}, {"alpha": 0.5, "head_number": 2}, {"Out": F}, []),
     ("fused_conv2d", IMAGE, {"fuse_activation": "relu", "use_mkldnn": True}, {"Output": F}, []),
     ("memcpy", {"X": data(2, 3)}, {"dst_place_type": 0}, {"Out": F}, []),
+]
+LODS = [[0, 24, 36]], [[0, 3, 5]], [[0, 4, 7]]  # two images of two channels, 3 by 4 and 2 by 3
+IMAGES = {name: (data(lod[0][-1], 1), lod) for name, lod in zip(("X", "ROW", "COLUMN"), LODS, strict=True)}
+WINDOW = {"InputChannel": 2, "OutputChannel": 3, "KernelH": 3, "KernelW": 2, "StrideH": 2, "StrideW": 1}
+LARGER = {**WINDOW, "KernelH": 2, "KernelW": 4, "StrideH": 1, "StrideW": 2}
+CASES += [
+    ("var_conv_2d", {**IMAGES, "W": data(3, 12)}, WINDOW, {"Out": F, "Col": F}, ["X", "W"]),
+    ("var_conv_2d", {**IMAGES, "W": data(3, 16)}, LARGER, {"Out": F, "Col": F}, ["X", "W"]),
 ]
 write(str(Path(__file__).with_name("paddle_fused.npz")), CASES)

@@ -249,6 +249,31 @@ def test_a_branch_and_a_scan(tmp_path: Path) -> None:
         np.testing.assert_allclose(last, first + x.sum(0), rtol=1e-5, atol=1e-6)
 
 
+def test_a_scan_of_a_batch(tmp_path: Path) -> None:
+    """Of opset 8: each sequence of a batch starts from a state of its own; one of two inputs is read backwards."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["state", "one"], ["product"]),
+            helper.make_node("Add", ["product", "other"], ["next"]),
+            helper.make_node("Identity", ["next"], ["shown"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("state", "one", "other")],
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("next", "shown")],
+    )
+    node = helper.make_node("Scan", ["", "first", "x", "y"], ["last", "all"], body=body, num_scan_inputs=2, directions=[0, 1])
+    inputs = {name: (FLOAT, shape) for name, shape in (("first", [3, 2]), ("x", [3, 4, 2]), ("y", [3, 4, 2]))}
+    model = load(saved(tmp_path / "m.onnx", [node], inputs, ["last", "all"], opset=8))
+    first, x, y = (RANDOM.standard_normal(shape).astype("float32") for _, shape in inputs.values())
+    state, rows = first, []
+    for step in range(4):
+        state = state * x[:, step] + y[:, 3 - step]
+        rows.append(state)
+    last, every = run(model, first, x, y)
+    np.testing.assert_allclose(last, state, 1e-6)
+    np.testing.assert_allclose(every, np.stack(rows, 1), 1e-6)
+
+
 def test_a_quantized_model(tmp_path: Path) -> None:
     """QDQ: weights and activations go through integers; here beside onnx's reference."""
     scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")
@@ -304,6 +329,108 @@ def test_sequences_are_fed_as_lists(tmp_path: Path) -> None:
     assert model.program.global_block().var("s").type is VarType.LOD_TENSOR_ARRAY
     parts = [np.ones((1, 2), np.float32), np.zeros((3, 2), np.float32)]
     np.testing.assert_array_equal(run(model, parts)[0], np.concatenate(parts))
+
+
+@pytest.mark.parametrize("op_type", ["SequenceInsert", "SequenceErase"])
+def test_places_in_sequences_that_a_run_tells(op_type: str, tmp_path: Path) -> None:
+    """As of a list of Python, and gradients go to where items come from."""
+    operands = ["s", "x", "place"] if op_type == "SequenceInsert" else ["s", "place"]
+    nodes = [
+        helper.make_node("SplitToSequence", ["t"], ["s"], axis=0),
+        helper.make_node(op_type, operands, ["changed"]),
+        helper.make_node("ConcatFromSequence", ["changed"], ["joined"], axis=0),
+        helper.make_node("SequenceLength", ["changed"], ["count"]),
+        helper.make_node("Cast", ["count"], ["y"], to=FLOAT),
+    ]
+    inputs = {"t": (FLOAT, [4, 2]), "x": (FLOAT, [1, 2]), "place": (INT64, [])}
+    model = load(saved(tmp_path / "m.onnx", nodes, inputs, ["joined", "y"]))
+    root = model.program.global_block()
+    root.ops = [op for op in root.ops if op.type not in ("feed", "fetch")]
+    root.var("t").stop_gradient = False
+    with fluid.program_guard(model.program, fluid.Program()):
+        cotangent = fluid.data("cotangent", [-1, 2])
+        (gradient,) = fluid.gradients([model.fetches[0]], [root.var("t")], [cotangent])
+    t, x = RANDOM.standard_normal((4, 2)).astype("float32"), np.ones((1, 2), "float32")
+    for place in (-4, -1, 0, 2, 3, 4)[: 6 if op_type == "SequenceInsert" else 5]:
+        rows, kept = list(t), list(range(4))
+        if op_type == "SequenceInsert":
+            rows.insert(place, x[0])
+            kept.insert(place, -1)
+        else:
+            del rows[place], kept[place]
+        weights = RANDOM.standard_normal((len(rows), 2)).astype("float32")
+        feed = {"t": t, "x": x, "place": np.int64(place), "cotangent": weights}
+        fed = {name: value for name, value in feed.items() if name in (*model.feeds, "cotangent")}
+        joined, count, slope = fluid.Executor().run(model.program, fed, [*model.fetches, gradient], scope=model.scope)
+        assert count == len(rows)
+        np.testing.assert_array_equal(joined, rows)
+        wanted = np.zeros_like(t)
+        for row, number in zip(weights, kept, strict=True):
+            if number >= 0:
+                wanted[number] = row
+        np.testing.assert_array_equal(slope, wanted)
+
+
+def test_a_loop_that_turns_a_sequence_round(tmp_path: Path) -> None:
+    """What it carries is another sequence after each trip; gradients go back through all of them."""
+    sequence = helper.make_tensor_sequence_value_info
+    infos = [helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", INT64), ("c", BOOL))]
+    nodes = [
+        constant("zero", 0),
+        helper.make_node("Gather", ["x", "i"], ["row"], axis=0),
+        helper.make_node("SequenceInsert", ["s", "row", "zero"], ["next"]),
+        helper.make_node("Identity", ["c"], ["again"]),
+    ]
+    outputs = [helper.make_tensor_value_info("again", BOOL, []), sequence("next", FLOAT, None)]
+    body = helper.make_graph(nodes, "body", [*infos, sequence("s", FLOAT, None)], outputs)
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("Loop", ["n", "", "none"], ["turned"], body=body),
+        helper.make_node("ConcatFromSequence", ["turned"], ["y"], axis=0, new_axis=1),
+    ]
+    model = load(saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, ["rows", 2]), "n": (INT64, [])}, ["y"]))
+    root = model.program.global_block()
+    root.ops = [op for op in root.ops if op.type not in ("feed", "fetch")]
+    root.var("x").stop_gradient = False
+    with fluid.program_guard(model.program, fluid.Program()):
+        cotangent = fluid.data("cotangent", [-1, 2])
+        (gradient,) = fluid.gradients(model.fetches, [root.var("x")], [cotangent])
+    x, weights = (RANDOM.standard_normal((rows, 2)).astype("float32") for rows in (4, 3))
+    feed = {"x": x, "n": np.int64(3), "cotangent": weights}
+    y, slope = fluid.Executor().run(model.program, feed, [*model.fetches, gradient], scope=model.scope)
+    np.testing.assert_array_equal(y, x[2::-1])
+    np.testing.assert_array_equal(slope, [*weights[::-1], [0, 0]])
+
+
+def test_branches_that_give_a_number_with_and_without_a_dimension(tmp_path: Path) -> None:
+    def branch(*nodes: Any) -> Any:
+        return helper.make_graph(list(nodes), "b", [], [helper.make_tensor_value_info("z", FLOAT, None)])
+
+    for shapes, shape in ((([], [1]), (1,)), (([], []), ()), (([1], [1]), (1,))):
+        branches = [branch(constant("z", np.full(own, 2.0 + n), np.float32)) for n, own in enumerate(shapes)]
+        nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])]
+        model = load(saved(tmp_path / "m.onnx", nodes, {"c": (BOOL, [])}, ["y"]))
+        for flag in (True, False):
+            (result,) = run(model, np.array(flag))
+            assert result.shape == shape and result == (2.0 if flag else 3.0)
+
+
+def test_powers_of_two(tmp_path: Path) -> None:
+    """FLOAT8E8M0, in each way to round; beyond the range, the nearest or NaN."""
+    x = np.array([0.7, 1.0, 1.4, 1.5, 1.9999999, 2.0, 3e38, 1e-39, np.nan], "float32")
+    ends = {True: [2.0**127, 2.0**-127], False: [np.nan, np.nan]}
+    for how, numbers in (
+        ("up", [1, 1, 2, 2, 2, 2]),
+        ("down", [0.5, 1, 1, 1, 1, 2]),
+        ("nearest", [0.5, 1, 1, 2, 2, 2]),
+    ):
+        for saturate in (True, False):
+            nodes = [
+                helper.make_node("Cast", ["x"], ["p"], to=TensorProto.FLOAT8E8M0, round_mode=how, saturate=int(saturate)),
+                helper.make_node("Cast", ["p"], ["y"], to=FLOAT),
+            ]
+            model = load(saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [9])}, ["y"], opset=25))
+            np.testing.assert_array_equal(run(model, x)[0], np.float32([*numbers, *ends[saturate], np.nan]))
 
 
 def test_a_large_graph_in_linear_time(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("onnxruntime")
 
 import onnx
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from onnx_running import session_of
 
 import fluid
@@ -36,11 +38,12 @@ def model_of(op_type: str, inputs: dict[str, Any], opset: int = 20, constants: d
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
-def check(path: Path, model: Any, inputs: dict[str, Any]) -> None:
+def check(path: Path, model: Any, inputs: dict[str, Any], by_onnxruntime: bool = True) -> None:
+    """Beside onnxruntime, or onnx's reference evaluator."""
     onnx.save(model, path)
     loaded = fluid.load_model(path, scope=fluid.Scope())
     (result,) = fluid.Executor().run(loaded.program, feed=inputs, fetch_list=loaded.fetches, scope=loaded.scope)
-    (expected,) = session_of(str(path)).run(None, inputs)
+    (expected,) = (session_of(str(path)) if by_onnxruntime else ReferenceEvaluator(model)).run(None, inputs)
     assert result.dtype == expected.dtype and result.shape == expected.shape
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=2e-5)
 
@@ -58,10 +61,61 @@ def test_images_between_their_elements(tmp_path: Path) -> None:
                 check(tmp_path / "m.onnx", model, inputs)
 
 
+def test_patches_of_volumes_and_lines(tmp_path: Path) -> None:
+    """onnxruntime 1.32 has other numbers for volumes with dilations than the reference evaluator, and than loops have."""
+    how = {"strides": [2, 1, 1], "dilations": [1, 2, 1], "pads": [1, 0, 0, 0, 1, 2]}
+    for size, block in (([7], [3]), ([4, 5, 4], [2, 2, 3])):
+        count = len(size)
+        given = {
+            name: values[:count] if name != "pads" else [*values[:count], *values[3 : 3 + count]] for name, values in how.items()
+        }
+        places = [
+            (whole + given["pads"][axis] + given["pads"][axis + count] - given["dilations"][axis] * (side - 1) - 1)
+            // given["strides"][axis] + 1
+            for axis, (whole, side) in enumerate(zip(size, block, strict=True))
+        ]  # fmt: skip
+        inputs = {"x": RANDOM.standard_normal((2, 3 * prod(block), prod(places))).astype("float32")}
+        constants = {"size": np.array(size, "int64"), "block": np.array(block, "int64")}
+        model = model_of("Col2Im", inputs, constants=constants, **given)
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+        check(tmp_path / "m.onnx", model, inputs, by_onnxruntime=False)
+
+
 def test_greatest_elements_of_regions(tmp_path: Path) -> None:
     rois = np.array([[1, 0, 0, 9, 7], [0, 2, 3, 8, 6], [1, 4, 4, 4, 4], [0, 0, 0, 20, 20]], "float32")
     inputs = {"x": RANDOM.standard_normal((2, 3, 8, 10)).astype("float32"), "rois": rois}
-    check(tmp_path / "m.onnx", model_of("MaxRoiPool", inputs, pooled_shape=[3, 2], spatial_scale=0.5), inputs)
+    model = model_of("MaxRoiPool", inputs, pooled_shape=[3, 2], spatial_scale=0.5)
+    check(tmp_path / "m.onnx", model, inputs)
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "count"
+    check(tmp_path / "m.onnx", model, inputs)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_points_of_regions(tmp_path: Path) -> None:
+    """Their mean, also of about one an element, or the greatest; of images whose elements are all negative, too. Some lie
+    outside."""
+    rois = np.array([[0.3, 0.7, 9.1, 7.9], [-9, -3, 5, 5], [4, 4, 4, 4], [6, 2, 30, 20], [-9, -9, -7, -7]], "float32")
+    positive = RANDOM.uniform(0.1, 1, (2, 3, 8, 10)).astype("float32")
+    images = np.array([1, 0, 1, 0, 0], "int64")
+    shared: dict[str, Any] = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7}
+    with Checks() as checks:
+        for x, mode, ratio, moved, unknown in product(
+            (positive, -positive), ("avg", "max"), (0, 1, 2), ("half_pixel", "output_half_pixel"), (False, True)
+        ):
+            inputs = {"x": x, "rois": rois, "images": images}
+            if mode == "max" and ratio == 0:
+                continue
+            with checks(f"{mode}, {ratio}, {moved}, {unknown}, {x.max() > 0}"):
+                how = {**shared, "mode": mode, "sampling_ratio": ratio, "coordinate_transformation_mode": moved}
+                model = model_of("RoiAlign", inputs, **how)
+                for info in model.graph.input if unknown else ():
+                    for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+                        if axis == 0 or (info.name == "x" and axis > 1 and mode == "avg"):
+                            dim.dim_param = f"{info.name}_{axis}"
+                check(tmp_path / "m.onnx", model, inputs)
+    onnx.save(model_of("RoiAlign", inputs, mode="max"), tmp_path / "m.onnx")
+    with pytest.raises(FormatError, match="sampling_ratio should be above 0"):
+        fluid.load_model(tmp_path / "m.onnx")
 
 
 def test_boxes_that_are_kept(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx_running import session_of
+from onnx_running import run_program, session_of
 
 import fluid
 from fluid import layers
+from fluid.opdef.registry import get
 
 pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh")]
 
@@ -83,3 +84,51 @@ def test_training(tmp_path: Path) -> None:
         state = {name: results[output] for name, output in updated.items()}
     for name, value in state.items():
         np.testing.assert_allclose(value, fluid.global_scope().array(name), 1e-4, 1e-6, err_msg=name)
+
+
+def boxes(random: Any, count: int) -> Any:
+    corners = random.uniform(0, 24, (count, 2))
+    return np.concatenate([corners, corners + random.uniform(4, 16, (count, 2))], 1).astype("float32")
+
+
+def test_targets_of_images_without_objects() -> None:
+    """Of three images, one has no object, one a crowd alone; and one has no region beside its objects."""
+    random, block = np.random.default_rng(5), fluid.default_main_program().global_block()
+    objects, regions = ((0, 0, 2, 3),), ((0, 4, 4, 9),)
+    rows = {
+        "Anchor": (boxes(random, 9), None),
+        "GtBoxes": (boxes(random, 3), objects),
+        "IsCrowd": (np.array([[0], [0], [1]], "int32"), objects),
+        "GtLabels": (np.array([[2], [1], [1]], "int32"), objects),
+        "RpnRois": (boxes(random, 9), regions),
+        "ImInfo": (np.array([[40.0, 40.0, 1.0], [30.0, 40.0, 0.8], [40.0, 30.0, 1.5]], "float32"), None),
+    }
+    variables = {
+        name: block.create_var(
+            name=name, shape=(-1, *value.shape[1:]), dtype=value.dtype, lod_level=int(lod is not None), is_data=True
+        )
+        for name, (value, lod) in rows.items()
+    }
+    fed = {name: value if lod is None else (value, [list(lod[0])]) for name, (value, lod) in rows.items()}
+    shared = {"use_random": False}
+    anchors = {"rpn_batch_size_per_im": 6, "rpn_straddle_thresh": -1.0, "rpn_positive_overlap": 0.4, "rpn_negative_overlap": 0.9,
+               "rpn_fg_fraction": 0.5, **shared}  # fmt: skip
+    proposals = {"batch_size_per_im": 6, "fg_fraction": 0.5, "fg_thresh": 0.3, "bg_thresh_hi": 0.3, "bg_thresh_lo": 0.0,
+                 "bbox_reg_weights": [0.1, 0.1, 0.2, 0.2], "class_nums": 3, **shared}  # fmt: skip
+    labelled = {**variables, "GtClasses": variables["GtLabels"]}
+    names = []
+    for op_type, attrs in (
+        ("rpn_target_assign", anchors),
+        ("retinanet_target_assign", {"positive_overlap": 0.4, "negative_overlap": 0.9}),
+        ("generate_proposal_labels", proposals),
+    ):
+        definition = get(op_type)
+        outputs = {slot: block.create_var(name=f"{op_type}.{slot}") for slot in definition.outputs}
+        block.append_op(op_type, {slot: labelled[slot] for slot in definition.required}, outputs, attrs)
+        names += [var.name for var in outputs.values()]
+    program = fluid.default_main_program()
+    expected = fluid.Executor().run(program, fed, names, return_numpy=False)
+    for name, value, result in zip(names, expected, run_program(program, fed, names), strict=True):
+        array = np.asarray(getattr(value, "array", value))
+        assert result.shape == array.shape and result.dtype == array.dtype, name
+        np.testing.assert_allclose(result, array, 1e-5, 1e-5, err_msg=name)

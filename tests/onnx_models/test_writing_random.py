@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx_running import run_program
+from onnx_running import bytes_of, lengths_of, run_program, session_of
+from test_conformance import Case, OneOp
 
 import fluid
+from fluid.onnx.writing import contents_of, signature_of
 
 pytestmark = pytest.mark.numpy_alone
 
@@ -72,3 +75,20 @@ def test_classes() -> None:
     soft = drawn("gumbel_softmax", {"X": logits}, {"temperature": 0.5})
     np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(np.bincount(soft.argmax(1), minlength=4) / MANY, weights[0] / 8, atol=0.015)
+
+
+@each("op_type, slot", [("rpn_target_assign", "ScoreIndex"), ("tdm_sampler", "Out")])
+def test_what_a_sample_may_draw(op_type: str, slot: str) -> None:
+    """As many anchors of the foreground and of the background as are asked for, or nodes of a tree; others in each run."""
+    case = next(case for key in range(9) if (case := Case(f"{op_type}-{key}", "float32")).sample.check)
+    one = OneOp(case)
+    names = [var.name for var in one.outputs.values()]
+    signature = signature_of(one.program, list(one.fed), names, with_state=False)
+    session = session_of(bytes_of(contents_of(one.program, signature, lambda name: None, 18)))
+    taken = set()
+    for _ in range(5):
+        outputs = dict(zip(one.outputs, session.run(names, lengths_of(one.fed)), strict=True))
+        assert case.sample.check is not None
+        case.sample.check(case.sample.inputs, outputs)
+        taken.add(tuple(outputs[slot].reshape(-1)))
+    assert len(taken) > 1

@@ -267,6 +267,28 @@ for name in ("fused_elemwise_activation", "fused_elemwise_add_activation"):
         add(name, Sample(inputs, {"functor_list": functors, "axis": 1, "scale": 1.5}, compound))
 
 
+def compound_gradient(X: Any, Y: Any, functor_list: Any, axis: int, scale: float, **slots: Any) -> Any:
+    """Of ``tanh(X + Y)``, ``X * sigmoid(Y)`` and ``X + scale * Y``."""
+    seed, wide = slots["Out@GRAD"], Y.reshape(3, 1)
+    if functor_list[0] == "tanh_grad":
+        between = seed * (1 - np.tanh(X + wide) ** 2)
+        by_x = by_y = between
+    elif functor_list[0] == "elementwise_mul_grad":
+        second = sigmoid(wide)
+        by_x, between = seed * second, (seed * X).sum((0, 2))
+        by_y = seed * X * second * (1 - second)
+    else:
+        by_x, between, by_y = seed, seed.sum((0, 2)), scale * seed
+    return {"X@GRAD": by_x, "Y@GRAD": by_y.sum((0, 2)), "IntermediateOut@GRAD": between}
+
+
+for name in ("fused_elemwise_activation_grad", "fused_elemwise_add_activation_grad"):
+    for functors in (["tanh_grad", "elementwise_add_grad"], ["elementwise_mul_grad", "sigmoid_grad"],
+                     ["elementwise_add_grad", "scale_grad"]):  # fmt: skip
+        inputs = {"X": data(2, 3, 2), "Y": data(3), "Out@GRAD": data(2, 3, 2)}
+        add(name, Sample(inputs, {"functor_list": functors, "axis": 1, "scale": 1.5}, compound_gradient))
+
+
 def biased(x: Any, bias: Any = 0, act_method: str = "gelu") -> Any:
     x = x + bias
     if act_method in ACTIVATIONS:

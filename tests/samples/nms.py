@@ -192,10 +192,16 @@ def near(places: Any, spread: float) -> Any:
     return tripled + data(*tripled.shape, low=-spread, high=spread)
 
 
-SCORES = data.distinct(2, 2, 12, step=0.02) + 0.5
+SCORES = np.exp(data.distinct(2, 2, 12, step=0.02) - 0.5)  # no two sums of which are the same but for rounding
 add(
     "locality_aware_nms",
     Sample({"BBoxes": near(boxes(2, 4), 0.01), "Scores": SCORES}, {**CHOICE, "keep_top_k": -1}, merged, shapes_by_value=True),
+    Sample(
+        {"BBoxes": near(boxes(2, 4), 0.01) * 9, "Scores": SCORES},
+        {**CHOICE, "background_label": 0, "normalized": False},
+        merged,
+        shapes_by_value=True,
+    ),
     Sample(
         {"BBoxes": near(rotated(2, 4), 0.05), "Scores": SCORES}, {**CHOICE, "background_label": 0}, merged, shapes_by_value=True
     ),

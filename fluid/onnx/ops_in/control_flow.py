@@ -31,22 +31,25 @@ def if_(b: Builder, node: Node) -> Any:
         with node.reader.inner(graphs[0] if bool(np.reshape(known, -1)[0]) else graphs[1], []) as outputs:
             return tuple(outputs)
     structures: list[list[int | None]] = []
+    singles: list[list[bool]] = []
 
     def branch(graph: Any) -> Any:
         def build() -> list[Variable]:
             with node.reader.inner(graph, []) as outputs:
                 flat: list[Variable] = []
                 structure: list[int | None] = []
-                for value in outputs:
+                single = [isinstance(value, Tensor) and not value.shape for value in outputs]
+                for value, is_single in zip(outputs, single, strict=True):
                     if isinstance(value, Sequence) and value.items is not None:
                         structure.append(len(value.items))
                         flat += [b.variables(item) for item in value.items]
                     elif isinstance(value, Tensor):
                         structure.append(None)
-                        flat.append(b.f.assign(value))
+                        flat.append(b.unsqueeze(value, [0]) if is_single else b.f.assign(value))
                     else:
                         raise FormatError("a branch gives an optional, or a sequence of a length that only a run tells")
                 structures.append(structure)
+                singles.append(single)
                 return flat
 
         return build
@@ -57,9 +60,9 @@ def if_(b: Builder, node: Node) -> Any:
         raise FormatError("its branches give sequences of different lengths")
     left = list(merged)
     out: list[Value] = []
-    for count in structures[0]:
-        if count is None:
-            out.append(Tensor(left.pop(0)))
+    for count, *single in zip(structures[0], *singles, strict=True):
+        if count is None:  # a single number is of shape [1] where one branch gives it so
+            out.append(Tensor(b.squeeze(left.pop(0), [0]) if all(single) else left.pop(0)))
         else:
             out.append(Sequence([Tensor(left.pop(0)) for _ in range(count)]))
     return tuple(out)
@@ -138,10 +141,11 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
                 b.append("write_to_array", {"X": item, "I": number}, {"Out": stack}, {})
             results: list[Variable | None] = []
             for state, value in zip(states, outputs[1 : 1 + count], strict=True):
+                if isinstance(value, Sequence) is not (state.type is VarType.LOD_TENSOR_ARRAY):
+                    raise FormatError("of what it carries and what its body gives in place of that, one is a sequence")
                 if isinstance(value, Sequence):
-                    if value.array_variable is not state:
-                        raise FormatError("a loop may only append to a sequence that it carries")
-                    results.append(None)
+                    is_own = value.array_variable is state  # which it was appended to
+                    results.append(None if is_own else b.f.assign(as_array(b, value)))
                     continue
                 result = b.variables(value)
                 if result.dtype is not state.dtype or result.ndim != state.ndim:
@@ -168,12 +172,50 @@ def _own_array(b: Builder, node: Node, value: Sequence) -> Variable:
     return made
 
 
+def _steps(b: Builder, node: Node, graph: Any, states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The last states, and what the steps give, [time, ...], of a graph over sequences [time, ...]."""
+    number = len(states)
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
+            made = [b.f.assign(value) for value in outputs]
+            return made[:number], [*made[number:], *(b.f.assign(var) for var in made[:number])]
+
+    stacked = scan(step, states, sequences)
+    outputs, finals = stacked[: len(stacked) - number], stacked[len(stacked) - number :]
+    return [b.squeeze(b.slice(final, 0, -1, 2**31 - 1), [0]) for final in finals], outputs
+
+
+def _body(node: Node, inputs: int) -> tuple[Any, int]:
+    """The graph of a scan, and how many of its inputs are sequences."""
+    graph, count = node.proto_of("body"), node.int("num_scan_inputs")
+    if graph is None or not count or not 0 < count <= inputs:
+        raise FormatError("it should have a body, and num_scan_inputs sequences")
+    return graph, count
+
+
+@imports("Scan", since=8)
+def scan_batch(b: Builder, node: Node) -> Any:
+    """Sequences of a batch: a scan over the batch, each step of which is one over time."""
+    graph, count = _body(node, len(node) - 1)
+    if node.value(0) is not None:
+        raise FormatError("sequences of different lengths are not read")
+    first = len(node) - count
+    directions = node.ints("directions", [0] * count)
+    number = first - 1
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        pairs = zip(slices[number:], directions, strict=True)
+        sequences = [b.f.flip(x, axis=[0]) if direction else b.f.assign(x) for x, direction in pairs]
+        last, outputs = _steps(b, node, graph, [b.f.assign(x) for x in slices[:number]], sequences)
+        return [], [*last, *outputs]
+
+    return tuple(scan(step, [], [b.f.assign(node[place]) for place in range(1, len(node))]))
+
+
 @imports("Scan", since=9)
 def scan_(b: Builder, node: Node) -> Any:
-    graph = node.proto_of("body")
-    count = node.int("num_scan_inputs")
-    if graph is None or not count or not 0 < count <= len(node):
-        raise FormatError("it should have a body, and num_scan_inputs sequences")
+    graph, count = _body(node, len(node))
     states = [b.f.assign(node[n]) for n in range(len(node) - count)]
     directions = node.ints("scan_input_directions", [0] * count)
     axes = node.ints("scan_input_axes", [0] * count)
@@ -184,16 +226,7 @@ def scan_(b: Builder, node: Node) -> Any:
         x = b.transpose(x, [axis, *(n for n in range(x.ndim) if n != axis)])
         x = b.f.flip(x, axis=[0]) if direction else b.f.assign(x)
         sequences.append(x)
-    number = len(states)
-
-    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
-            made = [b.f.assign(value) for value in outputs]
-            return made[:number], [*made[number:], *(b.f.assign(var) for var in made[:number])]
-
-    stacked = scan(step, states, sequences)
-    outputs, finals = stacked[: len(stacked) - number], stacked[len(stacked) - number :]
-    last = [b.squeeze(b.slice(final, 0, -1, 2**31 - 1), [0]) for final in finals]
+    last, outputs = _steps(b, node, graph, states, sequences)
     back = node.ints("scan_output_directions", [0] * len(outputs))
     places = node.ints("scan_output_axes", [0] * len(outputs))
     out = []

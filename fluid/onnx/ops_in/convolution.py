@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from ...errors import FormatError
 from ..builder import Builder
@@ -135,15 +138,42 @@ def conv_transpose(b: Builder, node: Node) -> Any:
     return b.squeeze(out, [2]) if count == 1 else out
 
 
+def _places(size: list[int], block: list[int], strides: list[int], dilations: list[int], pads: list[int]) -> Any:
+    """Of each element of a patch in each patch [block, patches], its place in an image; the number of places for none."""
+    places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    for axis, whole in enumerate(size):
+        span = dilations[axis] * (block[axis] - 1) + 1
+        count = (whole + pads[axis] + pads[axis + len(size)] - span) // strides[axis] + 1
+        at = np.arange(block[axis])[:, None] * dilations[axis] + np.arange(max(count, 0)) * strides[axis] - pads[axis]
+        shape = (places.shape[0] * at.shape[0], places.shape[1] * at.shape[1])
+        places = (places[:, None, :, None] * whole + at[None, :, None, :]).reshape(shape)
+        inside = (inside[:, None, :, None] & ((at >= 0) & (at < whole))[None, :, None, :]).reshape(shape)
+    return np.where(inside, places, prod(size))
+
+
+def _added_patches(b: Builder, x: Any, size: list[int], block: list[int], places: Any) -> Any:
+    """Images [N, C, ...] of a size, in which each element is the sum of its copies in patches [N, C * block, patches]."""
+    if x.shape[1] < 0:
+        raise FormatError("columns of images of other than two dimensions should have a number of channels that is known")
+    channels = x.shape[1] // prod(block)
+    rows = b.transpose(b.f.reshape2(x, shape=[0, channels, *places.shape]), [2, 3, 0, 1])
+    rows = b.f.reshape2(rows, shape=[places.size, -1, channels])
+    like = {"shape": [prod(size) + 1, -1, channels], "input_dim_idx": 0, "output_dim_idx": 1, "dtype": int(x.dtype)}
+    zeros = b.f.fill_constant_batch_size_like(x, value=0.0, **like)
+    summed = b.slice(b.f.scatter_nd_add(zeros, b.constant(places.reshape(-1, 1)), rows), 0, 0, prod(size))
+    count = len(size)
+    return b.transpose(b.f.reshape2(summed, shape=[*size, -1, channels]), [count, count + 1, *range(count)])
+
+
 @imports("Col2Im")
 def col2im(b: Builder, node: Node) -> Any:
     x = node[0]
     size, block = (node.known(n, "its sizes").reshape(-1).tolist() for n in (1, 2))
     count = len(size)
-    if count != 2:
-        raise FormatError("columns are made images of two dimensions only")
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
     pads = node.ints("pads", [0] * 2 * count)
+    if count != 2:
+        return _added_patches(b, x, size, block, _places(size, block, strides, dilations, pads))
     return b.f.fold(x, output_sizes=size, kernel_sizes=block, strides=strides, paddings=pads, dilations=dilations)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -62,13 +64,73 @@ def non_max_suppression(b: Builder, node: Node) -> Any:
     return b.f.gather_nd(b.f.concat([image, label, box], axis=1), chosen)
 
 
+def _images_of_regions(b: Builder, x: Any, images: Any) -> tuple[Any, Any]:
+    """The image of each region, and how many regions each of these has: one."""
+    return b.f.gather(x, images, axis=0), b.f.fill_any_like(b.cast(images, VarType.INT32), value=1.0)
+
+
 @imports("MaxRoiPool")
 def max_roi_pool(b: Builder, node: Node) -> Any:
     x, rois = node[0], node[1]
     high, wide = node.ints("pooled_shape")
-    if rois.shape[0] < 0:
-        raise FormatError("a number of regions that only a run tells is not read")
     images = b.cast(b.f.round(b.squeeze(b.slice(rois, 1, 0, 1), [1])), VarType.INT64)
-    each = b.constant(np.ones(rois.shape[0], np.int32))
     attrs = {"pooled_height": high, "pooled_width": wide, "spatial_scale": node.float("spatial_scale", 1.0)}
-    return b.f.roi_pool(b.f.gather(x, images, axis=0), b.slice(rois, 1, 1, 5), each, **attrs)
+    own, each = _images_of_regions(b, x, images)
+    return b.f.roi_pool(own, b.slice(rois, 1, 1, 5), each, **attrs)
+
+
+@imports("RoiAlign")
+def roi_align(b: Builder, node: Node) -> Any:
+    """The mean, or the greatest, of points in each part of each region, between the elements of the image."""
+    x, rois, images = node[0], node[1], b.cast(node[2], VarType.INT64)
+    mode = node.string("coordinate_transformation_mode", "half_pixel") if node.opset >= 16 else "output_half_pixel"
+    attrs = {
+        "pooled_height": node.int("output_height", 1), "pooled_width": node.int("output_width", 1),
+        "spatial_scale": node.float("spatial_scale", 1.0), "sampling_ratio": node.int("sampling_ratio", 0),
+        "aligned": mode == "half_pixel",
+    }  # fmt: skip
+    is_known = attrs["sampling_ratio"] > 0 and -1 not in x.shape[1:]
+    is_greatest = node.string("mode", "avg") == "max"
+    if is_known:  # gradients flow to the regions, too
+        points = _points(b, x, rois, images, attrs, b.f.elementwise_max if is_greatest else b.f.elementwise_add)
+        if is_greatest:  # of points that are the same, as those beyond an edge are, one has the gradient
+            return b.squeeze(b.f.top_k_v2(points, k=1, axis=4)[0], [4])
+        return b.reduce("reduce_mean", points, [4], False)
+    if is_greatest:
+        raise FormatError("in the mode 'max', sampling_ratio should be above 0, and the sizes of images known beforehand")
+    own, each = _images_of_regions(b, x, images)
+    return b.f.roi_align(own, rois, each, **attrs)
+
+
+def _around(b: Builder, rois: Any, axis: int, size: int, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Along an axis, for each point of regions: the two elements around it [R, points], and their weights."""
+    dtype, ratio = rois.dtype, attrs["sampling_ratio"]
+    parts = attrs["pooled_height" if axis else "pooled_width"]
+    corners = b.f.scale(rois, scale=attrs["spatial_scale"], bias=-0.5 if attrs["aligned"] else 0.0)
+    start, end = (b.slice(corners, 1, place, place + 1) for place in (axis, axis + 2))
+    side = end - start if attrs["aligned"] else b.f.elementwise_max(end - start, b.number(1.0, dtype))
+    at = (np.arange(parts)[:, None] + (np.arange(ratio) + 0.5)[None] / ratio).reshape(1, -1) / parts
+    place = b.f.elementwise_add(start, b.f.elementwise_mul(side, b.constant(at.astype(dtype.numpy))))
+    inside = b.f.logical_and(b.f.greater_equal(place, b.number(-1.0, dtype)), b.f.less_equal(place, b.number(size, dtype)))
+    near = b.f.clip(place, min=0.0, max=float(size - 1))
+    low = b.f.floor(near)
+    share, seen = near - low, b.cast(inside, dtype)
+    after = b.f.elementwise_min(b.f.scale(low, bias=1.0), b.number(size - 1, dtype))
+    return [(b.cast(low, VarType.INT64), (1.0 - share) * seen), (b.cast(after, VarType.INT64), share * seen)]
+
+
+def _points(b: Builder, x: Any, rois: Any, images: Any, attrs: dict[str, Any], join: Callable[[Any, Any], Any]) -> Any:
+    """What is joined of the four elements around each point, each times its weight: [R, C, high, wide, points]."""
+    last = b.transpose(x, [0, 2, 3, 1])
+    rows, columns = (_around(b, rois, axis, x.shape[3 - axis], attrs) for axis in (1, 0))
+    joined = None
+    for (row, by_row), (column, by_column) in product(rows, columns):
+        at = [b.unsqueeze(each, axes) for each, axes in ((images, [1, 2]), (row, [2]), (column, [1]))]
+        whole = b.f.fill_zeros_like(at[1] + at[2])
+        index = b.f.stack([b.f.elementwise_add(whole, each) for each in at], axis=3)
+        weight = b.f.elementwise_mul(b.unsqueeze(by_row, [2, 3]), b.unsqueeze(by_column, [1, 3]))
+        part = b.f.elementwise_mul(b.f.gather_nd(last, index), weight)
+        joined = part if joined is None else join(joined, part)
+    ratio, high, wide = attrs["sampling_ratio"], attrs["pooled_height"], attrs["pooled_width"]
+    parts = b.f.reshape2(joined, shape=[-1, high, ratio, wide, ratio, x.shape[1]])
+    return b.f.reshape2(b.transpose(parts, [0, 5, 1, 3, 2, 4]), shape=[-1, x.shape[1], high, wide, ratio * ratio])

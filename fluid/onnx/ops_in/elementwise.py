@@ -10,7 +10,7 @@ from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import Node
 from ..table import imports
-from ..types import element_type, float_format, integer_bits, is_held_wider
+from ..types import element_type, float_format, integer_bits, is_held_wider, name_of
 from ..values import Tensor
 
 _UNARY = {
@@ -251,7 +251,10 @@ def cast(b: Builder, node: Node) -> Any:
         number = like.onnx_type or _number_of(like.dtype)
     else:
         number = node.int("to", 1)
-    return as_type(b, node[0], node.tensor(0).onnx_type, number, bool(node.int("saturate", 1)))
+    saturate = bool(node.int("saturate", 1))
+    if number == POWERS and node.tensor(0).onnx_type != POWERS:
+        return _as_powers(b, b.cast(node[0], VarType.FP32), saturate, node.string("round_mode", "up"))
+    return as_type(b, node[0], node.tensor(0).onnx_type, number, saturate)
 
 
 @imports("BitCast", trains=False)
@@ -259,7 +262,11 @@ def bit_cast(b: Builder, node: Node) -> Any:
     x = node[0]
     number = node.int("to", 1)
     dtype = element_type(number, "what it casts to")
-    if node.tensor(0).onnx_type is not None or is_held_wider(number) or dtype.numpy.itemsize != x.dtype.numpy.itemsize:
+    held = node.tensor(0).onnx_type
+    bits = [abs(integer_bits(each) or 0) for each in (held or _number_of(x.dtype), number)]
+    if bits[0] == bits[1] > 0 and (held is not None or is_held_wider(number)):
+        return as_type(b, x, held, number)  # integers, which wrap around
+    if held is not None or is_held_wider(number) or dtype.numpy.itemsize != x.dtype.numpy.itemsize:
         raise FormatError("it reads the bits of one type as another, of which Fluid holds one in a wider type")
     if not x.ndim:
         return b.squeeze(b.f.view_dtype(b.unsqueeze(x, [0]), dtype=int(dtype)), [0])
@@ -285,7 +292,7 @@ def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool 
                 b.cast(b.f.greater_equal(x, b.number(wide // 2, x.dtype)), x.dtype), b.number(wide, x.dtype)
             )
         return Tensor(b.cast(x, dtype), onnx_type=number)
-    if floats is not None or number == 24:
+    if floats is not None or number == POWERS:
         x = b.cast(x, VarType.FP32)
         return Tensor(x if before == number else rounded(b, x, number, saturate), onnx_type=number)
     if bits is not None and is_floating(x.dtype) and abs(bits) < 32:
@@ -293,11 +300,33 @@ def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool 
     return b.cast(x, dtype)
 
 
+POWERS = 24
+"""FLOAT8E8M0, whose numbers are the powers of two from 2 ** -127 to 2 ** 127."""
+
+
+def _as_powers(b: Builder, x: Any, saturate: bool, how: str) -> Tensor:
+    """Float32 numbers above 0 as powers of two."""
+    if how not in ("up", "down", "nearest"):
+        raise FormatError(f"its round_mode {how!r} should be up, down or nearest")
+    least, greatest = 2.0**-127, 2.0**127
+    size = b.f.clip(x, min=least, max=greatest)
+    power = b.f.elementwise_pow(b.number(2.0, VarType.FP32), b.f.floor(b.f.log2(size)))
+    half, twice = (b.f.scale(power, scale=factor) for factor in (0.5, 2.0))
+    power = choose(b, b.f.greater_than(power, size), half, choose(b, b.f.less_equal(twice, size), twice, power))
+    twice = b.f.clip(b.f.scale(power, scale=2.0), min=least, max=greatest)
+    if how == "up":
+        power = choose(b, b.f.less_than(power, size), twice, power)
+    elif how == "nearest":
+        power = choose(b, b.f.greater_equal(size, b.f.scale(power, scale=1.5)), twice, power)
+    outside = b.f.isnan_v2(x) if saturate else b.f.not_equal(x, size)
+    return Tensor(choose(b, outside, b.number(float("nan"), VarType.FP32), power), onnx_type=POWERS)
+
+
 def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
-    """Float32 numbers rounded to a format of fewer bits, to the nearest, halves to even."""
+    """Float32 numbers rounded to a format of fewer bits, to the nearest, halves to even; NaN is 0 where the format has none."""
     found = float_format(number)
     if found is None:
-        raise FormatError("numbers cannot be made FLOAT8E8M0")
+        raise FormatError(f"numbers are made {name_of(number)} by Cast alone")
     bits, least, greatest = found
     bounded = b.f.clip(x, min=-(2.0**100), max=2.0**100) if number != 16 else x
     split = b.f.scale(bounded, scale=float(2 ** (24 - bits) + 1))
@@ -310,7 +339,7 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
     out = choose(b, is_small, small, near)
     nan = b.number(float("nan"), VarType.FP32)
     if number == 23:
-        return choose(b, b.f.isnan_v2(x), b.number(greatest, VarType.FP32), b.f.clip(out, min=-greatest, max=greatest))
+        return choose(b, b.f.isnan_v2(x), b.number(0.0, VarType.FP32), b.f.clip(out, min=-greatest, max=greatest))
     if saturate:
         out = b.f.clip(out, min=-greatest, max=greatest)
     else:

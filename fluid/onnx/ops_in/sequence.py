@@ -5,11 +5,13 @@ A sequence whose number of items is known is a list of values while the program 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...errors import FormatError
+from ...layers.control_flow import While
 from ...values.types import VarType
 from ..builder import Builder
 from ..node import Node
@@ -53,6 +55,30 @@ def _place(node: Node, index: int, count: int, default: int | None, beyond: int 
     return place + count if place < 0 else place
 
 
+def _given_place(b: Builder, position: Any, array: Any) -> Any:
+    """A position that a run tells, counted from the start of an array."""
+    place = b.cast(b.f.reshape2(position, shape=[1]), VarType.INT64)
+    is_negative = b.cast(b.f.less_than(place, b.number(0, VarType.INT64)), VarType.INT64)
+    return b.f.elementwise_add(place, b.f.elementwise_mul(is_negative, b.f.lod_array_length(array)))
+
+
+def _copy(b: Builder, array: Any, out: Any, count: Any, places: Callable[[Any], tuple[Any, Any]]) -> None:
+    """Write so many entries of an array into another one; `places` says, by a number, from where and to where."""
+    number = b.f.assign(b.constant(np.zeros(1, np.int64)))
+    going = b.f.assign(b.f.less_than(number, count))
+    with While(going).block():
+        source, target = places(number)
+        entry = b.f.read_from_array(array, source)
+        b.append("write_to_array", {"X": entry, "I": target}, {"Out": out}, {})
+        b.append("increment", {"X": number}, {"Out": number}, {"step": 1.0})
+        b.append("assign", {"X": b.f.less_than(number, count)}, {"Out": going}, {})
+
+
+def _moved(b: Builder, number: Any, place: Any) -> Any:
+    """A number, or the next one if it is not before a place."""
+    return b.f.elementwise_add(number, b.cast(b.f.greater_equal(number, place), VarType.INT64))
+
+
 @imports("SequenceAt")
 def at(b: Builder, node: Node) -> Any:
     sequence = node.sequence(0)
@@ -61,10 +87,7 @@ def at(b: Builder, node: Node) -> Any:
         if place is not None:
             return sequence.items[place]
     array = as_array(b, sequence)
-    place_ = b.cast(b.f.reshape2(node[1], shape=[1]), VarType.INT64)
-    is_negative = b.cast(b.f.less_than(place_, b.number(0, VarType.INT64)), VarType.INT64)
-    place_ = b.f.elementwise_add(place_, b.f.elementwise_mul(is_negative, b.f.lod_array_length(array)))
-    return b.f.read_from_array(array, place_)
+    return b.f.read_from_array(array, _given_place(b, node[1], array))
 
 
 @imports("SequenceLength", trains=False)
@@ -80,13 +103,14 @@ def insert(b: Builder, node: Node) -> Any:
     sequence = node.sequence(0)
     if sequence.items is not None:
         place = _place(node, 2, len(sequence.items), len(sequence.items), 1)
-        if place is None:
-            raise FormatError("its position should be known beforehand")
-        return Sequence([*sequence.items[:place], node.tensor(1), *sequence.items[place:]])
+        if place is not None:
+            return Sequence([*sequence.items[:place], node.tensor(1), *sequence.items[place:]])
+    array = as_array(b, sequence)
     if node.value(2) is not None:
-        raise FormatError("into a sequence of a length that only a run tells, it can insert at the end only")
-    array = sequence.array_variable
-    assert array is not None
+        given = _given_place(b, node[2], array)
+        out = b.f.write_to_array(node[1], given, Out=b.f.new_array(dtype=int(node[1].dtype)))
+        _copy(b, array, out, b.f.lod_array_length(array), lambda number: (number, _moved(b, number, given)))
+        return Sequence(variable=out)
     if array.is_data:
         array = b.f.assign(array)
     b.append("write_to_array", {"X": node[1], "I": b.f.lod_array_length(array)}, {"Out": array}, {})
@@ -96,12 +120,16 @@ def insert(b: Builder, node: Node) -> Any:
 @imports("SequenceErase")
 def erase(b: Builder, node: Node) -> Any:
     sequence = node.sequence(0)
-    if sequence.items is None:
-        raise FormatError("from a sequence of a length that only a run tells, it cannot erase")
-    place = _place(node, 1, len(sequence.items), len(sequence.items) - 1)
-    if place is None:
-        raise FormatError("its position should be known beforehand")
-    return Sequence([*sequence.items[:place], *sequence.items[place + 1 :]])
+    if sequence.items is not None:
+        place = _place(node, 1, len(sequence.items), len(sequence.items) - 1)
+        if place is not None:
+            return Sequence([*sequence.items[:place], *sequence.items[place + 1 :]])
+    array = as_array(b, sequence)
+    rest = b.f.scale(b.f.lod_array_length(array), bias=-1.0)
+    given = rest if node.value(1) is None else _given_place(b, node[1], array)
+    out = b.f.new_array(dtype=int(array.dtype))
+    _copy(b, array, out, rest, lambda number: (_moved(b, number, given), number))
+    return Sequence(variable=out)
 
 
 @imports("SplitToSequence")

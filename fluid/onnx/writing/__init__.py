@@ -8,10 +8,12 @@ from . import (  # noqa: F401
     activations,
     arithmetic,
     arrays,
+    attention_lstm,
     control_flow,
     cumulative,
     decoding,
     decomposed,
+    deformable_regions,
     detection,
     diagonals,
     graphs,
@@ -27,6 +29,7 @@ from . import (  # noqa: F401
     padding,
     products,
     proposals,
+    quadrangles,
     quantization,
     random,
     rank_tables,
@@ -39,9 +42,12 @@ from . import (  # noqa: F401
     special,
     statistics,
     suppression,
+    tags,
+    targets,
     updates,
     views,
     vision,
+    yolo,
 )
 from .models import NEWEST, OLDEST, write_model
 from .program import contents_of, refusals, signature_of

@@ -32,7 +32,7 @@ def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
 
 def zeros_like(g: Graph, x: Tensor, dtype: VarType | None = None, value: float = 0) -> Tensor:
     """A tensor of one number in the shape of another one."""
-    result = filled(g, g.dims(x), value, Spec(x.shape, dtype or x.dtype))
+    result = filled(g, g.dims(x), value, Spec(x.shape, x.dtype if dtype is None else dtype))
     result.sizes = x.sizes if result.value is None else result.sizes
     return result
 

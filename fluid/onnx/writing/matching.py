@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,26 +14,11 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 from .making import as_vector, filled
+from .rounds import in_rounds
 from .sequence_rows import ids_of, longest_of, padded_rows, starts_of, taken_rows
 from .shaping import add_rows, positions
 
 __all__: list[str] = []
-
-
-def _repeated(
-    g: Graph, count: Tensor, states: Sequence[Tensor], body: Callable[[Sequence[Tensor]], Sequence[Tensor]]
-) -> list[Tensor]:
-    """`Loop`: what states become in `count` rounds, which keep their shapes."""
-    firsts = [g.identity(each) if each.value is not None else each for each in states]
-    with g.inside() as scope:
-        g.input("round", Spec((), VarType.INT64))
-        goes = g.input("goes", Spec((), VarType.BOOL))
-        inner = [g.input("state", each.spec, each.sizes) for each in firsts]
-        scope.outputs = [g.identity(each) for each in (goes, *body(inner))]
-    results = g.nodes("Loop", [g.reshape(count, []), None, *firsts], [each.spec for each in firsts], body=scope)
-    for result, each in zip(results, firsts, strict=True):
-        result.sizes = each.sizes
-    return results
 
 
 def _best(g: Graph, x: Tensor, axis: int) -> Tensor:
@@ -57,7 +42,7 @@ def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: 
     flat_sizes = [dims[0], g.product_of([count, height])]
     column_number, row_number = positions(g, count, 1, 2), positions(g, height, 1, 2)
 
-    def body(states: Sequence[Tensor]) -> list[Tensor]:
+    def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
         left, chosen, distances = states
         flat = g.reshape(left, flat_sizes, (-1, -1))
         place = _best(g, flat, 1)
@@ -78,7 +63,7 @@ def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: 
     none = filled(g, shape, -1, Spec(plain, VarType.INT64))
     nothing = filled(g, shape, 0, Spec(plain, similar.dtype))
     rounds = g.binary("Min", g.as_size(height), g.as_size(count))
-    _, chosen, distances = _repeated(g, rounds, [turned, none, nothing], body)
+    _, chosen, distances = in_rounds(g, rounds, [turned, none, nothing], body)
     if match_type == "per_prediction":
         best = _best(g, similar, 1)
         value = g.squeeze(g._sized("GatherElements", [similar, best], similar.dtype, best.sizes, axis=1), 1)

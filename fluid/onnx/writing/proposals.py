@@ -14,11 +14,11 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
 from .making import as_vector, filled
-from .sequence_rows import ids_of, lengths_of_rows
-from .shaping import add_rows
+from .sequence_rows import ids_of, lengths_of_rows, within
+from .shaping import add_rows, positions
 from .suppression import suppressed
 
-__all__: list[str] = []
+__all__ = ["counts_of", "in_order"]
 
 _LOWEST = -3e38
 
@@ -27,13 +27,14 @@ def _half(g: Graph, x: Tensor, last: bool) -> Tensor:
     return g.slice(x, [x.ndim - 1], [2 if last else 0], [4 if last else 2])
 
 
-def _in_order(g: Graph, keys: Tensor) -> Tensor:
+def in_order(g: Graph, keys: Tensor) -> Tensor:
     """Where numbers go when they are sorted, equal ones in the order in which they are."""
     spec = Spec((-1,), VarType.INT64)
     return g.nodes("TopK", [keys, g.dims(keys)], [spec, spec], axis=0, largest=0, sorted=1)[1]
 
 
-def _counts(g: Graph, images: Tensor, count: Size) -> Tensor:
+def counts_of(g: Graph, images: Tensor, count: Size) -> Tensor:
+    """How often each number of an image is among these."""
     zeros = filled(g, g.joined_sizes([count]), 0, Spec((count if isinstance(count, int) else -1,), VarType.INT64))
     return add_rows(g, zeros, images, g.cast(g.binary("Equal", images, images, VarType.BOOL), VarType.INT64))
 
@@ -92,11 +93,11 @@ def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, 
     rows = g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))
     values = g._sized("GatherND", [value, where], value.dtype, (-1,))
     # An image of which nothing is left has a box of zeros.
-    counts = _counts(g, image, images)
+    counts = counts_of(g, image, images)
     none = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
     empty = g.squeeze(g._sized("NonZero", [none], VarType.INT64, (1, -1)), 0)
     number = g.concat([image, empty], 0)
-    sorted_places = _in_order(g, number)
+    sorted_places = in_order(g, number)
     missing = g.dims(empty)
     rows = g.concat([rows, filled(g, g.concat([missing, g.ints(4)], 0), 0, Spec((-1, 4), rows.dtype))], 0)
     values = g.concat([values, filled(g, missing, 0, Spec((-1,), values.dtype))], 0)
@@ -147,12 +148,12 @@ def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, 
     level = g.unary("Floor", g.binary("Add", power, g.number(attrs["refer_level"], power)))
     lowest, highest = attrs["min_level"], attrs["max_level"]
     level = g.cast(g.binary("Min", g.binary("Max", level, g.number(lowest, level)), g.number(highest, level)), VarType.INT64)
-    restored = _in_order(g, _in_order(g, level))
+    restored = in_order(g, in_order(g, level))
     found, counts = [], []
     for place in range(lowest, highest + 1):
         own = g.binary("Equal", level, g.ints(place), VarType.BOOL)
         rows = g._sized("Compress", [rois, own], rois.dtype, (-1, 4), axis=0)
-        count = _counts(g, g._sized("Compress", [image, own], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
+        count = counts_of(g, g._sized("Compress", [image, own], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
         rows.lengths = count
         found.append(rows)
         counts.append(count)
@@ -174,9 +175,64 @@ def collect_fpn_proposals(g: Graph, inputs: dict[str, Any], post_nms_topN: int, 
     scores = g.concat([g.reshape(each, [-1], (-1,)) for each in inputs["MultiLevelScores"]], 0)
     most = g.binary("Min", g.dims(scores), g.ints(post_nms_topN))
     order = g.nodes("TopK", [scores, most], [Spec((-1,), each) for each in (scores.dtype, VarType.INT64)])[1]
-    order = g.gather(order, _in_order(g, g.gather(image, order)))
-    counts = _counts(g, g.gather(image, order), g.size(lengths[0], 0))
+    order = g.gather(order, in_order(g, g.gather(image, order)))
+    counts = counts_of(g, g.gather(image, order), g.size(lengths[0], 0))
     rows = g.gather(g.concat(rois, 0), order)
     rows.lengths = counts
     spec = specs.get("RoisNum")
     return {"FpnRois": rows, **({"RoisNum": g.cast(counts, spec.dtype)} if spec is not None else {})}
+
+
+# ----------------------------------------------------------------------------------------------------------- detections
+def _candidates(g: Graph, level: tuple[Tensor, Tensor, Tensor], threshold: float, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of one level, the boxes [N, M, 4] of the greatest scores, their classes [N, M], and scores; minus infinity for those that
+    are not above the threshold."""
+    boxes, scores, anchors = level
+    images, places, classes = g.sizes_of(scores)
+    count = g.product_of([places, classes])
+    flat = g.reshape(scores, [images, count], (scores.sizes[0], -1))
+    limit = g.as_size(count) if most < 0 else g.binary("Min", g.as_size(count), g.ints(most))
+    value, order = g.nodes("TopK", [flat, limit], [Spec((-1, -1), each) for each in (scores.dtype, VarType.INT64)])
+    place, label = g.binary("Div", order, g.as_size(classes)), g.binary("Mod", order, g.as_size(classes))
+    deltas = g._sized("GatherND", [boxes, g.unsqueeze(place, 2)], boxes.dtype, (-1, -1, 4), batch_dims=1)
+    above = g.binary("Greater", value, g.number(threshold, value), VarType.BOOL)
+    return _decoded(g, g.gather(anchors, place), deltas, 1), label, g.where(above, value, g.number(-np.inf, value))
+
+
+@exports("retinanet_detection_output")
+def retinanet_detection_output(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    if attrs["nms_eta"] < 1 and attrs["nms_threshold"] > 0.5:
+        raise NotExported("a threshold that falls")
+    levels, infos = list(zip(inputs["BBoxes"], inputs["Scores"], inputs["Anchors"], strict=True)), inputs["ImInfo"]
+    thresholds = [attrs["score_threshold"]] * (len(levels) - 1) + [0.0]
+    pairs = zip(levels, thresholds, strict=True)
+    found = [_candidates(g, level, threshold, attrs["nms_top_k"]) for level, threshold in pairs]
+    boxes, labels, scores = (g.concat([each[part] for each in found], 1) for part in range(3))
+    scale = g.slice(infos, [1], [2], [3])
+    size = g.unary("Round", g.binary("Div", g.gather(infos, g.ints(1, 0, 1, 0), 1), scale))
+    limit = g.unsqueeze(g.cast(g.binary("Sub", size, g.number(1, size)), boxes.dtype), 1)
+    boxes = g.binary("Div", boxes, g.cast(g.unsqueeze(scale, 1), boxes.dtype))
+    boxes = g.binary("Max", g.binary("Min", boxes, limit), g.number(0, boxes))
+    classes = g.size(levels[0][1], 2)
+    own = g.binary("Equal", positions(g, classes, 1, 3), g.unsqueeze(labels, 1), VarType.BOOL)
+    by_class = g.where(own, g.unsqueeze(scores, 1), g.number(-np.inf, scores))
+    how = {"normalized": False, "nms_threshold": attrs["nms_threshold"], "score_threshold": _LOWEST}
+    kept = suppressed(g, boxes, by_class, how)
+    where = g.gather(kept, g.ints(0, 2), 1)
+    value = g._sized("GatherND", [scores, where], scores.dtype, (-1,))
+    # Image by image, the best first; of equal ones, that of the first class.
+    best = g.nodes("TopK", [value, g.dims(value)], [Spec((-1,), each) for each in (value.dtype, VarType.INT64)])[1]
+    image = g.gather(g.squeeze(g.slice(kept, [1], [0], [1]), 1), best)
+    order = g.gather(best, in_order(g, image))
+    counts = counts_of(g, image, g.size(infos, 0))
+    if attrs["keep_top_k"] >= 0:
+        image = ids_of(g, counts, g.size(order, 0))
+        first = g.binary("Less", within(g, counts, g.size(order, 0), image), g.ints(attrs["keep_top_k"]), VarType.BOOL)
+        order = g._sized("Compress", [order, first], VarType.INT64, (-1,), axis=0)
+        counts = g.binary("Min", counts, g.ints(attrs["keep_top_k"]))
+    where, kept = g.gather(where, order), g.gather(kept, order)
+    label = g.cast(g.binary("Add", g.slice(kept, [1], [1], [2]), g.ints(1)), boxes.dtype)
+    score = g.unsqueeze(g.gather(value, order), 1)
+    rows = g.concat([label, score, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))], 1)
+    rows.lengths = counts
+    return rows

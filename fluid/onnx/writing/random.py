@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fluid.values.types import VarType
 
 from .exporting import exports
 from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Size, Tensor
-from .making import asked_dims, filled
+from .making import as_vector, asked_dims, filled
 from .shaping import positions
 
 __all__ = ["drawn_like"]
@@ -199,3 +200,32 @@ def sampling_id(g: Graph, X: Tensor, min: float, max: float, seed: int) -> Tenso
     drawn = g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=float(min), high=float(max)), X.dtype)
     ids = g.reduce("ReduceSum", g.cast(g.binary("LessOrEqual", sums, drawn, VarType.BOOL), VarType.INT64), [1])
     return g.binary("Min", ids, g.binary("Sub", g.as_size(g.size(X, 1)), g.ints(1)))
+
+
+# ------------------------------------------------------------------------------------------------------- nodes of trees
+@exports("tdm_sampler")
+def tdm_sampler(g: Graph, X: Tensor, Travel: Tensor, Layer: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    """Each node of a layer but the one on the way has a random number, and those with the smallest are taken."""
+    ways, nodes = g.gather(Travel, as_vector(g, X)), as_vector(g, Layer)
+    found, labels, masks = [], [], []
+    offsets = attrs["layer_offset_lod"]
+    for layer, (count, (start, end)) in enumerate(zip(attrs["neg_samples_num_list"], pairwise(offsets), strict=True)):
+        if not count and not attrs["output_positive"]:
+            continue
+        own = g.cast(g.slice(ways, [1], [layer], [layer + 1]), VarType.INT64)
+        others = g.slice(nodes, [0], [start], [end])
+        same = g.binary("Equal", own, g.unsqueeze(others, 0), VarType.BOOL)
+        number = drawn_like(g, same, "RandomUniformLike", attrs["seed"] and attrs["seed"] + layer, low=0.0, high=1.0)
+        number = g.where(same, g.number(2, number), number)
+        kinds = [Spec((own.shape[0], count), kind) for kind in (VarType.FP32, VarType.INT64)]
+        order = g.nodes("TopK", [number, g.ints(count)], kinds, axis=1, largest=0)[1]
+        order.sizes = (own.sizes[0], count)
+        parts = [own, g.gather(others, order)] if attrs["output_positive"] else [g.gather(others, order)]
+        chosen = g.concat(parts, 1)
+        there = g.unary("Not", g.binary("Equal", own, g.ints(0), VarType.BOOL))
+        is_own = g.constant(np.arange(chosen.shape[1])[None] < attrs["output_positive"])
+        found.append(g.where(there, chosen, g.ints(0)))
+        labels.append(g.binary("And", there, is_own))
+        masks.append(g.expand(there, g.dims(chosen), chosen.sizes))
+    results = {"Out": found, "Labels": labels, "Mask": masks}
+    return {slot: g.cast(g.concat(each, 1), specs[slot].dtype) for slot, each in results.items()}

@@ -1,4 +1,4 @@
-"""What cannot be said in ONNX, or is not written yet, with the reasons."""
+"""What cannot be said in ONNX, with the reasons."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ _BY_REASON = {
     "it reaches outside of the model: files, the screen, Python": (
         "load load_combine save save_combine print py_func py_func_backward"
     ),
-    "it makes or reads more than one level of sequences": "beam_search beam_search_decode detection_map chunk_eval",
-    "it computes with unsigned integers of 64 bits that wrap around": "hash",
-    "it chooses or matches boxes one after the other; it is not written yet": (
-        "  generate_mask_labels generate_proposal_labels  "
-        " retinanet_detection_output retinanet_target_assign rpn_target_assign locality_aware_nms"
+    "it makes or reads more than one level of sequences": (
+        "beam_search beam_search_decode chunk_eval detection_map generate_mask_labels"
     ),
+    "it computes with unsigned integers of 64 bits that wrap around": "hash",
     "it stops a run, which ONNX has no op for": "assert",
     "it reads the bits of numbers, which ONNX has no op for before its newest opset": "lookup_table_dequant nextafter view_dtype",
-    "it chooses elements one after the other, of those that are left; it is not written yet": "similarity_focus",
     "it speaks to other workers": (
         "allreduce barrier c_allgather c_allreduce_max c_allreduce_min c_allreduce_prod c_allreduce_sum c_broadcast "
         "c_comm_init c_comm_init_all c_gen_nccl_id c_reduce_sum c_reducescatter c_sync_calc_stream c_sync_comm_stream "
@@ -34,10 +31,6 @@ _BY_REASON = {
     ),
     "it decomposes matrices step by step until numbers settle, which ONNX has no op for": (
         "eig eigh eigvals eigvalsh lstsq lu lu_unpack matrix_rank qr svd"
-    ),
-    "there is no function that writes it yet": (
-        "attention_lstm filter_by_instag rows_of_tagged deformable_psroi_pooling moved_parts moved_parts_back "
-        "roi_perspective_transform shift_of_parts straightened_back sum_of_shifts yolo_terms yolov3_loss"
     ),
 }
 

@@ -17,13 +17,19 @@ from .making import as_vector, filled
 from .sequence_rows import ids_of, lengths_of_rows
 from .shaping import add_rows, positions
 
-__all__: list[str] = []
+__all__ = ["images_of_regions", "rounded"]
 
 
-def _images(g: Graph, ROIs: Tensor, RoisNum: Tensor | None) -> Tensor:
+def images_of_regions(g: Graph, ROIs: Tensor, RoisNum: Tensor | None) -> Tensor:
     """The number of the image of each region."""
     counts = lengths_of_rows(ROIs) if RoisNum is None else as_vector(g, RoisNum)
     return ids_of(g, counts, g.size(ROIs, 0))
+
+
+def rounded(g: Graph, x: Tensor) -> Tensor:
+    """To the nearest integer, halves away from zero."""
+    half = g.number(0.5, x)
+    return g.binary("Mul", g.unary("Sign", x), g.unary("Floor", g.binary("Add", g.unary("Abs", x), half)))
 
 
 class _Axis:
@@ -81,11 +87,8 @@ class _Axis:
         """Weights by which `psroi_pool` takes whole elements."""
         g, do = self.g, self.do
 
-        def rounded(x: Tensor) -> Tensor:
-            return do("Mul", g.unary("Sign", x), g.unary("Floor", do("Add", g.unary("Abs", x), 0.5)))
-
-        start = do("Mul", rounded(self.first), self.scale)
-        end = do("Mul", do("Add", rounded(self.last), 1.0), self.scale)
+        start = do("Mul", rounded(g, self.first), self.scale)
+        end = do("Mul", do("Add", rounded(g, self.last), 1.0), self.scale)
         step = do("Div", do("Max", do("Sub", end, start), 0.1), float(self.parts))
 
         def bound(op: str, part: Tensor) -> Tensor:
@@ -152,7 +155,7 @@ def _averaged(g: Graph, kind: str, X: Tensor, inputs: dict[str, Any], attrs: dic
     rois = inputs["ROIs"]
     weights = _weights(g, kind, X.dtype, rois, g.sizes_of(X)[2:], attrs)
     each = "output_channels" in attrs
-    images = g.gather(_by_part(g, X, attrs) if each else X, _images(g, rois, inputs.get("RoisNum")))
+    images = g.gather(_by_part(g, X, attrs) if each else X, images_of_regions(g, rois, inputs.get("RoisNum")))
     equation = "rcijhw,rih,rjw->rcij" if each else "rchw,rih,rjw->rcij"
     return _einsum(g, equation, [images, *weights], specs["Out"].shape)
 
@@ -168,7 +171,7 @@ def _spread(g: Graph, kind: str, Out: Tensor, Like: Tensor, inputs: dict[str, An
     if each:
         rows = g.reshape(rows, [g.size(rows, 0), *sizes[1:]], (-1, *Like.sizes[1:]))
     zeros = filled(g, g.joined_sizes(sizes), 0, Spec(Like.shape, Out.dtype))
-    return add_rows(g, zeros, _images(g, rois, inputs.get("RoisNum")), rows)
+    return add_rows(g, zeros, images_of_regions(g, rois, inputs.get("RoisNum")), rows)
 
 
 def _register(op_types: list[str], back: str, kind: str) -> None:
@@ -193,7 +196,7 @@ def roi_align(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]
     rois = inputs["ROIs"]
     modes = {"coordinate_transformation_mode": "half_pixel" if attrs["aligned"] else "output_half_pixel"} if g.opset >= 16 else {}
     return g._sized(
-        "RoiAlign", [X, g.cast(rois, X.dtype), _images(g, rois, inputs.get("RoisNum"))], X.dtype, specs["Out"].shape,
+        "RoiAlign", [X, g.cast(rois, X.dtype), images_of_regions(g, rois, inputs.get("RoisNum"))], X.dtype, specs["Out"].shape,
         output_height=attrs["pooled_height"], output_width=attrs["pooled_width"],
         sampling_ratio=max(attrs["sampling_ratio"], 0), spatial_scale=float(attrs["spatial_scale"]), mode="avg", **modes,
     )  # fmt: skip
@@ -204,11 +207,7 @@ def _parts_of(axis: _Axis) -> Tensor:
     """Which elements [R, parts, extent] are in the parts of `roi_pool`."""
     g, do = axis.g, axis.do
 
-    def rounded(x: Tensor) -> Tensor:
-        scaled = do("Mul", x, axis.scale)
-        return do("Mul", g.unary("Sign", scaled), g.unary("Floor", do("Add", g.unary("Abs", scaled), 0.5)))
-
-    start, end = rounded(axis.first), rounded(axis.last)
+    start, end = (rounded(g, do("Mul", edge, axis.scale)) for edge in (axis.first, axis.last))
     step = do("Div", do("Max", do("Add", do("Sub", end, start), 1.0), 1.0), float(axis.parts))
     low = do("Add", g.unary("Floor", do("Mul", axis.part, step)), start)
     high = do("Add", g.unary("Ceil", do("Mul", do("Add", axis.part, 1.0), step)), start)
@@ -224,7 +223,7 @@ def roi_pool(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any],
     high, wide = attrs["pooled_height"], attrs["pooled_width"]
     count = g.product_of(sizes)
     inside = g.unsqueeze(g.reshape(inside, [g.size(rois, 0), high, wide, count], (rois.sizes[0], high, wide, -1)), 1)
-    images = g.gather(X, _images(g, rois, inputs.get("RoisNum")))
+    images = g.gather(X, images_of_regions(g, rois, inputs.get("RoisNum")))
     channels = g.size(X, 1)
     flat = g.reshape(images, [g.size(rois, 0), channels, 1, 1, count], (rois.sizes[0], X.sizes[1], 1, 1, -1))
     lowest = g.number(-math.inf, flat)
@@ -253,12 +252,12 @@ def roi_place(g: Graph, Out: Tensor, Argmax: Tensor, inputs: dict[str, Any], Lik
     index = g.binary("Max", flat[1], g.ints(0))
     rows = g.node("ScatterElements", [zeros, index, values], zeros, axis=2, reduction="add")
     whole = filled(g, g.joined_sizes([sizes[0], channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
-    return g.reshape_as(add_rows(g, whole, _images(g, inputs["ROIs"], inputs.get("RoisNum")), rows), Like)
+    return g.reshape_as(add_rows(g, whole, images_of_regions(g, inputs["ROIs"], inputs.get("RoisNum")), rows), Like)
 
 
 @exports("roi_pick")
 def roi_pick(g: Graph, X: Tensor, Argmax: Tensor, inputs: dict[str, Any]) -> Tensor:
-    images = g.gather(X, _images(g, inputs["ROIs"], inputs.get("RoisNum")))
+    images = g.gather(X, images_of_regions(g, inputs["ROIs"], inputs.get("RoisNum")))
     regions, channels, *sizes = g.sizes_of(images)
     flat = g.reshape(images, [regions, channels, g.product_of(sizes)])
     places = g.product_of(g.sizes_of(Argmax)[2:])

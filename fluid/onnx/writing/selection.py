@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fluid.values.types import VarType, as_dtype
 from .exporting import exports
 from .graph import Graph, NotExported, Size, Tensor
 from .making import filled, zeros_like
+from .rounds import in_rounds
 from .shaping import positions
 
 __all__: list[str] = []
@@ -54,6 +56,46 @@ def argsort(g: Graph, X: Tensor, axis: int, descending: bool) -> dict[str, Tenso
         "TopK", [X, count], [spec, spec.with_dtype(VarType.INT64)], axis=axis, largest=int(descending), sorted=1
     )
     return {"Out": values, "Indices": places}
+
+
+def _ranks(g: Graph, x: Tensor) -> Tensor:
+    """Of each element of the rows [N, M], how many are before it in descending order."""
+    count = g.as_size(g.size(x, 1))
+    spec = Spec(x.shape, VarType.INT64)
+    order = g.nodes("TopK", [x, count], [Spec(x.shape, x.dtype), spec])[1]
+    ranks = g.nodes("TopK", [order, count], [spec, spec], largest=0)[1]
+    ranks.sizes = x.sizes
+    return ranks
+
+
+@exports("similarity_focus")
+def similarity_focus(g: Graph, X: Tensor, axis: int, indexes: list[int]) -> Tensor:
+    """In each round the first element is chosen of those whose rows and columns are free."""
+    order = [0, axis, *(each for each in (1, 2, 3) if each != axis)]
+    turned = g.transpose(X, order)
+    images, _, *sides = g.sizes_of(turned)
+    rounds = g.binary("Min", g.as_size(sides[0]), g.as_size(sides[1]))
+    focus: Tensor | None = None
+    for index in indexes:
+        matrix = g.squeeze(g.slice(turned, [1], [index], [index + 1]), 1)
+        rank = g.reshape_as(_ranks(g, g.reshape(matrix, [images, g.product_of(sides)], (turned.sizes[0], -1))), matrix)
+        none = zeros_like(g, matrix, VarType.BOOL)
+
+        def body(number: Tensor, states: Sequence[Tensor], rank: Tensor = rank) -> list[Tensor]:
+            taken, chosen = states
+            left = g.where(taken, g.ints(2**62), rank)
+            first = g.binary("Equal", left, g.reduce("ReduceMin", left, [1, 2], keep=True), VarType.BOOL)
+            hits = g.cast(first, VarType.INT32)
+            for each in (1, 2):  # all of its row and its column
+                side = g.cast(g.reduce("ReduceMax", hits, [each], keep=True), VarType.BOOL)
+                taken = g.binary("Or", taken, side)
+            return [taken, g.binary("Or", chosen, first)]
+
+        _, chosen = in_rounds(g, rounds, [none, none], body)
+        focus = chosen if focus is None else g.binary("Or", focus, chosen)
+    assert focus is not None
+    ones = g.expand_as(g.cast(g.unsqueeze(focus, 1), X.dtype), turned)
+    return g.transpose(ones, [order.index(each) for each in range(4)])
 
 
 @exports("multiplex")

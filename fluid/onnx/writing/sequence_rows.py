@@ -84,7 +84,7 @@ def taken_rows(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) 
 
 @exports("take_rows")
 def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
-    result = taken_rows(g, X, Index)
+    result = taken_rows(g, X, g.cast(Index, VarType.INT64))
     result.lengths = Index.lengths
     return result
 
@@ -92,7 +92,7 @@ def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
 @exports("add_rows")
 def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
     count = g.size(Like, 0)
-    index = g.reshape(Index, [-1], (-1,))
+    index = g.reshape(g.cast(Index, VarType.INT64), [-1], (-1,))
     last = g.squeeze(g.as_size(count), 0)
     index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), last, index)
     inner = g.sizes_of(X)[Index.ndim :]

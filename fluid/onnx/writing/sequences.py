@@ -356,3 +356,54 @@ def match_matrix_tensor(g: Graph, f: Any, X: Tensor, Y: Tensor, W: Tensor, dim_t
     out = g.reduce("ReduceSum", products, [1], keep=True)
     out.lengths = first.lengths
     return {"Out": out, "Tmp": g.reshape(half, [-1, 1], (-1, 1))}
+
+
+# ------------------------------------------------------------------------------------------------ images of different sizes
+def _by_image(g: Graph, counts: Tensor, times: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of so many rows of each image, `times` over: which time it is, which of all rows, and the lengths that they form."""
+    lengths = g.binary("Mul", counts, g.ints(times))
+    total = g.reduce("ReduceSum", lengths, [0], keep=True)
+    number = ids_of(g, lengths, total)
+    place, size = within(g, lengths, total, number), g.binary("Max", g.gather(counts, number), g.ints(1))
+    row = g.binary("Add", g.gather(starts_of(g, counts), number), g.binary("Mod", place, size))
+    return g.binary("Div", place, size), row, lengths
+
+
+@exports("patches_of_sequences")
+def patches_of_sequences(g: Graph, ROW: Tensor, COLUMN: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    channels, high, wide = (attrs[name] for name in ("InputChannel", "KernelH", "KernelW"))
+    rows, columns = lengths_of_rows(ROW), lengths_of_rows(COLUMN)
+
+    def steps(sides: Tensor, stride: int) -> Tensor:
+        return g.binary("Div", g.binary("Add", sides, g.ints(stride - 1)), g.ints(stride))
+
+    across = steps(columns, attrs["StrideW"])
+    counts = g.binary("Mul", steps(rows, attrs["StrideH"]), across)
+    total = g.reduce("ReduceSum", counts, [0], keep=True)
+    number = ids_of(g, counts, total)
+    place = within(g, counts, total, number)
+    width = g.binary("Max", g.gather(across, number), g.ints(1))
+    channel, y, x = np.indices((channels, high, wide)).reshape(3, 1, -1)
+
+    def along(step: Tensor, stride: int, offsets: Any) -> Tensor:
+        return g.binary("Add", g.binary("Mul", g.unsqueeze(step, 1), g.ints(stride)), g.constant(offsets))
+
+    def inside(at: Tensor, sides: Tensor) -> Tensor:
+        after = g.binary("GreaterOrEqual", at, g.ints(0), VarType.BOOL)
+        return g.binary("And", after, g.binary("Less", at, sides, VarType.BOOL))
+
+    row = along(g.binary("Div", place, width), attrs["StrideH"], y - high // 2)
+    column = along(g.binary("Mod", place, width), attrs["StrideW"], x - wide // 2)
+    sizes = g.binary("Mul", g.binary("Mul", rows, columns), g.ints(channels))
+    start, tall, broad = (g.unsqueeze(g.gather(each, number), 1) for each in (starts_of(g, sizes), rows, columns))
+    index = g.binary("Add", g.binary("Mul", g.constant(channel), tall), row)
+    index = g.binary("Add", g.binary("Add", g.binary("Mul", index, broad), column), start)
+    there = g.binary("And", inside(row, tall), inside(column, broad))
+    patches = g.where(there, index, g.ints(-1))
+    element, patch, lengths = _by_image(g, counts, channels * high * wide)
+    pair = g.concat([g.unsqueeze(each, 1) for each in (patch, element)], 1)
+    elements = g._sized("GatherND", [patches, pair], VarType.INT64, (-1,))
+    filter_, patch, products = _by_image(g, counts, attrs["OutputChannel"])
+    order = g.binary("Add", g.binary("Mul", patch, g.ints(attrs["OutputChannel"])), filter_)
+    elements.lengths, order.lengths = lengths, products
+    return {"Patches": patches, "Elements": elements, "Order": order}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from fluid.values.types import VarType
 from .exporting import exports
 from .graph import Graph, NotExported, Tensor
 from .making import filled
+from .rounds import in_rounds
 from .shaping import add_rows, positions
 
 __all__ = ["suppressed"]
@@ -138,14 +140,18 @@ def _detected(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detec
     return _found(g, boxes, chosen, value)
 
 
-@exports("multiclass_nms")
-def multiclass_nms(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
-    found = _detected(g, inputs, attrs)
+def _rows_or_none(g: Graph, found: _Detections) -> Tensor:
+    """The detections or, if there are none at all, -1 as the only one."""
     none = g.binary("Equal", g.slice(g.dims(found.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
     no_row = g.constant([[-1]], found.rows.dtype)
     rows, counts = g.choose(none, lambda: [no_row, g.ints(1)], lambda: [found.rows, found.counts])
     rows.lengths = counts
     return rows
+
+
+@exports("multiclass_nms")
+def multiclass_nms(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    return _rows_or_none(g, _detected(g, inputs, attrs))
 
 
 @exports("multiclass_nms2")
@@ -171,11 +177,10 @@ def nms(g: Graph, Boxes: Tensor, iou_threshold: float) -> Tensor:
     return _column(g, suppressed(g, boxes, scores, attrs), 2)
 
 
-# ------------------------------------------------------------------------------------------------------------ matrix nms
-def _overlaps(g: Graph, boxes: Tensor, edge: int) -> Tensor:
-    """How far boxes [..., K, 4] overlap each other, [..., K, K]."""
-    one, other = g.unsqueeze(boxes, boxes.ndim - 1), g.unsqueeze(boxes, boxes.ndim - 2)
-    zero, more = g.number(0, boxes), g.number(edge, boxes)
+# ------------------------------------------------------------------------------------------------------------ merging
+def _overlap(g: Graph, one: Tensor, other: Tensor, edge: int) -> Tensor:
+    """How far boxes [..., 4] overlap others, as intersection over union; 0 where they do not touch."""
+    zero, more = g.number(0, one), g.number(edge, one)
     across, down = (
         g.binary("Sub", g.binary("Min", _column(g, one, end), _column(g, other, end)),
                  g.binary("Max", _column(g, one, start), _column(g, other, start)))
@@ -194,6 +199,49 @@ def _overlaps(g: Graph, boxes: Tensor, edge: int) -> Tensor:
     return g.where(apart, zero, g.binary("Div", shared, union))
 
 
+@exports("locality_aware_nms")
+def locality_aware_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any]) -> Tensor:
+    """Class by class, in each round a box of each image is merged into the one before, or is what is merged into from then on."""
+    if BBoxes.shape[-1] != 4:
+        raise NotExported("polygons")
+    if Scores.shape[1] < 0:
+        raise NotExported("numbers of classes that are known only at run time")
+    images, count = g.size(BBoxes, 0), g.size(BBoxes, 1)
+    rounds = g.binary("Max", g.binary("Sub", g.as_size(count), g.ints(1)), g.ints(0))
+    place = positions(g, count, 1, 2)
+    boxes, scores = BBoxes, []
+
+    def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+        last, boxes, weights = states
+        here = g.binary("Add", g.reshape(number, [1, 1]), g.ints(1))
+        at_last, at_here = (g.binary("Equal", place, each, VarType.BOOL) for each in (last, here))
+
+        def picked(x: Tensor, at: Tensor) -> Tensor:
+            flags = g.unsqueeze(at, 2) if x.ndim == 3 else at
+            return g.reduce("ReduceSum", g.where(flags, x, g.number(0, x)), [1], keep=True)
+
+        own, before = picked(boxes, at_here), picked(boxes, at_last)
+        overlap = _overlap(g, own, before, int(not attrs["normalized"]))
+        merges = g.binary("Greater", overlap, g.number(attrs["nms_threshold"], overlap), VarType.BOOL)
+        weight, other = picked(weights, at_here), picked(weights, at_last)
+        total = g.binary("Add", weight, other)
+        joined = g.binary("Add", g.binary("Mul", own, g.unsqueeze(weight, 2)), g.binary("Mul", before, g.unsqueeze(other, 2)))
+        joined = g.binary("Div", joined, g.unsqueeze(total, 2))
+        into, gone = g.binary("And", merges, at_last), g.binary("And", merges, at_here)
+        boxes = g.where(g.unsqueeze(into, 2), joined, boxes)
+        weights = g.where(gone, g.number(-np.inf, weights), g.where(into, total, weights))
+        return [g.where(merges, last, here), boxes, weights]
+
+    for label in range(Scores.shape[1]):
+        weights = g.squeeze(g.slice(Scores, [1], [label], [label + 1]), 1)
+        if label != attrs["background_label"]:
+            first = filled(g, g.joined_sizes([images, 1]), 0, Spec((BBoxes.shape[0], 1), VarType.INT64))
+            _, boxes, weights = in_rounds(g, rounds, [first, boxes, weights], body)
+        scores.append(g.unsqueeze(weights, 1))
+    return _rows_or_none(g, _detected(g, {"BBoxes": boxes, "Scores": g.concat(scores, 1)}, attrs))
+
+
+# ------------------------------------------------------------------------------------------------------------ matrix nms
 @exports("matrix_nms")
 def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
     if BBoxes.shape[-1] != 4:
@@ -215,7 +263,8 @@ def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], 
     counts = g.binary("Greater", values, g.number(attrs["score_threshold"], values), VarType.BOOL)
     better = g.binary("Less", positions(g, count, 0, 2), positions(g, count, 1, 2), VarType.BOOL)
     counted = g.binary("And", better, g.unsqueeze(counts, 3))  # of pairs of a better one and another one
-    overlaps = g.where(counted, _overlaps(g, boxes, 0 if attrs["normalized"] else 1), zero)
+    edge = int(not attrs["normalized"])
+    overlaps = g.where(counted, _overlap(g, g.unsqueeze(boxes, 3), g.unsqueeze(boxes, 2), edge), zero)
     most_of = g.unsqueeze(g.reduce("ReduceMax", g.concat([overlaps, g.unsqueeze(g.where(counts, zero, zero), 2)], 2), [2]), 3)
     if attrs["use_gaussian"]:
         squares = g.binary("Sub", g.binary("Mul", most_of, most_of), g.binary("Mul", overlaps, overlaps))

@@ -229,7 +229,10 @@ def _part(g: Graph, x: Tensor, starts: Tensor, dims: Tensor, sizes: tuple[int, .
 @exports("crop", "crop_like")
 def crop(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
     like = inputs.get("Like") if "Like" in inputs else inputs.get("Y")
-    dims = g.dims(like) if like is not None else g.ints(*attrs["shape"])
+    if like is not None:
+        dims = g.dims(like)
+    else:  # a first -1 takes all rows
+        dims = g.joined_sizes([g.size(X, 0) if size == -1 else size for size in attrs["shape"]])
     return _part(g, X, _offsets(g, inputs, attrs["offsets"], X.ndim), dims, specs["Out"].shape)
 
 

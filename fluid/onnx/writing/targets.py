@@ -1,0 +1,321 @@
+"""How it is written what detectors are to learn of anchors and regions: which hold an object, and where that lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .exporting import exports
+from .graph import Graph, Size, Tensor
+from .making import as_vector, filled
+from .proposals import counts_of, in_order
+from .random import drawn_like
+from .sequence_rows import ids_of, lengths_of_rows, longest_of, padded_rows, starts_of, taken_rows
+
+__all__: list[str] = []
+
+_NEAR = 1e-5
+"""Overlaps that differ by less are the same."""
+
+
+# ------------------------------------------------------------------------------------------------------------ arithmetic
+def _part(g: Graph, boxes: Tensor, start: int, end: int) -> Tensor:
+    return g.slice(boxes, [boxes.ndim - 1], [start], [end])
+
+
+def _sizes(g: Graph, boxes: Tensor) -> Tensor:
+    """Widths and heights [..., 2] in pixels, of which the last ones belong to the box."""
+    extent = g.binary("Sub", _part(g, boxes, 2, 4), _part(g, boxes, 0, 2))
+    return g.binary("Add", extent, g.number(1, extent))
+
+
+def _area(g: Graph, sides: Tensor) -> Tensor:
+    across, down = (g.squeeze(_part(g, sides, place, place + 1), sides.ndim - 1) for place in (0, 1))
+    return g.binary("Mul", across, down)
+
+
+def _overlaps(g: Graph, one: Tensor, other: Tensor) -> Tensor:
+    """Intersection over union of boxes [..., R, 4] with others [..., K, 4]: [..., R, K]."""
+    one, other = g.unsqueeze(one, one.ndim - 1), g.unsqueeze(other, other.ndim - 2)
+    ends = g.binary("Min", _part(g, one, 2, 4), _part(g, other, 2, 4))
+    starts = g.binary("Max", _part(g, one, 0, 2), _part(g, other, 0, 2))
+    sides = g.binary("Add", g.binary("Sub", ends, starts), g.number(1, ends))
+    shared = _area(g, g.binary("Max", sides, g.number(0, sides)))
+    union = g.binary("Sub", g.binary("Add", _area(g, _sizes(g, one)), _area(g, _sizes(g, other))), shared)
+    none = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
+    return g.binary("Div", shared, g.where(none, g.number(1, union), union))
+
+
+def _encoded(g: Graph, boxes: Tensor, anchors: Tensor) -> Tensor:
+    """How far the centers of boxes lie from those of anchors, and logarithms of the ratios of their sizes."""
+
+    def center(x: Tensor) -> Tensor:
+        size = _sizes(g, x)
+        return g.binary("Add", _part(g, x, 0, 2), g.binary("Mul", size, g.number(0.5, size)))
+
+    size = _sizes(g, anchors)
+    shift = g.binary("Div", g.binary("Sub", center(boxes), center(anchors)), size)
+    return g.concat([shift, g.unary("Log", g.binary("Div", _sizes(g, boxes), size))], boxes.ndim - 1)
+
+
+# ---------------------------------------------------------------------------------------------------------- rows, choices
+def _padded(g: Graph, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows image by image [N, K, ...], where K is 1 at least, and which of these there are [N, K]."""
+    index = padded_rows(g, lengths, g.binary("Max", longest_of(g, lengths), g.ints(1)))
+    margin = filled(g, g.joined_sizes([1, *g.sizes_of(x)[1:]]), 0, Spec((1, *x.shape[1:]), x.dtype))
+    there = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
+    return taken_rows(g, g.concat([x, margin], 0), index), there
+
+
+def _greatest(g: Graph, overlaps: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest overlap of each row [N, R], of those that count; and where it is."""
+    own = g.where(counted, overlaps, g.number(-1, overlaps))
+    which = g._sized("ArgMax", [own], VarType.INT64, own.sizes[:2], axis=2, keepdims=0)
+    most = g.reduce("ReduceMax", own, [2])
+    return g.binary("Max", most, g.number(0, most)), which
+
+
+def _number(g: Graph, flags: Tensor) -> Tensor:
+    """How many of each row there are, [N, 1]."""
+    return g.reduce("ReduceSum", g.cast(flags, VarType.INT64), [1], keep=True)
+
+
+_Draw = Callable[[Tensor, Tensor], Tensor]
+"""Takes so many [N, 1], or [1, 1], of the flags [N, R] of each row; all if there are fewer."""
+
+
+def _drawing(g: Graph, use_random: bool) -> _Draw:
+    def first(flags: Tensor, count: Tensor) -> Tensor:
+        place = g._sized("CumSum", [g.cast(flags, VarType.INT64), g.constant(np.int64(1))], VarType.INT64, flags.sizes)
+        return g.binary("And", flags, g.binary("LessOrEqual", place, count, VarType.BOOL))
+
+    def drawn(flags: Tensor, count: Tensor) -> Tensor:
+        """Each has a number, and those with the smallest are taken."""
+        number = drawn_like(g, g.cast(flags, VarType.FP32), "RandomUniformLike", low=0.0, high=1.0)
+        number = g.where(flags, number, g.number(2, number))
+        size = g.as_size(g.size(flags, 1))
+        spec = Spec(flags.shape, VarType.INT64)
+        order = g.nodes("TopK", [number, size], [spec.with_dtype(VarType.FP32), spec], axis=1, largest=0)[1]
+        rank = g.nodes("TopK", [order, size], [spec, spec], axis=1, largest=0)[1]
+        rank.sizes = flags.sizes
+        return g.binary("And", flags, g.binary("Less", rank, count, VarType.BOOL))
+
+    return drawn if use_random else first
+
+
+class _Rows:
+    """Rows of images [N, R], chosen by flags one set after the other: which image and place each is from, and in which set."""
+
+    def __init__(self, g: Graph, images: Size, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Of each part, images and places."""
+        self.g = g
+        image, place = (g.concat([part[side] for part in parts], 0) for side in (0, 1))
+        sets = [g.binary("Add", g.binary("Mul", part[0], g.ints(0)), g.ints(which)) for which, part in enumerate(parts)]
+        which = g.concat(sets, 0)
+        order = in_order(g, g.binary("Add", g.binary("Mul", image, g.ints(len(parts))), which))
+        self.image, self.place, self.which = (g.gather(each, order) for each in (image, place, which))
+        self.counts = counts_of(g, self.image, images)
+        self.both = g.concat([g.unsqueeze(self.image, 1), g.unsqueeze(self.place, 1)], 1)
+
+    def of(self, x: Tensor) -> Tensor:
+        """The chosen rows of x [N, R, ...]."""
+        return self.g._sized("GatherND", [x, self.both], x.dtype, (-1, *x.sizes[2:]))
+
+    def objects(self, x: Tensor, which: Tensor) -> Tensor:
+        """Of x [N, K, ...] what each chosen row has by its number in `which` [N, R]."""
+        pair = self.g.concat([self.g.unsqueeze(self.image, 1), self.g.unsqueeze(self.of(which), 1)], 1)
+        return self.g._sized("GatherND", [x, pair], x.dtype, (-1, *x.sizes[2:]))
+
+    def told(self, x: Tensor) -> Tensor:
+        x.lengths = self.counts
+        return x
+
+
+def _chosen(g: Graph, flags: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and places of flags [N, R]."""
+    found = g._sized("NonZero", [flags], VarType.INT64, (2, -1))
+    image, place = (g.squeeze(g.slice(found, [0], [side], [side + 1]), 0) for side in (0, 1))
+    return image, place
+
+
+# --------------------------------------------------------------------------------------------------------------- anchors
+def _inside(g: Graph, anchors: Tensor, infos: Tensor, straddle: float) -> Tensor:
+    """Which anchors [N, A] do not reach over the edge of an image by more than this; all, if it is negative."""
+    if straddle < 0:
+        none = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]), VarType.BOOL)
+        return g.expand(none, g.joined_sizes([g.size(infos, 0), g.size(anchors, 0)]), (infos.sizes[0], anchors.sizes[0]))
+    start, end = (g.unsqueeze(_part(g, anchors, place, place + 2), 0) for place in (0, 2))
+    size = g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1)
+    after = g.binary("GreaterOrEqual", start, g.number(-straddle, start), VarType.BOOL)
+    before = g.binary("Less", end, g.binary("Add", size, g.number(straddle, size)), VarType.BOOL)
+    fits = g.cast(g.binary("And", after, before), VarType.INT32)
+    return g.cast(g.reduce("ReduceMin", fits, [2]), VarType.BOOL)
+
+
+def _assigned(
+    g: Graph,
+    inputs: dict[str, Any],
+    straddle: float,
+    bounds: tuple[float, float],
+    draw: _Draw,
+    most: tuple[Size, Size],
+    specs: Any,
+) -> dict[str, Tensor]:
+    """What `rpn_target_assign` gives: at most so many in the foreground, and in all."""
+    anchors, infos = inputs["Anchor"], inputs["ImInfo"]
+    images, lengths = g.size(infos, 0), lengths_of_rows(inputs["GtBoxes"])
+    boxes, there = _padded(g, inputs["GtBoxes"], lengths)
+    crowd, _ = _padded(g, as_vector(g, inputs["IsCrowd"]), lengths)
+    real = g.binary("And", there, g.binary("Equal", crowd, g.ints(0), VarType.BOOL))  # [N, K]
+    objects = g.binary("Mul", boxes, g.cast(g.unsqueeze(g.slice(infos, [1], [2], [3]), 2), boxes.dtype))
+    inside = _inside(g, anchors, infos, straddle)
+    overlaps = _overlaps(g, g.unsqueeze(anchors, 0), objects)  # [N, A, K]
+    counted = g.binary("And", g.unsqueeze(inside, 2), g.unsqueeze(real, 1))
+    greatest, which = _greatest(g, overlaps, g.unsqueeze(real, 1))
+    best = g.reduce("ReduceMax", g.where(counted, overlaps, g.number(-1, overlaps)), [1], keep=True)
+    near = g.binary("Less", g.unary("Abs", g.binary("Sub", overlaps, best)), g.number(_NEAR, overlaps), VarType.BOOL)
+    near = g.cast(g.reduce("ReduceMax", g.cast(g.binary("And", near, counted), VarType.INT32), [2]), VarType.BOOL)
+    large = g.binary("GreaterOrEqual", greatest, g.number(bounds[0], greatest), VarType.BOOL)
+    some = g.cast(g.reduce("ReduceMax", g.cast(real, VarType.INT32), [1], keep=True), VarType.BOOL)
+    hits = draw(g.binary("And", g.binary("And", inside, some), g.binary("Or", near, large)), g.as_size(most[0]))
+    small = g.binary("And", inside, g.binary("Less", greatest, g.number(bounds[1], greatest), VarType.BOOL))
+    misses = draw(small, g.binary("Sub", g.as_size(most[1]), _number(g, hits)))
+    both, kept = g.binary("And", hits, misses), g.binary("And", hits, g.unary("Not", misses))
+    # The first of the foreground is repeated as often as one of it is background, too.
+    again = g.squeeze(_number(g, both), 1)
+    image = ids_of(g, again, g.reduce("ReduceSum", again, [0], keep=True))
+    first = g._sized("ArgMax", [g.cast(hits, VarType.INT32)], VarType.INT64, hits.sizes[:1], axis=1, keepdims=0)
+    located = _Rows(g, images, [(image, g.gather(first, image)), _chosen(g, kept)])
+    scored = _Rows(g, images, [_chosen(g, kept), _chosen(g, misses)])
+    count = g.as_size(g.size(anchors, 0))
+
+    def numbers(rows: _Rows) -> Tensor:
+        return rows.told(g.binary("Add", g.binary("Mul", rows.image, count), rows.place))
+
+    own = g.gather(anchors, located.place)
+    learned = g.unsqueeze(g.cast(located.which, anchors.dtype), 1)
+    one = g.binary("Sub", g.ints(1), scored.which)
+    if inputs.get("GtLabels") is not None:
+        labels, _ = _padded(g, as_vector(g, inputs["GtLabels"]), lengths)
+        one = g.binary("Mul", one, scored.objects(labels, which))
+    foreground = g.unsqueeze(g.binary("Add", located.counts, g.ints(1)), 1)
+    foreground.lengths = filled(g, g.joined_sizes([images]), 1, Spec((infos.shape[0],), VarType.INT64))
+    found = {
+        "LocationIndex": numbers(located),
+        "ScoreIndex": numbers(scored),
+        "TargetBBox": located.told(_encoded(g, located.objects(objects, which), own)),
+        "TargetLabel": scored.told(g.unsqueeze(one, 1)),
+        "BBoxInsideWeight": located.told(g.expand(learned, g.dims(own), (-1, 4))),
+        "ForegroundNumber": foreground,
+    }
+    return _as_asked(g, found, specs)
+
+
+def _as_asked(g: Graph, found: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
+    """What is asked for, with the element types that it should have, and its sequences."""
+    results = {}
+    for slot, each in found.items():
+        if specs.get(slot) is not None:
+            results[slot] = g.cast(each, specs[slot].dtype)
+            results[slot].lengths = each.lengths
+    return results
+
+
+@exports("rpn_target_assign")
+def rpn_target_assign(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    batch = attrs["rpn_batch_size_per_im"]
+    bounds = attrs["rpn_positive_overlap"], attrs["rpn_negative_overlap"]
+    most = int(attrs["rpn_fg_fraction"] * batch), batch
+    return _assigned(g, inputs, attrs["rpn_straddle_thresh"], bounds, _drawing(g, attrs["use_random"]), most, specs)
+
+
+@exports("retinanet_target_assign")
+def retinanet_target_assign(
+    g: Graph, inputs: dict[str, Any], positive_overlap: float, negative_overlap: float, specs: Any
+) -> dict[str, Tensor]:
+    def everything(flags: Tensor, count: Tensor) -> Tensor:
+        return flags
+
+    return _assigned(g, inputs, -1, (positive_overlap, negative_overlap), everything, (0, 0), specs)
+
+
+# --------------------------------------------------------------------------------------------------------------- regions
+def _regions(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    """The labelled boxes and the regions of each image, in the original image's measures, along with a 1 for crowds: [.., 5]."""
+    rois, boxes = inputs["RpnRois"], inputs["GtBoxes"]
+    lengths = lengths_of_rows(rois)
+    image = ids_of(g, lengths, g.size(rois, 0))
+    if attrs["is_cascade_rcnn"]:
+        overlap = inputs.get("MaxOverlap")
+        if overlap is None:
+            place = g.binary("Sub", g.arange(g.size(rois, 0)), g.gather(starts_of(g, lengths), image))
+            kept = g.binary("GreaterOrEqual", place, g.gather(lengths_of_rows(boxes), image), VarType.BOOL)
+        else:
+            sides = _sizes(g, rois)
+            some = g.reduce("ReduceMin", g.cast(g.binary("Greater", sides, g.number(0, sides), VarType.BOOL), VarType.INT32), [1])
+            flat = g.reshape(overlap, [-1], (-1,))
+            kept = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(some, VarType.BOOL))
+        rois = g._sized("Compress", [rois, kept], rois.dtype, (-1, 4), axis=0)
+        image = g._sized("Compress", [image, kept], VarType.INT64, (-1,), axis=0)
+        lengths = counts_of(g, image, g.size(lengths, 0))
+    scale = g.gather(g.slice(inputs["ImInfo"], [1], [2], [3]), image)
+    rois = g.binary("Div", rois, g.cast(scale, rois.dtype))
+    none = g.binary("Mul", g.slice(rois, [1], [0], [1]), g.number(0, rois))
+    many = g.unary("Not", g.binary("Equal", as_vector(g, inputs["IsCrowd"]), g.ints(0), VarType.BOOL))
+    rows = [g.concat([boxes, g.unsqueeze(g.cast(many, boxes.dtype), 1)], 1), g.concat([rois, none], 1)]
+    for each, own in zip(rows, (lengths_of_rows(boxes), lengths), strict=True):
+        each.lengths = own
+    return f.sequence_concat(rows)  # type: ignore[no-any-return]
+
+
+@exports("generate_proposal_labels")
+def generate_proposal_labels(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+    infos, truth = inputs["ImInfo"], lengths_of_rows(inputs["GtBoxes"])
+    candidates = _regions(g, f, inputs, attrs)
+    rows, there = _padded(g, candidates, lengths_of_rows(candidates))
+    rois, crowd = _part(g, rows, 0, 4), g.squeeze(_part(g, rows, 4, 5), 2)
+    objects, real = _padded(g, inputs["GtBoxes"], truth)
+    most, which = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(real, 1))
+    most = g.where(g.binary("Greater", crowd, g.number(0, crowd), VarType.BOOL), g.number(-1, most), most)
+
+    def least(bound: float) -> Tensor:
+        return g.binary("GreaterOrEqual", most, g.number(bound, most), VarType.BOOL)
+
+    hits = g.binary("And", there, least(attrs["fg_thresh"]))
+    misses = g.binary("And", there, g.binary("And", least(attrs["bg_thresh_lo"]), g.unary("Not", least(attrs["bg_thresh_hi"]))))
+    if not attrs["is_cascade_rcnn"]:
+        batch, draw = attrs["batch_size_per_im"], _drawing(g, attrs["use_random"])
+        hits = draw(hits, g.ints(int(batch * attrs["fg_fraction"])))
+        misses = draw(misses, g.binary("Sub", g.ints(batch), _number(g, hits)))
+    chosen = _Rows(g, g.size(infos, 0), [_chosen(g, hits), _chosen(g, misses)])
+    own = chosen.of(rois)
+    is_hit = g.binary("Equal", chosen.which, g.ints(0), VarType.BOOL)
+    classes, _ = _padded(g, as_vector(g, inputs["GtClasses"]), truth)
+    label = g.where(is_hit, chosen.objects(classes, which), g.ints(0))
+    column = g.ints(1) if attrs["is_cls_agnostic"] else g.unsqueeze(label, 1)
+    in_column = g.binary("Equal", g.constant(np.arange(attrs["class_nums"])[None]), column, VarType.BOOL)
+    in_column = g.unsqueeze(g.binary("And", in_column, g.unsqueeze(is_hit, 1)), 2)
+    offsets = _encoded(g, chosen.objects(objects, which), own)
+    offsets = g.binary("Div", offsets, g.constant(attrs["bbox_reg_weights"], offsets.dtype))
+    targets = g.where(in_column, g.unsqueeze(offsets, 1), g.number(0, offsets))
+    weights = g.expand(g.cast(in_column, offsets.dtype), g.dims(targets), targets.sizes)
+    scale = g.gather(g.slice(infos, [1], [2], [3]), chosen.image)
+    width = 4 * attrs["class_nums"]
+
+    def flat(x: Tensor) -> Tensor:
+        return chosen.told(g.reshape(x, [-1, width], (-1, width)))
+
+    found = {
+        "Rois": chosen.told(g.binary("Mul", own, g.cast(scale, own.dtype))),
+        "LabelsInt32": chosen.told(g.unsqueeze(label, 1)),
+        "BboxTargets": flat(targets),
+        "BboxInsideWeights": flat(weights),
+        "BboxOutsideWeights": flat(weights),
+        "MaxOverlapWithGT": chosen.told(chosen.of(most)),
+    }
+    return _as_asked(g, found, specs)

@@ -76,7 +76,7 @@ class Buffer:
         memory: as large as the elements; holds them where `is_known`.
         value: the elements as a jax value, as they were last written; None as long as nothing traced was.
         form: the views through which `value` shows the memory; each of them has all of its elements.
-        half: the elements in half precision, if they are floats that were copied from there, and nothing was written since.
+        half: what `value` was copied from, if that were floats in half precision, and nothing was written since.
     """
 
     __slots__ = ("_seen", "_trace", "form", "half", "is_known", "memory", "value")
@@ -196,7 +196,9 @@ class Array(NDArrayOperatorsMixin):
     def half(self) -> Any:
         """The elements as a jax value in half precision, where that holds them exactly; otherwise None."""
         value: Any = self.buffer.half
-        if value is not None:
+        if value is not None and self.views != self.buffer.form:
+            for view in reversed(self.buffer.form):
+                value = view.put(None, value)
             for view in self.views:
                 value = view.get(value)
         return value

@@ -68,7 +68,7 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     if value.ndim > dst.ndim:  # as numpy does for leading axes of size 1
         value = lax.reshape(value, value.shape[value.ndim - dst.ndim :])
     dst.write(value)
-    if dst.dtype == np.float32 and is_half(value) and not dst.views and value.shape == dst.shape:
+    if dst.dtype == np.float32 and is_half(value) and dst.views == dst.buffer.form and value.shape == dst.shape:
         dst.buffer.half = value
 
 

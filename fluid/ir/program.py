@@ -571,9 +571,7 @@ class Operator:
     @property
     def sub_blocks(self) -> list[Block]:
         """The blocks that this op owns."""
-        blocks: list[Block] = []
-        if len(self.block.program.blocks) == 1:  # as most programs have
-            return blocks
+        blocks = []
         for value in self.attrs.values():
             if isinstance(value, Block):
                 blocks.append(value)

@@ -679,11 +679,12 @@ def batch_norm(
     ndim = x.ndim
     scale, bias, mean, variance = (_channels(tensor, ndim) for tensor in (Scale, Bias, Mean, Variance))
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
-    results = {}
+    results: dict[str, Tensor] = {}
+    unchanged: dict[str, Tensor] = {}
     axes = list(range(ndim - 1))
     if is_global:
-        results["MeanOut"], results["VarianceOut"] = (Tensor(mapped("copy", tensor.node)) for tensor in (Mean, Variance))
-        used, spread = mean, variance
+        unchanged = {"MeanOut": Tensor(mapped("copy", Mean.node)), "VarianceOut": Tensor(mapped("copy", Variance.node))}
+        used, spread = mapped("copy", mean), variance  # a copy, as MeanOut overwrites the mean before the gradient reads it
         centered = mapped("sub", x, used)
     else:
         used = _mean(x, axes)
@@ -696,7 +697,7 @@ def batch_norm(
     y = mapped("add", mapped("mul", centered, mapped("mul", inverse, scale)), bias)
     results["Y"] = _of_channel_rows(y, X, x)
     results["SavedMean"], results["SavedVariance"] = (Tensor(reshaped(node, Mean.shape)) for node in (used, inverse))
-    return results
+    return results | unchanged
 
 
 @lowers("batch_norm_grad")

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..errors import FluidTypeError, FormatError
 from ..values.types import BFLOAT16, VarType, as_dtype
+from ..values.unchanging import unchanging
 from .program import parse_tensor_desc, serialize_tensor_desc
 from .writing import reason
 
@@ -181,7 +182,8 @@ class TensorReader:
             if read != array.nbytes:
                 self.fail(f"{array.nbytes} bytes of elements should be here, but {read} could be read")
         self._at += array.nbytes
-        return array.astype(element, copy=False)
+        array = array.astype(element, copy=False)
+        return array if self._map is None else unchanging(array)  # those that are views of the file cannot be written, either
 
     def _level(self, index: int) -> list[int]:
         start = self._at

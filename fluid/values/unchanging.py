@@ -24,7 +24,7 @@ def never_changes(array: Any) -> bool:
 
 def unchanging(array: Any) -> Any:
     """An array that shows the memory of a contiguous one, of which `never_changes` holds. The caller gives up the other."""
-    if not array.size:
+    if not array.size or never_changes(array):
         return array
     memory = memoryview(array.reshape(-1).view(np.uint8)).toreadonly()
     return np.frombuffer(memory, array.dtype).reshape(array.shape)

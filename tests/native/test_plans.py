@@ -450,6 +450,20 @@ def test_filters_that_can_be_written_are_packed_in_each_run(fresh: None) -> None
     assert np.array_equal(run(), first * 2)
 
 
+def test_statistics_that_stay_are_read_by_gradients(fresh: None) -> None:
+    """A batch_norm in test mode writes its mean as it was, before its gradient reads it; a fault of Fluid would be an error."""
+    x = fluid.data("x", [2, 4, 6, 8])
+    loss = layers.mean(layers.square(layers.batch_norm(layers.tanh(x), is_test=True)))
+    gradients = [gradient for _, gradient in fluid.append_backward(loss)]
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.random.default_rng(0).standard_normal(x.shape, np.float32)}
+    results = executor.run(feed=feed, fetch_list=gradients)
+    assert "native code" in str(executor.plan(feed=feed, fetch_list=gradients))
+    for one, other in zip(results, executor.interpret(feed=feed, fetch_list=gradients), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the arrays are aligned in the file or not."""
     monkeypatch.setattr(tensors, "_LARGE_FILE", 1)

@@ -784,3 +784,15 @@ def test_programs_far_denser_than_any_that_computes_something_are_refused(monkey
                 read(data)
     del of_ops.global_block().ops[100:]
     assert len(parse_program(serialize_program(of_ops)).global_block().ops) == 100
+
+
+def test_parts_of_regions_are_as_many_as_their_gradient_has(fresh: None) -> None:
+    """An attribute from a damaged file made a list of two thousand million numbers."""
+    shapes = {"Output": [2, 1, 3, 3], "ROIs": [2, 4], "Trans": [2, 2, 3, 3], "Like": [1, 4, 8, 8]}
+    inputs = {slot: fluid.data(slot, shape, lod_level=int(slot == "ROIs")) for slot, shape in shapes.items()}
+    attrs = {"no_trans": False, "spatial_scale": 1.0, "output_dim": 1, "group_size": [2, 2], "pooled_width": 3}
+    attrs |= {"part_size": [3, 3], "sample_per_part": 2, "trans_std": 0.1}
+    f = fluid.framework.BuildNamespace(fluid.default_main_program().global_block())
+    assert f.moved_parts_back(**inputs, **attrs, pooled_height=3).shape == (1, 4, 8, 8)
+    with pytest.raises(InferenceError, match=r"Output float32\[2, 1, 3, 3\] should be float32\[2, 1, 2147483647, 3\]"):
+        f.moved_parts_back(**inputs, **attrs, pooled_height=2**31 - 1)

@@ -118,7 +118,7 @@ def test_layers_of_trees() -> None:
         with pytest.raises(ExecutionError, match=message):
             exe.run(feed={**feed, **wrong}, fetch_list=[out])
     for attrs, message in (
-        ({"neg_samples_num_list": [2, 2]}, "2 other nodes of layer 0, which has 2"),
+        ({"neg_samples_num_list": [2, 2]}, "less than the 2 nodes of layer 0, not 2"),
         ({"layer_offset_lod": [0, 2]}, "where each of 2 layers begins"),
         ({"neg_samples_num_list": [1], "layer_offset_lod": [0, 2]}, "a column for each of 1 layers"),
         ({"dtype": 5}, "should be that of int32 or int64"),

@@ -13,6 +13,7 @@ from ..errors import InferenceError
 from ..opdef.composition import composed, pullback
 from ..opdef.registry import ShapeOnly, get, grad_slot, ints, least, required, strings
 from . import activation, conv, elementwise, manipulation, matmul, norm, reduction  # noqa: F401  (what the ops are made of)
+from .shapes import broadcast, may_equal
 
 __all__ = ["activated"]
 
@@ -343,6 +344,9 @@ def _define_compound(name: str) -> None:
     def gradient(f: Any, values: Any, Out: ShapeOnly, IntermediateOut: ShapeOnly, attrs: Any, wanted: set[str]) -> Any:
         """The gradient of an op of two functors, as Paddle's training programs have it; its `functor_list` names gradients."""
         seeds, own = {"Out": values["Out@GRAD"]}, {"X": values["X"], "Y": values["Y"]}
+        shape = broadcast(tuple(own["X"].shape), tuple(own["Y"].shape), attrs["axis"])
+        if not may_equal(tuple(seeds["Out"].shape), shape):
+            raise InferenceError(f"Out@GRAD {list(seeds['Out'].shape)} should have the shape {list(shape)} of X and Y together")
         found = pullback(f, _compound, own, attrs, seeds, ["X", "Y"])
         if "IntermediateOut@GRAD" in wanted:
             own["IntermediateOut"] = _inner(f, own, attrs)

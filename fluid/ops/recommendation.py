@@ -146,7 +146,7 @@ def _drawn_nodes(
     for layer, (count, (start, end)) in enumerate(zip(neg_samples_num_list, pairwise(offsets), strict=True)):
         if not 0 <= count < max(end - start, 1):
             raise InferenceError(
-                f"neg_samples_num_list asks for {count} other nodes of layer {layer}, which has {end - start} in all"
+                f"neg_samples_num_list should be at least 0, and less than the {end - start} nodes of layer {layer}, not {count}"
             )
     out = Spec((X.shape[0], sum(neg_samples_num_list) + layers * output_positive), as_dtype(dtype))
     return out, out, out
@@ -306,8 +306,12 @@ def var_conv_2d(f: Any, X: Any, ROW: ShapeOnly, COLUMN: ShapeOnly, W: Any, attrs
     Out [.., 1] has images of `OutputChannel` channels, and Col [.., 1] for each element of a patch what all patches of the image
     have there.
     """
-    patches, elements, order = f.patches_of_sequences(X, ROW, COLUMN, **attrs)
     width = attrs["InputChannel"] * attrs["KernelH"] * attrs["KernelW"]
+    if not (fits(W.shape[0], attrs["OutputChannel"]) and fits(W.shape[1], width)):
+        raise InferenceError(
+            f"W {list(W.shape)} should be [OutputChannel, InputChannel * KernelH * KernelW], [{attrs['OutputChannel']}, {width}]"
+        )
+    patches, elements, order = f.patches_of_sequences(X, ROW, COLUMN, **attrs)
     rows = f.reshape2(f.take_rows(X, patches), shape=[-1, width])
     products = f.reshape2(f.matmul_v2(rows, W, trans_y=True), shape=[-1, 1])
     return {"Out": f.take_rows(products, order), "Col": f.take_rows(X, elements)}

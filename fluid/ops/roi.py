@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.registry import Attr, ShapeOnly, at_most, choice, counted, define, ints, least, like, required
-from ..values.spec import Spec
+from ..values.spec import Spec, may_equal
 from ..values.types import VarType
 from .conv import steps_of_window
 from .sequence import offsets_of
@@ -298,7 +298,14 @@ def moved_parts(f: Any, Input: Any, ROIs: Any, Trans: Any, dOutput: Any, attrs: 
     }
 
 
-@define("moved_parts_back(Output, ROIs, Trans, Like) -> Input", infer=like("Like"), wrt=("Output", "Trans"),
+def _whole_of_parts(Output: Spec, ROIs: Spec, Trans: Spec, Like: Spec, attrs: Mapping[str, Any]) -> Spec:
+    expected = _moved_parts(Like, ROIs, Trans, attrs)
+    if not may_equal(Output.shape, expected.shape):
+        raise InferenceError(f"Output {Output} should be {expected}, as ROIs and the attributes say")
+    return Like
+
+
+@define("moved_parts_back(Output, ROIs, Trans, Like) -> Input", infer=_whole_of_parts, wrt=("Output", "Trans"),
         shape_only=("Like",), lod_aware=True, **_MOVED, **_SLOPES)  # fmt: skip
 def moved_parts_back(f: Any, Output: Any, ROIs: Any, Trans: Any, dInput: Any, attrs: dict[str, Any]) -> Any:
     """Output spread over images shaped like Like: the transpose of `moved_parts` with respect to the image."""

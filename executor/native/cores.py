@@ -333,42 +333,23 @@ def _convolution_phases(
     group: Group, core: Convolved | ConvolvedBack, vector_bytes: int, threads: int
 ) -> tuple[list[Phase], int]:
     is_forward = isinstance(core, Convolved)
-    of_shapes = _of_shapes(core.packed.images, core.packed.windows, core.element)
-    blocks = _blocks_of(of_shapes, core.packed.for_input, vector_bytes)
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         source, target = _images(core.source), _images(core, after.target.halo)
         x, y = (source, target) if is_forward else (target, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
-        if blocks is not None:
-            in_blocks = _blocks_of(geometry, not is_forward, vector_bytes)
-            assert in_blocks is not None
-            winograd.write_blocks(
-                f,
-                in_blocks,
-                pointers.start(core.source),
-                pointers.first(core.packed),
-                pointers.start(after.target),
-                workspace,
-                share,
-                after.epilogue,
-            )
+        operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(after.target)
+        if (blocks := _blocks_of(geometry, core.packed.for_input, vector_bytes)) is not None:
+            winograd.write_blocks(f, blocks, *operands, workspace, share, after.epilogue)
             return
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
         if depthwise.is_depthwise(geometry):
             convolve = depthwise.write_depthwise if is_forward else depthwise.write_depthwise_input_gradient
-        convolve(
-            f,
-            geometry,
-            pointers.start(core.source),
-            pointers.first(core.packed),
-            pointers.start(after.target),
-            share,
-            vector_bytes,
-            after.epilogue,
-        )
+        convolve(f, geometry, *operands, share, vector_bytes, after.epilogue)
 
+    dense = _of_shapes(core.packed.images, core.packed.windows, core.element)
+    blocks = _blocks_of(dense, core.packed.for_input, vector_bytes)
     return [Phase(write)], blocks.bytes * threads if blocks is not None else 0
 
 

@@ -91,6 +91,10 @@ class Tiles:
         whole = -(-count // self.lanes) * self.lanes
         return whole + self.lanes if whole * FLOAT.bytes % _ALIASED_BYTES == 0 else whole
 
+    def bytes_with(self, row: int) -> int:
+        """Bytes of workspace for a block of transformed tiles, and for as many rows of so many elements, at each place."""
+        return PLACES * (self.plane_of(self.apart) + self.plane_of(row)) * FLOAT.bytes
+
     def plane_of(self, row: int) -> int:
         """Elements from one place of all tiles to the next, for rows of as many elements."""
         return self.size * row + self.lanes
@@ -153,8 +157,7 @@ class Blocks:
     @property
     def bytes(self) -> int:
         """Bytes of workspace that a thread needs."""
-        planes = self.tiles.plane_of(self.tiles.apart), self.tiles.plane_of(self.sums_apart)
-        return PLACES * sum(planes) * FLOAT.bytes
+        return self.tiles.bytes_with(self.sums_apart)
 
 
 def forward_blocks(g: Convolution, vector_bytes: int) -> Blocks | None:

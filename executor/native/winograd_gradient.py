@@ -78,8 +78,7 @@ class GradientBlocks:
     @property
     def bytes(self) -> int:
         """Bytes of workspace that each thread needs besides."""
-        planes = self.tiles.plane_of(self.tiles.apart), self.tiles.plane_of(self.apart)
-        return PLACES * sum(planes) * FLOAT.bytes
+        return self.tiles.bytes_with(self.apart)
 
 
 def gradient_blocks(g: Convolution, vector_bytes: int) -> GradientBlocks | None:

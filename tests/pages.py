@@ -92,6 +92,7 @@ def run(blocks: Iterable[Block], name: str, names: dict[str, Any] | None = None)
     lines = 0
     try:
         with fresh_programs(), own_ops():
+            fluid.seed(0)  # as it is for users
             for block in blocks:
                 code, lines = "\n" * lines + block.code, lines + block.code.count("\n")
                 if block.needs is None or importlib.util.find_spec(block.needs):
@@ -101,7 +102,6 @@ def run(blocks: Iterable[Block], name: str, names: dict[str, Any] | None = None)
                     yield block, out.getvalue()
     finally:
         fluid.dygraph.disable_dygraph()
-        fluid.seed(0)
 
 
 def run_page(path: Path) -> Iterator[tuple[Block, str]]:

@@ -189,27 +189,25 @@ def test_the_same_seed_gives_the_same_weights(fresh: None) -> None:
     for again in (weights_of_a_net(5, scope), weights_of_a_net(5, scope, guard=True), weights_of_a_net(5, fluid.Scope())):
         assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
     assert not np.array_equal(first[0], weights_of_a_net(6, fluid.Scope())[0])
+    fluid.seed(0)
     assert not np.array_equal(weights_of_a_net(0, scope)[0], weights_of_a_net(0, scope)[0])  # no seed: each for itself
 
 
 def test_fluid_seed_is_for_all_that_draws(fresh: None) -> None:
-    try:
-        noise = layers.uniform_random([3])
-        draws = []
-        for seed in (9, 9, 8):
-            fluid.seed(seed)
-            scope = fluid.Scope()
-            with fluid.dygraph.guard():
-                eager = layers.uniform_random([3]).numpy()
-            draws.append([*weights_of_a_net(0, scope)[:1], eager, *fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())])
-        for first, again, other in zip(*draws, strict=True):
-            assert np.array_equal(first, again) and not np.array_equal(first, other)
-        fluid.default_main_program().random_seed = 3  # a program's own seed goes first
-        own = fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0]
-        fluid.seed(9)
-        assert np.array_equal(fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0], own)
-    finally:
-        fluid.seed(0)
+    noise = layers.uniform_random([3])
+    draws = []
+    for seed in (9, 9, 8):
+        fluid.seed(seed)
+        scope = fluid.Scope()
+        with fluid.dygraph.guard():
+            eager = layers.uniform_random([3]).numpy()
+        draws.append([*weights_of_a_net(0, scope)[:1], eager, *fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())])
+    for first, again, other in zip(*draws, strict=True):
+        assert np.array_equal(first, again) and not np.array_equal(first, other)
+    fluid.default_main_program().random_seed = 3  # a program's own seed goes first
+    own = fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0]
+    fluid.seed(9)
+    assert np.array_equal(fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0], own)
 
 
 # ------------------------------------------------------------------------------------------------ backward and updates

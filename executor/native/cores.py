@@ -41,7 +41,10 @@ from .instructions import AFTER_BARRIER
 from .kernel import Share
 from .loops import applied, numbers_of
 
-__all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type", "target_of"]
+__all__ = [
+    "Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type", "shares_work_of_images",
+    "target_of",
+]  # fmt: skip
 
 _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
@@ -96,6 +99,12 @@ def packed_size(
 
 def _blocks_of(geometry: convolution.Convolution, for_input: bool, vector_bytes: int) -> winograd.Blocks | None:
     return (winograd.input_blocks if for_input else winograd.forward_blocks)(geometry, vector_bytes)
+
+
+def shares_work_of_images(core: Convolved, vector_bytes: int) -> bool:
+    """Whether how the filter is packed depends on the number of images, as some kernels compute several images together."""
+    geometry = _of_shapes(core.packed.images, core.packed.windows, core.element)
+    return _blocks_of(geometry, core.packed.for_input, vector_bytes) is not None
 
 
 def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.Pool:

@@ -46,7 +46,22 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "select": lambda f, condition, a, b: f.select(condition, a, b),
     **{
         name: getattr(m, name)
-        for name in ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil", "sign")
+        for name in [
+            "exp",
+            "log",
+            "log1p",
+            "expm1",
+            "tanh",
+            "sinh",
+            "cosh",
+            "sigmoid",
+            "erf",
+            "sin",
+            "cos",
+            "floor",
+            "ceil",
+            "sign",
+        ]
     },
     **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},
 }

@@ -65,8 +65,11 @@ _LONG_ROW = 1 << 15
 """A group of one row that is longer is not shared among threads: what has more rows does not become one."""
 
 HEAVY = frozenset(
-    {"exp", "log", "tanh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu", "reciprocal", "pow"}
-)
+    {
+        "exp", "log", "tanh", "sinh", "cosh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu",
+        "reciprocal", "pow",
+    }
+)  # fmt: skip
 """Formulas that take long enough not to be computed twice."""
 
 

@@ -80,7 +80,7 @@ class NativeInstruction(_Reader):
         ops: the ops, of which some may be computed by several regions.
         read, written: values.
         layouts: how values lie in memory that are no plain tensors.
-        shares: none; other instructions may say what takes over whose memory.
+        shares: images with a halo that are written -> those whose memory they take over.
         calls: the calls of kernels that compute it, in order.
         writers: signature of each of these kernels -> what writes it.
         workspace_bytes: the bytes of workspace that the kernels need.

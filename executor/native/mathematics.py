@@ -21,6 +21,7 @@ __all__ = [
     "ceil",
     "copysign",
     "cos",
+    "cosh",
     "erf",
     "exp",
     "expm1",
@@ -37,6 +38,7 @@ __all__ = [
     "sigmoid",
     "sign",
     "sin",
+    "sinh",
     "sqrt",
     "tanh",
     "trunc",
@@ -178,6 +180,32 @@ def tanh(f: Function, x: Value) -> Value:
     scale = f.bits_as(f.shift_left(bits, form.fraction), x.type.of(1))
     e = f.fma(scale, _near_expm1(f, rest), f.sub(scale, 1.0))
     return copysign(f, f.div(e, f.add(e, 2.0)), x)
+
+
+_WIDE = 20.0
+"""Beyond, ``exp(-2x)`` is nothing beside 1."""
+
+
+def _half_exp(f: Function, size: Value) -> Value:
+    """``exp(x) / 2``, also where ``exp(x)`` is infinite."""
+    root = exp(f, f.mul(size, 0.5))
+    return f.mul(f.mul(root, 0.5), root)
+
+
+def sinh(f: Function, x: Value) -> Value:
+    """The hyperbolic sine; within 2.62 and 2.63 ulp."""
+    size = absolute(f, x)
+    e = expm1(f, size)
+    near = f.mul(f.add(e, f.div(e, f.add(e, 1.0))), 0.5)
+    return copysign(f, f.select(f.compare("ogt", size, _WIDE), _half_exp(f, size), near), x)
+
+
+def cosh(f: Function, x: Value) -> Value:
+    """The hyperbolic cosine; within 2.62 and 2.63 ulp."""
+    size = absolute(f, x)
+    e = exp(f, size)
+    near = f.add(f.mul(e, 0.5), f.div(0.5, e))
+    return f.select(f.compare("ogt", size, _WIDE), _half_exp(f, size), near)
 
 
 _ERF_FLOAT = (

@@ -18,9 +18,10 @@ from . import (  # noqa: F401  (say how ops are lowered)
     shape_lowering,
 )
 from .compiler import host
+from .image_blocks import in_blocks, regions_of
 from .instructions import OWN, NativeInstruction, values_read
 from .kernel_calls import find_calls
-from .regions import Region, native_regions
+from .regions import native_regions
 from .tables import Tables
 
 __all__ = ["Tables", "with_native_code"]
@@ -31,8 +32,9 @@ def with_native_code(
 ) -> list[Any]:
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
     results = native_regions(instructions, specs, kept, storage, host().vector_bytes // 4, fewest)
+    results = in_blocks(results, specs, storage)
     _verify(results, storage)
-    find_calls(instruction for instruction in results if isinstance(instruction, Region))
+    find_calls(regions_of(results))
     return results
 
 

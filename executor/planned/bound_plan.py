@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -85,7 +86,8 @@ class BoundPlan:
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
         self._arena_address: int | None = None
         """Where native code finds the arena."""
-        images = [value for value in plan.specs if value[0].startswith(CLEARED)]
+        self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
+        images = [value for value in plan.specs if value[0].startswith(CLEARED) and value not in self._shared]
         ends = list(accumulate((padded(byte_size(plan.specs[value])) for value in images), initial=0))
         zeros = aligned_bytes(place.xp.zeros, ends[-1])  # together, as large arrays have large pages
         self._cleared = {value: self._within(zeros, start, value) for value, start in zip(images, ends, strict=False)}
@@ -95,17 +97,21 @@ class BoundPlan:
         """Keeps native code alive."""
         self._views: dict[Value, Any] = {}
         """The arrays of temporaries that were asked for."""
-        self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
         self._scratch = Scratch(place.xp)
 
     def _view(self, value: Value) -> Any:
         """The array of a temporary, always the same, which is also that of values that share it."""
-        while value in self._shared:
-            value = self._shared[value]
+        value = self._first(value)
         view = self._views.get(value)
         if view is None:
             self._views[value] = view = self._within(self.arena, self.plan.offset_of[value], value)
         return view
+
+    def _first(self, value: Value) -> Value:
+        """The value that has the bytes first which a value takes over."""
+        while value in self._shared:
+            value = self._shared[value]
+        return value
 
     def _within(self, memory: Any, offset: int, value: Value) -> Any:
         """The array of a value at some bytes of memory."""
@@ -196,7 +202,8 @@ class BoundPlan:
 
     def _computed_once(self, overwritten: Container[str]) -> dict[Any, None]:
         """The native code whose results are the same in each run, as it reads only weights that nothing can change: it runs when
-        it is bound. What it computes, such as packed filters, gets memory of its own; other runs overwrite the arena.
+        it is bound. What it computes, such as packed filters, gets memory of its own; other runs overwrite the arena. Not what
+        several instructions write together, such as a concat: some of them may read what changes.
 
         Args:
             overwritten: the names that the plan writes.
@@ -204,12 +211,15 @@ class BoundPlan:
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         constant = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
+        writers = Counter(
+            value for instruction in instructions if isinstance(instruction, NativeInstruction) for value in instruction.written
+        )
         once: dict[Any, None] = {}
         for instruction in instructions if constant else ():
             if not isinstance(instruction, NativeInstruction) or not constant.issuperset(instruction.read):
                 continue
             written = instruction.written
-            is_own = all(value in self.plan.offset_of and value not in passed_on for value in written)
+            is_own = all(value in self.plan.offset_of and value not in passed_on and writers[value] == 1 for value in written)
             if instruction.read and is_own and not instruction.shares:
                 self._lasting.update(
                     (value, empty_array(self.place.xp, specs[value].shape, specs[value].dtype.array_dtype)) for value in written
@@ -266,7 +276,7 @@ class BoundPlan:
             return self._lasting[value]
         if value in self.plan.offset_of:
             return self._view(value)
-        array = self._cleared.get(value)
+        array = self._cleared.get(self._first(value))
         if array is None and value in self.plan.specs and not self.plan.specs[value].size:
             return empty_array(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.array_dtype)
         return array

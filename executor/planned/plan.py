@@ -89,7 +89,7 @@ class Instruction:
     """Each name that the op, or a block that it owns, may look up, with its value at this point."""
     dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
-    """Written value -> value that dies here, whose bytes it takes over."""
+    """Written value -> value that is not needed any more, whose bytes it takes over."""
     stand_ins: dict[str, Spec] = field(default_factory=dict)
     """By slot, inputs of which only shape and type matter."""
 
@@ -453,6 +453,8 @@ class _Planner:
         for value, number in last_use.items():
             if value not in self.specs:
                 self.frees[number].append(value)
+        if reuse:
+            self._share_images(last_use)
         tenants: list[Tenant] = []
         tenant_of: dict[Value, Tenant] = {}
 
@@ -530,6 +532,25 @@ class _Planner:
                 tenant_of[out].end = last_use[out]
                 instruction.shares[out] = value
                 shared.add(value)
+
+    def _share_images(self, last_use: dict[Value, int]) -> None:
+        """Let images with a halo take over the memory of others that lie alike and are not needed any more: it has zeros where
+        theirs are."""
+        alike: dict[tuple[Spec, str], list[Value]] = {}
+        placed: set[Value] = set()
+        for number, instruction in enumerate(self.instructions):
+            if not isinstance(instruction, NativeInstruction):
+                continue
+            for value in instruction.written:
+                if not value[0].startswith(CLEARED) or value in placed:
+                    continue
+                placed.add(value)
+                others = alike.setdefault((self.specs[value], instruction.layouts[value]), [])
+                former = next((other for other in others if last_use[other] < number), None)
+                if former is not None:
+                    others.remove(former)
+                    instruction.shares[value] = former
+                others.append(value)
 
     @staticmethod
     def _shape_reads(instruction: AnyInstruction) -> set[Value]:

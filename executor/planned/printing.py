@@ -33,7 +33,7 @@ def calls_of(plan: Plan) -> list[list[str]]:
     texts = []
     for instruction, calls in bound.calls():
         if isinstance(instruction, NativeInstruction):
-            texts.append([instruction.describe()])
+            texts.append(instruction.describe().splitlines())
             continue
         slots = instruction.definition.inputs if instruction.definition is not None else {}
         shapes = {name for name, slot in slots.items() if slot.shape_only}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -181,6 +181,7 @@ class _Recorder:
             [[self._value(value), layout] for value, layout in instruction.layouts.items()],
             self._all(instruction.read),
             self._all(instruction.written),
+            self._shares(instruction.shares),
             instruction.workspace_bytes,
             [self._call(call) for call in instruction.calls],
         ]
@@ -229,10 +230,10 @@ class _Recorded(NativeInstruction):
     layouts: dict[Value, str]
     read: list[Value]
     written: list[Value]
+    shares: dict[Value, Value]
     workspace_bytes: int
     calls: list[KernelCall]
     writers: dict[str, Writer]
-    shares: dict[Value, Value] = field(default_factory=dict)
 
     def describe(self) -> str:
         return self.text
@@ -309,13 +310,16 @@ class _Reader:
     def _check(self, *told: Any) -> Check:
         return Check(self._of_op(*told), self._spec_of)
 
-    def _native(self, ops: Any, text: str, layouts: Any, read: Any, written: Any, workspace_bytes: int, calls: Any) -> _Recorded:
+    def _native(
+        self, ops: Any, text: str, layouts: Any, read: Any, written: Any, shares: Any, workspace_bytes: int, calls: Any
+    ) -> _Recorded:
         return _Recorded(
             [self._ops[number] for number in ops],
             text,
             {self._values[number]: layout for number, layout in layouts},
             self._all(read),
             self._all(written),
+            self._shares(shares),
             workspace_bytes,
             [self._call(*call) for call in calls],
             self._writers,

@@ -40,7 +40,7 @@ LOWERED = {
         "soft_relu softplus softshrink softsign stanh swish tanh tanh_shrink thresholded_relu"
     ),
     "elementary functions": (
-        "abs ceil cos erf exp expm1 floor log log10 log1p log2 pow reciprocal round rsqrt sign sin sqrt square tan"
+        "abs ceil cos cosh erf exp expm1 floor log log10 log1p log2 pow reciprocal round rsqrt sign sin sinh sqrt square tan"
     ),
     "elementwise": (
         "cast clip elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow "

@@ -478,3 +478,46 @@ def test_models_from_files_pack_their_filters_once(fresh: None, tmp_path: Path, 
         for _ in range(2):
             assert np.array_equal(executor.run(program, {feeds[0]: images}, fetches)[0], expected)
         assert never_changes(fluid.global_scope().array("filter"))
+
+
+def test_images_with_halos_take_turns_in_memory(fresh: None) -> None:
+    """Those that lie alike: not those with as much memory but another halo, nor those that are needed meanwhile."""
+    x = fluid.data("x", [2, 4, 8, 8])
+    h = kept = layers.conv2d(x, 4, 3, padding=1, act="relu")
+    for _ in range(4):
+        h = layers.relu(layers.conv2d(h, 4, 3, padding=1))
+    h = layers.conv2d(h + kept, 4, 3, padding=1)
+    h = layers.relu(layers.conv2d(layers.conv2d(h, 4, 3), 4, 5, padding=2))  # of 6 x 6 pixels, with a halo of 2
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.random.default_rng(0).standard_normal(x.shape, np.float32)}
+    instructions = executor.plan(feed=feed, fetch_list=[h]).instructions
+    layouts = {value: layout for each in instructions for value, layout in getattr(each, "layouts", {}).items()}
+    former_of = {value: former for each in instructions for value, former in each.shares.items()}
+    assert (sum("halo" in layout for layout in layouts.values()), len(former_of)) == (7, 3)
+    for number, instruction in enumerate(instructions):
+        for value, former in instruction.shares.items():
+            assert layouts[value] == layouts[former]
+            owners = [former]
+            while owners[-1] in former_of:
+                owners.append(former_of[owners[-1]])
+            assert not any(owner in later.read for later in instructions[number:] for owner in owners)
+    (expected,) = executor.interpret(feed=feed, fetch_list=[h])
+    for _ in range(2):
+        np.testing.assert_allclose(executor.run(feed=feed, fetch_list=[h])[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_put_together_of_constants_and_others_is_computed_in_each_run(fresh: None) -> None:
+    """A concat is written part by part: when the parts that are constants are there, the others are not."""
+    block = fluid.default_main_program().global_block()
+    for name in ("first", "last"):
+        block.create_var(name=name, shape=[1], dtype="int64", persistable=True)
+        fluid.global_scope().put(name, unchanging(np.int64([7])))
+    x = fluid.data("x", [2], "int64")
+    middle = layers.slice(x, [0], [1], [2]) * 2
+    whole = layers.concat([block.var("first"), middle, block.var("last")])
+    part = layers.slice(whole, [0], [1], [2])
+    executor = fluid.Executor()
+    for number in (2, 5):
+        (found,) = executor.run(feed={"x": np.int64([1, number])}, fetch_list=[part])
+        np.testing.assert_array_equal(found, [2 * number])

@@ -1,0 +1,268 @@
+"""Runs neighbouring regions for some images at a time, where what they hand to each other for all images is too much for caches.
+
+A convolution whose images are many leaves the first of them in memory, from where the next one has to fetch them. Where only
+regions that compute each image by itself read these values, all of the regions run for a block of images before they go on with
+the next block, and the values have room for one block only. How many images are in a block depends on shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from fluid.ir.program import Operator
+from fluid.ir.versions import Value
+from fluid.values.spec import Spec
+
+from .compiler import host
+from .cores import shares_work_of_images
+from .fusion import Group, breaks_of, source_of
+from .graph import Constant, Convolved, Map, Memory, Node, PackedFilter, Pooled, memory_shape, operands_of
+from .instructions import OWN, KernelCall, NativeInstruction, Operand, Writer, values_read
+from .regions import Region
+
+__all__ = ["ImageBlocks", "in_blocks", "regions_of"]
+
+_LARGE = 8 << 20
+"""Bytes of a value that are too many for the caches of common processors, beside what else is in use."""
+
+
+@dataclass(eq=False)
+class ImageBlocks(NativeInstruction):
+    """Regions that run for one block of images after the other.
+
+    Attributes:
+        regions: the regions of a block.
+        images: how many images are in a block.
+        count: how many blocks there are.
+        steps: value that has room for all images -> the bytes of a block of them.
+    """
+
+    regions: list[Region]
+    images: int
+    count: int
+    steps: dict[Value, int]
+
+    def __post_init__(self) -> None:
+        self.shares = {}
+        self.ops: list[Operator] = list({id(op): op for region in self.regions for op in region.ops}.values())
+        self.written = [value for region in self.regions for value in region.written]
+        read = dict.fromkeys(value for region in self.regions for value in region.read)
+        self.read = [value for value in read if value not in set(self.written)]
+        self.layouts = {
+            value: layout if value in self.steps else f"{layout}, a block"
+            for region in self.regions
+            for value, layout in region.layouts.items()
+        }
+
+    def describe(self) -> str:
+        """What is computed, in a line for each region."""
+        images = f"{self.images} images" if self.images > 1 else "1 image"
+        return "\n".join([f"{self.count} blocks of {images}:", *(f"  {region.describe()}" for region in self.regions)])
+
+    @cached_property
+    def calls(self) -> list[KernelCall]:  # type: ignore[override]
+        calls = [call for region in self.regions for call in region.calls]
+        return [
+            KernelCall(call.kernel, [self._moved(operand, block) for operand in call.operands], call.flags)
+            for block in range(self.count)
+            for call in calls
+        ]
+
+    def _moved(self, operand: Operand, block: int) -> Operand:
+        """An operand as it is for a block."""
+        value, offset = operand
+        return operand if value is None or value not in self.steps else (value, offset + block * self.steps[value])
+
+    @property
+    def writers(self) -> dict[str, Writer]:  # type: ignore[override]
+        return {kernel: writer for region in self.regions for kernel, writer in region.writers.items()}
+
+    @property
+    def workspace_bytes(self) -> int:  # type: ignore[override]
+        return max(region.workspace_bytes for region in self.regions)
+
+
+def regions_of(instructions: Sequence[Any]) -> Iterator[Region]:
+    """The regions among instructions, and those that run in blocks."""
+    for instruction in instructions:
+        if isinstance(instruction, ImageBlocks):
+            yield from instruction.regions
+        elif isinstance(instruction, Region):
+            yield instruction
+
+
+def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Mapping[str, Spec]) -> list[Any]:
+    """The instructions of a plan, with `ImageBlocks` in the place of regions where that pays.
+
+    Args:
+        specs: the specs of values; those that have room for one block only are replaced.
+        storage: names whose values live in the scope.
+    """
+    last_read = {value: place for place, instruction in enumerate(instructions) for value in values_read(instruction)}
+    results: list[Any] = []
+    place = 0
+    while place < len(instructions):
+        run = _Run(instructions, place, last_read, specs, storage)
+        stretch = run.stretch()
+        if stretch is None:
+            end = max(place + 1, run.end)
+            results += instructions[place:end]
+        else:
+            first, end = stretch
+            results += instructions[place:first]
+            results += [instruction for instruction in instructions[first:end] if instruction in run.before]
+            results.append(run.blocks(first, end))
+        place = end
+    return results
+
+
+class _Run:
+    """Neighbouring regions that compute each image by itself, from a place on.
+
+    Attributes:
+        members: place -> the region there.
+        before: regions between them that read only the scope, such as those that pack filters, so that they may run before.
+        end: the place of the first instruction that is neither.
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[Any],
+        start: int,
+        last_read: Mapping[Value, int],
+        specs: dict[Value, Spec],
+        storage: Mapping[str, Spec],
+    ) -> None:
+        self.last_read, self.specs, self.storage = last_read, specs, storage
+        self.members: dict[int, Region] = {}
+        self.before: set[Region] = set()
+        self.images = 0
+        """How many images there are."""
+        self._written: dict[Value, int] = {}
+        """Value that a member writes -> the member's place."""
+        self.end = start
+        while self.end < len(instructions) and isinstance(region := instructions[self.end], Region) and self._takes(region):
+            self.end += 1
+
+    def _takes(self, region: Region) -> bool:
+        if self._is_member(region):
+            self.members[self.end] = region
+            self._written.update(dict.fromkeys(region.written, self.end))
+            return True
+        if not isinstance(region.group.core, PackedFilter) or not all(name in self.storage for name, _ in region.read):
+            return False
+        self.before.add(region)
+        return self._written.keys().isdisjoint(region.read)
+
+    def _is_member(self, region: Region) -> bool:
+        """Whether a region computes each image of itself, or of the same image of others."""
+        core = region.group.core
+        if not isinstance(core, (Convolved, Pooled)) or core.shape[0] == 1 or core.shape[0] != (self.images or core.shape[0]):
+            return False
+        if isinstance(core, Convolved) and shares_work_of_images(core, host().vector_bytes):
+            return False
+        self.images = core.shape[0]
+        return all(self._is_of_images(region, node) for node in region.group.nodes)
+
+    def _is_of_images(self, region: Region, node: Node) -> bool:
+        core = region.group.core
+        assert core is not None
+        if node is core:
+            return self._are_images(core.source)  # type: ignore[attr-defined]
+        is_alike = isinstance(node, Map) and node.shape == core.shape and node.within is None
+        return is_alike and all(
+            isinstance(operand, Constant) or self._are_images(operand) or self._is_one_for_all(region, operand)
+            for operand in operands_of(node)
+        )
+
+    def _are_images(self, node: Node) -> bool:
+        return source_of(node) is node and node.ndim == 4 and node.shape[0] == self.images and node.within is None
+
+    def _is_one_for_all(self, region: Region, node: Node) -> bool:
+        """Whether an operand is the same for all images, and there before them."""
+        return (node.ndim < 4 or node.shape[0] == 1) and region.value_of.get(source_of(node)) not in self._written
+
+    # -- blocks
+    def stretch(self) -> tuple[int, int] | None:
+        """The first place of what is to run in blocks, and the one behind the last; None if that does not pay."""
+        large = [value for value in self._inner(0, self.end) if self._bytes(value) > _LARGE]
+        if not large:
+            return None
+        return min(self._written[value] for value in large), max(self.last_read[value] for value in large) + 1
+
+    def _inner(self, first: int, end: int) -> list[Value]:
+        """The values that are read by nothing but the members between two places that come after what writes them."""
+        return [
+            value
+            for value, place in self._written.items()
+            if value[0].startswith(OWN) and first <= place < self.last_read.get(value, 0) < end
+        ]
+
+    def _bytes(self, value: Value) -> int:
+        spec = self.specs[value]
+        return spec.size * spec.dtype.array_dtype.itemsize
+
+    def blocks(self, first: int, end: int) -> ImageBlocks:
+        """What runs the members between two places in blocks."""
+        inner = self._inner(first, end)
+        largest = max(map(self._bytes, inner)) // self.images
+        sizes = [size for size in range(1, self.images) if self.images % size == 0 and (size == 1 or size * largest <= _LARGE)]
+        cut = _Cut(self.images, sizes[-1])
+        regions = [cut.region(self.members[place]) for place in range(first, end) if place in self.members]
+        count = self.images // sizes[-1]
+        steps = {value: self._bytes(value) // count for value in cut.images_of if value not in inner}
+        for value in inner:
+            self.specs[value] = replace(self.specs[value], shape=memory_shape(cut.images_of[value]))
+        return ImageBlocks(regions, sizes[-1], count, steps)
+
+
+class _Cut:
+    """The nodes of regions, of fewer images.
+
+    Attributes:
+        images_of: value that holds images -> the node of those in a block.
+    """
+
+    def __init__(self, images: int, fewer: int) -> None:
+        self._images, self._fewer = images, fewer
+        self._nodes: dict[Node, Node] = {}
+        self.images_of: dict[Value, Node] = {}
+
+    def region(self, region: Region) -> Region:
+        group, value_of = region.group, region.value_of
+        for node in group.nodes:
+            self._nodes[node] = self._computed(node, value_of)
+        core = self._nodes[group.core]  # type: ignore[index]
+        nodes = [self._nodes[node] for node in group.nodes]
+        for node in region.stored:
+            self._keep(node, self._nodes[node], value_of)
+        new = Group(prod(core.shape), breaks_of(core.shape), core, nodes=nodes, uniform=group.uniform)  # type: ignore[arg-type]
+        return Region(region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {})
+
+    def _computed(self, node: Node, value_of: dict[Node, Value]) -> Node:
+        shape = self._fewer, *node.shape[1:]
+        if isinstance(node, Map):
+            operands = tuple([self._read(operand, value_of) for operand in node.operands])
+            cut: Node = replace(node, shape=shape, operands=operands)
+        else:
+            cut = replace(node, shape=shape, source=self._read(node.source, value_of))  # type: ignore[attr-defined,call-arg]
+        cut.halo = node.halo
+        return cut
+
+    def _read(self, node: Node, value_of: dict[Node, Value]) -> Node:
+        if node in self._nodes:
+            return self._nodes[node]
+        if node.ndim != 4 or node.shape[0] != self._images:
+            return node
+        self._nodes[node] = cut = Memory((self._fewer, *node.shape[1:]), node.element, value_of[node])
+        cut.halo = node.halo
+        self._keep(node, cut, value_of)
+        return cut
+
+    def _keep(self, node: Node, cut: Node, value_of: dict[Node, Value]) -> None:
+        value = value_of[cut] = value_of[node]
+        self.images_of[value] = cut

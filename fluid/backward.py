@@ -281,10 +281,9 @@ def append_backward(
 
 
 def _mark_loss(block: Block, loss: Variable) -> None:
-    for op in reversed(block.ops):
-        if any(loss.name in names for names in op.outputs.values()):
-            op.attrs[OpRole.NAME] = op.role | OpRole.LOSS
-            return
+    writer = loss.op
+    if writer is not None:
+        writer.attrs[OpRole.NAME] = writer.role | OpRole.LOSS
 
 
 def _mark_pairs(block: Block, pairs: Sequence[tuple[Variable, Variable]]) -> None:
@@ -293,10 +292,10 @@ def _mark_pairs(block: Block, pairs: Sequence[tuple[Variable, Variable]]) -> Non
     for op in reversed(block.ops):
         if not parameter_of:
             return
-        for name in op.output_arg_names:
-            parameter = parameter_of.pop(name, None)
-            if parameter is not None:
-                op.attrs[OpRole.VARS] = [*op.attrs.get(OpRole.VARS, ()), parameter, name]
+        for names in op.outputs.values():
+            for name in names:
+                if name in parameter_of:
+                    op.attrs[OpRole.VARS] = [*op.attrs.get(OpRole.VARS, ()), parameter_of.pop(name), name]
 
 
 def gradients(

@@ -123,6 +123,11 @@ def expand_as():
     return append("expand_as", {"X": x, "target_tensor": target}, {}, Out="float32"), ["expand_as_v2"]
 
 
+def expand_to():
+    x, like = data("x", [3]), data("y", [2, 3])
+    return append("expand_to", {"X": x, "Like": like}, {}, Out="float32") * like, ["expand_as_v2"]
+
+
 def diag():
     return append("diag", {"Diagonal": data("x", [3])}, {}, Out="float32"), ["diag_v2"]
 
@@ -131,8 +136,16 @@ def read_from_array():
     x, zero = data("x", [2, 3]), layers.fill_constant([1], "int64", 0)
     array = layers.array_write(layers.exp(x), layers.fill_constant([1], "int64", 1))
     skipped = append("read_from_array", {"X": array, "I": zero, "X_W": x}, {}, Out="float32")
-    kinds = ["write_to_array", "fill_zeros_like", "write_to_array", "sum", "read_from_array"]
+    kinds = ["write_to_array", "fill_any_like", "write_to_array", "sum", "read_from_array"]
     return skipped + x, kinds
+
+
+def split_array():
+    x, first = data("x", [2, 3]), layers.fill_constant([1], "int64", 0)
+    array = layers.array_write(layers.exp(x), first)
+    parts = main().global_block().create_var(name="parts", type=array.type, shape=[2, 3], dtype="float32")
+    main().global_block().append_op("split_array", {"X": x, "Like": array}, {"Out": parts}, {"axis": 0, "use_stack": False})
+    return layers.array_read(parts, first), ["tensor_array_to_tensor_grad"]
 
 
 def rnn_memory_helper():
@@ -153,7 +166,8 @@ REWRITTEN = {
         trilinear_interp_v2, fill_constant,
     ],
     "paddle-2.6": [
-        one_hot, unsqueeze, isfinite, expand_as, diag, read_from_array, rnn_memory_helper, rnn_memory_helper_grad,
+        one_hot, unsqueeze, isfinite, expand_as, expand_to, diag, read_from_array,
+        split_array, rnn_memory_helper, rnn_memory_helper_grad,
     ],
 }  # fmt: skip
 

@@ -8,9 +8,10 @@ walking their blocks (`fluid.autodiff.regions`, `fluid.autodiff.recurrence`).
 from __future__ import annotations
 
 import warnings
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from ..errors import BackwardError, FluidError, locate
@@ -27,8 +28,13 @@ __all__ = ["Callback", "Differentiator", "differentiates", "nameable", "unfit"]
 
 Callback = Callable[[Block, Mapping[str, Any]], None]
 
+_WITH_GRADIENTS = (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
+
 Place = tuple[Operator, str, int]
 """An op, one of its output slots, and a position there."""
+
+Grads = Mapping[str, "list[str | None]"]
+"""The names of the gradients of an op's outputs, by slot; None for zero."""
 
 Wanted = dict[str, list[Value | None]]
 """The values of an op whose gradients are wanted, by slot; None at the positions of others."""
@@ -36,15 +42,20 @@ Wanted = dict[str, list[Value | None]]
 
 def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dict[str, Place]:
     """The places of a rule's results that may be renamed: `ops` write them and do not read them, and they are returned once."""
-    count = Counter([result.name for result in results if result is not None])
-    read = {name for op in ops for names in op.inputs.values() for name in names}
-    return {
-        name: (op, slot, position)
-        for op in ops
-        for slot, names in op.outputs.items()
-        for position, name in enumerate(names)
-        if count[name] == 1 and name not in read
+    places = {
+        name: (op, slot, position) for op in ops for slot, names in op.outputs.items() for position, name in enumerate(names)
     }
+    for op in ops:
+        for names in op.inputs.values():
+            for name in names:
+                places.pop(name, None)
+    returned: set[str] = set()
+    for result in results:
+        if result is not None:
+            if result.name in returned:
+                places.pop(result.name, None)
+            returned.add(result.name)
+    return places
 
 
 def unfit(op: Operator, error: Exception) -> BackwardError:
@@ -121,9 +132,9 @@ class Differentiator:
             is_cut = self._cut[name] = (
                 name in self.no_grad
                 or var is None
-                or var.stop_gradient
-                or (var.has_dtype and not is_floating(var.dtype))
-                or var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
+                or var._stop_gradient
+                or (var._dtype is not None and not is_floating(var._dtype))
+                or var._type not in _WITH_GRADIENTS
             )
         return is_cut
 
@@ -159,43 +170,39 @@ class Differentiator:
     def walk(self, end: int | None = None, start: int = 0) -> None:
         """Append the gradient ops of the ops from `start` to `end`, in reverse."""
         versions = self.versions
+        is_untouched = self._parts.keys().isdisjoint
         for index in range((len(versions.ops) if end is None else end) - 1, start - 1, -1):
-            # An op matters if a gradient has reached one of its outputs.
-            if not all(map(self._parts.keys().isdisjoint, versions.writes[index].values())):
-                try:
-                    self._differentiate(index, versions.ops[index])
-                except FluidError:
-                    raise
-                except Exception as error:  # files may hold ops that no layer makes
-                    if self.callbacks:
-                        raise  # it may be theirs
-                    raise unfit(versions.ops[index], error) from error
+            if all(map(is_untouched, versions.writes[index].values())):
+                continue  # no gradient has reached an output of this op
+            try:
+                self._differentiate(index, versions.ops[index])
+            except FluidError:
+                raise
+            except Exception as error:  # files may hold ops that no layer makes
+                if self.callbacks:
+                    raise  # it may be theirs
+                raise unfit(versions.ops[index], error) from error
 
     def _differentiate(self, index: int, op: Operator) -> None:
         versions = self.versions
-        definition = op.definition
+        definition = versions.definitions[index]
         rule = definition.rule if definition is not None else None
         grads: dict[str, list[str | None]] = {}
         for slot, written in versions.writes[index].items():
-            names = [None if value is None else self.gradient(value) for value in written]
+            names = list(map(self.gradient, written))
             if any(names):
                 grads[slot] = names
         if not grads:
             return
         # Of a crowded slot, a rule would take the first name, and lose the gradient of the others.
-        for fault in crowded_slots(op, definition) if definition is not None else ():
-            raise BackwardError(f"{op.type}: {fault}\n{locate(op)}")
+        if definition is not None and (faults := crowded_slots(op, definition)):
+            raise BackwardError(f"{op.type}: {faults[0]}\n{locate(op)}")
         if index in self.constants:
             self.warn_of_constants((index,))
         if rule is REGION and op.type in _REGION_GRADIENTS:
             _REGION_GRADIENTS[op.type](self, index, op, grads)
             return
-        wanted: Wanted = {}
-        slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
-        for slot in slots:
-            values = [value if value in self.varied else None for value in self.values_of(index, slot)]
-            if any(values):
-                wanted[slot] = values
+        wanted = self._wanted(index, rule)
         if not wanted or rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:
             return
         if definition is None or not isinstance(rule, Rule):
@@ -209,6 +216,16 @@ class Differentiator:
             self._emit_inline(index, op, definition, rule, grads, wanted)
         else:
             self._emit_grad_op(index, op, definition, rule, grads, wanted)
+
+    def _wanted(self, index: int, rule: Any) -> Wanted:
+        """The varied values of op number `index`; of an op with a rule, those that the rule has gradients for."""
+        reads, updates, varied = self.versions.reads[index], self.versions.updates[index], self.varied
+        wanted: Wanted = {}
+        for slot in rule.wrt if isinstance(rule, Rule) else (*reads, *updates):
+            values = (updates[slot],) if slot in updates else reads.get(slot, ())
+            if not varied.isdisjoint(values):
+                wanted[slot] = [value if value in varied else None for value in values]
+        return wanted
 
     def _no_rule(self, op: Operator, definition: OpDef | None, grads: Mapping[str, Any]) -> BackwardError:
         if definition is None:
@@ -242,33 +259,26 @@ class Differentiator:
                     f"stop_gradient to cut the gradient there\n{locate(op)}"
                 )
 
-    def values_of(self, index: int, slot: str) -> list[Value | None]:
-        """The values in `slot` that op number `index` has gradients for: its inputs, or the old value of an output it updates."""
-        previous = self.versions.updates[index].get(slot)
-        return [previous] if previous is not None else self.versions.reads[index].get(slot, [])
-
-    def _read_by_rule(
-        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]]
-    ) -> dict[str, list[str | None]]:
+    def _read_by_rule(self, index: int, op: Operator, rule: Rule, grads: Grads) -> dict[str, list[str]]:
         """The names that a gradient rule reads, by slots of the gradient op; appends ops for the zeros that it needs."""
         versions = self.versions
-        names: dict[str, list[str | None]] = {}
+        names: dict[str, list[str]] = {}
         for slot in rule.outputs:
             described = rule.definition.outputs[slot]
             if not op.outputs.get(slot) and described.intermediate and not described.optional:
                 versions.add_output(index, slot)  # an inference model lacks it
-        for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
-            for slot, shape_only in reads.items():
+        writes = versions.writes[index]
+        for read, values in ((rule.inputs, versions.reads[index]), (rule.outputs, writes)):
+            for slot, shape_only in read.items():
                 if slot in values:
-                    names[slot] = [None if value is None else self.name_of(value, shape_only) for value in values[slot]]
+                    names[slot] = [EMPTY if value is None else self.name_of(value, shape_only) for value in values[slot]]
         for slot in rule.cotangents:
-            written = versions.writes[index].get(slot)
-            if written is None or (slot not in grads and slot in rule.optional):
-                continue
-            names[grad_slot(slot)] = [
-                name if name is not None or value is None else self.zeros_like(value, op)
-                for name, value in zip(grads.get(slot, [None] * len(written)), written, strict=True)
-            ]
+            if slot in writes and (slot in grads or slot not in rule.optional):
+                written = writes[slot]
+                names[grad_slot(slot)] = [
+                    name or (EMPTY if value is None else self.zeros_like(value, op))
+                    for name, value in zip(grads.get(slot) or [None] * len(written), written, strict=True)
+                ]
         return names
 
     def _emit_grad_op(
@@ -277,22 +287,22 @@ class Differentiator:
         op: Operator,
         definition: OpDef,
         rule: Rule,
-        grads: Mapping[str, list[str | None]],
+        grads: Grads,
         wanted: Wanted,
     ) -> None:
-        read = self._read_by_rule(index, op, rule, grads)
-        inputs = {slot: [EMPTY if name is None else name for name in names] for slot, names in read.items()}
-        attrs = dict(op.attrs)
-        attrs[OpRole.NAME] = OpRole.BACKWARD
+        inputs = self._read_by_rule(index, op, rule, grads)
+        outputs: dict[str, list[str]] = {}
+        attrs = {**op.attrs, OpRole.NAME: OpRole.BACKWARD}
         attrs.pop(OpRole.VARS, None)
-        outputs = {grad_slot(slot): [EMPTY] * len(values) for slot, values in wanted.items()}
         grad_op = Operator(self.out, definition.grad_type, inputs, outputs, attrs, op.frames)
         self.out.ops.append(grad_op)
         for slot, values in wanted.items():
             is_sparse = slot == definition.sparse_grad and bool(op.attrs.get("is_sparse"))
+            target = grad_slot(slot)
+            outputs[target] = [EMPTY] * len(values)
             for position, value in enumerate(values):
                 if value is not None:
-                    self.contribute(value, grad_op, grad_slot(slot), position, is_sparse)
+                    self.contribute(value, grad_op, target, position, is_sparse)
 
     def _emit_inline(
         self,
@@ -300,24 +310,22 @@ class Differentiator:
         op: Operator,
         definition: OpDef,
         rule: Rule,
-        grads: Mapping[str, list[str | None]],
+        grads: Grads,
         wanted: Wanted,
     ) -> None:
-        slots = {**definition.inputs, **definition.outputs}
-        slots |= {grad_slot(slot): described for slot, described in definition.outputs.items()}
         values: dict[str, Any] = {}
         read = self._read_by_rule(index, op, rule, grads)
         for slot in self.versions.updates[index]:
             if slot in wanted:  # the rule updates the gradient too
                 read[grad_slot(slot)] = [self._owned(read[grad_slot(slot)][0], op)]
         for slot, names in read.items():
-            variables = [None if name is None else self.out.var(name) for name in names]
-            values[slot] = variables if slots[slot].many else variables[0] if variables else None
+            variables = [None if name == EMPTY else self.out.var(name) for name in names]
+            values[slot] = variables if slot in definition.many else variables[0] if variables else None
         first = len(self.out.ops)
         with self.out.program.derive_guard(self.out, OpRole.BACKWARD, op):
             by_slot = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
         results = {slot: value if isinstance(value, list) else [value] for slot, value in by_slot.items()}
-        places = nameable(self.out.ops[first:], [result for listed in results.values() for result in listed])
+        places = nameable(self.out.ops[first:], chain.from_iterable(results.values()))
         kept: set[int] = set()
         for slot, wanted_values in wanted.items():
             for value, result in zip(wanted_values, results.get(slot, [None]), strict=True):
@@ -334,7 +342,8 @@ class Differentiator:
                     self.out.vars.pop(result.name, None)
                 kept.add(id(place[0]))
                 self.contribute(value, *place, result.type is VarType.SELECTED_ROWS)
-        self._drop_unused(first, kept)
+        if len(kept) < len(self.out.ops) - first:
+            self._drop_unused(first, kept)
 
     def _drop_unused(self, first: int, kept: set[int]) -> None:
         """Remove the ops from position `first` on that nothing uses: they compute gradients that are not wanted."""
@@ -353,51 +362,64 @@ class Differentiator:
         """Add the output of `op` at this place, a `SelectedRows` if `is_sparse`, to the gradient of `value`."""
         self._parts.setdefault(value, []).append(Contribution(op, slot, position, is_sparse))
 
-    def gradient(self, value: Value) -> str | None:
+    def gradient(self, value: Value | None) -> str | None:
         """The variable that holds the complete gradient of `value`, None for zero; no part may be added afterwards."""
-        if value in self._final:
-            return self._final[value]
+        if value is None or value in self._final:
+            return None if value is None else self._final[value]
         parts = self._parts.pop(value, None)
         if not parts:
-            self._final[value] = None
-            return None
-        var = self.block.var(value[0])
-        if len(parts) == 1 and isinstance(parts[0], str):
+            name = None
+        elif len(parts) > 1:
+            name = self._summed(value[0], parts)
+        elif isinstance(parts[0], str):
             name = parts[0]
         else:
-            updated = [part for part in parts if part in self.owned] if self.owned else []
-            if updated:
-                parts.sort(key=lambda part: part not in updated)
-            name = updated[0] if updated else self.new_name(value[0] + "@GRAD")
-            if len(parts) == 1:
-                assert isinstance(parts[0], Contribution)
-                parts[0].rename(name)
-                producer = parts[0].op
-            else:
-                names = []
-                # Paddle takes a name inside a gradient block for the same name outside, if there is one.
-                place = f"block{self.out.idx}@" if self.out.idx else ""
-                for number, part in enumerate(parts):
-                    if isinstance(part, str):
-                        names.append(part)
-                        continue
-                    renamed = self.out.fresh_name(f"{name}@RENAME@{place}{number}")
-                    part.rename(renamed)
-                    self.declare(renamed, var, part.is_sparse)
-                    names.append(renamed)
-                frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
-                producer = self.append("sum", {"X": names}, {"Out": [name]}, frames_of)
-            if not updated:
-                self.declare(name, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
-            self.grad_names[name] = value[0]
-            for callback in self.callbacks:
-                callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
+            name = self._completed(value[0], parts[0])
         self._final[value] = name
         return name
 
-    def _owned(self, name: str | None, op: Operator) -> str:
+    def _completed(self, of: str, part: Contribution) -> str:
+        """The variable of a gradient, of a variable called `of`, that has one part."""
+        name = self.new_name(of + "@GRAD")
+        part.rename(name)
+        self.declare(name, self.block.var(of), part.is_sparse)
+        self._report(name, of, part.op)
+        return name
+
+    def _summed(self, of: str, parts: list[Contribution | str]) -> str:
+        """The variable of a gradient, of a variable called `of`, that is the sum of several parts."""
+        var = self.block.var(of)
+        updated = [part for part in parts if isinstance(part, str) and part in self.owned]
+        if updated:
+            parts.sort(key=lambda part: part not in updated)
+        name = updated[0] if updated else self.new_name(of + "@GRAD")
+        names = []
+        # Paddle takes a name inside a gradient block for the same name outside, if there is one.
+        place = f"block{self.out.idx}@" if self.out.idx else ""
+        for number, part in enumerate(parts):
+            if isinstance(part, str):
+                names.append(part)
+                continue
+            renamed = self.out.fresh_name(f"{name}@RENAME@{place}{number}")
+            part.rename(renamed)
+            self.declare(renamed, var, part.is_sparse)
+            names.append(renamed)
+        frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
+        producer = self.append("sum", {"X": names}, {"Out": [name]}, frames_of)
+        if not updated:
+            self.declare(name, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
+        self._report(name, of, producer)
+        return name
+
+    def _report(self, name: str, of: str, producer: Operator) -> None:
+        """Tell the callbacks that the gradient `name`, of a variable called `of`, is complete."""
+        self.grad_names[name] = of
+        for callback in self.callbacks:
+            callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
+
+    def _owned(self, name: str, op: Operator) -> str:
         """The gradient of this name, or a copy, as a variable without other readers, which may be updated in place."""
-        assert name is not None
+        assert name != EMPTY
         if not (name in self.owned or (self._is_region and name in self.out.vars)):
             copied = self.new_name(name)
             self.copy_gradient(name, copied, op)
@@ -450,8 +472,7 @@ class Differentiator:
         """The name by which gradient ops read `value`: its own, or that of a copy if its own is overwritten."""
         name, version = value
         last = self.versions.last.get(name, 0)
-        local = name in self.block.vars
-        if version == last and (local or not self._is_region):
+        if version == last and (not self._is_region or name in self.block.vars):
             return name
         if last == 0:
             self.outer_reads[name] = self.outer_reads.get(name, True) and shape_only
@@ -513,21 +534,24 @@ class _VariedAnalysis(Forward[bool]):
             self.visit(walker.versions.ops[index], index, facts)
 
     def visit(self, op: Operator, index: int, facts: Facts[bool]) -> None:
-        walker = self._walker
+        walker, here = self._walker, facts.here
         owns_block = op.type in _REGION_GRADIENTS
         if owns_block:
             super().visit(op, index, facts)
         is_active = not owns_block and self._is_active(op, index, facts)
-        for _, _, value in walker.versions.written_at(index):
-            name = value[0]
-            is_varied = (is_active or (owns_block and bool(facts.get(name)))) and not walker.stops_gradient(name)
-            facts.here[name] = is_varied = is_varied or value in self._seeds
-            if is_varied:
-                walker.varied.add(value)
+        for values in walker.versions.writes[index].values():
+            for value in values:
+                if value is None:
+                    continue
+                name = value[0]
+                is_reached = is_active or (owns_block and bool(facts.get(name)))
+                here[name] = is_varied = (is_reached and not walker.stops_gradient(name)) or value in self._seeds
+                if is_varied:
+                    walker.varied.add(value)
 
     def _is_active(self, op: Operator, index: int, facts: Facts[bool]) -> bool:
         """Whether the outputs of an op that owns no block depend on varied values."""
-        walker, definition = self._walker, op.definition
+        walker, definition = self._walker, self._walker.versions.definitions[index]
         rule = definition.rule if definition is not None else None
         if rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:  # an updated parameter does not depend on the old one
             return False
@@ -538,8 +562,9 @@ class _VariedAnalysis(Forward[bool]):
                 walker.constants[index] = constants
         if not isinstance(rule, Rule):
             return any(facts.get(value[0]) for _, _, value in walker.versions.read_at(index))
+        reads, updates = walker.versions.reads[index], walker.versions.updates[index]
         for slot in rule.wrt:
-            for value in walker.values_of(index, slot):
+            for value in (updates[slot],) if slot in updates else reads.get(slot, ()):
                 if value is not None and facts.get(value[0]):
                     return True
         return False

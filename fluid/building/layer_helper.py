@@ -322,7 +322,8 @@ class LayerHelper:
             for item in value if isinstance(value, (list, tuple)) else (value,):
                 if item is None:
                     continue
-                check_variable(item, f"{self.layer_type}: {where}")
+                if item.__class__ is not Variable:
+                    check_variable(item, f"{self.layer_type}: {where}")
                 program = item.block.program
                 if home is not None and program.eager != home.eager:
                     raise _mixed(self.layer_type, inputs)
@@ -448,8 +449,7 @@ def apply_many(
 ) -> list[Any]:
     """A layer of one op: its visible outputs, in order; lists for slots of several."""
     outputs = LayerHelper(layer or op_type, name, False, False).apply(op_type, inputs, attrs, count=count)
-    slots = registry.get(op_type).outputs
-    return [value for slot, value in outputs.items() if not slots[slot].intermediate]
+    return [outputs[slot] for slot in registry.get(op_type).visible if slot in outputs]
 
 
 def apply(
@@ -465,8 +465,7 @@ def apply(
     """A layer of one op with one visible output, and an optional activation."""
     helper = LayerHelper(layer or op_type, name, False, False, act)
     results = helper.apply(op_type, inputs, attrs, outputs)
-    slots = registry.get(op_type).outputs
-    (seen,) = (value for slot, value in results.items() if not slots[slot].intermediate)
+    (seen,) = [results[slot] for slot in registry.get(op_type).visible if slot in results]
     return helper.append_activation(seen)
 
 

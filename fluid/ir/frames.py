@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 from typing import NamedTuple
+
+from ..values.cache import Cache
 
 __all__ = ["OURS", "CodeName", "Frames", "current_frames", "is_run_again", "portable", "user_frame", "user_frames"]
 
@@ -36,23 +38,45 @@ class _Ours(dict[str, bool]):
 OURS = _Ours()
 _seen: dict[Frames, Frames] = {}
 """Ops made by the same line share their frames; a loop may make thousands."""
+_at: Cache[tuple[int, ...], tuple[Frames, Frames]] = Cache()
+"""The frames at a place that was seen before, by the identities of its code and the instructions, of which lines and hashes are
+slow to find; beside them those with that very code, which keep it alive, and its identities unique."""
 
 
 def user_frames(limit: int = 3) -> Frames:
     """The innermost `limit` frames outside Fluid, innermost first, as (code, line) pairs; equal code is the same object."""
-    frames = current_frames(limit)
-    return _seen.setdefault(frames, frames)
+    frame = innermost = _first_outside()
+    place: list[int] = []
+    while frame is not None and len(place) < 2 * limit:
+        place += (id(frame.f_code), frame.f_lasti)
+        frame = frame.f_back
+    key = tuple(place)
+    both = _at.get(key)
+    if both is None:
+        frames = _pairs(innermost, limit)
+        both = _at.keep(key, (_seen.setdefault(frames, frames), frames))
+    return both[0]
 
 
 def current_frames(limit: int = 3) -> Frames:
     """`user_frames`, with the very code that runs now."""
-    frame = sys._getframe(1)
+    return _pairs(_first_outside(), limit)
+
+
+def _first_outside() -> FrameType | None:
+    """The innermost frame outside Fluid."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and OURS[frame.f_code.co_filename]:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
+    return frame
+
+
+def _pairs(frame: FrameType | None, limit: int) -> Frames:
+    """(code, line) of `frame` and those around it."""
     pairs: list[tuple[CodeType | CodeName, int]] = []
     while frame is not None and len(pairs) < limit:
         pairs.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return tuple(pairs)
 
 

@@ -9,6 +9,7 @@ from .. import unique_name
 from ..errors import ElementTypeError, FluidError, InferenceError, locate, said_of
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import EMPTY, OpDef
+from ..values.spec import Spec
 from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -43,10 +44,9 @@ _MOST_ITEMS = 16
 
 def _signature(op: Operator, definition: OpDef) -> tuple[Any, ...] | None:
     """All that the inference of an op depends on; None where that is too much to keep."""
-    reads, attrs, find_var = definition.infer_reads, op.attrs, op.block.find_var
+    attrs, find_var = op.attrs, op.block.find_var
     parts: list[Any] = []
-    of_all = "attrs" in reads or definition.forward is not None or definition.composition is not None
-    for name in definition.attrs if of_all else reads:
+    for name in definition.inferred_from:
         value = attrs.get(name)
         if value.__class__ is list:
             if len(value) > _MOST_ITEMS:
@@ -58,7 +58,7 @@ def _signature(op: Operator, definition: OpDef) -> tuple[Any, ...] | None:
         for name in names:
             var = find_var(name)
             parts += (name,) if var is None else (var._shape, var._dtype, var._type, var.lod_level)
-    if "declared" in reads:
+    if "declared" in definition.infer_reads:
         parts.append("declared")
         for slot, names in op.outputs.items():
             var = find_var(names[0]) if len(names) == 1 else None
@@ -106,28 +106,35 @@ def infer_shape(op: Operator) -> None:
         return
     for slot, specs in _inferred(op, definition).items():
         names = op.outputs.get(slot)
-        if not names:
+        if not names or specs is None:
             continue
-        if isinstance(specs, list) and len(specs) != len(names):
+        if specs.__class__ is Spec:
+            _set_spec(op, names[0], specs)
+            continue
+        if len(specs) != len(names):
             text = f"{op.type}: {slot} should have {len(specs)} variables, one for each output, not {len(names)}"
             raise InferenceError(f"{definition.naming_inputs(InferenceError(text), gather_specs(op))}\n{locate(op)}")
-        for name, spec in zip(names, specs if isinstance(specs, list) else [specs], strict=False):
-            if name == EMPTY or spec is None:
-                continue
-            var = op.block.find_var(name)
-            if var is None or var.is_data:
-                continue
-            if var._shape is not None and var.block is not op.block and len(var._shape) == len(spec.shape):
-                # A loop or branch overwrites a variable from outside: a dimension on which they differ is unknown.
-                var._shape = tuple(a if a == b else -1 for a, b in zip(var._shape, spec.shape, strict=True))
-            elif not var.is_parameter:
-                var._shape = spec.shape
-            if var._dtype is None:
-                var._dtype = spec.dtype
-            if spec.lod:
-                var.lod_level = len(spec.lod)
-            if spec.type is not VarType.LOD_TENSOR:
-                var._type = spec.type
+        for name, spec in zip(names, specs, strict=True):
+            if spec is not None:
+                _set_spec(op, name, spec)
+
+
+def _set_spec(op: Operator, name: str, spec: Spec) -> None:
+    """Set the shape and types of the variable of this name, which `op` writes."""
+    var = op.block.find_var(name) if name != EMPTY else None
+    if var is None or var.is_data:
+        return
+    if var._shape is not None and var.block is not op.block and len(var._shape) == len(spec.shape):
+        # A loop or branch overwrites a variable from outside: a dimension on which they differ is unknown.
+        var._shape = tuple(a if a == b else -1 for a, b in zip(var._shape, spec.shape, strict=True))
+    elif not var.is_parameter:
+        var._shape = spec.shape
+    if var._dtype is None:
+        var._dtype = spec.dtype
+    if spec.lod:
+        var.lod_level = len(spec.lod)
+    if spec.type is not VarType.LOD_TENSOR:
+        var._type = spec.type
 
 
 def add_output(op: Operator, slot: str) -> None:
@@ -168,7 +175,7 @@ class BuildNamespace(OpNamespace):
         """
         block = self._block
         count = {}
-        if any(slot.many for slot in definition.outputs.values()):
+        if definition.many and any(slot.many for slot in definition.outputs.values()):
             specs = {
                 slot: [item.spec for item in value] if isinstance(value, (list, tuple)) else value.spec
                 for slot, value in inputs.items()
@@ -181,7 +188,8 @@ class BuildNamespace(OpNamespace):
                 outputs[name] = [self._temporary() for _ in range(count.get(name, 1))]
             else:
                 outputs[name] = inputs[name] if slot.updated and name in inputs else self._temporary()
-        inputs = {name: value for name, value in inputs.items() if name in definition.inputs}
+        if definition.updated:
+            inputs = {name: value for name, value in inputs.items() if name in definition.inputs}
         block.append_op(definition.type, inputs, outputs, attrs)
         return outputs
 

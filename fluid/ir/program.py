@@ -19,7 +19,7 @@ from .. import unique_name
 from ..errors import AttributeRuleError, FluidTypeError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
-from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef
+from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef, Slot
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import AttrType, DTypeLike, VarType, as_dtype
@@ -240,7 +240,11 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     @property
     def op(self) -> Operator | None:
         """The last op of its block that writes it, or None (linear time)."""
-        return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
+        for op in reversed(self.block.ops):
+            for names in op.outputs.values():
+                if self.name in names:
+                    return op
+        return None
 
     @property
     def desc(self) -> VarDesc:
@@ -389,10 +393,18 @@ Names = Mapping[str, Any]
 
 
 def _as_names(value: Any) -> list[str]:
-    if value.__class__ is Variable or value.__class__ is Parameter:
-        return [value.name]
     values = [value] if isinstance(value, (str, Variable)) else () if value is None else value
     return [item if isinstance(item, str) else item.name for item in values]
+
+
+def _names_by_slot(slots: Names | None) -> dict[str, list[str]]:
+    """Slot -> the names of the variable, or variables, that are given for it."""
+    names: dict[str, list[str]] = {}
+    if slots:
+        for slot, value in slots.items():
+            is_one = value.__class__ is Variable or value.__class__ is Parameter
+            names[slot] = [value.name] if is_one else _as_names(value)
+    return names
 
 
 class Operator:
@@ -939,38 +951,23 @@ class Block:
     def _make_op(
         self, type: str, inputs: Names | None, outputs: Names | None, attrs: Mapping[str, Any] | None, frames: Frames | None
     ) -> Operator:
-        op = Operator(
-            self,
-            type,
-            {slot: _as_names(value) for slot, value in (inputs or {}).items()},
-            {slot: _as_names(value) for slot, value in (outputs or {}).items()},
-            {name: value for name, value in (attrs or {}).items() if value is not None},
-            frames if frames is not None else self.program._frames if self.program._frames is not None else user_frames(),
-        )
+        program = self.program
+        if frames is None:
+            frames = program._frames if program._frames is not None else user_frames()
+        own = {name: value for name, value in attrs.items() if value is not None} if attrs else {}
+        op = Operator(self, type, _names_by_slot(inputs), _names_by_slot(outputs), own, frames)
         if _defaults.scope is not None:
-            op.attrs.setdefault("op_namescope", _defaults.scope.path(self.program))
-        role = self.program._role
-        if role and OpRole.NAME not in op.attrs:
-            op.attrs[OpRole.NAME] = role
-        definition = op.definition
+            own.setdefault("op_namescope", _defaults.scope.path(program))
+        if program._role:
+            own.setdefault(OpRole.NAME, program._role)
+        definition = registry.find(type)
         if definition is not None:
             try:
-                op.attrs = definition.check_attrs(op.attrs)
+                op.attrs = definition.check_attrs(own)
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
-            for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
-                if used.keys() <= slots.keys():
-                    continue
-                for name in [name for name in used if name not in slots]:  # perhaps Paddle's name
-                    names = used.pop(name)
-                    if (ours := OUR_SLOTS.get((type, name))) is not None:
-                        used[ours] = names
-                    elif (type, name) not in UNUSED_SLOTS:
-                        raise ProgramError(
-                            f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
-                        )
-            for fault in crowded_slots(op, definition):
-                raise ProgramError(f"{type}: {fault}\n{locate(op)}")
+            _check_slots(op, "input", op.inputs, definition.inputs)
+            _check_slots(op, "output", op.outputs, definition.outputs)
             for slot in definition.required:
                 if not op.inputs.get(slot):
                     raise AttributeRuleError(f"{type} needs a variable in its input slot {slot!r}\n{locate(op)}")
@@ -986,14 +983,51 @@ class Block:
         return block_to_string(self)
 
 
+def _check_slots(op: Operator, side: str, filled: dict[str, list[str]], defined: Mapping[str, Slot]) -> None:
+    """Raise `ProgramError` if an op fills a slot that it does not have, or crowds one; renames slots that have Paddle's name."""
+    if not filled.keys() <= defined.keys():
+        for name in [name for name in filled if name not in defined]:
+            names = filled.pop(name)
+            if (ours := OUR_SLOTS.get((op.type, name))) is not None:
+                filled[ours] = names
+            elif (op.type, name) not in UNUSED_SLOTS:
+                known = ", ".join(defined) or "none"
+                raise ProgramError(f"{op.type} has no {side} slot {name!r}; it has {known}\n{locate(op)}")
+    if faults := _crowded(side, filled, defined):
+        raise ProgramError(f"{op.type}: {faults[0]}\n{locate(op)}")
+
+
 def crowded_slots(op: Operator, definition: OpDef) -> list[str]:
     """The slots of an op that take one name and hold several, as messages."""
+    return _crowded("input", op.inputs, definition.inputs) + _crowded("output", op.outputs, definition.outputs)
+
+
+def _crowded(side: str, filled: Mapping[str, list[str]], defined: Mapping[str, Slot]) -> list[str]:
     faults = []
-    for side, filled, defined in (("input", op.inputs, definition.inputs), ("output", op.outputs, definition.outputs)):
-        for slot, names in filled.items():
-            if len(names) > 1 and slot in defined and not defined[slot].many:
-                faults.append(f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one")
+    for slot, names in filled.items():
+        if len(names) > 1 and slot in defined and not defined[slot].many:
+            faults.append(f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one")
     return faults
+
+
+class _Derived(contextlib.AbstractContextManager[None]):
+    """What `Program.derive_guard` gives; a class, as one is entered for each gradient that consists of ordinary ops."""
+
+    __slots__ = ("_program", "_state")
+
+    def __init__(self, program: Program, state: tuple[int, int, Frames | None]) -> None:
+        self._program, self._state = program, state
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *error: object) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        program, state = self._program, self._state
+        self._state = program._current, program._role, program._frames
+        program._current, program._role, program._frames = state
 
 
 def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:
@@ -1138,8 +1172,7 @@ class Program:
         finally:
             self._role = old
 
-    @contextlib.contextmanager
-    def derive_guard(self, block: Block, role: int, source: Operator) -> Iterator[None]:
+    def derive_guard(self, block: Block, role: int, source: Operator) -> contextlib.AbstractContextManager[None]:
         """Inside the ``with``, ops are appended to a block with this role and the frames of another op.
 
         Args:
@@ -1147,12 +1180,7 @@ class Program:
             role: bits of `OpRole`.
             source: the op whose frames they have.
         """
-        old = self._current, self._role, self._frames
-        self._current, self._role, self._frames = block.idx, role, source.frames
-        try:
-            yield
-        finally:
-            self._current, self._role, self._frames = old
+        return _Derived(self, (block.idx, role, source.frames))
 
     # -- what eager mode overrides
     @property

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..errors import InferenceError
 from ..opdef.inference import infer_specs
-from ..opdef.registry import EMPTY
+from ..opdef.registry import EMPTY, OpDef
 from ..values.types import VarType
 from .inference import add_output, declared_specs, gather_specs
 from .program import Block, Operator
@@ -25,6 +25,7 @@ class BlockVersions:
 
     Attributes:
         ops: the block's ops when this object was created.
+        definitions: the definition of each op, None if it has none here.
         reads, writes: for each op, slot -> values, None at an empty position of the slot.
         updates: for each op, output slot -> the value before, for outputs that the op updates.
         last: name -> its last version, for names that the block writes.
@@ -32,11 +33,12 @@ class BlockVersions:
         writer: value -> position of the op that writes it.
     """
 
-    __slots__ = ("_one_shape", "block", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
+    __slots__ = ("_one_shape", "block", "definitions", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.ops: list[Operator] = list(block.ops)
+        self.definitions = [op.definition for op in self.ops]
         self.reads: list[dict[str, list[Value | None]]] = []
         self.writes: list[dict[str, list[Value | None]]] = []
         self.updates: list[dict[str, Value]] = []
@@ -44,35 +46,45 @@ class BlockVersions:
         self.writer: dict[Value, int] = {}
         self.read_first: set[str] = set()
         self._one_shape: dict[str, bool] = {}
-        last, read_first = self.last, self.read_first
-        for index, op in enumerate(self.ops):
+        last, read_first, writer = self.last, self.read_first, self.writer
+        for index, (op, definition) in enumerate(zip(self.ops, self.definitions, strict=True)):
             reads: dict[str, list[Value | None]] = {}
+            values: list[Value | None]
             for slot, names in op.inputs.items():
-                reads[slot] = [None if name == EMPTY else (name, last.get(name, 0)) for name in names]
-                read_first.update([name for name in names if name not in last and name != EMPTY])
-            self.reads.append(reads)
-            definition = op.definition
-            updates: dict[str, Value] = {}
-            for slot in definition.updated if definition is not None else ():
-                if op.outputs.get(slot):
-                    name = op.outputs[slot][0]
-                    updates[slot] = (name, last.get(name, 0))
-                    if name not in last:
+                reads[slot] = values = []
+                for name in names:
+                    version = last.get(name, 0)
+                    if name == EMPTY:
+                        values.append(None)
+                        continue
+                    if not version:
                         read_first.add(name)
-            self.updates.append(updates)
+                    values.append((name, version))
+            self.reads.append(reads)
+            self.updates.append(self._updated(op, definition) if definition is not None and definition.updated else {})
             writes: dict[str, list[Value | None]] = {}
             for slot, names in op.outputs.items():
-                values: list[Value | None] = []
+                writes[slot] = values = []
                 for name in names:
                     if name == EMPTY:
                         values.append(None)
                         continue
-                    value = (name, last.get(name, 0) + 1)
-                    last[name] = value[1]
-                    self.writer[value] = index
+                    last[name] = version = last.get(name, 0) + 1
+                    value = name, version
+                    writer[value] = index
                     values.append(value)
-                writes[slot] = values
             self.writes.append(writes)
+
+    def _updated(self, op: Operator, definition: OpDef) -> dict[str, Value]:
+        """Slot -> the value that the op updates."""
+        updates: dict[str, Value] = {}
+        for slot in definition.updated:
+            if op.outputs.get(slot):
+                name = op.outputs[slot][0]
+                updates[slot] = (name, self.last.get(name, 0))
+                if name not in self.last:
+                    self.read_first.add(name)
+        return updates
 
     def add_output(self, index: int, slot: str) -> None:
         """Give op number `index` an output that it lacks, as new variables."""
@@ -135,6 +147,8 @@ class BlockVersions:
         Inference starts from declared shapes, so its answer holds only if those names keep theirs too.
         """
         var = self.block.var(name)
+        if var.type is VarType.LOD_TENSOR_ARRAY:  # how many entries an array has, changes
+            return None
         if var.type is not VarType.LOD_TENSOR:
             return set()
         if not var.has_shape or -1 in var.shape or var.lod_level:

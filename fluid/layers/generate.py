@@ -500,8 +500,7 @@ def _functions() -> Iterator[tuple[str, str]]:
         if definition.forward is not None or name in _BY_HAND:
             continue
         inputs = [slot.name for slot in definition.inputs.values() if not slot.optional]
-        outputs = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
-        if name in unary and inputs == ["X"] and outputs == ["Out"]:
+        if name in unary and inputs == ["X"] and definition.visible == ("Out",):
             yield name, _unary(definition)
         elif name.startswith("elementwise_") and inputs == ["X", "Y"] and "axis" in definition.attrs:
             yield name, _elementwise(definition)

@@ -164,7 +164,7 @@ class _ComposedRule(Rule):
         self._function = function
         self.inputs = {slot: slot in shape_only for slot in definition.inputs}
         self.outputs = dict.fromkeys(listed, True)
-        self.cotangents = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
+        self.cotangents = list(definition.visible)
         self.optional = {*definition.outputs, *(slot.name for slot in definition.inputs.values() if slot.optional)}
         self.attrs, self.all_attrs, self.takes_wanted = [], tuple(definition.attrs), True
 

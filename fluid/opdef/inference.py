@@ -28,19 +28,19 @@ class OpNamespace:
         definition = get(op_type)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            inputs = dict(zip(definition.inputs, args, strict=False))
+            inputs = {slot: value for slot, value in zip(definition.inputs, args, strict=False) if value is not None}
             attrs = {}
             for name, value in kwargs.items():
-                slot = definition.outputs.get(name)
-                if name in definition.inputs or (slot is not None and slot.updated):
-                    inputs[name] = value
+                if name in definition.inputs or name in definition.updated:
+                    if value is not None:
+                        inputs[name] = value
                 elif name in definition.attrs:
                     attrs[name] = value
                 else:
                     raise ProgramError(f"{op_type} has no slot or attribute {name!r}")
-            outputs = self.apply(definition, {k: v for k, v in inputs.items() if v is not None}, attrs)
-            visible = [outputs[name] for name, slot in definition.outputs.items() if not slot.intermediate]
-            return visible[0] if len(visible) == 1 else tuple(visible)
+            outputs = self.apply(definition, inputs, attrs)
+            visible = definition.visible
+            return outputs[visible[0]] if len(visible) == 1 else tuple([outputs[slot] for slot in visible])
 
         return call
 

@@ -405,10 +405,15 @@ class Rule:
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
-        kwargs: dict[str, Any] = {name: values.get(name) for name in self.inputs}
-        kwargs.update((name, values.get(name)) for name in self.outputs)
-        kwargs.update(("d" + name, values.get(grad_slot(name))) for name in self.cotangents)
-        kwargs.update((name, attrs[name.rstrip("_")]) for name in self.attrs)
+        kwargs: dict[str, Any] = {}
+        for name in self.inputs:
+            kwargs[name] = values.get(name)
+        for name in self.outputs:
+            kwargs[name] = values.get(name)
+        for name in self.cotangents:
+            kwargs["d" + name] = values.get(grad_slot(name))
+        for name in self.attrs:
+            kwargs[name] = attrs[name.rstrip("_")]
         if self.all_attrs:
             kwargs["attrs"] = {name: attrs[name] for name in self.all_attrs}
         if self.takes_wanted:
@@ -495,6 +500,11 @@ class OpDef:
         return tuple(slot.name for slot in self.inputs.values() if not slot.optional)
 
     @cached_property
+    def required_attrs(self) -> tuple[str, ...]:
+        """The attributes without default."""
+        return tuple(name for name, attr in self.attrs.items() if attr.required)
+
+    @cached_property
     def is_inferred(self) -> bool:
         """Whether the specs of the outputs can be inferred."""
         return self.infer is not None or self.forward is not None or self.composition is not None
@@ -503,6 +513,23 @@ class OpDef:
     def updated(self) -> tuple[str, ...]:
         """The outputs that the op updates."""
         return tuple(slot.name for slot in self.outputs.values() if slot.updated)
+
+    @cached_property
+    def many(self) -> frozenset[str]:
+        """The slots that take lists, of the op and of its gradient."""
+        slots = (slot for slots in (self.inputs, self.outputs) for slot in slots.values() if slot.many)
+        return frozenset(name for slot in slots for name in (slot.name, grad_slot(slot.name)))
+
+    @cached_property
+    def visible(self) -> tuple[str, ...]:
+        """The outputs that are not intermediate."""
+        return tuple(slot.name for slot in self.outputs.values() if not slot.intermediate)
+
+    @cached_property
+    def inferred_from(self) -> tuple[str, ...]:
+        """The attributes on which inference depends."""
+        reads_all = "attrs" in self.infer_reads or self.forward is not None or self.composition is not None
+        return tuple(self.attrs) if reads_all else tuple(name for name in self.infer_reads if name in self.attrs)
 
     @cached_property
     def plain(self) -> dict[str, _PythonType]:
@@ -539,9 +566,9 @@ class OpDef:
                     text = f"{self.type}: attribute {name!r} should be of kind {attr.kind}: {error}"
                     raise AttributeRuleError(text if repr(value) in text else f"{text}, in {value!r}") from None
             checked[name] = value
-        for name, attr in self.attrs.items():
-            if attr.required and name not in checked:
-                raise AttributeRuleError(f"{self.type}: attribute {name!r} ({attr.kind}) is required and missing")
+        for name in self.required_attrs:
+            if name not in checked:
+                raise AttributeRuleError(f"{self.type}: attribute {name!r} ({self.attrs[name].kind}) is required and missing")
         return checked
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ from .op_rows import put as _put
 from .op_rows import set_type as _set
 from .op_rows import shape_of as _shape
 from .op_rows import temporary as _temporary
-from .to_paddle3 import SHARED, TO_3, types_of_paddle_3
+from .to_paddle3 import SHARED, TO_3, types_of_paddle_3, without_gradients_of_blocks
 
 __all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops"]
 
@@ -182,6 +182,15 @@ def _rnn_memory_helper_grad(op: Operator) -> None:
     _set(op, "assign" if gradient else "fill_zeros_like")
 
 
+def _expand_to(op: Operator) -> None:
+    x, like = _input(op), _input(op, "Like")
+    axis = op.attr("axis")
+    if axis not in (-1, len(_shape(like)) - len(_shape(x))):
+        raise Refused(f"it aligns {list(x.shape)} with axis {axis} of {list(like.shape)}, and Paddle aligns the last ones")
+    op.inputs = {"X": op.input("X"), "Y": op.input("Like")}
+    _set(op, "expand_as_v2", target_shape=list(like.shape))
+
+
 def _diag(op: Operator) -> None:
     op.inputs = {"X": op.inputs.get("Diagonal", [])}
     _set(op, "diag_v2", offset=0, padding_value=0.0)
@@ -200,11 +209,17 @@ def _read_from_array(op: Operator) -> None:
     fresh = op.block.program.fresh_name
     single, filled = (op.block.create_var(name=fresh(f"{array.name}.tmp"), **kind) for _ in range(2))
     written = any(other.type == "write_to_array" and other.output("Out") == [array.name] for other in op.block.ops)
-    _put(op, "fill_zeros_like", {"X": like}, {"Out": zeros}, {}, after=False)
+    _put(op, "fill_any_like", {"X": like}, {"Out": zeros}, {"value": 0.0, "dtype": -1}, after=False)
     _put(op, "write_to_array", {"X": zeros, "I": op.input("I")}, {"Out": single}, {}, after=False)
     _put(op, "sum", {"X": [array, single]}, {"Out": array if written else filled}, {}, after=False)
     if not written:
         op.inputs["X"] = [filled.name]
+
+
+def _split_array(op: Operator) -> None:
+    op.inputs = {"X": op.input("Like"), "Out@GRAD": op.input("X")}
+    op.outputs = {"X@GRAD": op.output("Out")}
+    _set(op, "tensor_array_to_tensor_grad", axis=op.attr("axis"), use_stack=op.attr("use_stack"))
 
 
 def _while_grad(op: Operator) -> None:
@@ -324,10 +339,12 @@ _TO_2_6 = [
     Row("unsqueeze", _unsqueeze),
     Row("isfinite", _isfinite),
     Row("expand_as", _expand_as),
+    Row("expand_to", _expand_to),
     Row("diag", _diag),
     Row("rnn_memory_helper", lambda op: _set(op, "assign")),
     Row("rnn_memory_helper_grad", _rnn_memory_helper_grad),
     Row("read_from_array", _read_from_array),
+    Row("split_array", _split_array),
     Row("while_grad", check=_while_grad),
     Row("recurrent_grad", check=_recurrent_grad),
 ]
@@ -358,6 +375,8 @@ def convert(program: Program, target: str) -> EditReport:
     refused: dict[tuple[str, str], tuple[int, str]] = {}
     with Edit(new, f"convert to {target}") as edit:
         changed: list[Variable] = []
+        if target == "paddle-3":
+            without_gradients_of_blocks(new)
         for block in new.blocks:
             before: list[Operator] = []
             ops = block.ops

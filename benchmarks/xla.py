@@ -19,8 +19,9 @@ from statistics import median
 from common import machine
 
 NAMES = ("small_ops", "mlp", "lenet", "resnet20", "lstm", "transformer", "table")
-LOSSES = {"resnet20": 1e-4}
-"""How far losses may be apart, relative, if that is not 1e-5: sums over so many places round differently."""
+LOSSES = {"resnet20": 2e-4}
+"""How far losses may be apart, relative, if that is not 1e-5. Sums over so many places round differently: after four steps
+numpy is 2e-5 from jax, and native code, whose convolutions are those of Winograd, 1.3e-4."""
 
 
 def compile_times(name: str) -> tuple[int, float, float]:

@@ -299,6 +299,8 @@ class Executor:
     # -- plans
     def _mesh(self, program: Any) -> Mesh | None:
         """The mesh of devices on which a program, such as a `CompiledProgram`, is to run here."""
+        if type(program) is Program:
+            return None
         mesh = getattr(program, "mesh", None)
         if mesh is not None and not self._is_traced:
             raise ExecutionError(f"{mesh} is one of devices of XLA, but the program runs on {self.place}; use fluid.XLAPlace()")

@@ -47,15 +47,16 @@ def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
 
 
 class Loops(NamedTuple):
-    """The functions that run the steps of a layer, by mode."""
+    """The functions that run the steps of a layer, by mode, and the one that runs those of packed sequences (see `in_turn`)."""
 
     forward: Mapping[str, Callable[..., None]]
     backward: Mapping[str, Callable[..., tuple[Any, Any]]]
+    in_turn: Callable[..., None]
 
 
 def loops_of(xp: Any) -> Loops:
     """Those of a namespace: its own `recurrent_loops`, or those that are written here."""
-    return getattr(xp, "recurrent_loops", None) or Loops(FORWARD, BACKWARD)
+    return getattr(xp, "recurrent_loops", None) or Loops(FORWARD, BACKWARD, in_turn)
 
 
 class _Network:
@@ -718,6 +719,29 @@ class _Packed:
             out[self.sequences] = grad
 
 
+def in_turn(
+    steps: Sequence[tuple[int, int]],
+    step: Callable[..., None],
+    states: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    backwards: bool = False,
+) -> None:
+    """Run the steps of packed sequences: ``step(states, inputs, outputs)``, each with the rows of that step.
+
+    Args:
+        steps: those of a `_Packed`.
+        step: updates the states, and fills the outputs; where all inputs are 0, it may be run in vain.
+        states: for each sequence, a row.
+        inputs, outputs: packed rows, or None. An input may be an output, too.
+        backwards: from the last step to the first; then it leaves states of 0 as they are where all inputs are 0.
+    """
+    for start, count in reversed(steps) if backwards else steps:
+        here = slice(start, start + count)
+        of_step = ([None if rows is None else rows[here] for rows in each] for each in (inputs, outputs))
+        step([state[:count] for state in states], *of_step)
+
+
 def _name(activation: str) -> str:
     return "" if activation == "identity" else activation
 
@@ -758,32 +782,38 @@ def dynamic_lstmp(
     hidden = _into(xp, (rows, size), BatchHidden, Input)
     handed = hidden if ProjWeight is None else xp.empty((rows, Weight.shape[0]), Input.dtype)
     cells = xp.empty((rows, size), Input.dtype)
-    h, c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
-    product = xp.empty((len(h), 4 * size), Input.dtype)
-    for start, count in packed.steps:
-        here = slice(start, start + count)
-        before, now = c[:count], gates[here]
-        now += xp.matmul(h[:count], Weight, out=product[:count])
+    states = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
+    project = ProjWeight is not None
+
+    def step(states: Any, inputs: Any, outputs: Any) -> None:
+        h, before = states
+        now, c, active, hidden, *projected = outputs
+        xp.add(inputs[0], h @ Weight, out=now)
         both, out = now[:, size : 3 * size], now[:, 3 * size :]
         if peepholes is not None:
             both[:, :size] += before * peepholes[0]
             both[:, size:] += before * peepholes[1]
         activate(xp, candidate, now[:, :size], now[:, :size])
         activate(xp, gate, both, both)
-        c = cells[here]
         xp.multiply(both[:, size:], before, out=c)
-        c += xp.multiply(both[:, :size], now[:, :size], out=active[here])
+        c += xp.multiply(both[:, :size], now[:, :size], out=active)
         if cell_clip > 0:
             xp.clip(c, -cell_clip, cell_clip, out=c)
         if peepholes is not None:
             out += c * peepholes[2]
         activate(xp, gate, out, out)
-        xp.multiply(activate(xp, activation, c, active[here]), out, out=hidden[here])
-        h = handed[here]
-        if ProjWeight is not None:
-            activate(xp, _name(attrs["proj_activation"]), xp.matmul(hidden[here], ProjWeight, out=h), h)
-            if proj_clip > 0:
-                xp.clip(h, -proj_clip, proj_clip, out=h)
+        xp.multiply(activate(xp, activation, c, active), out, out=hidden)
+        xp.copyto(before, c)
+        if not project:
+            xp.copyto(h, hidden)
+            return
+        activate(xp, _name(attrs["proj_activation"]), xp.matmul(hidden, ProjWeight, out=h), h)
+        if proj_clip > 0:
+            xp.clip(h, -proj_clip, proj_clip, out=h)
+        xp.copyto(projected[0], h)
+
+    outputs = [gates, cells, active, hidden, *[handed] * project]
+    loops_of(xp).in_turn(packed.steps, step, states, [gates], outputs)
     packed.unpack(handed, Projection)
     packed.unpack(cells, Cell)
 
@@ -861,23 +891,27 @@ def dynamic_lstmp_grad(
     coming = dProjection[packed.rows]
     coming_cell = None if dCell is None else dCell[packed.rows]
     dh, dc, d_gates = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
-    for start, count in reversed(packed.steps):
-        here = slice(start, start + count)
-        d_hidden, d_cell = dh[:count], dc[:count]
-        d_hidden += coming[here]
-        if projected is not None:
-            d_hidden = xp.multiply(d_hidden, projected[here], out=d_projected[here]) @ ProjWeight.T
+
+    def step(states: Any, inputs: Any, outputs: Any) -> None:
+        d_state, d_cell = states
+        coming, coming_cell, projected, to_cell, free, factors, to_before = inputs
+        now, *d_projected = outputs
+        d_state += coming
+        d_hidden = d_state if projected is None else xp.multiply(d_state, projected, out=d_projected[0]) @ ProjWeight.T
         if coming_cell is not None:
-            d_cell += coming_cell[here]
-        d_cell += d_hidden * to_cell[here]
+            d_cell += coming_cell
+        d_cell += d_hidden * to_cell
         if free is not None:
-            d_cell *= free[here]
-        now = d_gates[here]
-        by_cell = now[:, : 3 * size].reshape(count, 3, size)
-        xp.multiply(factors[here, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
-        xp.multiply(factors[here, 3 * size :], d_hidden, out=now[:, 3 * size :])
-        d_cell *= to_before[here]
-        xp.matmul(now, Weight.T, out=dh[:count])
+            d_cell *= free
+        by_cell = now[:, : 3 * size].reshape(len(now), 3, size)
+        xp.multiply(factors[:, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
+        xp.multiply(factors[:, 3 * size :], d_hidden, out=now[:, 3 * size :])
+        d_cell *= to_before
+        xp.matmul(now, Weight.T, out=d_state)
+
+    inputs = [coming, coming_cell, projected, to_cell, free, factors, to_before]
+    outputs = [d_gates] if projected is None else [d_gates, d_projected]
+    loops_of(xp).in_turn(packed.steps, step, (dh, dc), inputs, outputs, backwards=True)
     packed.unpack(d_gates, dInput)
     packed.give(dh, dH0)
     packed.give(dc, dC0)
@@ -940,12 +974,15 @@ def dynamic_gru(
     xp.add(Input[packed.rows], 0 if Bias is None else Bias.reshape(-1), out=gates)
     resets = _into(xp, (rows, size), BatchResetHiddenPrev, Input)
     hidden = _into(xp, (rows, size), BatchHidden, Input)
-    h = packed.first(H0, size, Input.dtype)
-    for start, count in packed.steps:
-        here = slice(start, start + count)
-        before, now = h[:count], gates[here]
-        h = hidden[here]
-        _gru_step(xp, now, before, w_gates, w_candidate, gate, activation, attrs["origin_mode"], resets[here], h)
+
+    def step(states: Any, inputs: Any, outputs: Any) -> None:
+        (h,), (now, reset, after) = states, outputs
+        xp.copyto(now, inputs[0])
+        _gru_step(xp, now, h, w_gates, w_candidate, gate, activation, attrs["origin_mode"], reset, after)
+        xp.copyto(h, after)
+
+    states = [packed.first(H0, size, Input.dtype)]
+    loops_of(xp).in_turn(packed.steps, step, states, [gates], [gates, resets, hidden])
     packed.unpack(hidden, Hidden)
 
 
@@ -975,11 +1012,14 @@ def dynamic_gru_grad(
     coming, reset = dHidden[packed.rows], BatchGate[:, size : 2 * size]
     stay, d_gates = 1 - share, xp.empty_like(BatchGate)
     dh = xp.zeros((len(packed.sequences), size), Input.dtype)
-    for start, count in reversed(packed.steps):
-        here = slice(start, start + count)
-        grad, now = dh[:count], d_gates[here]
-        grad += coming[here]
-        _gru_step_back(xp, grad, factors[here], stay[here], reset[here], w_gates, w_candidate, now, grad)
+
+    def step(states: Any, inputs: Any, outputs: Any) -> None:
+        (grad,), (now,) = states, outputs
+        coming, factors, stay, reset = inputs
+        grad += coming
+        _gru_step_back(xp, grad, factors, stay, reset, w_gates, w_candidate, now, grad)
+
+    loops_of(xp).in_turn(packed.steps, step, [dh], [coming, factors, stay, reset], [d_gates], backwards=True)
     _gru_deliver(xp, before, BatchResetHiddenPrev, d_gates, dWeight, dBias)
     packed.unpack(d_gates, dInput)
     packed.give(dh, dH0)

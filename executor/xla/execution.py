@@ -25,6 +25,7 @@ from fluid.values.lod_tensor import LoDTensor, Remote
 from fluid.values.place import XLAPlace
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
+from fluid.values.types import VarType
 
 from ..binding.arrays import spec_of
 from ..planned.plan import ops_to_run
@@ -60,6 +61,7 @@ class XlaPlan:
         given_away: those of `updated` in whose memory a run may put others. Single numbers are not: XLA would copy each twice, to
             put the new one where the old one is still read.
         lent: those of `externals` that are not given away.
+        takes_feeds_as_they_are: whether jax takes what is fed as it is.
     """
 
     arena_bytes = 0
@@ -96,6 +98,7 @@ class XlaPlan:
         self.given_away = [name for name in self.updated if prod(self.externals[name].shape) > 1]
         self.lent = sorted(self.externals.keys() - self.given_away)
         lods = {name: spec.lod for name, spec in feeds.items() if spec.lod}
+        self.takes_feeds_as_they_are = not lods and all(spec.dtype is not VarType.BF16 for spec in feeds.values())
         before = add_value_check if place.check_values else None
         self.block = TracedBlock(program, self.ops, fetches, lods, self.written, before, check)
         self._is_final = check is None and not place.check_values and not called_back(self.ops)
@@ -107,6 +110,8 @@ class XlaPlan:
     @property
     def compiled(self) -> Any:
         """XLA's executable, made when it is first asked for."""
+        if (compiled := self._compiled) is not None:
+            return compiled
         with self._lock:
             if self._compiled is None:
                 keep_compiled()
@@ -158,7 +163,7 @@ class XlaPlan:
 
     def corrected(self, met: Any) -> bool:
         """Whether the program assumed other numbers than a run met; from now on it is one compiled for these."""
-        if not self.block.about or not self.block.corrected(self.layout.fetch(met)):
+        if not self.block.corrected(*self.layout.fetch([met])):
             return False
         with self._lock:
             self._compiled = None
@@ -263,37 +268,39 @@ class XlaStep:
         with scope.lock, jax.enable_x64(True):
             if self.generation != scope.generation:
                 self._bind(scope)
-            compiled, block = plan.compiled, plan.block
-            words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
-            scope.runs += 1
-            given_away = {name: held.value for name, held in self._given_away.items()}
-            layout = plan.layout
-            fed = {name: layout.feed(name, for_jax(array_of(value))) for name, value in feeds.items()}
-            lent = {name: held.value for name, held in self._lent.items()}
-            given = given_away, lent, fed, layout.words(words)
-            for _ in range(_MOST_CORRECTIONS):
-                with layout.patience():
-                    fetched, kept, met = compiled(*given)
-                if not plan.corrected(met):
-                    break
-                block.host.forget_errors()
-                compiled = plan.compiled
-            else:
-                raise ExecutionError(
-                    "the lengths of loops and of arrays of tensors that this program has differ each time that it is compiled "
-                    "for those of the time before: they depend on each other; run it on CPUPlace()"
-                )
+            layout, block = plan.layout, plan.block
+            fetched, kept = self._computed(scope, plan, feeds)
             if block.failure is not None:
                 raise block.failure
-            with layout.patience():
-                arrays = iter(list(map(layout.fetch, fetched)))
-            block.host.raise_error()
-            self._keep(scope, plan, kept)
-            if not fetched:
-                jax.block_until_ready(kept)  # feeds may be shared, and belong to the caller again
+            if block.host.count:
+                layout.waiting(jax.block_until_ready, (fetched, kept))
+                block.host.raise_error()
+            self._keep(scope, plan, kept)  # while it is computed
+            # What is fed may be shared, and belongs to the caller again when this returns.
+            arrays = iter(layout.waiting(layout.fetch, fetched) if fetched else layout.waiting(jax.block_until_ready, kept))
             if timer is not None:
                 timer.add("a program compiled by XLA", began, time.perf_counter(), "xla")
             return [pattern(arrays) for pattern in block.fetched]
+
+    def _computed(self, scope: Scope, plan: XlaPlan, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+        """What the compiled program makes of the state and of what is fed: its fetches, and what outlives the run."""
+        layout, compiled, block = plan.layout, plan.compiled, plan.block
+        words = words_of_run(plan.program.random_seed, scope.runs) if block.draws else _NO_WORDS
+        scope.runs += 1
+        if not plan.takes_feeds_as_they_are:
+            feeds = {name: for_jax(array_of(value)) for name, value in feeds.items()}
+        given_away, lent = ({name: held.value for name, held in part.items()} for part in (self._given_away, self._lent))
+        given = given_away, lent, layout.fed(feeds), layout.words(words)
+        for _ in range(_MOST_CORRECTIONS):
+            fetched, kept, met = layout.waiting(compiled, *given)
+            if not (block.about and plan.corrected(met)):
+                return fetched, kept
+            block.host.forget_errors()
+            compiled = plan.compiled
+        raise ExecutionError(
+            "the lengths of loops and of arrays of tensors that this program has differ each time that it is compiled "
+            "for those of the time before: they depend on each other; run it on CPUPlace()"
+        )
 
     def _keep(self, scope: Scope, plan: XlaPlan, kept: Sequence[Any]) -> None:
         """Leave what outlives the run in the scope, on the device."""

@@ -13,7 +13,8 @@ import numpy as np
 from jax import lax
 
 from ..kernels.rnn import FACTORS, SLOPES, Loops, masked
-from .arrays import Array, wrap
+from .arrays import Array, empty, wrap
+from .rows import rows_at
 from .views import spread
 
 __all__ = ["LOOPS"]
@@ -190,7 +191,48 @@ def _simple_back(slope: Callable[[Any], Any]) -> Callable[..., tuple[Any, Any]]:
     return run
 
 
+# ------------------------------------------------------------------------------------------- sequences of different lengths
+def _in_turn(
+    steps: Sequence[tuple[int, int]],
+    step: Callable[..., None],
+    states: Sequence[Array],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    backwards: bool = False,
+) -> None:
+    """The steps of packed sequences as one loop, each with as many rows as the first has; rows that a step lacks read 0."""
+    if not steps:
+        return
+    most = steps[0][1]
+    total = sum(count for _, count in steps)
+    starts, counts = (np.array(each, np.int64).reshape(-1, 1) for each in zip(*steps, strict=True))
+    rows = np.arange(most)
+    padded = np.where(rows < counts, starts + rows, total)  # behind the last row is one of zeros
+    packed = np.flatnonzero(rows < counts)  # in the order of steps, as packed rows are
+
+    def spread_out(array: Any) -> Any:
+        if array is None:
+            return None
+        value = array.read()
+        return rows_at(lax.concatenate([value, lax.full_like(value, 0, shape=(1, *value.shape[1:]))], 0), padded)
+
+    def of_step(before: States, now: Any) -> tuple[States, Any]:
+        after = [wrap(state) for state in before]
+        new = [empty((most, *array.shape[1:]), array.dtype) for array in outputs]
+        step(after, [None if rows is None else wrap(rows) for rows in now], new)
+        return tuple(state.read() for state in after), [array.read() for array in new]
+
+    first = tuple(state[:most].read() for state in states)
+    last, results = lax.scan(of_step, first, [spread_out(array) for array in inputs], reverse=backwards)
+    for state, value in zip(states, last, strict=True):
+        state[:most] = wrap(value)
+    for array, value in zip(outputs, results, strict=True):
+        flat = lax.reshape(value, (len(steps) * most, *value.shape[2:]))
+        array.write(rows_at(flat, packed))
+
+
 LOOPS = Loops(
     {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple(lax.tanh), "RNN_RELU": _simple(_relu)},
     {"LSTM": _lstm_back, "GRU": _gru_back, **{mode: _simple_back(slope) for mode, slope in SLOPES.items()}},
+    _in_turn,
 )

@@ -14,6 +14,7 @@ pytest.importorskip("jax")
 import fluid
 from fluid import layers
 from fluid.executor.xla.lod import MOST_LODS, LodPolicy
+from fluid.extend import ops
 from fluid.ir.program import Program, Variable
 
 pytestmark = [pytest.mark.numpy_alone, pytest.mark.usefixtures("fresh", "quick_to_compile")]
@@ -135,3 +136,58 @@ def test_lengths_that_never_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [warning for warning in caught if "Bucket" in str(warning.message)]
     assert len(told) == 1 and told[0].filename == __file__
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("net", [lstm, gru])
+def test_a_program_does_not_grow_with_the_lengths(net: Callable[[Variable], Variable]) -> None:
+    build(net)
+    executor = fluid.Executor(fluid.XLAPlace())
+    executor.run(fluid.default_startup_program())
+    sizes = []
+    for lengths in ([4, 1, 0, 3], [40, 1, 0, 3]):
+        feed = {"x": fluid.create_lod_tensor(np.ones((sum(lengths), 4), "float32"), [lengths], fluid.CPUPlace())}
+        sizes.append(executor.plan(None, feed, ["loss"]).lowered().as_text().count("\n"))
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("is_reverse", [False, True])
+@pytest.mark.parametrize("kind", ["lstm", "lstmp", "gru", "gru_origin"])
+def test_recurrences_over_uneven_sequences(kind: str, is_reverse: bool) -> None:
+    """Values and gradients of two orders, with first states, peepholes, clips and empty sequences."""
+    lengths, random = [2, 0, 5, 1, 0], np.random.default_rng(5)
+    size, feed = 3, {}
+
+    def data(name: str, *shape: int, lod_level: int = 0) -> Variable:
+        feed[name] = random.standard_normal(shape) * 0.7
+        var = fluid.data(name, [-1 if lod_level else shape[0], *shape[1:]], "float64", lod_level)
+        var.stop_gradient = False
+        return var
+
+    gates = 3 if kind.startswith("gru") else 4
+    x = data("x", sum(lengths), gates * size, lod_level=1)
+    feed["x"] = fluid.create_lod_tensor(feed["x"], [lengths], fluid.CPUPlace())
+    handed = 2 if kind == "lstmp" else size
+    h0, weight = data("h0", len(lengths), handed), data("weight", handed, gates * size)
+    attrs = {"is_reverse": is_reverse}
+    if gates == 3:
+        bias, others = data("bias", 1, 3 * size), []
+        hidden = ops().gru(x, h0, weight, bias, origin_mode=kind == "gru_origin", **attrs)[-1]
+        total = layers.reduce_sum(hidden * hidden)
+    else:
+        bias, others = data("bias", 1, 7 * size), [data("c0", len(lengths), size)]
+        if kind == "lstmp":
+            others.append(data("projection", size, handed))
+            outs = ops().lstmp(x, h0, *others[:1], weight, others[1], bias, cell_clip=0.9, proj_clip=0.8, **attrs)
+        else:
+            outs = ops().lstm(x, h0, *others, weight, bias, **attrs)
+        total = layers.reduce_sum(outs[0] * outs[0]) + layers.reduce_sum(layers.sin(outs[1]))
+    inputs = [x, h0, weight, bias, *others]
+    first = fluid.gradients(total, inputs)
+    second = fluid.gradients([layers.reduce_sum(gradient * gradient) for gradient in first], inputs)
+    wanted = [total, *first, *second]
+    by_xla, at_host = (
+        fluid.Executor(place).run(feed=feed, fetch_list=wanted, scope=fluid.Scope())
+        for place in (fluid.XLAPlace(), fluid.CPUPlace())
+    )
+    for one, other in zip(by_xla, at_host, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10)

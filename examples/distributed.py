@@ -72,7 +72,7 @@ def main():
     fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())  # the same first values, whatever computes then
     first = 0
     if args.checkpoint and os.path.exists(args.checkpoint):
-        first = fleet.load_checkpoint(args.checkpoint, executor)
+        first = fleet.load_checkpoint(args.checkpoint, executor).step
 
     for step, feed in zip(range(first, args.steps), batches(args.batch_size, first), strict=False):
         (value,) = executor.run(program, feed, [loss])

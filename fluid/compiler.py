@@ -18,28 +18,35 @@ __dir__ = names_here(__name__)
 
 
 class _Settings:
-    """Settings by name, without effect here: in Paddle they change speed, never results."""
+    """Settings by name. Those that in Paddle change speed, never results, are taken without effect."""
 
     def __init__(self) -> None:
         self.__dict__.update(type(self)._DEFAULTS)
 
     _DEFAULTS: dict[str, Any] = {}
+    _LIMITS: dict[str, tuple[tuple[Any, ...], str]] = {}
+    """Settings that would change what happens: the values that they may have here, and what to do in place of others."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._DEFAULTS:
             raise ProgramError(f"{type(self).__name__} has no setting {name!r}; it has {', '.join(self._DEFAULTS)}")
+        allowed, instead = self._LIMITS.get(name, ((value,), ""))
+        if value not in allowed:
+            raise ProgramError(f"{type(self).__name__}.{name} = {value!r} is not here: {instead}")
         self.__dict__[name] = value
 
 
 class ExecutionStrategy(_Settings):
-    """Settings of Paddle's executor, accepted for scripts that set them, without effect here.
+    """Settings of Paddle's executor.
 
     Attributes:
-        allow_op_delay, num_iteration_per_drop_scope, num_iteration_per_run, num_threads, use_cuda: as in Fluid 1.6.
-        use_experimental_executor, use_thread_barrier: the same.
+        allow_op_delay, num_iteration_per_drop_scope, num_threads, use_cuda, use_experimental_executor, use_thread_barrier: in
+            Paddle these change speed and memory, never results; accepted without effect. The executor's place says where a
+            program runs, `fluid.set_num_threads` with how many threads.
+        num_iteration_per_run: 1; how often a run is made is left to the script.
 
     Raises:
-        ProgramError: a setting that Paddle does not have is set.
+        ProgramError: a setting that Paddle does not have is set, or one to a value that is not here.
 
     >>> fluid.ExecutionStrategy().num_iteration_per_drop_scope = 10
     """
@@ -53,16 +60,23 @@ class ExecutionStrategy(_Settings):
         "use_experimental_executor": False,
         "use_thread_barrier": False,
     }
+    _LIMITS = {"num_iteration_per_run": ((1,), "call Executor.run as often")}
 
 
 class BuildStrategy(_Settings):
-    """Settings of how Paddle rewrites a program before running it, accepted for scripts that set them, without effect here.
+    """Settings of how Paddle rewrites a program before running it.
 
-    The attributes are those of Fluid 1.6, such as `reduce_strategy`, `gradient_scale_strategy`, `fuse_all_reduce_ops` and
-    `memory_optimize`.
+    The attributes are those of Fluid 1.6. Most, such as `reduce_strategy`, `fuse_all_reduce_ops` and `memory_optimize`, change
+    speed and memory in Paddle, never results: they are accepted without effect. So are `trainer_id` and `trainers_endpoints`,
+    and `sync_batch_norm`, as each batch_norm uses the statistics of the whole batch, on several devices too.
+
+    Attributes:
+        gradient_scale_strategy: ``CoeffNumDevice``: the loss is the mean over the whole batch, on however many devices.
+        num_trainers, is_distribution, async_mode: 1, False and False: several processes train by `fluid.incubate.fleet`.
+        debug_graphviz_path: empty; `fluid.debugger.draw_block_graphviz` writes such files.
 
     Raises:
-        ProgramError: a setting that Paddle does not have is set.
+        ProgramError: a setting that Paddle does not have is set, or one to a value that is not here.
 
     >>> fluid.BuildStrategy().memory_optimize = True
     """
@@ -107,6 +121,16 @@ class BuildStrategy(_Settings):
         "trainer_id": 0,
         "trainers_endpoints": (),
         "use_hierarchical_allreduce": False,
+    }
+    _LIMITS = {
+        "async_mode": ((False,), "all devices and workers make the same updates; leave it unset"),
+        "debug_graphviz_path": (("",), "fluid.debugger.draw_block_graphviz(program.global_block(), path=...) writes such a file"),
+        "gradient_scale_strategy": (
+            (GradientScaleStrategy.CoeffNumDevice,),
+            "the loss is that of the whole batch, whatever devices compute it; multiply the loss by the factor that you want",
+        ),
+        "is_distribution": ((False,), "several processes train by fluid.incubate.fleet.collective"),
+        "num_trainers": ((1,), "several processes train by fluid.incubate.fleet.collective"),
     }
 
 
@@ -179,6 +203,11 @@ class CompiledProgram:
 
 class ParallelExecutor:
     """Runs one program, for scripts older than `CompiledProgram`: here on one device with the whole batch.
+
+    Paddle gives each of several devices (``CPU_NUM``) a part of the batch, and fetches a loss of each, whose mean is the one that
+    is fetched here. As native code shares a step among the processor's cores, dividing it by `CompiledProgram` would gain
+    nothing on a CPU; for several devices of XLA, use ``CompiledProgram(program).with_data_parallel()`` with
+    ``Executor(XLAPlace())``.
 
     Args:
         use_cuda: run on CUDA device 0, not on the CPU.

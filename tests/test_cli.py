@@ -751,6 +751,30 @@ def test_doctor_says_what_programs_run_on(monkeypatch):
     assert facts["extra"]["cli"].startswith("click ") and facts["variable"]["FLUID_NATIVE"] == "0"
 
 
+def test_doctor_counts_the_devices_of_xla_without_waiting_for_ever(monkeypatch):
+    import fluid.cli.doctor as module
+
+    def here():
+        return json.loads(call("doctor", "--json"))["part"]["XLA devices"]
+
+    monkeypatch.setattr(module, "_LISTING", "import time; time.sleep(600)")
+    monkeypatch.setattr(module, "_MOST_SECONDS", 1)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name)
+    assert here() == "unknown: jax has not answered for 1 s; JAX_PLATFORMS=cpu has it look for no others"
+    monkeypatch.setattr(module, "_MOST_SECONDS", 60)
+    monkeypatch.setattr(module, "_LISTING", "raise OSError('no driver')")
+    assert here() == "none: jax fails: OSError: no driver"
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    assert here() == 'none: jax is not installed (pip install "fluid-graph[xla]")'
+
+
+def test_doctor_lists_the_devices_of_xla(monkeypatch):
+    pytest.importorskip("jax")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert json.loads(call("doctor", "--json"))["part"]["XLA devices"] == "3 cpu"
+
+
 def test_doctor_tells_of_an_installation_that_does_not_train(monkeypatch):
     def broken():
         raise fluid.errors.ExecutionError("the loss stays")

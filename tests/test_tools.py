@@ -16,6 +16,7 @@ import fluid
 from fluid import layers, profiler
 from fluid.errors import ExecutionError, FluidTypeError, ProgramError
 from fluid.executor import timing
+from fluid.incubate.fleet.collective import DistributedStrategy
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -128,6 +129,53 @@ def test_parallel_executor() -> None:
         other.run([loss], feed)
     with pytest.raises(ProgramError, match="programs run in one process here, not in 2"):
         fluid.ParallelExecutor(False, num_trainers=2)
+
+
+_WITHOUT_EFFECT: dict[Any, str] = {
+    fluid.ExecutionStrategy: "allow_op_delay num_iteration_per_drop_scope num_threads use_cuda use_experimental_executor "
+    "use_thread_barrier",
+    fluid.BuildStrategy: "cache_runtime_context enable_backward_optimizer_op_deps enable_inplace enable_parallel_graph "
+    "enable_sequential_execution fuse_all_optimizer_ops fuse_all_reduce_ops fuse_bn_act_ops fuse_broadcast_ops "
+    "fuse_elewise_add_act_ops fuse_relu_depthwise_conv hierarchical_allreduce_inter_nranks memory_optimize "
+    "mkldnn_enabled_op_types nccl_comm_num reduce_strategy remove_unnecessary_lock sync_batch_norm trainer_id "
+    "trainers_endpoints use_hierarchical_allreduce",
+}
+_WITHOUT_EFFECT[DistributedStrategy] = f"{_WITHOUT_EFFECT[fluid.BuildStrategy]} exec_strategy num_trainers is_distribution"
+_WITH_EFFECT = {
+    DistributedStrategy: "amp_loss_scaling forward_recompute fuse_all_reduce_ops fuse_grad_size_in_MB gradient_scale_strategy "
+    "local_sgd_steps recompute_checkpoints sync_batch_norm use_amp use_local_sgd"
+}
+"""Tests of fleets show what these do."""
+_REFUSED: dict[Any, dict[str, Any]] = {
+    fluid.ExecutionStrategy: {"num_iteration_per_run": 2},
+    fluid.BuildStrategy: {
+        "async_mode": True,
+        "debug_graphviz_path": "graph.dot",
+        "gradient_scale_strategy": fluid.BuildStrategy.GradientScaleStrategy.One,
+        "is_distribution": True,
+        "num_trainers": 2,
+    },
+    DistributedStrategy: {
+        "async_mode": True,
+        "collective_mode": "local_sgd",
+        "debug_graphviz_path": "graph.dot",
+        "dist_fc_config": {},
+        "gradient_scale_strategy": fluid.BuildStrategy.GradientScaleStrategy.Customized,
+        "mode": "pserver",
+        "use_dist_fc": True,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", list(_REFUSED))
+def test_every_setting_has_its_effect_or_needs_none_or_is_refused(kind: Any) -> None:
+    known = {*_WITHOUT_EFFECT[kind].split(), *_WITH_EFFECT.get(kind, "").split(), *_REFUSED[kind]}
+    assert known == kind._DEFAULTS.keys()
+    for name, value in _REFUSED[kind].items():
+        with pytest.raises(ProgramError, match=rf"Strategy\.{name} = .* is not here: \w+"):
+            setattr(kind(), name, value)
+    for name, value in kind._DEFAULTS.items():
+        setattr(kind(), name, value)
 
 
 def test_settings_of_that_time_are_accepted_and_slips_refused() -> None:

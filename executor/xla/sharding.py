@@ -6,8 +6,7 @@ adds what devices have to tell each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -80,9 +79,9 @@ class OneDevice:
         """A value of the scope, on the device."""
         return jax.device_put(value, sharding)
 
-    def feed(self, name: str, value: Any) -> Any:
+    def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is fed, for the compiled program."""
-        return value
+        return values
 
     def words(self, value: Any) -> Any:
         """What decides the draws of a run, for the compiled program."""
@@ -92,13 +91,13 @@ class OneDevice:
         """A value that a run has left on the device, for the scope."""
         return OnDevice(value)
 
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
-        """A value that a run has left on the device, as numpy's."""
-        return whole(value)
+    def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """What a run has left on the device, as numpy's."""
+        return [for_numpy(np.array(value)) for value in values]
 
-    def patience(self) -> AbstractContextManager[Any]:
-        """Around what may wait for other processes."""
-        return nullcontext()
+    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function gives that may wait for other processes."""
+        return function(*arguments)
 
     def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of one worker's values as a function of all arrays."""
@@ -174,7 +173,10 @@ class MeshLayout(OneDevice):
             return jax.device_put(value, sharding)
         return _divided(multihost_utils.broadcast_one_to_all(value), sharding)
 
-    def feed(self, name: str, value: Any) -> Any:
+    def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: self._feed(name, value) for name, value in values.items()}
+
+    def _feed(self, name: str, value: Any) -> Any:
         shape = self.fed_shape(name, value.shape)
         sharding = self.of_feed(name, shape)
         if self._is_alone:
@@ -185,6 +187,9 @@ class MeshLayout(OneDevice):
 
     def words(self, value: Any) -> Any:
         return self.put(value, self.whole)
+
+    def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        return [whole(value) for value in values]
 
 
 def _divided(value: Any, sharding: Any) -> Any:

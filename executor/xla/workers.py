@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -80,8 +80,8 @@ class WorkersLayout(OneDevice):
         part = jax.device_put(np.asarray(value)[None], self._device)
         return jax.make_array_from_single_device_arrays(self.global_shape(part.shape[1:]), sharding, [part])
 
-    def feed(self, name: str, value: Any) -> Any:
-        return self.put(value, self.whole)
+    def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: self.put(value, self.whole) for name, value in values.items()}
 
     def words(self, value: Any) -> Any:
         return self.put(value, self.whole)
@@ -89,11 +89,12 @@ class WorkersLayout(OneDevice):
     def held(self, value: Any) -> OnDevice:
         return OnWorker(value)
 
-    def fetch(self, value: Any) -> np.ndarray[Any, Any]:
-        return _here(value)
+    def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        return [_here(value) for value in values]
 
-    def patience(self) -> _TimeLimit:
-        return self._limit
+    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self._limit:
+            return function(*arguments)
 
     def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
         group = _TracedWorkers(self._size)

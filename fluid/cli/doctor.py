@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, metadata, version
 
 import click
@@ -16,12 +19,19 @@ from ..executor.native.compiler import host
 from ..executor.native.fallback import NativeUnavailable, is_enabled, or_unavailable
 from ..executor.threads import available_cores, blas_threads, get_num_threads
 from ..install_check import run_check
-from ..values.place import get_cuda_device_count
+from ..values.place import XLA_DEVICES, get_cuda_device_count
 from .common import as_json, table
 
 __all__ = ["COMMANDS"]
 
-_VARIABLES = ("CUDA_VISIBLE_DEVICES", "FLUID_NATIVE", "FLUID_NATIVE_CACHE", "OMP_NUM_THREADS", "OPENBLAS_CORETYPE")
+_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "FLUID_NATIVE",
+    "FLUID_NATIVE_CACHE",
+    "JAX_PLATFORMS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+)
 """Variables of the environment that change what runs, or how fast."""
 
 
@@ -55,6 +65,7 @@ def _parts() -> dict[str, str]:
         "threads": f"{get_num_threads()} (fluid.set_num_threads)",
         "native code": _native_code(),
         "CUDA devices": str(get_cuda_device_count()),
+        "XLA devices": _xla_devices(),
     }
 
 
@@ -68,6 +79,34 @@ def _native_code() -> str:
             return f"for {host().cpu}, vectors of {host().vector_bytes} bytes; kernels are kept in {folder() or 'no folder'}"
     except NativeUnavailable as error:
         return f"none: {error}"
+
+
+_LISTING = """
+import sys
+import jax
+for kind in sys.argv[1:]:
+    try:
+        print(f"{len(jax.devices(kind))} {kind}")
+    except RuntimeError:
+        pass
+"""
+_MOST_SECONDS = 60
+"""How long jax may look for devices; where a driver is broken, it can do so for ever."""
+
+
+def _xla_devices() -> str:
+    """How many devices of each kind jax finds; another process asks it, as it holds what it finds, and may hang."""
+    if importlib.util.find_spec("jax") is None:
+        return 'none: jax is not installed (pip install "fluid-graph[xla]")'
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _LISTING, *XLA_DEVICES], capture_output=True, text=True, timeout=_MOST_SECONDS, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return f"unknown: jax has not answered for {_MOST_SECONDS} s; JAX_PLATFORMS=cpu has it look for no others"
+    except subprocess.CalledProcessError as error:
+        return f"none: jax fails: {(error.stderr.splitlines() or [''])[-1]}"
+    return ", ".join(answer.stdout.splitlines()) or "none"
 
 
 def _extras() -> dict[str, str]:

@@ -11,12 +11,18 @@ from ..errors import CommunicationError, FluidError
 from ..formats.npz import write_npz
 from ..formats.shards import replacing_shards, write_manifest, write_shard
 from ..ir.program import Program
-from .checkpoint import STATE, load_checkpoint, state_of
+from .checkpoint import STATE, Checkpoint, load_checkpoint, state_of
 
 __all__ = ["load_by_workers", "save_by_workers"]
 
 
-def save_by_workers(program: Program, path: str | os.PathLike[str], step: int = 0, shards: bool = False) -> None:
+def save_by_workers(
+    program: Program,
+    path: str | os.PathLike[str],
+    step: int = 0,
+    shards: bool = False,
+    state: Mapping[str, Any] | None = None,
+) -> None:
     """Save what training needs to go on; all workers call it, and return when it is on the disk.
 
     Args:
@@ -24,20 +30,21 @@ def save_by_workers(program: Program, path: str | os.PathLike[str], step: int = 
         path: the file; with `shards` that of the manifest, beside which the shards lie. The disk is one that all workers see.
         step: the number of steps done.
         shards: whether each worker writes a part of the variables; if not, worker 0 writes all.
+        state: what else belongs to the training, as of `save_checkpoint`; that of worker 0 is kept.
 
     Raises:
         FluidError: on all workers, if one of them cannot write.
     """
     where, group = os.fspath(path), communicator()
-    state = state_of(program, step)
+    arrays = state_of(program, step, more=state)
     if shards:
-        names = sorted(state.keys() - {STATE})[group.rank :: group.size] + [STATE] * (group.rank == 0)
-        own = {name: state[name] for name in names}
+        names = sorted(arrays.keys() - {STATE})[group.rank :: group.size] + [STATE] * (group.rank == 0)
+        own = {name: arrays[name] for name in names}
         label = f"step-{step}-shard"
         written = _on_all(lambda: write_shard(where, group.rank, group.size, label, own))
         _on_all(lambda: write_manifest(where, written) if group.rank == 0 else None)
     else:
-        _on_all(lambda: _write(where, state) if group.rank == 0 else None)
+        _on_all(lambda: _write(where, arrays) if group.rank == 0 else None)
 
 
 def _write(path: str, arrays: Mapping[str, Any]) -> None:
@@ -45,17 +52,23 @@ def _write(path: str, arrays: Mapping[str, Any]) -> None:
         write_npz(path, arrays)
 
 
-def load_by_workers(program: Program, path: str | os.PathLike[str], executor: Any = None) -> int:
-    """Load what `save_by_workers` saved, with whatever number of workers; returns its step.
+def load_by_workers(program: Program, path: str | os.PathLike[str], executor: Any = None) -> Checkpoint:
+    """Load what `save_by_workers` saved, with whatever number of workers; returns its step and state.
 
     Raises:
         FluidError: on all workers, if one of them cannot read, or they read checkpoints of different steps.
     """
-    steps = _on_all(lambda: load_checkpoint(program, path, executor).step)
+    checkpoints: list[Checkpoint] = []
+
+    def load() -> int:
+        checkpoints.append(load_checkpoint(program, path, executor))
+        return checkpoints[0].step
+
+    steps = _on_all(load)
     if len(set(steps)) > 1:
         told = ", ".join(f"worker {rank} step {step}" for rank, step in enumerate(steps))
         raise CommunicationError(f"{os.fspath(path)}: the workers read different checkpoints ({told}); do they see one disk?")
-    return int(steps[0])
+    return checkpoints[0]
 
 
 def _on_all(work: Callable[[], Any]) -> list[Any]:

@@ -120,6 +120,33 @@ def test_scaled_gradients_are_reduced_before_they_are_looked_at() -> None:
     assert divided.output_arg_names == [f"{optimizer.get_scaled_loss().name}@GRAD"] and divided.attr("scale") == 1 / 3
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_use_amp_trains_in_mixed_precision(recomputes: bool) -> None:
+    """The program is that of an optimizer that was decorated."""
+
+    def program_by(use_amp: bool) -> str:
+        strategy, optimizer = DistributedStrategy(), fluid.optimizer.Adam(0.1)
+        with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+            hidden = fluid.layers.fc(fluid.data("x", [None, 4]), 3, act="relu")
+            loss = fluid.layers.mean(fluid.layers.fc(hidden, 1))
+            if use_amp:
+                strategy.use_amp, strategy.amp_loss_scaling = True, 256.0
+                strategy.forward_recompute, strategy.recompute_checkpoints = recomputes, [hidden]
+            else:
+                if recomputes:
+                    optimizer = fluid.optimizer.RecomputeOptimizer(optimizer)
+                    optimizer._set_checkpoints([hidden])
+                optimizer = fluid.contrib.mixed_precision.decorate(
+                    optimizer, init_loss_scaling=256.0, use_dynamic_loss_scaling=True
+                )
+            CollectiveOptimizer(optimizer, strategy, fleet_of(2)).minimize(loss)
+            return str(fluid.default_main_program())
+
+    text = program_by(use_amp=True)
+    assert "float16" in text and "check_finite_and_unscale" in text
+    assert text == program_by(use_amp=False)
+
+
 def test_batch_norm_can_use_all_workers_rows() -> None:
     loss = fluid.layers.mean(fluid.layers.batch_norm(fluid.data("x", [None, 4])))
     test_program = fluid.default_main_program().clone(for_test=True)
@@ -251,11 +278,10 @@ def test_roles_that_cannot_be() -> None:
     ):
         with pytest.raises((ProgramError, FluidTypeError), match=message):
             make()
-    for setting, value in (("local_sgd_steps", 0), ("use_dist_fc", True)):
-        strategy = DistributedStrategy()
-        setattr(strategy, setting, value)
-        with pytest.raises(ProgramError, match=setting):
-            fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy)
+    strategy = DistributedStrategy()
+    strategy.local_sgd_steps = 0
+    with pytest.raises(ProgramError, match="local_sgd_steps"):
+        fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy)
 
 
 def test_layers_of_collective_ops() -> None:
@@ -296,10 +322,11 @@ def test_a_fleet_of_one_saves_and_loads(tmp_path: Path) -> None:
     fleet.save_inference_model(executor, str(tmp_path / "model"), ["x"], [y])
     assert (tmp_path / "model" / "__model__").exists() and (tmp_path / "all" / "fc_0.w_0").exists()
     for shards in (True, False, True):
-        fleet.save_checkpoint(str(tmp_path / "ck"), step=7, shards=shards)
+        fleet.save_checkpoint(str(tmp_path / "ck"), step=7, shards=shards, state={"batches": {"epoch": 2}})
         before = np.array(fluid.global_scope().find_var("fc_0.w_0").get_tensor())
         fluid.global_scope().find_var("fc_0.w_0").get_tensor().set(before + 1, fluid.CPUPlace())
-        assert fleet.load_checkpoint(str(tmp_path / "ck"), executor) == 7
+        checkpoint = fleet.load_checkpoint(str(tmp_path / "ck"), executor)
+        assert checkpoint.step == 7 and checkpoint.state == {"batches": {"epoch": 2}}
         assert np.array_equal(np.array(fluid.global_scope().find_var("fc_0.w_0").get_tensor()), before)
         assert sorted(os.listdir(tmp_path)) == ["all", "ck", *["ck.step-7-shard-0-of-1"] * shards, "model"]
 
@@ -330,7 +357,7 @@ def test_shards_are_a_whole_or_an_error(tmp_path: Path) -> None:
     finally:
         use_communicator(former)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ck", *(f"ck.step-3-shard-{number}-of-3" for number in range(3))]
-    assert load_by_workers(program, tmp_path / "ck") == 3
+    assert load_by_workers(program, tmp_path / "ck").step == 3
     assert fluid.load_checkpoint(program, tmp_path / "ck").names == ["fc_0.b_0", "fc_0.w_0"]
     shard = tmp_path / "ck.step-3-shard-1-of-3"
     content = shard.read_bytes()

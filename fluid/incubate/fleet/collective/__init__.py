@@ -16,17 +16,19 @@ process computes of the whole batches. Without either, it is that one process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .... import io, unique_name
 from ....compiler import BuildStrategy, ExecutionStrategy
+from ....contrib.mixed_precision import decorate
 from ....errors import FluidTypeError, ProgramError
 from ....ir.program import Operator, OpRole, Program, Variable, default_main_program, default_startup_program, program_guard
 from ....layers import create_global_var
 from ....not_here import names_here
 from ....optimizer import LookaheadOptimizer, Optimizer, RecomputeOptimizer
 from ....saving.by_workers import load_by_workers, save_by_workers
+from ....saving.checkpoint import Checkpoint
 from ....training.periods import do_every
 from ....transform.data_parallel import (
     average_loss,
@@ -52,11 +54,20 @@ class DistributedStrategy(BuildStrategy):
             the workers' losses; ``One`` does not.
         sync_batch_norm: whether each batch_norm uses the statistics of all workers' rows, by two small reductions.
         forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
-        use_amp, amp_loss_scaling, mode, collective_mode, nccl_comm_num, exec_strategy and the settings of `BuildStrategy`:
-            accepted as in Fluid, without effect.
+        use_amp: whether to train in mixed precision, by `fluid.contrib.mixed_precision.decorate` with a factor of the loss that
+            changes. To choose more, decorate the optimizer instead.
+        amp_loss_scaling: the factor of the loss at first (32,768).
+        mode: ``"nccl2"`` or ``"collective"``, which are the same here.
+        collective_mode: None or ``"grad_allreduce"``, which are the same; see `use_local_sgd`.
+        exec_strategy, nccl_comm_num, and the settings of `BuildStrategy` that change speed in Paddle, never results: accepted
+            without effect. So are `is_distribution`, `num_trainers`, `trainer_id` and `trainers_endpoints`: `fleet.init` finds
+            out who the workers are.
         use_local_sgd: whether each worker updates its parameters by its own gradients, and all take the mean of their parameters
             after every `local_sgd_steps` steps (1), instead of summing gradients in each.
-        use_dist_fc, dist_fc_config: not supported; a `ProgramError` if set.
+        use_dist_fc, dist_fc_config: not supported; leave them unset.
+
+    Raises:
+        ProgramError: a setting that Fluid does not have is set, or one to a value that is not here.
 
     >>> from fluid.incubate.fleet.collective import DistributedStrategy
     >>> strategy = DistributedStrategy()
@@ -77,6 +88,16 @@ class DistributedStrategy(BuildStrategy):
         "use_amp": False,
         "amp_loss_scaling": 2**15,
         "exec_strategy": None,
+    }
+    _LIMITS = {name: BuildStrategy._LIMITS[name] for name in ("async_mode", "debug_graphviz_path")} | {
+        "collective_mode": ((None, "grad_allreduce"), "set use_local_sgd = True for local_sgd, and leave this unset"),
+        "dist_fc_config": ((None,), "layers of which each worker has a part are not here; leave it unset"),
+        "gradient_scale_strategy": (
+            (BuildStrategy.GradientScaleStrategy.CoeffNumDevice, BuildStrategy.GradientScaleStrategy.One),
+            "multiply the loss by the factor that you want, and set One",
+        ),
+        "mode": (("nccl2", "collective"), "there are no parameter servers here: all processes are workers"),
+        "use_dist_fc": ((False,), "layers of which each worker has a part are not here; leave it unset"),
     }
 
     def __init__(self) -> None:
@@ -146,17 +167,24 @@ class Collective(Fleet):
         if self.is_first_worker():
             io.save_persistables(executor, dirname, main_program if main_program is not None else self.main_program, filename)
 
-    def save_checkpoint(self, path: str, step: int = 0, main_program: Program | None = None, shards: bool = False) -> None:
+    def save_checkpoint(
+        self,
+        path: str,
+        step: int = 0,
+        main_program: Program | None = None,
+        shards: bool = False,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
         """Save all that training needs to go on, with any number of workers; all workers call it.
 
         Args:
-            path, step, shards: see `fluid.saving.by_workers.save_by_workers`.
+            path, step, shards, state: see `fluid.saving.by_workers.save_by_workers`.
             main_program: the program; that of the last `minimize` if None.
         """
-        save_by_workers(self._program(main_program), path, step, shards)
+        save_by_workers(self._program(main_program), path, step, shards, state)
 
-    def load_checkpoint(self, path: str, executor: Any = None, main_program: Program | None = None) -> int:
-        """Load what `save_checkpoint` saved; returns its step.
+    def load_checkpoint(self, path: str, executor: Any = None, main_program: Program | None = None) -> Checkpoint:
+        """Load what `save_checkpoint` saved; returns its step and state, as `fluid.load_checkpoint` does.
 
         Args:
             path: the file.
@@ -207,8 +235,6 @@ class CollectiveOptimizer(DistributedOptimizer):
         steps: Any = strategy.local_sgd_steps  # type: ignore[attr-defined]
         if not isinstance(steps, int) or steps < 1:
             raise ProgramError(f"local_sgd_steps is {steps!r}; it should be the number of steps from one mean to the next")
-        if strategy.use_dist_fc:  # type: ignore[attr-defined]
-            raise ProgramError("use_dist_fc: layers of which each worker has a part are not here; leave it unset")
         if isinstance(optimizer, LookaheadOptimizer) or not hasattr(optimizer, "apply_gradients"):
             raise FluidTypeError(
                 "distributed_optimizer takes an optimizer that has backward and apply_gradients, such as "
@@ -217,6 +243,9 @@ class CollectiveOptimizer(DistributedOptimizer):
         if strategy.forward_recompute:  # type: ignore[attr-defined]
             optimizer = RecomputeOptimizer(optimizer)
             optimizer._set_checkpoints(list(strategy.recompute_checkpoints))  # type: ignore[attr-defined]
+        if strategy.use_amp:  # type: ignore[attr-defined]
+            scaling: Any = strategy.amp_loss_scaling  # type: ignore[attr-defined]
+            optimizer = decorate(optimizer, init_loss_scaling=scaling, use_dynamic_loss_scaling=True)
         super().__init__(optimizer, strategy)
         self._workers = workers if workers is not None else fleet
 

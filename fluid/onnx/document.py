@@ -49,7 +49,7 @@ LIMITS = {
     "OneHot": f"the depth {_KNOWN}",
     "Pad": f"the pads {_KNOWN}",
     "Reshape": "the number of dimensions " + _KNOWN,
-    "Resize": f"scales and sizes {_KNOWN}",
+    "Resize": f"scales and sizes {_KNOWN}; sizes may be those of the images themselves",
     "Upsample": f"scales {_KNOWN}",
     "RoiAlign": f"with `sampling_ratio` 0, or sizes of images not {_KNOWN}: averages, whose gradients do not flow to regions",
     "Scan": "of opset 8, sequences of one length",

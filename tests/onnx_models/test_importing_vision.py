@@ -140,3 +140,32 @@ def test_n_grams_of_a_senseless_pool(tmp_path: Path) -> None:
         onnx.save(model, tmp_path / "m.onnx")
         with pytest.raises(FormatError, match=message):
             fluid.load_model(tmp_path / "m.onnx")
+
+
+def _resized_as_torch_does(of: str) -> Any:
+    """A model that resizes `y` as torch writes it: batch and channels are those of a tensor, the other sizes constants."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Shape", [of], ["shape"]),
+        helper.make_node("Slice", ["shape", "zero", "two", "zero"], ["first"]),
+        helper.make_node("Concat", ["first", "pixels"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["y", "", "", "sizes"], ["out"], mode="linear", coordinate_transformation_mode="half_pixel"),
+    ]
+    constants = {"zero": [0], "two": [2], "pixels": [6, 7]}
+    graph = helper.make_graph(
+        nodes, "resized", [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2, 4, 5]) for name in ("x", "other")],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.array(value), name) for name, value in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_images_of_any_batch_are_resized(tmp_path: Path) -> None:
+    inputs = {name: RANDOM.standard_normal((3, 2, 4, 5)).astype("float32") for name in ("x", "other")}
+    check(tmp_path / "resized.onnx", _resized_as_torch_does("y"), inputs)
+
+
+def test_images_are_not_resized_to_a_batch_that_only_a_run_tells(tmp_path: Path) -> None:
+    onnx.save(_resized_as_torch_does("other"), tmp_path / "resized.onnx")
+    with pytest.raises(FormatError, match="except those that stay as they are"):
+        fluid.load_model(tmp_path / "resized.onnx", scope=fluid.Scope())

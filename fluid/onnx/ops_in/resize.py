@@ -13,6 +13,7 @@ from ...values.types import VarType, is_floating
 from ..builder import Builder
 from ..node import Node
 from ..table import imports
+from ..values import Size
 
 
 @imports("Upsample")
@@ -36,30 +37,33 @@ def resize_10(b: Builder, node: Node) -> Any:
 def resize(b: Builder, node: Node) -> Any:
     x = node[0]
     axes = [axis % x.ndim for axis in node.ints("axes", list(range(x.ndim)))]
-    scales, wanted = node.known(2, "its scales"), None
-    if scales is None or not scales.size:
-        scales, wanted = None, node.numbers(3)
-        if wanted is None or not all(isinstance(size, int) for size in wanted):
-            raise FormatError("its sizes should be known beforehand")
+    scales = node.known(2, "its scales")
     own = [x.shape[axis] for axis in axes]
-    if -1 in own and any(
-        scale != 1 for scale, size in zip(scales if scales is not None else [0] * len(own), own, strict=True) if size < 0
-    ):
-        raise FormatError("images of a size that only a run tells are not resized")
-    if scales is not None:
+    if scales is not None and scales.size:
         factors = [float(scale) for scale in scales]
-        sizes = [_floor(size, factor) if size >= 0 else -1 for size, factor in zip(own, factors, strict=True)]
+        sizes = [_floor(size, factor) for size, factor in zip(own, factors, strict=True)]
     else:
-        sizes = list(wanted or [])
-        policy = node.string("keep_aspect_ratio_policy", "stretch")
+        sizes = _wanted_sizes(x, axes, node)
         factors = [size / have for size, have in zip(sizes, own, strict=True)]
+        policy = node.string("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             factor = (min if policy == "not_larger" else max)(factors)
             factors = [factor] * len(own)
-            sizes = [math.floor(have * factor + 0.5) for have in own]
+            sizes = [math.floor(have * factor + 0.5) if have >= 0 else -1 for have in own]
+    if any(have < 0 and factor != 1 for have, factor in zip(own, factors, strict=True)):
+        raise FormatError("images of a size that only a run tells are not resized")
     roi = node.known(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
+
+
+def _wanted_sizes(x: Any, axes: list[int], node: Node) -> list[int]:
+    """The sizes that the node gives for these axes; -1 for one that only a run tells and that is that of `x` itself."""
+    sizes = node.numbers(3) or []
+    sizes = [-1 if size == Size(x.name, axis) else size for size, axis in zip(sizes, axes, strict=bool(sizes))]
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        raise FormatError("its sizes should be known beforehand, except those that stay as they are")
+    return sizes
 
 
 def _floor(size: int, scale: float) -> int:

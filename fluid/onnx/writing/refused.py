@@ -19,6 +19,7 @@ _BY_REASON = {
         "beam_search beam_search_decode chunk_eval detection_map generate_mask_labels"
     ),
     "it computes with unsigned integers of 64 bits that wrap around": "hash",
+    "it is of arrays of Paddle 3": "fill_array_like insert_into_array pop_from_array",
     "it stops a run, which ONNX has no op for": "assert",
     "it reads the bits of numbers, which ONNX has no op for before its newest opset": "lookup_table_dequant nextafter view_dtype",
     "it speaks to other workers": (

@@ -380,3 +380,71 @@ def test_a_part_of_a_gradient_that_a_trip_does_not_leave_is_an_error(case: Case,
                 block.create_var(name=name, dtype="float64", shape=[2, 3])
     with pytest.raises(ExecutionError, match=r"the gradient block leaves no \w+@GRAD@GONE"):
         case.run([grad])
+
+
+def array_of_multiples(x):
+    """An array of one, two and three times `x`."""
+    array = layers.create_array("float32")
+    for position in range(3):
+        layers.array_write(x * (position + 1.0), layers.fill_constant([1], "int64", position), array)
+    return array
+
+
+@pytest.mark.parametrize("index", [0, 1, -1])
+def test_what_is_popped_from_an_array_and_what_is_left_have_gradients(index):
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [2])
+        x.stop_gradient = False
+        block = fluid.default_main_program().global_block()
+        array = array_of_multiples(x)
+        entry = block.create_var(name="entry", shape=[2], dtype="float32")
+        block.append_op("pop_from_array", {"X": array}, {"Rest": array, "Out": entry}, {"index": index})
+        left, _ = layers.tensor_array_to_tensor(array, axis=0, use_stack=True)
+        filled = block.create_var(name="filled", type=array.type, dtype="float32")
+        block.append_op("fill_array_like", {"X": array}, {"Out": filled}, {"value": 3.0})
+        threes, _ = layers.tensor_array_to_tensor(filled, axis=0)
+        loss = layers.reduce_sum(layers.square(entry)) + layers.reduce_sum(left * left * left)
+        gradients = fluid.gradients(loss, x)
+        assert [op.type for op in block.ops].count("insert_into_array") == 1
+        found = fluid.Executor().run(feed={"x": np.float32([1, 2])}, fetch_list=[entry, left, threes, *gradients])
+    factors = [1, 2, 3]
+    taken = factors.pop(index)
+    values = np.float32([1, 2])
+    np.testing.assert_allclose(found[0], taken * values)
+    np.testing.assert_allclose(found[1], np.outer(factors, values))
+    np.testing.assert_array_equal(found[2], [3, 3, 3, 3])
+    np.testing.assert_allclose(found[3], 2 * taken**2 * values + sum(3 * f**3 for f in factors) * values**2)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 2), (1, 100), (-2, 3), (2, 1)])
+def test_slices_of_arrays_have_gradients(start, end):
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [2])
+        x.stop_gradient = False
+        block = fluid.default_main_program().global_block()
+        array = array_of_multiples(x)
+        part = block.create_var(name="part", type=array.type, shape=[2], dtype="float32")
+        last = block.create_var(name="last", shape=[2], dtype="float32")
+        bounds = {"axes": [0], "starts": [start], "ends": [end]}
+        block.append_op("slice", {"Input": array}, {"Out": part}, {**bounds, "decrease_axis": []})
+        block.append_op(
+            "slice", {"Input": array}, {"Out": last}, {"axes": [0], "starts": [-1], "ends": [9], "decrease_axis": [0]}
+        )
+        layers.array_write(x, layers.array_length(part), part)
+        layers.array_write(x * 7.0, layers.array_length(array), array)  # bounds are those of the array as it was
+        joined, _ = layers.tensor_array_to_tensor(part, axis=0, use_stack=True)
+        loss = layers.reduce_sum(layers.square(joined)) + layers.reduce_sum(last)
+        found = fluid.Executor().run(feed={"x": np.float32([1, 2])}, fetch_list=[joined, *fluid.gradients(loss, x)])
+    factors, values = [*[1, 2, 3][start:end], 1], np.float32([1, 2])
+    np.testing.assert_allclose(found[0], np.outer(factors, values))
+    np.testing.assert_allclose(found[1], sum(2 * f * f for f in factors) * values + 3)
+
+
+def test_an_entry_that_is_not_there_cannot_be_popped():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        array = layers.array_write(fluid.data("x", [2]), layers.fill_constant([1], "int64", 0))
+        entry = block.create_var(name="entry", shape=[2], dtype="float32")
+        block.append_op("pop_from_array", {"X": array}, {"Rest": array, "Out": entry}, {"index": 1})
+        with pytest.raises(fluid.errors.ExecutionError, match=r"index 1 is not within the array .*, which has 1 entries"):
+            fluid.Executor().run(feed={"x": np.float32([1, 2])}, fetch_list=[entry])

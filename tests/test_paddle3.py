@@ -16,6 +16,7 @@ from fluid.errors import ExecutionError, ProgramError
 from fluid.executor import Scope, scope_guard
 from fluid.formats.pir.data import Attribute, PirBlock, PirOp, PirProgram, Type, Value
 from fluid.formats.pir.json_writing import serialize_pir
+from fluid.values.types import VarType
 
 FOLDER = Path(__file__).parent / "golden" / "paddle3"
 TRAINING = sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.glob("**/*.pdopt"))
@@ -25,7 +26,7 @@ INFERENCE = sorted({str(path.relative_to(FOLDER).with_suffix("")) for path in FO
 def arrays_of(name: str, side: str) -> list[Any]:
     """What a golden model was fed (``in``), or computed (``out``), by position."""
     with np.load(FOLDER / f"{name}.npz") as arrays:
-        return [arrays[key] for key in sorted(arrays.files) if key.startswith(side)]
+        return [arrays[key] for key in sorted(arrays.files, key=lambda key: (len(key), key)) if key.startswith(side)]
 
 
 def feed_of(model: fluid.Model, name: str) -> dict[str, Any]:
@@ -112,6 +113,25 @@ def test_what_paddle_3_lacks_is_listed_in_one_error(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_an_array_of_no_known_type_is_refused(tmp_path: Path) -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        position = fluid.layers.fill_constant([1], "int64", 0)
+        array = fluid.layers.array_write(fluid.data("x", [2]), position)
+        array._dtype = None
+        with pytest.raises(ProgramError, match=r"write_to_array: the element type of .* is not known"):
+            fluid.save_model(tmp_path / "net.json", scope=Scope())
+
+
+def test_an_einsum_that_ends_paddle_3_is_refused(tmp_path: Path) -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [2, 2])
+        block = fluid.default_main_program().global_block()
+        out = block.create_var(name="out", shape=[2, 2], dtype="float32")
+        block.append_op("einsum", {"Operands": [x, x, x]}, {"Out": out}, {"equation": "ij,jk,kl->il"})
+        with pytest.raises(ProgramError, match="einsum: it has more than two operands, at which Paddle 3 ends the process"):
+            fluid.save_model(tmp_path / "net.json", feeds=[x], fetches=[out], scope=Scope())
+
+
 def test_every_way_between_the_versions(tmp_path: Path) -> None:
     """3.x to 2.6 to 1.6 and back to 3.x, with the same numbers here at each step; Paddle's own are in `test_paddle3_oracle`."""
     model = fluid.load_model(FOLDER / "convolutions.json", scope=Scope())
@@ -132,6 +152,7 @@ def test_each_value_in_the_file_of_parameters_is_declared(tmp_path: Path) -> Non
     with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()), scope_guard(scope):
         y = fluid.layers.fc(fluid.data("x", [None, 2]), 3)
         fluid.default_main_program().global_block().create_var(name="a_spare", shape=[1], dtype="float32", persistable=True)
+        fluid.default_startup_program().random_seed = 1
         fluid.Executor().run(fluid.default_startup_program())
         scope.put("a_spare", np.ones(1, "float32"))
         (want,) = fluid.Executor().run(feed={"x": np.ones((1, 2), "float32")}, fetch_list=[y])
@@ -151,9 +172,76 @@ def test_a_model_of_paddle_3_can_be_trained() -> None:
         loss = fluid.layers.mean(fluid.layers.square(model.fetches[0]))
         fluid.optimizer.SGD(0.5).minimize(loss)
         executor = fluid.Executor()
+        fluid.default_startup_program().random_seed = 1
         executor.run(fluid.default_startup_program())
         values = [executor.run(program, feed_of(model, "loop"), [loss])[0].item() for _ in range(5)]
     assert values[-1] < 0.5 * values[0], values
+
+
+def test_arrays_survive_every_way(tmp_path: Path) -> None:
+    """3.x to 2.6 to 3.x, with the same numbers."""
+    model = fluid.load_model(FOLDER / "array_loops.json", scope=Scope())
+    for path, target in (("a.pdmodel", "paddle-2.6"), ("b.json", "paddle-3")):
+        fluid.save_model(tmp_path / path, model.program, scope=model.scope, target=target)
+        model = fluid.load_model(tmp_path / path, scope=Scope())
+        with scope_guard(model.scope):
+            outputs = fluid.Executor().run(model.program, feed_of(model, "array_loops"), model.fetches)
+        for output, want in zip(outputs, arrays_of("array_loops", "out"), strict=True):
+            np.testing.assert_allclose(output, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_paddle_2_6_lacks_of_arrays_is_listed(tmp_path: Path) -> None:
+    model = fluid.load_model(FOLDER / "arrays.json", scope=Scope())
+    with pytest.raises(ProgramError, match=r"pop_from_array: paddle-2.6 does not know it \(2 times, first as") as error:
+        fluid.save_model(tmp_path / "a.pdmodel", model.program, scope=model.scope, target="paddle-2.6")
+    assert "fill_array_like: paddle-2.6 does not know it (once" in str(error.value)
+
+
+def test_a_model_with_arrays_can_be_trained() -> None:
+    """Gradients through arrays that a loop and a branch write into, against central differences."""
+    model = fluid.load_model(FOLDER / "array_loops.json", scope=Scope())
+    (feed,) = arrays_of("array_loops", "in")
+    with scope_guard(model.scope), fluid.program_guard(model.program, fluid.Program()):
+        block = model.program.global_block()
+        for variable in model.program.list_vars():
+            variable.stop_gradient = variable.dtype is not VarType.FP32
+        x = block.var("x")
+        parts = [block.var(variable.name) for variable in model.fetches if variable.dtype is VarType.FP32]
+        loss = fluid.layers.sums([fluid.layers.reduce_mean(fluid.layers.square(part)) for part in parts])
+        (gradient,) = fluid.gradients(loss, x)
+        executor = fluid.Executor()
+        (found,) = executor.run(model.program, {"x": feed}, [gradient])
+
+        def value(moved: Any) -> float:
+            return float(executor.run(model.program, {"x": moved}, [loss])[0].item())
+
+        for place in np.ndindex(feed.shape):
+            step = np.zeros_like(feed)
+            step[place] = 0.01
+            slope = (value(feed + step) - value(feed - step)) / 0.02
+            np.testing.assert_allclose(found[place], slope, rtol=1e-2, atol=1e-2)
+
+
+def test_gradients_of_loops_and_branches_become_loops_and_branches(tmp_path: Path) -> None:
+    """Paddle 3 writes no gradients of blocks; `test_paddle3_oracle` has it run such."""
+    scope = Scope()
+    with fluid.program_guard(fluid.Program(), fluid.Program()), scope_guard(scope):
+        x, end = fluid.data("x", [2, 3]), fluid.layers.fill_constant([1], "int64", 3)
+        x.stop_gradient = False
+        start = [fluid.layers.fill_constant([1], "int64", 0), x]
+        _, y = fluid.layers.while_loop(lambda i, y: i < end, lambda i, y: [i + 1, fluid.layers.tanh(y) * x], start)
+        z = fluid.layers.cond(fluid.layers.mean(y) > 0.0, lambda: y * 2.0, lambda: y * y)
+        program = fluid.default_main_program()
+        gradient = fluid.gradients(fluid.layers.reduce_sum(z), x)[0].name
+        program.global_block().create_var(name="fetch", type=VarType.FETCH_LIST, persistable=True)
+        program.global_block().append_op("fetch", {"X": [gradient]}, {"Out": ["fetch"]}, {"col": 0})
+        feed = {"x": np.linspace(0.5, 2, 6, dtype="float32").reshape(2, 3)}
+        (want,) = fluid.Executor().run(program, feed, [gradient])
+        fluid.save_model(tmp_path / "net.json", program)
+    model = fluid.load_model(tmp_path / "net.json", scope=scope)
+    assert not [op.type for block in model.program.blocks for op in block.ops if op.sub_blocks and op.type.endswith("_grad")]
+    (found,) = fluid.Executor().run(model.program, feed, model.fetches, scope=scope)
+    np.testing.assert_allclose(found, want, rtol=1e-5)
 
 
 def looped_gradient() -> PirProgram:

@@ -83,6 +83,7 @@ def test_paddle_differentiates_our_forward_program(paddle: Any, tmp_path: Path) 
         forward = fluid.default_main_program().clone()
         names = [parameter.name for parameter in forward.all_parameters() if parameter.trainable]
         fluid.optimizer.SGD(0.1).minimize(loss)
+        fluid.default_startup_program().random_seed = 1
         fluid.Executor().run(fluid.default_startup_program())
         fluid.save_model(tmp_path / "net.pdmodel", forward, target="paddle-2.6")
         draw = np.random.default_rng(0)

@@ -77,6 +77,7 @@ def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
 # ------------------------------------------------------------------------------------------------------- ours by Paddle
 def test_paddle_runs_our_inference_model(paddle: Paddle, tmp_path: Path) -> None:
     prediction, loss = lenet(fluid.optimizer.Adam(0.01))
+    fluid.default_startup_program().random_seed = 1
     fluid.Executor().run(fluid.default_startup_program())
     train(loss, 0, 3)
     test = fluid.default_main_program().clone(for_test=True)
@@ -111,6 +112,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 def test_paddle_continues_our_training(paddle: Paddle, tmp_path: Path, optimizer: str, way: str) -> None:
     _, loss = lenet(OPTIMIZERS[optimizer]())
     program = fluid.default_main_program()
+    fluid.default_startup_program().random_seed = 1
     fluid.Executor().run(fluid.default_startup_program())
     train(loss, 0, 3)
     if way == "pickles":

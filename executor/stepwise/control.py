@@ -399,6 +399,77 @@ def split_array(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(name, parts)
 
 
+def _slice_of(op: Operator, length: int, env: Environment) -> slice:
+    """Which entries of an array of this length an op slices."""
+
+    def bound(attr: str, slot: str) -> int:
+        given = op.inputs.get(f"{slot}TensorList") or op.inputs.get(f"{slot}Tensor") or []
+        bounds: list[int] = [int(array_of(env.need(given[0])).item())] if given else op.attr(attr)
+        if len(bounds) != 1:
+            raise ExecutionError(
+                f"{op.input('Input')[0]}, an array of tensors, is sliced by {len(bounds)} {attr}; it should be one"
+            )
+        return bounds[0]
+
+    start = bound("starts", "Starts")
+    if not op.attr("decrease_axis"):
+        return slice(*slice(start, bound("ends", "Ends")).indices(length)[:2])
+    if not -length <= start < length:
+        raise IndexRangeError(f"entry {start} is taken from {op.input('Input')[0]}, which has {length} entries")
+    return slice(start % length, start % length + 1)
+
+
+@runs_on_arrays("slice")
+def slice_array(machine: Machine, op: Operator, env: Environment) -> None:
+    array = array_in(op, "Input", env)
+    part = [copy(item) for item in array[_slice_of(op, len(array), env)]]
+    env.set(op.output("Out")[0], part[0] if op.attr("decrease_axis") else part)
+
+
+@runs_on_arrays("slice_grad")
+def unslice_array(machine: Machine, op: Operator, env: Environment) -> None:
+    """Entries that were not taken have no gradient."""
+    length, part = len(array_in(op, "Input", env)), env.get(op.input(grad_slot("Out"))[0])
+    taken, whole = _slice_of(op, length, env), [None] * length
+    entries = [part] if op.attr("decrease_axis") else list(part or ())
+    whole[taken.start : taken.start + len(entries)] = map(copy, entries)
+    env.set(op.output(grad_slot("Input"))[0], whole)
+
+
+def _place(op: Operator, length: int) -> int:
+    """The position that the attribute `index` says, in an array of this length."""
+    index: int = op.attr("index")
+    if not -length <= index < length:
+        raise IndexRangeError(f"index {index} is not within the array {op.input('X')[0]}, which has {length} entries")
+    return index % length
+
+
+@runs("pop_from_array")
+def pop_from_array(machine: Machine, op: Operator, env: Environment) -> None:
+    array = array_in(op, "X", env)
+    place = _place(op, len(array))
+    env.set(op.output("Out")[0], array[place])
+    env.set(op.output("Rest")[0], [*array[:place], *array[place + 1 :]])
+
+
+@runs("insert_into_array")
+def insert_into_array(machine: Machine, op: Operator, env: Environment) -> None:
+    array, length = list(array_in(op, "X", env)), len(array_in(op, "Like", env))
+    array += [None] * (length - 1 - len(array))
+    array.insert(_place(op, length), copy(env.get(op.input("Entry")[0])))
+    env.set(op.output("Out")[0], array)
+
+
+@runs("fill_array_like")
+def fill_array_like(machine: Machine, op: Operator, env: Environment) -> None:
+    def filled(item: Any) -> Any:
+        if item is None or isinstance(item, list):
+            return item and [filled(part) for part in item]
+        return with_lod(machine.xp.full_like(array_of(item), op.attr("value")), lod_of(item))
+
+    env.set(op.output("Out")[0], filled(list(array_in(op, "X", env))))
+
+
 @runs("lod_array_length")
 def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], machine.xp.asarray([len(array_in(op, "X", env))], dtype="int64"))

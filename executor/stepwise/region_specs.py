@@ -131,7 +131,11 @@ def _sliced(fact: AbstractValue | None) -> AbstractValue | None:
 def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
     definition = op.definition
     read = {name: facts.get(name) for name in op.input_arg_names}  # before an output takes the name of an input
-    if op.type in ARRAY_HANDLERS and any(fact is None or not fact.made or fact.is_array for fact in read.values()):
+    if (
+        op.type in ARRAY_HANDLERS
+        and op.type not in _RULES
+        and any(fact is None or not fact.made or fact.is_array for fact in read.values())
+    ):
         facts.set(op.output_arg_names, _passed_on(op, list(read.values())))
         return
     facts.set(op.output_arg_names, AbstractValue(None))  # certainly made: the op fails if an input is missing
@@ -229,6 +233,42 @@ def _infer_joined(op: Operator, facts: Facts[AbstractValue]) -> None:
 def _infer_split(op: Operator, facts: Facts[AbstractValue]) -> None:
     is_split = op.type == "split_array"
     facts.set(op.output("Out" if is_split else grad_slot("X")), facts.get(op.input("Like" if is_split else "X")[0]))
+
+
+@_rule("slice")
+def _infer_slice(op: Operator, facts: Facts[AbstractValue]) -> None:
+    array = facts.get(op.input("Input")[0])
+    if array is None or not array.is_array:
+        _infer_ordinary(op, facts)
+    elif op.attr("decrease_axis") and array.spec is not None and array.spec != _NO_ENTRIES:
+        facts.set(op.output("Out"), AbstractValue(replace(array.spec, type=VarType.LOD_TENSOR), made=False))
+    else:
+        facts.set(op.output("Out"), UNKNOWN if op.attr("decrease_axis") else array)
+
+
+@_rule("slice_grad")
+def _infer_slice_grad(op: Operator, facts: Facts[AbstractValue]) -> None:
+    array = facts.get(op.input("Input")[0])
+    if array is None or not array.is_array:
+        _infer_ordinary(op, facts)
+    else:
+        facts.set(op.output(grad_slot("Input")), array)
+
+
+@_rule("fill_array_like")
+def _infer_filled(op: Operator, facts: Facts[AbstractValue]) -> None:
+    facts.set(op.output("Out"), facts.get(op.input("X")[0]))
+
+
+@_rule("insert_into_array")
+def _infer_inserted(op: Operator, facts: Facts[AbstractValue]) -> None:
+    facts.set(op.output("Out"), AbstractValue(None))  # entries of X, Entry, or missing ones
+
+
+@_rule("pop_from_array")
+def _infer_pop(op: Operator, facts: Facts[AbstractValue]) -> None:
+    _infer_read(op, facts)
+    facts.set(op.output("Rest"), facts.get(op.input("X")[0]))
 
 
 @_rule("lod_array_length")

@@ -27,16 +27,17 @@ from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType
 from .reverse import Differentiator, nameable, unfit
 
-__all__ = ["expand_active", "expand_all", "expand_as_loop", "expands"]
+__all__ = ["expand_active", "expand_as_loop", "expand_regions", "expands", "recurrence_as_loop"]
 
 
-def _holds_gradient_ops(block: Block) -> bool:
-    return any(is_gradient_op(op) or any(map(_holds_gradient_ops, op.sub_blocks)) for op in block.ops)
+def _holds(block: Block, is_one: Callable[[Operator], bool]) -> bool:
+    """Whether there is such an op in `block` or the blocks inside it."""
+    return any(is_one(op) or any(_holds(sub, is_one) for sub in op.sub_blocks) for op in block.ops)
 
 
 def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:
     """Replace the gradient ops of `block` through which `targets` depend on `wanted`."""
-    while _holds_gradient_ops(block):
+    while _holds(block, is_gradient_op):
         walker = Differentiator(block, block, no_grad)
         versions = walker.versions
         active = _active(walker, targets, wanted)
@@ -46,20 +47,31 @@ def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], n
                 _replace(block, op)
             else:
                 for sub in op.sub_blocks:
-                    expand_all(sub)
+                    _expand_all(sub, is_gradient_op)
         if not any(is_gradient_op(versions.ops[index]) for index in active):
             return
 
 
-def expand_all(block: Block) -> None:
-    """Replace every gradient op of `block` and of the blocks inside it."""
-    while _holds_gradient_ops(block):
+def _expand_all(block: Block, is_one: Callable[[Operator], bool]) -> None:
+    """Replace every such gradient op of `block` and of the blocks inside it."""
+    while _holds(block, is_one):
         for op in list(block.ops):
-            if is_gradient_op(op):
+            if is_one(op):
                 _replace(block, op)
             else:
                 for sub in op.sub_blocks:
-                    expand_all(sub)
+                    _expand_all(sub, is_one)
+
+
+def expand_regions(block: Block) -> None:
+    """Replace every gradient op of `block`, and of the blocks inside it, that owns a block by loops and branches."""
+    _expand_all(block, lambda op: bool(op.sub_blocks) and is_gradient_op(op))
+
+
+def recurrence_as_loop(block: Block, op: Operator) -> None:
+    """Replace a `recurrent` op of `block` by a loop over arrays."""
+    with _in_place_of(block, op):
+        _lower_recurrent(block, op)
 
 
 def _active(walker: Differentiator, targets: Iterable[str], wanted: Iterable[str]) -> list[int]:
@@ -283,7 +295,7 @@ def _make_movable(home: Block, block: Block) -> None:
 def _movable_region(home: Block, op: Operator) -> Region:
     """Make the block of a gradient op ready to become an ordinary block inside `home`; returns the op's region."""
     body: Block = op.attr("sub_block")
-    expand_all(body)
+    expand_regions(body)
     _make_movable(home, body)
     region = region_of(op)
     assert region is not None, "gradient ops with a block have a region"

@@ -318,6 +318,22 @@ def join_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
     return {"X": f.split_array(dOut, Like, axis=axis, use_stack=use_stack)}
 
 
+@define("pop_from_array(X) -> Rest, Out", infer=lambda X: (X, _entry(X, None)), inline_grad=True, wrt=["X"], index=-1)
+def pop_from_array(f: Any, X: ShapeOnly, dRest: Any, dOut: Any, index: int) -> Any:
+    """The entry of the array `X` at `index`, counted from the end if that is negative, and the array without it."""
+    return {"X": f.insert_into_array(dRest, dOut, X, index=index)}
+
+
+@define("insert_into_array(X, Entry, Like) -> Out", infer=lambda Like: Like, grad=NOT_DIFFERENTIABLE, index=-1)
+def insert_into_array() -> None:
+    """The array, as long as `Like`, that has become `X` when `Entry` was popped from it."""
+
+
+@define("fill_array_like(X) -> Out", infer=lambda X: X, grad=ZERO_GRADIENT, value=0.0)
+def fill_array_like() -> None:
+    """An array with as many entries as `X`, of the same shapes and types, filled with `value`."""
+
+
 @define("lod_array_length(X) -> Out", infer=lambda X: _INDEX, grad=ZERO_GRADIENT)
 def lod_array_length() -> None:
     """The number of entries of the array, as int64 of one element."""

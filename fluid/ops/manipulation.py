@@ -241,6 +241,8 @@ _BOUNDS = ("StartsTensor", "EndsTensor", "StridesTensor", "StartsTensorList", "E
 
 def _slice(inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any]) -> Spec:
     Input: Spec = inputs["Input"]
+    if Input.type is VarType.LOD_TENSOR_ARRAY:
+        return replace(Input, type=VarType.LOD_TENSOR) if attrs["decrease_axis"] else Input
     shape = list(Input.shape)
     axes, starts, ends = attrs["axes"], attrs["starts"], attrs["ends"]
     strides = attrs.get("strides") or [1] * len(axes)
@@ -551,6 +553,7 @@ def slice_(
     """``Input[starts:ends]`` along `axes`, as Python slices; the axes in `decrease_axis`, which must get size 1, are dropped.
 
     Bounds in tensors replace those in attributes. If all axes are dropped, the shape is [1], or [] if the output is declared so.
+    An array of tensors has its entries along axis 0.
     """
     bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
     return {"Input": f.unslice(dOut, Input, *bounds, **attrs)}

@@ -49,7 +49,7 @@ _MOVES = frozenset(
     one_hot one_hot_v2 pad pad2d pad3d range read_from_array recurrent reshape reshape2 reverse roll select_input
     select_output sequence_mask shape size slice split squeeze squeeze2 stack strided_slice tile transpose transpose2
     tril_triu truncated_gaussian_random unbind uniform_random unsqueeze unsqueeze2 unstack where_index while
-    write_to_array""".split()  # noqa: SIM905  # to be read
+    write_to_array pop_from_array insert_into_array fill_array_like""".split()  # noqa: SIM905  # to be read
 )
 """Ops that move elements, make constants or own blocks."""
 

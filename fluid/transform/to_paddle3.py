@@ -5,16 +5,26 @@ from __future__ import annotations
 import functools
 import math
 
+from ..autodiff.expand import expand_regions, recurrence_as_loop
 from ..formats.pir.files import WRITTEN
 from ..formats.pir.table import types_with_rows
-from ..ir.program import Operator, Variable
+from ..ir.program import Block, Operator, Program, Variable
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
 from .op_rows import Refused, Row, input_of, only, put, set_type, shape_of, temporary
 
-__all__ = ["SHARED", "TO_3", "types_of_paddle_3"]
+__all__ = ["SHARED", "TO_3", "types_of_paddle_3", "without_gradients_of_blocks"]
 
-SHARED = ("one_hot", "unsqueeze", "expand_as", "diag", "rnn_memory_helper", "rnn_memory_helper_grad")
+SHARED = (
+    "one_hot",
+    "unsqueeze",
+    "expand_as",
+    "expand_to",
+    "diag",
+    "read_from_array",
+    "rnn_memory_helper",
+    "rnn_memory_helper_grad",
+)
 """Ops that are rewritten as for Paddle 2.6."""
 
 
@@ -159,6 +169,10 @@ def _expand(op: Operator) -> None:
 
 
 def _fill_zeros_like(op: Operator) -> None:
+    x = input_of(op)
+    if x.type is VarType.LOD_TENSOR_ARRAY:  # entries that are missing count as zeros
+        op.inputs = {}
+        return set_type(op, "new_array", dtype=int(x.dtype))
     set_type(op, "fill_any_like", value=0.0, dtype=op.attrs.get("dtype", -1))
 
 
@@ -248,6 +262,93 @@ def _pad2d(op: Operator) -> None:
     set_type(op, "pad3d", paddings=[left, right, top, bottom, 0, 0], mode=mode, value=value, data_format=layout)
 
 
+def _einsum(op: Operator) -> None:
+    if len(op.input("Operands")) > 2:
+        raise Refused("it has more than two operands, at which Paddle 3 ends the process")
+
+
+# -------------------------------------------------------------------------------------------------- arrays and branches
+def _select_output(op: Operator) -> None:
+    """Of X and zeros, the one or the other for each output."""
+    x, mask, outs = input_of(op), input_of(op, "Mask"), op.output("Out")
+    if len(outs) != 2:
+        raise Refused(f"it chooses among {len(outs)} values")
+    zeros = temporary(op, x, x._shape)
+    put(op, "fill_any_like", {"X": x}, {"Out": zeros}, {"value": 0.0, "dtype": -1}, after=False)
+    if EMPTY not in outs:
+        put(op, "select_input", {"X": [zeros, x], "Mask": mask}, {"Out": outs[1]}, {}, after=True)
+    chosen = [zeros.name, x.name] if outs[0] == EMPTY else [x.name, zeros.name]
+    op.inputs, op.outputs = {"X": chosen, "Mask": [mask.name]}, {"Out": [next(out for out in outs if out != EMPTY)]}
+    set_type(op, "select_input")
+
+
+def _unstack_array(op: Operator) -> None:
+    """A loop that takes slice by slice."""
+    x, (out,) = input_of(op), op.output("Out")
+    block = op.block
+    array = block.var(out)
+    sizes = shape_of(x)
+
+    def number(shape: tuple[int, ...], dtype: VarType) -> Variable:
+        var = temporary(op, x, shape)
+        var._dtype, var.stop_gradient = dtype, True
+        return var
+
+    extents, length, position = number((len(sizes),), VarType.INT32), number((1,), VarType.INT32), number((1,), VarType.INT32)
+    going, scopes = number((1,), VarType.BOOL), temporary(op, x, ())
+    scopes.type = VarType.STEP_SCOPES
+    put(op, "shape", {"Input": x}, {"Out": extents}, {}, after=False)
+    first = {"axes": [0], "starts": [0], "ends": [1], "decrease_axis": []}
+    put(op, "slice", {"Input": extents}, {"Out": length}, first, after=False)
+    zero = {"shape": [1], "dtype": int(VarType.INT32), "value": 0.0}
+    put(op, "fill_constant", {}, {"Out": position}, zero, after=False)
+    put(op, "new_array", {}, {"Out": array}, {"dtype": int(x.dtype)}, after=False)
+    put(op, "less_than", {"X": position, "Y": length}, {"Out": going}, {"axis": -1}, after=False)
+    body = block.program.create_block(block)
+    row, entry = (body.create_var(name=block.program.fresh_name(f"{out}.{what}"), dtype=x.dtype) for what in ("row", "entry"))
+    row._shape, entry._shape = (1, *sizes[1:]), sizes[1:]
+    index = body.create_var(name=block.program.fresh_name(f"{out}.index"), shape=[1], dtype=VarType.INT64, stop_gradient=True)
+    kinds = {"in_dtype": int(VarType.INT32), "out_dtype": int(VarType.INT64)}
+    for type_, inputs, outputs, attrs in (
+        ("gather", {"X": x, "Index": position}, {"Out": row}, {"axis": 0}),
+        ("squeeze2", {"X": row}, {"Out": entry, "XShape": _kept_shape(body, row)}, {"axes": [0]}),
+        ("cast", {"X": position}, {"Out": index}, kinds),
+        ("write_to_array", {"X": entry, "I": index}, {"Out": array}, {}),
+        ("increment", {"X": position}, {"Out": position}, {"step": 1.0}),
+        ("less_than", {"X": position, "Y": length}, {"Out": going}, {"axis": -1}),
+    ):
+        body.append_op(type_, inputs, outputs, attrs, frames=op.frames)
+    op.inputs = {"X": [x.name, length.name, position.name, array.name], "Condition": [going.name]}
+    op.outputs = {"Out": [position.name, array.name, going.name], "StepScopes": [scopes.name]}
+    set_type(op, "while", sub_block=body, is_test=False)
+
+
+def _kept_shape(block: Block, var: Variable) -> Variable:
+    """A variable that keeps the shape of another for gradient ops."""
+    return block.create_var(name=block.program.fresh_name(f"{var.name}.xshape"), shape=[0, *var.shape], dtype=var.dtype)
+
+
+def _stack_array_like(op: Operator) -> None:
+    """The parts of `Like` say how many entries there are, and of which shapes."""
+    x, like = input_of(op), input_of(op, "Like")
+    parts = temporary(op, like, shape_of(like)[1:])
+    parts.type = VarType.LOD_TENSOR_ARRAY
+    put(op, "unstack_array", {"X": like}, {"Out": parts}, {}, after=False)
+    op.inputs = {"X": [x.name], "Like": [parts.name]}
+    _unstack_array(op.block.ops[op.idx - 1])
+    set_type(op, "join_array", axis=0, use_stack=True)
+
+
+def without_gradients_of_blocks(program: Program) -> None:
+    """Replace gradients of loops and branches, and recurrences, by loops and branches, as Paddle 3 writes no others."""
+    for block in list(program.blocks):
+        expand_regions(block)
+    for block in list(program.blocks):
+        for op in [op for op in block.ops if op.type == "recurrent"]:
+            recurrence_as_loop(block, op)
+
+
+# ------------------------------------------------------------------------------------------------------------- the rest
 def _minus(op: Operator) -> None:
     set_type(op, "elementwise_sub", axis=-1)
 
@@ -277,6 +378,10 @@ TO_3 = [
     *[Row(kind, _with_xshape) for kind in ("reshape", "squeeze", "transpose")],
     Row("cross_entropy", _cross_entropy),
     Row("cross_entropy_grad", _cross_entropy_grad),
+    Row("einsum", check=_einsum),
+    Row("select_output", _select_output),
+    Row("unstack_array", _unstack_array),
+    Row("stack_array_like", _stack_array_like),
     Row("pad2d", _pad2d),
     Row("minus", _minus),
     *[Row(kind, _tested) for kind in ("isfinite", "isinf", "isnan")],

@@ -157,6 +157,94 @@ def keep(path: Path, fed: list[Any], outputs: list[Any]) -> None:
     np.savez(path.with_suffix(".npz"), **arrays)
 
 
+# --------------------------------------------------------------------------------------------------- arrays of tensors
+def at(position: int) -> Any:
+    return paddle.full([1], position, "int64")
+
+
+def array_of(x: Any, count: int = 3) -> Any:
+    array = paddle.tensor.create_array("float32")
+    for position in range(count):
+        paddle.tensor.array_write(x * (position + 1), at(position), array)
+    return array
+
+
+def arrays(x: Any) -> list[Any]:
+    """Each op on arrays that Paddle 3 has, outside of loops."""
+    read, length, ops = paddle.tensor.array_read, paddle.tensor.array_length, paddle._pir_ops
+    first = array_of(x)
+    copied = paddle.assign(first)
+    paddle.tensor.array_write(x * 9, at(4), copied)
+    last, second = ops.array_pop(first, -1), ops.array_pop(first, 1)
+    later, middle, end = copied[1:3], copied[1], copied[-1]
+    total = ops.add_n_array([first, copied])
+    like = ops.create_array_like(copied, 2.0)
+    wide, sizes = paddle.tensor.manipulation.tensor_array_to_tensor(later, axis=1)
+    stacked, _ = paddle.tensor.manipulation.tensor_array_to_tensor(array_of(x), axis=1, use_stack=True)
+    lengths = [length(array) for array in (first, copied, later, total, paddle.tensor.create_array("float32"))]
+    return [last, second, middle, end, read(total, at(0)), read(total, at(4)), read(like, at(1)), wide, sizes, stacked, *lengths]
+
+
+def array_loops(x: Any) -> list[Any]:
+    """Arrays that loops and branches write into, make, pass on and choose."""
+    tensor, loop = paddle.tensor, paddle.static.nn.while_loop
+    written, small = array_of(x, 1), paddle.tensor.create_array("float32")
+
+    def step(i: Any, total: Any, passed: Any) -> list[Any]:
+        own = array_of(x * i.astype("float32"), 2)
+        tensor.array_write(paddle.tanh(tensor.array_read(written, i) + 1), i + 1, written)
+        small.append(total * 0.5)
+        passed = paddle.assign(passed)
+        tensor.array_write(total, i, passed)
+        return [i + 1, total + tensor.array_read(own, at(1)), passed]
+
+    _, total, passed = loop(lambda i, *_: i < 3, step, [at(0), x, array_of(x * 10)])
+    positive = total.sum() > 0
+    chosen = paddle.static.nn.cond(positive, lambda: array_of(x), lambda: array_of(x, 1))
+
+    def left() -> Any:
+        tensor.array_write(x * 7, at(1), chosen)
+        return x
+
+    def right() -> Any:
+        tensor.array_write(x * 8, at(0), chosen)
+        return x + 1
+
+    branch = paddle.static.nn.cond(positive, left, right)
+    joined = [tensor.manipulation.tensor_array_to_tensor(array, axis=0)[0] for array in (written, small, passed, chosen)]
+    return [total, branch, tensor.array_length(chosen), *joined]
+
+
+def array_gradients(x: Any) -> list[Any]:
+    """Gradients through arrays, outside of loops; Paddle loses those that go through slices."""
+    x.stop_gradient = False
+    array = array_of(x)
+    first = paddle.tensor.array_read(array, at(0))
+    paddle.tensor.array_write(first * first * 3, at(0), array)
+    copied = paddle.assign(array)
+    wide, _ = paddle.tensor.manipulation.tensor_array_to_tensor(array, axis=1)
+    stacked, _ = paddle.tensor.manipulation.tensor_array_to_tensor(copied, axis=0, use_stack=True)
+    loss = (wide**2).sum() + (stacked**3).sum() + paddle.tensor.array_read(copied, at(0)).sum()
+    return [loss, *paddle.static.gradients([loss], [x])]
+
+
+FUNCTIONS: dict[str, Any] = {"arrays": arrays, "array_loops": array_loops, "array_gradients": array_gradients}
+
+
+def write_function(name: str, folder: Path) -> None:
+    """An inference model of a function of static variables."""
+    paddle.enable_static()
+    main, fed = paddle.static.Program(), floats(2, 3)
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        x = paddle.static.data("x", [2, 3])
+        fetches = FUNCTIONS[name](x)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        outputs = executor.run(main, feed={"x": fed}, fetch_list=fetches)
+        paddle.static.save_inference_model(str(folder / name), [x], fetches, executor, program=main)
+    keep(folder / name, [fed], outputs)
+    paddle.disable_static()
+
+
 # ------------------------------------------------------------------------------------------------------------- training
 def regression() -> tuple[list[Any], Any, list[Any]]:
     x, y = paddle.static.data("x", [None, 4]), paddle.static.data("y", [None, 1])
@@ -209,8 +297,8 @@ def write_program(name: str, folder: Path) -> None:
 
 def main(folder: str = "", *names: str) -> None:
     target = Path(folder or Path(__file__).parent / "paddle3")
-    for name in names or [*LAYERS, *PROGRAMS]:
-        (write_layer if name in LAYERS else write_program)(name, target)
+    for name in names or [*LAYERS, *FUNCTIONS, *PROGRAMS]:
+        (write_layer if name in LAYERS else write_function if name in FUNCTIONS else write_program)(name, target)
         print(name, [path.stat().st_size for path in sorted(target.glob(f"{name}.*"))])
 
 

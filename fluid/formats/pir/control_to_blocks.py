@@ -69,7 +69,7 @@ def _branch(at: BlockReader, op: PirOp, region: PirBlock, condition: str, base: 
     outs = []
     for index, value in enumerate(_yielded(op, region, len(op.results))):
         source = inside.name(value)
-        out = at.temporary(f"{base}.{index}", value.type.shape, ELEMENTS.get(value.type.dtype), op.results[index].stop_gradient)
+        out = at.another(value, f"{base}.{index}", op.results[index].stop_gradient)
         inside.append("assign", {"X": [source]}, {"Out": [out]}, {})
         outs.append(out)
     reads, writes = outer_names(body)
@@ -119,7 +119,7 @@ def _hand_on(at: BlockReader, values: list[Value], targets: list[str]) -> None:
     overwritten: set[str] = set()
     for index, target in enumerate(targets):
         if sources[index] != target and sources[index] in targets:
-            copied = at.temporary(f"{sources[index]}.kept", values[index].type.shape, ELEMENTS.get(values[index].type.dtype))
+            copied = at.another(values[index], f"{sources[index]}.kept")
             at.append("assign", {"X": [sources[index]]}, {"Out": [copied]}, {})
             sources[index] = copied
         overwritten.add(target)

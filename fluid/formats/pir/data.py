@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from ...values.types import VarType
 
-__all__ = ["DTYPES", "ELEMENTS", "Attribute", "PirBlock", "PirOp", "PirProgram", "Type", "Value"]
+__all__ = [
+    "ARRAY", "DENSE", "DTYPES", "ELEMENTS", "NULL", "PLAIN", "Attribute", "PirBlock", "PirOp", "PirProgram", "Type", "Value",
+]  # fmt: skip
 
 ELEMENTS = {
     "bool": VarType.BOOL, "i8": VarType.INT8, "ui8": VarType.UINT8, "i16": VarType.INT16, "i32": VarType.INT32,
@@ -17,6 +19,11 @@ ELEMENTS = {
 """Element types of tensors, by PIR's names in types."""
 DTYPES = {element.text: element for element in ELEMENTS.values()}
 """Element types by the names that attributes have them by."""
+
+DENSE, ARRAY = "dtensor", "dense_tensor_array"
+"""Kinds of values: tensors, and arrays of them."""
+PLAIN: dict[str, list[Any]] = {DENSE: ["NCHW", [], 0], ARRAY: ["NCHW"]}
+"""What types of most values say of layout, level of sequences and offset."""
 
 
 class Attribute(NamedTuple):
@@ -30,7 +37,7 @@ class Type(NamedTuple):
     """The type of a value.
 
     Attributes:
-        kind: ``dtensor``, ``vec``, ``null``, or another by PIR's name.
+        kind: `DENSE`, `ARRAY`, ``vec``, ``null``, or another by PIR's name.
         dtype: the elements' type, by PIR's name.
         shape: the shape, -1 for unknown dimensions.
         parts: of a ``vec``, the types of its values.

@@ -11,16 +11,21 @@ from typing import Any
 
 from ...errors import ProgramError
 from ...ir.program import Block, Operator, Parameter, Program, Variable
-from ...opdef.registry import EMPTY, OpDef
+from ...ir.versions import outer_names
+from ...opdef.registry import EMPTY, OpDef, registers
 from ...values.types import VarType
-from .data import ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from .data import ARRAY, DENSE, ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
 from .table import Operand, PirAttr, Row, rows_to, updated_operands
 from .to_blocks import NAME_SCOPE, SINGLE, UPDATES, XSHAPE
 
-__all__ = ["DENSE", "PLACE", "WRITTEN", "BlockWriter", "Unwritable", "Writer", "is_of_pir", "pir_of", "type_of", "written"]
+__all__ = [
+    "PLACE", "WRITTEN", "WRITTEN_OF_ARRAYS", "BlockWriter", "Unwritable", "Writer", "is_in_place", "is_of_pir", "pir_of",
+    "type_of", "written", "written_of_arrays",
+]  # fmt: skip
 
 _NAMES = {element: name for name, element in ELEMENTS.items()}
-DENSE = "dtensor"
+_KINDS = {VarType.LOD_TENSOR: DENSE, VarType.LOD_TENSOR_ARRAY: ARRAY}
+"""Kinds of values, by kinds of variables."""
 _NEUTRAL = frozenset(
     {
         "in_dtype",
@@ -51,16 +56,18 @@ class Unwritable(Exception):
 WriterOf = Callable[["BlockWriter", Operator], None]
 WRITTEN: dict[str, WriterOf] = {}
 """Ops that are written by functions of their own."""
+WRITTEN_OF_ARRAYS: dict[str, WriterOf] = {}
+"""Ordinary ops that are written by functions of their own where an input is an array of tensors."""
 
 
 def written(*types: str) -> Callable[[WriterOf], WriterOf]:
     """A decorator for the function that writes these ops."""
+    return registers(WRITTEN, types)
 
-    def decorate(function: WriterOf) -> WriterOf:
-        WRITTEN.update(dict.fromkeys(types, function))
-        return function
 
-    return decorate
+def written_of_arrays(*types: str) -> Callable[[WriterOf], WriterOf]:
+    """A decorator for the function that writes these ops where an input is an array of tensors."""
+    return registers(WRITTEN_OF_ARRAYS, types)
 
 
 def pir_of(program: Program) -> PirProgram:
@@ -141,12 +148,12 @@ class Writer:
 
 def type_of(var: Variable) -> Type:
     """The type of the value that a variable holds."""
-    if var.type is not VarType.LOD_TENSOR:
+    if var.type not in _KINDS:
         advice = "; build the embedding with is_sparse=False" if var.type is VarType.SELECTED_ROWS else ""
-        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, and only tensors are written{advice}")
+        raise Unwritable(f"{var.name} is a {var.type.name.lower()}, and only tensors and arrays of them are written{advice}")
     if not var.has_dtype or var.dtype not in _NAMES:
         raise Unwritable(f"the element type of {var.name} is not known, or Paddle 3 has none like it")
-    return Type(DENSE, _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))
+    return Type(_KINDS[var.type], _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))
 
 
 class BlockWriter:
@@ -163,10 +170,11 @@ class BlockWriter:
         self.pir = PirBlock()
 
     def write(self) -> None:
+        self.make_arrays()
         for position, op in enumerate(self.block.ops):
             before = len(self.pir.ops)
             try:
-                function = WRITTEN.get(op.type)
+                function = self.writer_of(op)
                 if function is not None:
                     function(self, op)
                     continue
@@ -181,11 +189,49 @@ class BlockWriter:
                 for name in op.output_arg_names:  # so that what reads them is not blamed, too
                     self.values.setdefault(name, self.writer.value(NULL))
 
+    def writer_of(self, op: Operator) -> WriterOf | None:
+        """The function that writes an op, if it has one of its own."""
+        if op.type in WRITTEN_OF_ARRAYS and any(self.is_array(name) for name in op.input_arg_names):
+            return WRITTEN_OF_ARRAYS[op.type]
+        return WRITTEN.get(op.type)
+
     def append(self, op: PirOp) -> PirOp:
         self.pir.ops.append(op)
         return op
 
     # -- values
+    def is_array(self, name: str) -> bool:
+        """Whether a variable is an array of tensors."""
+        var = self.block.find_var(name)
+        return var is not None and var.type is VarType.LOD_TENSOR_ARRAY
+
+    def make_arrays(self) -> None:
+        """Make the arrays that the block declares, unless an op makes them: PIR has no array before that."""
+        seen: set[str] = set(self.values)
+        for position, op in enumerate(self.block.ops):
+            made = set() if op.sub_blocks or is_in_place(op) else {*op.output_arg_names}.difference(op.input_arg_names)
+            inner = [name for sub in op.sub_blocks for names in outer_names(sub) for name in names]
+            for name in dict.fromkeys((*op.input_arg_names, *op.output_arg_names, *inner)):
+                if name not in seen and name not in made and name in self.block.vars and self.is_array(name):
+                    try:
+                        self.values[name] = self.empty_array(self.block.vars[name])
+                    except Unwritable as reason:
+                        self.writer.refuse(op, position, reason)
+                        self.values[name] = self.writer.value(NULL)
+                seen.add(name)
+
+    def empty_array(self, var: Variable) -> Value:
+        """A new array for a variable."""
+        type_ = type_of(var)
+        value = self.writer.value(type_, var.stop_gradient)
+        self.append(PirOp("pd_op.create_array", [], [value], {"dtype": Attribute("dtype", ELEMENTS[type_.dtype].text)}))
+        return value
+
+    def handed_on(self, body: Block) -> list[str]:
+        """Names from outside that a block overwrites, so that its region hands them on; not arrays that it only writes into."""
+        replaced = _replaced(body)
+        return [name for name in outer_names(body)[1] if name in replaced or not self.is_array(name)]
+
     def var(self, name: str) -> Variable:
         var = self.block.find_var(name)
         if var is None:
@@ -405,6 +451,22 @@ class BlockWriter:
         for slot, names in op.inputs.items():
             if slot not in slots and (slot.endswith("@GRAD") or not is_gradient) and any(name != EMPTY for name in names):
                 raise Unwritable(f"its input {slot} is given, and Paddle 3 has no such input")
+
+
+def is_in_place(op: Operator) -> bool:
+    """Whether an op changes an array of tensors where it is."""
+    return op.type == "write_to_array" or (op.type == "pop_from_array" and op.input("X") == op.output("Rest"))
+
+
+def _replaced(block: Block) -> set[str]:
+    """Names that ops of a block, and of those inside it, give new values."""
+    replaced: set[str] = set()
+    for op in block.ops:
+        if op.sub_blocks:
+            replaced.update(*map(_replaced, op.sub_blocks))
+        elif not is_in_place(op):
+            replaced.update(op.output_arg_names)
+    return replaced
 
 
 def is_of_pir(type_: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ...errors import FormatError
 from ..room import Room
-from .data import NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from .data import ARRAY, DENSE, NULL, PLAIN, Attribute, PirBlock, PirOp, PirProgram, Type, Value
 
 __all__ = ["is_pir", "parse_pir"]
 
@@ -292,15 +292,15 @@ class _Reader:
         kind = tree.tag.partition("t_")[2] or tree.tag
         if kind == "NULL":
             return NULL
-        if kind in ("dtensor", "tensor_array", "selected_rows", "dtensorarray", "slrow"):
+        if kind in (DENSE, ARRAY, "selected_rows", "slrow"):
             data = self.expect(tree.data, list, "the data of a type")
             if len(data) < 2 or data[0].__class__ is not Tagged or data[0].tag.__class__ is not str:
                 self.fail(f"a tensor's type should say elements and shape, not {_shown(data)}")
             shape = self.expect(data[1], list, "a shape")
             if len(shape) > _MOST_DIMENSIONS or any(size.__class__ is not int or not -1 <= size < 1 << 62 for size in shape):
                 self.fail(f"a shape should be at most {_MOST_DIMENSIONS} sizes, or -1, not {_shown(shape)}")
-            rest = tuple(map(repr, data[2:]))
-            made = Type(kind, data[0].tag.partition("t_")[2], tuple(shape), (), data[2:] if rest != _PLAIN else None)
+            rest = None if data[2:] == PLAIN.get(kind) else data[2:]
+            made = Type(kind, data[0].tag.partition("t_")[2], tuple(shape), (), rest)
             return self._types.setdefault(repr(made), made)
         if kind == "vec" and depth < 4:
             parts = self.expect(tree.data, list, "the types of a list of values")
@@ -309,8 +309,6 @@ class _Reader:
         return Type(kind, rest=tree.data)
 
 
-_PLAIN = ("'NCHW'", "[]", "0")
-"""What the type of most tensors says of layout, level of sequences and offset."""
 _OP, _ATTRIBUTE = 700, 130
 """Bytes that an op and an attribute of PIR take, with what is made of them."""
 _TEXTS = {dict: "an object", list: "a list", str: "a text", int: "an integer"}

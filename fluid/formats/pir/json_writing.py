@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ...errors import ProgramError
-from .data import Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from .data import DENSE, PLAIN, Attribute, PirBlock, PirOp, PirProgram, Type, Value
 from .json_reading import DIALECTS
 
 __all__ = ["serialize_pir"]
@@ -88,8 +88,8 @@ def type_tree(type_: Type) -> dict[str, Any]:
         return {"#": "NULL"}
     if type_.kind == "vec":
         return {"#": "0.t_vec", "D": [type_tree(part) for part in type_.parts]}
-    dialect = "0" if type_.kind == "dtensor" else "1"
-    rest = type_.rest if type_.rest is not None else ["NCHW", [], 0]
+    dialect = "0" if type_.kind == DENSE else "1"
+    rest = type_.rest if type_.rest is not None else PLAIN.get(type_.kind, PLAIN[DENSE])
     return {"#": f"{dialect}.t_{type_.kind}", "D": [{"#": f"0.t_{type_.dtype}"}, list(type_.shape), *rest]}
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.program import Block, Operator
-from ...ir.versions import outer_names
 from ...values.types import VarType
-from .data import ELEMENTS, Attribute, PirOp, Type, Value
-from .from_blocks import DENSE, PLACE, BlockWriter, Unwritable, type_of, written
+from .data import DENSE, ELEMENTS, Attribute, PirOp, Type, Value
+from .from_blocks import PLACE, BlockWriter, Unwritable, type_of, written
 
 __all__: list[str] = []
 
@@ -100,7 +99,9 @@ def _yields(at: BlockWriter, values: list[Value | None]) -> None:
 
 
 def _blank(at: BlockWriter, name: str) -> Value:
-    """Zeros for a variable that a branch which is not taken leaves without a value."""
+    """Zeros, or no entries, for a variable that a branch which is not taken leaves without a value."""
+    if at.is_array(name):
+        return at.empty_array(at.var(name))
     type_ = type_of(at.var(name))
     result = at.writer.value(type_, True)
     attrs = {
@@ -125,13 +126,19 @@ def _other_branch(at: BlockWriter, op: Operator) -> tuple[Operator, list[Operato
     )
     if other is None:
         return None
-    ours, theirs = set(op.output("Out")), set(other.output("Out"))
+    ours, theirs = ({*_handed_on(at, branch)} for branch in (op, other))
     chosen = [one for one in after if one.type == "select_input" and len(one.input("X")) == 2]
     chosen = [one for one in chosen if one.input("X")[0] in theirs and one.input("X")[1] in ours]
     read = {name for each in after if each not in chosen and each is not other for name in each.input_arg_names}
     if (ours | theirs) & read or (ours & theirs) or (ours | theirs) & at.values.keys():
         return None
     return other, chosen
+
+
+def _handed_on(at: BlockWriter, op: Operator) -> list[str]:
+    """The variables around a branch that get other values in it."""
+    replaced = {*at.handed_on(op.sub_blocks[0])}
+    return [name for name in op.output("Out") if name in replaced]
 
 
 @written("conditional_block")
@@ -146,7 +153,7 @@ def _conditional_block(at: BlockWriter, op: Operator) -> None:
         at.paired.update((other, *choices))
         _if(at, op, other, [(one.output("Out")[0], one.input("X")[1], one.input("X")[0]) for one in choices])
     else:
-        _if(at, op, None, [(name, name, name) for name in op.output("Out")])
+        _if(at, op, None, [(name, name, name) for name in _handed_on(at, op)])
 
 
 def _if(at: BlockWriter, op: Operator, other: Operator | None, results: list[tuple[str, str, str]]) -> None:
@@ -195,7 +202,7 @@ def _select_input(at: BlockWriter, op: Operator) -> None:
 def _while(at: BlockWriter, op: Operator) -> None:
     (condition,) = op.input("Condition")
     _, body = _inner(at, op, at.values)
-    _, writes = outer_names(body)
+    writes = at.handed_on(body)
     carried = [name for name in writes if name != condition and not at.var(name).persistable]
     overwritten = [name for name in writes if at.var(name).persistable]
     if overwritten:

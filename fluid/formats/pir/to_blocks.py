@@ -18,7 +18,7 @@ from ...ir.program import Block, Operator, OpRole, Program, Variable
 from ...opdef import registry
 from ...opdef.registry import EMPTY
 from ...values.types import VarType
-from .data import DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, Value
+from .data import ARRAY, DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, Value
 from .table import IGNORED, Operand, Row, row_from, updated_operands
 
 __all__ = ["NAME_SCOPE", "SINGLE", "UPDATES", "XSHAPE", "BlockReader", "Reader", "program_of", "special"]
@@ -46,8 +46,7 @@ UPDATES = frozenset(
 """Ops of optimizers."""
 
 _KINDS = {
-    "tensor_array": VarType.LOD_TENSOR_ARRAY,
-    "dtensorarray": VarType.LOD_TENSOR_ARRAY,
+    ARRAY: VarType.LOD_TENSOR_ARRAY,
     "selected_rows": VarType.SELECTED_ROWS,
     "slrow": VarType.SELECTED_ROWS,
 }
@@ -216,12 +215,15 @@ class BlockReader:
         type_ = value.type
         dtype = ELEMENTS.get(type_.dtype)
         kind = _KINDS.get(type_.kind, VarType.LOD_TENSOR)
-        properties.setdefault("persistable", value.persistable)
-        var = Variable(
-            self.block, name=name, shape=type_.shape, dtype=dtype, type=kind, stop_gradient=value.stop_gradient, **properties
-        )
+        known = {"shape": type_.shape, "persistable": value.persistable, "stop_gradient": value.stop_gradient}
+        var = Variable(self.block, name=name, dtype=dtype, type=kind, **{**known, **properties})
         self.block.vars[name] = var
         return var
+
+    def another(self, value: Value, base: str, stop_gradient: bool = False) -> str:
+        """A new variable of the type that a value has, which is not the value."""
+        name = self.reader.fresh(base)
+        return self.variable(name, value, persistable=False, stop_gradient=stop_gradient).name
 
     def temporary(self, base: str, shape: Iterable[int] | None, dtype: VarType | None, stop_gradient: bool = False) -> str:
         """A new variable, not of a value of PIR."""

@@ -9,28 +9,20 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from common import header
+from native_calls import PEAK_STEPS, PEAK_SUMS, WIDTH, Body, Runner, aligned, compiled, least, peak_body, words
 
 import fluid
-from fluid.executor.native.compiler import Library, compile_object, host
-from fluid.executor.native.emitter import DOUBLE, FLOAT, INT64, Function, Module, Type, Value
-from fluid.executor.native.instructions import RECORD_WORDS
-from fluid.executor.native.kernel import Share, write_kernel
+from fluid.executor.native.emitter import DOUBLE, FLOAT, INT64, Function, Type, Value
+from fluid.executor.native.kernel import Share
 from fluid.executor.native.matmul import Product, packed_bytes, workspace_bytes, write_pack, write_product
-from fluid.executor.native.pool import pool
 
-ROUNDS, BLOCK = 8, 2e-3
-WIDTH = host().vector_bytes
 STEPS = 35
 """Of the recurrence whose B is packed once."""
-PEAK_STEPS, PEAK_SUMS = 4096, 12
-Body = Callable[[Function, Sequence[Value], Share], None]
 
 
 @dataclass(frozen=True)
@@ -124,19 +116,6 @@ def blas_body(product: Product) -> Body:
     return body
 
 
-def peak_body(element: Type) -> Body:
-    vector = element.of(WIDTH // element.bytes)
-
-    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-        numbers = [f.load(f.at(pointers[0], index, vector), vector) for index in range(PEAK_SUMS + 1)]
-        factor, sums = numbers[-1], numbers[:-1]
-        sums = f.loop(0, PEAK_STEPS, 1, sums, lambda _, *values: [f.fma(factor, value, value) for value in values])
-        for index, value in enumerate(sums):
-            f.store(value, f.at(pointers[0], index, vector))
-
-    return body
-
-
 def blas_address(element: Type) -> tuple[int, int] | None:
     """The address of numpy's OpenBLAS's product, and the bits of its integers; None if numpy has another BLAS."""
     library = ctypes.CDLL(np._core._multiarray_umath.__file__)
@@ -151,62 +130,6 @@ def blas_address(element: Type) -> tuple[int, int] | None:
 def blas_words() -> int:
     address = blas_address(FLOAT)
     return address[1] if address else 64
-
-
-@dataclass
-class Runner:
-    """Runs kernels so many times that a run takes some milliseconds."""
-
-    library: Library
-    records: Sequence[tuple[str, Any]]
-
-    def __post_init__(self) -> None:
-        self.times = max(int(BLOCK / max(self.time(self.call(1))[0], 1e-7)), 1)
-        self.run = self.call(self.times)
-
-    def call(self, times: int) -> Callable[[], None]:
-        one = [(self.library.addresses[name], words.ctypes.data, 2, 0) for name, words in self.records]
-        self.table = np.array(one * times, np.int64).reshape(-1, RECORD_WORDS)
-        return pool().caller(self.table)
-
-    @staticmethod
-    def time(run: Callable[[], None]) -> tuple[float, float]:
-        """Seconds of this thread's own, and of the clock's."""
-        run()
-        own, clock = time.thread_time(), time.perf_counter()
-        run()
-        return time.thread_time() - own, time.perf_counter() - clock
-
-
-def least(runners: Mapping[str, tuple[Runner, int]]) -> tuple[dict[str, float], dict[str, float]]:
-    """The least seconds of each, its own and the clock's, with as many threads as it is given, in turns."""
-    own, clock = (dict.fromkeys(runners, float("inf")) for _ in range(2))
-    for _ in range(ROUNDS):
-        for name, (runner, threads) in runners.items():
-            fluid.set_num_threads(threads)
-            for least, seconds in zip((own, clock), runner.time(runner.run), strict=True):
-                least[name] = min(least[name], seconds / runner.times)
-    fluid.set_num_threads(1)
-    return own, clock
-
-
-def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
-    start = time.thread_time()
-    module = Module()
-    for name, (operands, body) in bodies.items():
-        write_kernel(module, name, operands, body)
-    code = compile_object(module.text, host())
-    return Library([code], module.names), time.thread_time() - start
-
-
-def aligned(elements: int, dtype: Any) -> Any:
-    memory = np.zeros(elements * np.dtype(dtype).itemsize + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + elements * np.dtype(dtype).itemsize].view(dtype)
-
-
-def words(*arrays: Any) -> Any:
-    return np.array([array if isinstance(array, int) else array.ctypes.data for array in arrays], np.int64)
 
 
 def measure(case: Case, element: Type, threads: int, is_packed: bool = False) -> str:

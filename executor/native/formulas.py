@@ -20,6 +20,11 @@ def _away(f: Function, x: Value) -> Value:
     return f.intrinsic("round", x)
 
 
+_ELEMENTARY = (
+    "exp", "log", "log1p", "expm1", "tanh", "sinh", "cosh", "sigmoid", "erf", "sin", "cos", "asin", "acos", "atan",
+    "floor", "ceil", "sign",
+)  # fmt: skip
+"""Functions of `mathematics`."""
 FORMULAS: dict[str, Callable[..., Value]] = {
     "copy": lambda f, x: x,
     "add": lambda f, a, b: f.add(a, b),
@@ -44,24 +49,6 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "xor": lambda f, a, b: f.bit_xor(a, b),
     "not": lambda f, x: f.bit_xor(x, 1),
     "select": lambda f, condition, a, b: f.select(condition, a, b),
-    **{
-        name: getattr(m, name)
-        for name in [
-            "exp",
-            "log",
-            "log1p",
-            "expm1",
-            "tanh",
-            "sinh",
-            "cosh",
-            "sigmoid",
-            "erf",
-            "sin",
-            "cos",
-            "floor",
-            "ceil",
-            "sign",
-        ]
-    },
+    **{name: getattr(m, name) for name in _ELEMENTARY},
     **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},
 }

@@ -11,6 +11,7 @@ computed for this file by Remez exchange with 50 digits. Their coefficients stan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type,
 
 __all__ = [
     "absolute",
+    "acos",
+    "asin",
+    "atan",
     "ceil",
     "copysign",
     "cos",
@@ -427,6 +431,55 @@ def _turned(f: Function, x: Value, name: str, quarters: int) -> Value:
     any_is_far = is_far if x.type.lanes == 1 else f.intrinsic("vector.reduce.or", is_far, result=BOOL)
     once = f.select(any_is_far, f.int64(1), f.int64(0))
     return f.loop(0, once, 1, [near], lambda _, value: [f.select(is_far, f.intrinsic(name, x), value)])[0]
+
+
+# -- inverse trigonometric functions
+_ATAN_FLOAT = (-0.06451718509197235, 0.10743668675422668, -0.14263950288295746, 0.19999539852142334, -0.3333333134651184)
+_ATAN_DOUBLE = (
+    -0.019175404711104935,
+    0.03923044778479309,
+    -0.050854078345894844,
+    0.05858140904866328,
+    -0.06664510525508936,
+    0.07692183125376892,
+    -0.0909090457530649,
+    0.11111111015187018,
+    -0.14285714284665682,
+    0.19999999999995516,
+    -0.3333333333333333,
+)
+"""``(atan(x) / x - 1) / x**2`` in ``x * x`` for ``|x| <= tan(pi / 8)``; interpolated at Chebyshev's points."""
+_EIGHTH, _THREE_EIGHTHS = math.tan(math.pi / 8), math.tan(3 * math.pi / 8)
+_QUARTER_PI = {"float": (0.7853981852531433, -2.1855695000931213e-08), "double": (0.7853981633974483, 3.061616997868383e-17)}
+"""A quarter of pi: the nearest number of the type, and the rest."""
+
+
+def atan(f: Function, x: Value) -> Value:
+    """The inverse tangent; within 1.79 and 1.81 ulp."""
+    size = absolute(f, x)
+    is_near, is_far = f.compare("olt", size, _EIGHTH), f.compare("ogt", size, _THREE_EIGHTHS)
+    # atan(x) = pi / 4 + atan((x - 1) / (x + 1)) = pi / 2 + atan(-1 / x)
+    above = f.select(is_near, size, f.select(is_far, constant(-1.0, x.type), f.sub(size, 1.0)))
+    below = f.select(is_near, constant(1.0, x.type), f.select(is_far, size, f.add(size, 1.0)))
+    high, low = _QUARTER_PI[x.type.element]
+
+    def added(part: float) -> Value:
+        return f.select(is_near, constant(0.0, x.type), f.select(is_far, constant(2 * part, x.type), part))
+
+    turned = f.div(above, below)
+    square = f.mul(turned, turned)
+    series = _polynomial(f, square, _ATAN_FLOAT if _format(x) is _FLOAT else _ATAN_DOUBLE)
+    return copysign(f, f.add(added(high), f.add(turned, f.fma(f.mul(turned, square), series, added(low)))), x)
+
+
+def asin(f: Function, x: Value) -> Value:
+    """The inverse sine; within 2.71 and 2.54 ulp."""
+    return atan(f, f.div(x, sqrt(f, f.mul(f.sub(1.0, x), f.add(x, 1.0)))))
+
+
+def acos(f: Function, x: Value) -> Value:
+    """The inverse cosine; within 2.39 and 2.32 ulp."""
+    return f.mul(atan(f, sqrt(f, f.div(f.sub(1.0, x), f.add(x, 1.0)))), 2.0)
 
 
 # -- parts of numbers

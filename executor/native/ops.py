@@ -66,7 +66,7 @@ for _type, _formula in {
     "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu", "square": "square",
     "abs": "abs", "floor": "floor", "ceil": "ceil", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "erf": "erf",
     "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "silu": "silu", "softsign": "softsign",
-    "round": "round", "sinh": "sinh", "cosh": "cosh",
+    "round": "round", "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan",
 }.items():  # fmt: skip
     lowers(_type)(_unary(_formula))
 

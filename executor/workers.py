@@ -65,11 +65,10 @@ def _lines_of(block: Block) -> Iterator[tuple[str, str]]:
     for number, op in enumerate(block.ops):
         if op.type in SETTING_UP:
             continue
-        writes = ", ".join(op.output_arg_names)
         text = str(op)
         for name in _OF_PROCESS.intersection(op.attrs):
             text = text.replace(f"{name}={op.attrs[name]}", name)
-        yield f"op {number}{where}" + (f", which writes {writes}" if writes else ""), text
+        yield f"op {number}{where}", text
 
 
 def reductions_in_flight(instructions: Sequence[Any], kept: Iterable[str]) -> dict[int, int]:

@@ -21,12 +21,13 @@ def digest_of(lines: Iterable[tuple[str, str]]) -> int:
 
 
 def first_difference(told: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """A message about the first line in which what the workers tell differs; `told` is in the order of their ranks."""
+    """A message about the first subject of which the workers tell different things; `told` is in the order of their ranks."""
+    by_subject = [dict(lines) for lines in told]
     for number in range(max(map(len, told))):
-        lines = [lines[number][1] if number < len(lines) else "nothing more" for lines in told]
-        if len(set(lines)) > 1:
-            subject = next(lines[number][0] for lines in told if number < len(lines))
-            return f"the workers do not run the same: they differ in {subject}\n{_sides(lines)}\n{_ADVICE}"
+        for subject in dict.fromkeys(lines[number][0] for lines in told if number < len(lines)):
+            lines = [each.get(subject, "nothing of that kind") for each in by_subject]
+            if len(set(lines)) > 1:
+                return f"the workers do not run the same: they differ in {subject}\n{_sides(lines)}\n{_ADVICE}"
     return "the workers do not run the same, though they say so; do they have different versions of this package?"
 
 

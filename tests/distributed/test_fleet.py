@@ -12,6 +12,7 @@ import pytest
 
 import fluid
 from fluid.distributed import Alone, Communicator
+from fluid.distributed.agreement import first_difference
 from fluid.distributed.process import use_communicator
 from fluid.errors import CommunicationError, FluidTypeError, FormatError, ProgramError
 from fluid.executor import workers
@@ -239,6 +240,17 @@ def test_a_program_of_other_workers_than_there_are() -> None:
     message = "the program was built for 2 workers, and here is 1; start 2 .python -m fluid.distributed.launch -n 2 script.py"
     with pytest.raises(CommunicationError, match=message):
         executor.run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[loss])
+
+
+def test_how_workers_differ_is_told_by_subject() -> None:
+    """Also where what one of them has moves all that follows to other places."""
+    told = [[("op 0", "a = relu(X=x)"), ("x", "x: float32[4]"), ("y", "y: float32[1]")]] * 2
+    for lines, message in (
+        (told[0][:2], "differ in y\n  on rank 0, 1: y: float32[1]\n  on rank 2: nothing of that kind\n"),
+        ([told[0][0], told[0][2]], "differ in x\n  on rank 0, 1: x: float32[4]\n  on rank 2: nothing of that kind\n"),
+        ([told[0][0], ("op 1", "exp"), *told[0][1:]], "differ in op 1\n  on rank 0, 1: nothing of that kind\n  on rank 2: exp\n"),
+    ):
+        assert message in first_difference([*told, lines])
 
 
 # ---------------------------------------------------------------------------------------------------------------- roles

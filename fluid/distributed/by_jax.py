@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from functools import reduce
 from typing import Any
@@ -19,10 +20,11 @@ from .agreement import first_difference
 from .communicator import Communicator, Statement, time_limit
 from .environment import Worker
 
-__all__ = ["JaxCommunicator", "has_joined_jax"]
+__all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
 
 _MOST_BYTES = 1 << 20
 """Of one note."""
+_DAY = 86400
 _KINDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
@@ -30,6 +32,50 @@ def has_joined_jax() -> bool:
     """Whether this process has called ``jax.distributed.initialize``."""
     jax = sys.modules.get("jax")
     return jax is not None and bool(jax.distributed.is_initialized())
+
+
+def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> None:
+    """Make this process one of ``jax.distributed``, whose collectives on CPUs are gloo's.
+
+    jax itself would end a process for which others do not come, or which others do not wait for at the end, without an error
+    that could be caught. So it waits for days, in a thread.
+
+    Args:
+        coordinator: ``address:port`` of process 0.
+        processes: how many there are.
+        process: the number of this one, from 0.
+        seconds: how long to wait for the others.
+
+    Raises:
+        CommunicationError: jax is not installed, or the others did not come.
+    """
+    who = f"process {process} of {processes}"
+    try:
+        import jax
+    except ImportError:
+        raise CommunicationError(
+            f"{who} joins the others by jax, which is not installed: pip install 'fluid-graph[xla]'"
+        ) from None
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    errors: list[Exception] = []
+
+    def join() -> None:
+        try:
+            jax.distributed.initialize(
+                coordinator, processes, process, initialization_timeout=_DAY, shutdown_timeout_seconds=30 * _DAY
+            )
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=join, name="fluid joins jax", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive() or errors:
+        what = f"it has waited for {seconds:g} s" if not errors else str(errors[0]).partition("\n")[0]
+        raise CommunicationError(
+            f"{who} did not come together with the others at {coordinator}: {what}; start all of them, with the same address, "
+            "before anything runs"
+        ) from (errors[0] if errors else None)
 
 
 class JaxCommunicator(Communicator):

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from ..errors import CommunicationError
 
-__all__ = ["BACKEND", "LOG_DIR", "Worker", "worker_of"]
+__all__ = ["BACKEND", "LOG_DIR", "RUNNING", "Worker", "worker_of"]
 
 BACKEND = "FLUID_BACKEND"
 """The variable that says by what workers speak: ``mpi``, which is the default, or ``jax``."""
 LOG_DIR = "FLUID_LOG_DIR"
 """The variable that says where the launcher finds logs and errors."""
+RUNNING = ".running"
+"""The suffix of a file beside a worker's log that is there until its script has come to an end, or to an error that is noted."""
 
 
 class Worker(NamedTuple):

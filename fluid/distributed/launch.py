@@ -2,7 +2,8 @@
 
 The workers run the script; what they print goes to one log each, and that of worker 0 to the screen too. When one ends by an
 error, all are ended, and its error is shown. Inside of an allocation of Slurm, or of a job of Open MPI or Kubernetes, the number
-of workers is that of the job; where such a job has started this process as one of many, it becomes a worker itself.
+of workers is that of the job; where such a job has started this process as one of many, it becomes a worker itself. A worker that
+ends before its script does (by ``os._exit``, or since it is killed) is an error, whatever status it leaves.
 
 Workers on one machine share its cores (``OMP_NUM_THREADS``, if that is not set already).
 
@@ -22,9 +23,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import CommunicationError
-from .environment import BACKEND, LOG_DIR, worker_of
+from .environment import BACKEND, LOG_DIR, RUNNING, worker_of
 
 __all__ = ["main"]
 
@@ -33,7 +35,7 @@ _POLL = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start workers as the command line says; returns 0, or what the first worker that failed returned."""
+    """Start workers as the command line says; returns 0, or what the first worker that failed returned, or 1."""
     parser = argparse.ArgumentParser(prog="python -m fluid.distributed.launch", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-n", "--workers", type=int, help="how many; by default as many as the job has, or 2")
     parser.add_argument("--backend", choices=("mpi", "jax"), default="mpi", help="by what the workers speak (%(default)s)")
@@ -62,13 +64,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     count = options.workers or of_job or 2
     if not of_job and "OMP_NUM_THREADS" not in os.environ:  # all on this machine, whose cores they share
         environment["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
-    if options.backend == "mpi":
-        code = _by_mpi(command, count, environment, options.mpiexec)
-    else:
-        code = _by_hand(command, count, environment)
-    if code:
-        print(_account(options.log_dir, code), file=sys.stderr)
-    return code
+    try:
+        if options.backend == "mpi":
+            end = _by_mpi(command, count, environment, options.mpiexec)
+        else:
+            end = _by_hand(command, count, environment)
+    except CommunicationError as error:
+        parser.error(str(error))
+    if not end.code and not _unfinished(options.log_dir):
+        return 0
+    print(_account(options.log_dir, end), file=sys.stderr)
+    return end.code or 1
 
 
 def _workers_of_job(environ: Mapping[str, str]) -> int:
@@ -80,10 +86,24 @@ def _workers_of_job(environ: Mapping[str, str]) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------- starting
-def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> int:
+class _End(NamedTuple):
+    """How workers ended."""
+
+    code: int
+    """That of the first that failed, or 0."""
+    gone: Mapping[int, int]
+    """Rank of those that had ended by themselves, where that is known -> its code."""
+
+
+def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> _End:
     """Run `count` workers by mpiexec, which ends all when one fails."""
     words = mpiexec.split() if mpiexec else [_mpiexec()]
-    return _wait([subprocess.Popen([*words, "-n", str(count), *command], env={**os.environ, **environment})])
+    try:
+        process = subprocess.Popen([*words, "-n", str(count), *command], env={**os.environ, **environment})
+    except OSError as error:
+        raise CommunicationError(f"{words[0]} cannot be started ({error}); --mpiexec should be the path of an mpiexec") from None
+    code = _wait([process]).code
+    return _End(code, {} if code else dict.fromkeys(range(count), 0))  # mpiexec does not say which it has ended itself
 
 
 def _mpiexec() -> str:
@@ -94,7 +114,7 @@ def _mpiexec() -> str:
     return path
 
 
-def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str]) -> int:
+def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str]) -> _End:
     """Run `count` workers, and end all when one fails."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,14 +131,15 @@ def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str])
     return _wait(processes)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait until all processes have ended, or one has failed, which ends the others; the code of the first that failed."""
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> _End:
+    """Wait until all processes have ended, or one has failed, which ends the others."""
     try:
         while True:
             codes = [process.poll() for process in processes]
             failed = [code for code in codes if code]
             if failed or None not in codes:
-                return abs(failed[0]) if failed else 0
+                gone = {rank: abs(code) for rank, code in enumerate(codes) if code is not None}
+                return _End(abs(failed[0]) if failed else 0, gone)
             time.sleep(_POLL)
     finally:
         _end(processes)
@@ -139,15 +160,27 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], patience: float = 5.0) ->
 
 
 # ---------------------------------------------------------------------------------------------------------------- telling
-def _account(folder: Path, code: int) -> str:
-    """What went wrong: the error of the worker that failed first, as it noted it."""
+def _unfinished(folder: Path) -> list[int]:
+    """The workers that have ended without having come to the end of the script, or to an error."""
+    return sorted(int(path.name.split(".")[1]) for path in folder.glob(f"worker.*{RUNNING}"))
+
+
+def _account(folder: Path, end: _End) -> str:
+    """What went wrong: who ended without a word, and the error of the worker that failed first, as it noted it."""
     errors = sorted(folder.glob("worker.*.error"), key=lambda path: path.stat().st_mtime_ns)
-    if not errors:
-        return f"a worker ended with code {code} and left no error (was it killed?); the logs are in {folder}"
-    first = errors[0]
-    rank = first.name.split(".")[1]
-    text = first.read_text(encoding="utf-8", errors="replace").rstrip()
-    return f"worker {rank} failed first; the logs are in {folder}\n{text}"
+    told = []
+    if silent := [f"{rank} (code {end.gone[rank]})" for rank in _unfinished(folder) if rank in end.gone]:
+        told.append(
+            f"worker {', '.join(silent)} ended before the script did and left no error (was it killed, or does the script call "
+            f"os._exit?); the logs are in {folder}"
+        )
+    elif not errors:
+        told.append(f"a worker ended with code {end.code} and left no error (was it killed?); the logs are in {folder}")
+    if errors:
+        rank = errors[0].name.split(".")[1]
+        told.append(f"worker {rank} failed first; the logs are in {folder}" if not silent else f"worker {rank} failed then")
+        told.append(errors[0].read_text(encoding="utf-8", errors="replace").rstrip())
+    return "\n".join(told)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import CommunicationError
-from .environment import BACKEND, LOG_DIR, Worker, worker_of
+from .by_jax import join_jax
+from .communicator import time_limit
+from .environment import BACKEND, LOG_DIR, RUNNING, worker_of
 from .process import communicator
 
 __all__ = ["fail", "main"]
@@ -26,31 +28,26 @@ def main(arguments: list[str]) -> None:
     """Run a script as the worker that the environment says this is."""
     worker, folder = worker_of(), _folder()
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"worker.{worker.rank}.log"
+    log, running = folder / f"worker.{worker.rank}.log", folder / f"worker.{worker.rank}{RUNNING}"
+    running.touch()
     _tee(log, is_shown=worker.rank == 0)
     try:
         if os.environ.get(BACKEND) == "jax":
-            _join_jax(worker)
+            join_jax(_coordinator(os.environ), worker.size, worker.rank, time_limit())
         else:
             communicator()
         sys.argv = arguments
         sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
         runpy.run_path(arguments[0], run_name="__main__")
+        running.unlink(missing_ok=True)
     except SystemExit as error:
         if error.code in (None, 0):
+            running.unlink(missing_ok=True)
             raise
         _note(f"SystemExit: {error.code}")
         _end_all()
     except BaseException:
         fail(traceback.format_exc())
-
-
-def _join_jax(worker: Worker) -> None:
-    """Make this process one of ``jax.distributed``, whose collectives on CPUs are gloo's."""
-    import jax
-
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(_coordinator(os.environ), worker.size, worker.rank)
 
 
 def _coordinator(environ: Mapping[str, str]) -> str:
@@ -90,7 +87,9 @@ def _folder() -> Path:
 def _note(text: str) -> None:
     """Keep the error where the launcher, if there is one, finds it."""
     if LOG_DIR in os.environ:
-        (_folder() / f"worker.{worker_of().rank}.error").write_text(text, encoding="utf-8")
+        rank = worker_of().rank
+        (_folder() / f"worker.{rank}.error").write_text(text, encoding="utf-8")
+        (_folder() / f"worker.{rank}{RUNNING}").unlink(missing_ok=True)
 
 
 def _end_all() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..errors import ExecutionError, ProgramError
+from ..distributed.by_jax import join_jax
+from ..errors import ProgramError
 
 __all__ = ["connect"]
 
@@ -21,20 +22,8 @@ def connect(coordinator: str, processes: int, process: int, timeout: int = 300) 
 
     Raises:
         ProgramError: `process` is not one of 0 to `processes` - 1.
-        ExecutionError: jax is not installed, or the others did not come.
+        CommunicationError: jax is not installed, or the others did not come.
     """
     if not 0 <= process < processes:
         raise ProgramError(f"connect: of {processes} processes, there is no process {process}; they are numbered from 0")
-    try:
-        import jax
-    except ImportError:
-        raise ExecutionError("connect needs jax, which is not installed: pip install 'fluid-graph[xla]'") from None
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    try:
-        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=timeout)
-    except Exception as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ExecutionError(
-            f"connect: process {process} of {processes} did not come together with the others at {coordinator}: {message}; "
-            "start all of them, with the same address, before anything runs"
-        ) from error
+    join_jax(coordinator, processes, process, timeout)

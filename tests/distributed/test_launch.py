@@ -29,10 +29,12 @@ def close(some: dict[int, float], others: dict[int, float]) -> None:
     np.testing.assert_allclose(list(some.values()), list(others.values()), atol=2e-5)
 
 
-def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where logs go
     for arguments, message in (
         (["no_script.py"], "there is no script no_script.py"),
         (["-n", "0", str(EXAMPLE)], "-n is 0; it should be the number of workers"),
+        (["--mpiexec", "/nowhere/mpiexec -v", str(EXAMPLE)], "/nowhere/mpiexec cannot be started"),
     ):
         with pytest.raises(SystemExit):
             main(arguments)
@@ -94,6 +96,7 @@ def test_logs_and_the_error_of_the_worker_that_failed_first(tmp_path: Path) -> N
         ("raises", "worker 1 failed first; the logs are in .*log\n(.|\n)*ValueError: a fault of worker 1"),
         ("exits", "worker 1 failed first(.|\n)*SystemExit: 3"),
         ("killed", "a worker ended with code 9 and left no error .was it killed.."),
+        ("leaves", r"worker 0 .code 0., 1 .code 0. ended before the script did and left no error .*os\._exit"),
         ("hangs", "worker 0 failed first(.|\n)*worker 0 of 2 has waited 2 s for the others"),
     ):
         _, errors = launched(tmp_path / "log", "-n", 2, "--timeout", 2, SCRIPTS / "faults.py", fault, status=None)
@@ -124,6 +127,24 @@ def test_who_ends_the_launcher_ends_the_workers(tmp_path: Path) -> None:
 @needs_mpi
 def test_eager_layers_train_as_in_one_process() -> None:
     np.testing.assert_allclose(json.loads(together("eager.py")), json.loads(alone("eager.py")), rtol=2e-6)
+
+
+@pytest.mark.parametrize(("backend", "module"), [("jax", "jax"), pytest.param("mpi", "mpi4py", marks=needs_mpi)])
+def test_without_what_workers_speak_by(tmp_path: Path, backend: str, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text("raise ImportError('not here')")
+    arguments = "-n", 2, "--backend", backend, SCRIPTS / "faults.py", "none"
+    _, errors = launched(tmp_path / "log", *arguments, status=None, PYTHONPATH=str(tmp_path))
+    assert re.search(r"errors.CommunicationError: .* of 2 .*pip install .fluid-graph\[", errors), errors
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_others_that_do_not_come() -> None:
+    """jax itself would crash."""
+    script = "import fluid; fluid.parallel.connect('127.0.0.1:9', 2, 1, timeout=1)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=environment())
+    message = "process 1 of 2 did not come together with the others at 127.0.0.1:9: it has waited for 1 s; start all of them"
+    assert done.returncode == 1 and message in done.stderr, done.stderr
 
 
 @pytest.mark.slow

@@ -36,10 +36,11 @@ class Meeting:
         """The meeting before runs of these ops of a program; None if they speak to nobody."""
         return Meeting(program) if any(_speaks(op) for op in ops) else None
 
-    def statement(self, feeds: Mapping[str, Any], way: str) -> Statement:
-        """What this worker says; `feeds` are arrays or specs, `way` is how the program runs, on which it depends what is sent."""
+    def statement(self, feeds: Mapping[str, Any], way: str, more: Iterable[tuple[str, str]] = ()) -> Statement:
+        """What this worker says; `feeds` are arrays or specs, `way` is how the program runs, on which it depends what is sent;
+        `more` is what else that depends on, in lines."""
         fed = [(f"what is fed to {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
-        fed.append(("how the program runs", way))
+        fed += [("how the program runs", way), *more]
         return Statement(self._digest ^ digest_of(fed), lambda: [*self._lines, *fed])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fluid.distributed.process import communicator
+from fluid.distributed.communicator import Statement
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator, Program
 from fluid.ir.versions import outer_names
@@ -40,8 +40,9 @@ from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
 from .sharding import MeshLayout, OnDevice, OneDevice
+from .together import together
 from .tracing import TracedBlock
-from .workers import WorkersLayout
+from .workers import WorkersLayout, group_of_trace
 
 __all__ = ["OnDevice", "XlaPlan", "XlaStep", "compile_for_xla"]
 
@@ -83,11 +84,20 @@ class XlaPlan:
         self.ops = ops_to_run(block, fetches)
         refuse_unsupported(program, self.ops)
         refuse_untraceable(self.ops, place)
-        self._meeting = Meeting.of(program, self.ops) if mesh is None and jax.process_count() > 1 else None
+        is_one_of_many = jax.process_count() > 1
+        meeting = Meeting.of(program, self.ops) if mesh is None else Meeting(program) if is_one_of_many else None
         if mesh is not None:
             self.layout: OneDevice = MeshLayout(mesh, place, program)
+        elif meeting is not None and is_one_of_many:
+            self.layout = WorkersLayout(place)
+            self._refuse_what_differs()
         else:
-            self.layout = OneDevice(place) if self._meeting is None else WorkersLayout(place)
+            if meeting is not None:
+                group_of_trace()  # an error where the workers speak by MPI
+            self.layout = OneDevice(place)
+        self._statement: Statement | None = None
+        if meeting is not None and is_one_of_many:
+            self._statement = meeting.statement(feeds, "compiled by XLA", self._described())
         reads, writes = _names_of(self.ops)
         known = {name for name in reads | writes | set(fetches) if name not in feeds}
         self.externals = {name: spec_of(value) for name in sorted(known) if (value := scope.held(name)) is not None}
@@ -115,20 +125,30 @@ class XlaPlan:
         with self._lock:
             if self._compiled is None:
                 keep_compiled()
-                self._meet()
                 self._compiled = self.lowered().compile()
             return self._compiled
 
-    def _meet(self) -> None:
-        """Make sure that all workers compile the same; then they wait for each other in the same places."""
-        if self._meeting is None:
-            return
+    def _refuse_what_differs(self) -> None:
+        """Raise an error if workers cannot run the same."""
         if uneven := [name for name, spec in self.feeds.items() if spec.lod]:
             raise ExecutionError(
                 f"{', '.join(uneven)}: sequences differ from worker to worker, and at an XLAPlace each length of theirs is a "
                 "program of its own, while workers have to run the same one; pad them, or train by MPI at a CPUPlace()"
             )
-        communicator().state(self._meeting.statement(self.feeds, "compiled by XLA"))
+
+    def _described(self) -> Iterator[tuple[str, str]]:
+        """What, besides the program and the shapes, decides what processes say to each other in a run."""
+        yield from self.layout.described()
+        if self._mesh is not None:  # workers fetch what they have; of a mesh, devices may have parts
+            yield "what is fetched", ", ".join(self.fetches)
+        for name, spec in self.feeds.items():
+            if spec.lod:
+                yield f"the sequences of {name}", f"{name}: {spec.lod}"
+
+    def meet(self) -> None:
+        """Before a run, make sure that all processes that take part in it run the same."""
+        if self._statement is not None:
+            together().meet(self._statement)
 
     def lowered(self) -> Any:
         """The program as jax hands it to XLA; ``lowered().as_text()`` shows it."""
@@ -150,7 +170,7 @@ class XlaPlan:
         function = layout.over_devices(functools.partial(self.block))  # one of its own: jax would not trace the same again
         with jax.enable_x64(True), _no_garbage_collection():
             _, kept, _ = jax.jit(function).trace(*given).out_info
-            if self._meeting is not None and block.about:
+            if isinstance(layout, WorkersLayout) and block.about:
                 raise ExecutionError(
                     "the trips of a loop, or the length of an array of tensors, depend on values, which differ from worker to "
                     "worker, and at an XLAPlace workers have to run the same program; train by MPI at a CPUPlace()"
@@ -266,6 +286,7 @@ class XlaStep:
         plan = self.plan if check is None else self.plan.checked(scope, check)
         began = time.perf_counter()
         with scope.lock, jax.enable_x64(True):
+            plan.meet()
             if self.generation != scope.generation:
                 self._bind(scope)
             layout, block = plan.layout, plan.block

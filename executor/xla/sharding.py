@@ -6,7 +6,7 @@ adds what devices have to tell each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from fluid.values.place import XLAPlace
 from fluid.values.types import as_dtype
 
 from .arrays import for_numpy
+from .together import together
 
 __all__ = ["MeshLayout", "OnDevice", "OneDevice", "whole"]
 
@@ -103,6 +104,10 @@ class OneDevice:
         """A function of one worker's values as a function of all arrays."""
         return function
 
+    def described(self) -> Iterator[tuple[str, str]]:
+        """In lines, each with what it is about, what of it other processes should have, too."""
+        return iter(())
+
 
 class MeshLayout(OneDevice):
     """Arrays lie on a mesh: what is fed is split over the axis `DATA`, what outlives runs as the program's annotations say.
@@ -171,7 +176,7 @@ class MeshLayout(OneDevice):
     def put(self, value: Any, sharding: Any) -> Any:
         if self._is_alone:
             return jax.device_put(value, sharding)
-        return _divided(multihost_utils.broadcast_one_to_all(value), sharding)
+        return _divided(self.waiting(multihost_utils.broadcast_one_to_all, value), sharding)
 
     def fed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: self._feed(name, value) for name, value in values.items()}
@@ -191,6 +196,15 @@ class MeshLayout(OneDevice):
     def fetch(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         return [whole(value) for value in values]
 
+    def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments) if self._is_alone else together().waiting(function, *arguments)
+
+    def described(self) -> Iterator[tuple[str, str]]:
+        yield "the mesh", str(self._mesh)
+        for name, var in self._vars.items():
+            if var.sharding is not None:
+                yield f"how {name} is split", f"{name}: {list(var.sharding)}"
+
 
 def _divided(value: Any, sharding: Any) -> Any:
     """A value that all processes have, of which each device takes its part."""
@@ -202,4 +216,5 @@ def whole(value: Any) -> np.ndarray[Any, Any]:
     """All of an array; where processes have parts of it, each of them has to ask for it."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return for_numpy(np.array(value))  # type: ignore[no-any-return]
-    return for_numpy(np.array(multihost_utils.process_allgather(value, tiled=True)))  # type: ignore[no-any-return]
+    gathered = together().waiting(lambda: np.array(multihost_utils.process_allgather(value, tiled=True)))
+    return for_numpy(gathered)  # type: ignore[no-any-return]

@@ -7,8 +7,6 @@ XLA's own collectives among them. To jax, each value is one array over all devic
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,14 +16,14 @@ from jax import lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fluid.distributed.communicator import Communicator, Statement, time_limit
+from fluid.distributed.communicator import Communicator, Statement
 from fluid.distributed.process import communicator
-from fluid.distributed.worker import fail
 from fluid.errors import CommunicationError, ExecutionError
 from fluid.values.place import XLAPlace
 
 from .arrays import Array, for_numpy, wrap
 from .sharding import OnDevice, OneDevice
+from .together import together
 
 __all__ = ["WorkersLayout", "group_of_trace"]
 
@@ -66,7 +64,6 @@ class WorkersLayout(OneDevice):
             raise ExecutionError(f"XLAPlace({place.device!r}, {place.index}): other workers have fewer devices of this kind")
         devices = [by_process[process][number] for process in sorted(by_process)]
         self._size = len(devices)
-        self._limit = _TimeLimit(communicator())
         self._grid = jax.sharding.Mesh(np.array(devices), (_WORKERS,))
         self.whole = NamedSharding(self._grid, PartitionSpec(_WORKERS))
 
@@ -93,8 +90,7 @@ class WorkersLayout(OneDevice):
         return [_here(value) for value in values]
 
     def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        with self._limit:
-            return function(*arguments)
+        return together().waiting(function, *arguments)
 
     def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
         group = _TracedWorkers(self._size)
@@ -107,39 +103,6 @@ class WorkersLayout(OneDevice):
         each = PartitionSpec(_WORKERS)
         of_all: Callable[..., Any] = jax.shard_map(of_one_worker, mesh=self._grid, in_specs=each, out_specs=each, check_vma=False)
         return of_all
-
-
-class _TimeLimit:
-    """Ends this process, and by that all, when it waits for the others for longer than it should; see `time_limit`.
-
-    What waits is a collective of XLA, in which no error can be raised.
-    """
-
-    def __init__(self, group: Communicator) -> None:
-        self._group, self._seconds = group, time_limit()
-        self._end: float | None = None
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> None:
-        self._end = time.monotonic() + self._seconds
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="fluid workers", daemon=True)
-            self._thread.start()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._end = None
-        if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
-            raise CommunicationError(
-                f"{self._group.who()} has lost the others, perhaps since one has died: {str(error).partition(chr(10))[0]}"
-            ) from error
-
-    def _look(self) -> None:
-        while True:
-            time.sleep(min(self._seconds / 10, 1.0))
-            end = self._end
-            if end is not None and time.monotonic() > end:
-                error = self._group.waited_in_vain(self._seconds, "run of a program compiled by XLA")
-                fail(f"{type(error).__module__}.{type(error).__name__}: {error}")
 
 
 # --------------------------------------------------------------------------------------------- what collective ops speak by

@@ -7,6 +7,7 @@ What a program at an `XLAPlace` sums or gathers does not come this way: there XL
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -25,6 +26,8 @@ __all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
 _MOST_BYTES = 1 << 20
 """Of one note."""
 _DAY = 86400
+_GRACE = 0.5
+"""Seconds from an error to the end, since others may be about to tell of the same one."""
 _KINDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
@@ -38,7 +41,7 @@ def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> 
     """Make this process one of ``jax.distributed``, whose collectives on CPUs are gloo's.
 
     jax itself would end a process for which others do not come, or which others do not wait for at the end, without an error
-    that could be caught. So it waits for days, in a thread.
+    that could be caught. So it waits for days, in a thread. After an error, a process does not wait for the others, but ends.
 
     Args:
         coordinator: ``address:port`` of process 0.
@@ -76,6 +79,16 @@ def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> 
             f"{who} did not come together with the others at {coordinator}: {what}; start all of them, with the same address, "
             "before anything runs"
         ) from (errors[0] if errors else None)
+    former = sys.excepthook
+
+    def end(kind: Any, error: Any, traceback: Any) -> None:
+        former(kind, error, traceback)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        time.sleep(_GRACE)
+        os._exit(1)
+
+    sys.excepthook = end
 
 
 class JaxCommunicator(Communicator):
@@ -156,6 +169,20 @@ class JaxCommunicator(Communicator):
         what = "comparison of what the workers run"
         if len(set(self._all(statement.digest, what))) > 1:
             raise CommunicationError(first_difference(self._all(list(statement.tell()), what)))
+
+    def meet(self, run: int, statement: Statement) -> None:
+        """As `state`, before a run of this number, which others may make without asking; `is_awaited` tells them."""
+        key = f"fluid/run {run}/{self.rank}"
+        self._notes.key_value_set(key, "waits")
+        self.state(statement)
+        self._notes.key_value_delete(key)
+
+    def is_awaited(self, run: int) -> bool:
+        """Whether another worker has come to the meeting before the run of this number, and waits there."""
+        try:
+            return bool(self._notes.key_value_dir_get(f"fluid/run {run}/"))
+        except RuntimeError:  # the coordinator is gone; what waits for workers fails, too
+            return False
 
     def _all(self, item: Any, what: str) -> list[Any]:
         return [json.loads(part) for part in self._exchange(json.dumps(item).encode(), what)]

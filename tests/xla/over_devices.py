@@ -209,6 +209,16 @@ def two_processes(address: str, number: int) -> None:
     refused(ExecutionError, lambda: net.run(over(net, data=1), feed), "takes 1 device", "in 2 processes")
 
 
+def processes_that_differ(address: str, number: int) -> None:
+    """In what they are fed, when both shapes have been compiled on both: one asks, the other is told while it waits."""
+    fluid.parallel.connect(address, 2, number, timeout=30)
+    net = Net()
+    program = fluid.CompiledProgram(net.main).with_data_parallel()
+    for rows in (4, 4, 2, 4, 4 - 2 * number):
+        net.run(program, {"x": X[:rows], "y": Y[:rows]})
+        print("ran")
+
+
 if __name__ == "__main__":
     check, *rest = sys.argv[1:]
     globals()[check](*rest[:1], *map(int, rest[1:]))

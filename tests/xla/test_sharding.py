@@ -31,15 +31,19 @@ def started(*args: str, devices: int = 1) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def finish(*processes: subprocess.Popen[str]) -> None:
-    """Wait for processes, and fail with what one of them said that failed."""
+def output_of(*processes: subprocess.Popen[str]) -> list[str]:
+    """What processes say, to their ends."""
     try:
-        said = [process.communicate(timeout=SECONDS)[0] for process in processes]
+        return [process.communicate(timeout=SECONDS)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    for process, text in zip(processes, said, strict=True):
+
+
+def finish(*processes: subprocess.Popen[str]) -> None:
+    """Wait for processes, and fail with what one of them said that failed."""
+    for process, text in zip(processes, output_of(*processes), strict=True):
         assert process.returncode == 0, text
 
 
@@ -53,12 +57,28 @@ def test_four_devices(check: str) -> None:
     finish(started(check, devices=4))
 
 
-@pytest.mark.slow
-def test_two_processes() -> None:
+def two_started(check: str) -> list[subprocess.Popen[str]]:
+    """Two processes that join each other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    finish(*(started("two_processes", address, str(number)) for number in range(2)))
+    return [started(check, address, str(number)) for number in range(2)]
+
+
+@pytest.mark.slow
+def test_two_processes() -> None:
+    finish(*two_started("two_processes"))
+
+
+@pytest.mark.slow
+def test_two_processes_that_differ() -> None:
+    """Each has the same error; without it, they would train on with gradients of parts of different batches."""
+    processes = two_started("processes_that_differ")
+    for text in output_of(*processes):
+        assert text.count("ran\n") == 4, text
+        message = "they differ in what is fed to x\n  on rank 0: x: float32[4, 16]\n  on rank 1: x: float32[2, 16]\n"
+        assert f"CommunicationError: the workers do not run the same: {message}" in text, text
+    assert [process.returncode for process in processes] == [1, 1]
 
 
 # --------------------------------------------------------------------------------------------------------- one device

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import unique_name
 from ..backward import append_backward
 from ..errors import FluidTypeError, ProgramError
-from ..ir.program import Operator, OpRole, Parameter, Program, Variable, program_guard
+from ..ir.program import Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
 from ..layers.nn import scale
 from ..layers.tensor import assign, create_global_var, sums, zeros_like
 from ..optimizer import Optimizer
@@ -27,6 +27,9 @@ class GradientAccumulation:
     nothing else depends on the batch, as batch normalization does. In a program the sums and the counter are variables, so that
     checkpoints hold them, and the program needs only to be run. In eager mode `minimize` or `step` is called for each batch,
     and gradients are cleared after it, as always.
+
+    Several workers train by ``fleet.distributed_optimizer(GradientAccumulation(optimizer, steps))``: the gradients of each batch
+    are summed over the workers while backward goes on, sparse ones by their rows.
 
     A learning rate that a program computes by a schedule counts its runs, one of eager mode the updates.
 
@@ -51,7 +54,10 @@ class GradientAccumulation:
 
     def __init__(self, optimizer: Optimizer, steps: int) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise FluidTypeError(f"GradientAccumulation takes an optimizer of fluid.optimizer, not {optimizer!r}")
+            raise FluidTypeError(
+                f"GradientAccumulation takes an optimizer of fluid.optimizer, not {optimizer!r}; for several workers, give "
+                "fleet.distributed_optimizer the GradientAccumulation"
+            )
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             raise ProgramError(f"GradientAccumulation: steps should be a number of batches, at least 1, not {steps!r}")
         self.inner_optimizer, self.steps = optimizer, steps
@@ -76,8 +82,37 @@ class GradientAccumulation:
         Returns:
             All ops that were appended after the backward part, and (parameter, gradient) pairs of each batch.
         """
-        pairs = self.inner_optimizer.backward(loss, startup_program, parameter_list, no_grad_set)
+        pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self._train(loss.block.program, startup_program, pairs), pairs
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Any = None,
+        no_grad_set: Iterable[Variable | str] | None = None,
+        callbacks: Any = None,
+    ) -> list[Pair]:
+        """Append only the backward part of each batch.
+
+        Args:
+            loss, startup_program, parameter_list, no_grad_set, callbacks: see `fluid.optimizer.Optimizer.backward`.
+
+        Returns:
+            (parameter, gradient) pairs, for `apply_gradients`.
+        """
+        return self.inner_optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
+
+    def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
+        """Append the sums, and the updates that are made in every `steps`-th run, to the default main program.
+
+        Args:
+            params_grads: (parameter, gradient) pairs, as from `backward`; pairs without a gradient are passed over.
+
+        Returns:
+            All ops that were appended.
+        """
+        return self._train(default_main_program(), None, params_grads)
 
     def step(self) -> None:
         """In eager mode, take the gradients of the optimizer's parameters; update them in every `steps`-th call."""
@@ -99,7 +134,7 @@ class GradientAccumulation:
         """In eager mode, continue from a `state_dict`; see `Optimizer.set_dict`."""
         self.inner_optimizer.set_dict(state_dict)
 
-    def _train(self, program: Program, startup_program: Program | None, pairs: Sequence[Pair]) -> list[Operator]:
+    def _train(self, program: Program, startup_program: Program | None, pairs: Iterable[Pair]) -> list[Operator]:
         block = program.global_block()
         start = len(block.ops)
         kept = self._sums.setdefault(program, {})

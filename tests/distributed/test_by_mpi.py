@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ def check_training(network: str, optimizer: str, bucket: float, workers: int = 2
         json.loads(text)
         for text in (alone("training.py", *arguments), together("training.py", *arguments, workers=workers, **variables))
     )
+    check_same(many, one)
+
+
+def check_same(many: dict[str, Any], one: dict[str, Any]) -> None:
     np.testing.assert_allclose(many["losses"], one["losses"], rtol=1e-6, atol=1e-6)
     assert many["sums"].keys() == one["sums"].keys() and one["losses"][-1] != one["losses"][0]
     np.testing.assert_allclose(list(many["sums"].values()), list(one["sums"].values()), rtol=1e-5, atol=1e-6)
@@ -39,6 +44,19 @@ def test_training_equals_one_process() -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "clipped"])
 def test_training_of_each_kind(network: str, optimizer: str) -> None:
     check_training(network, optimizer, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("network", "optimizer"),
+    [
+        ("table", "adam"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("table", "sgd"), ("layers", "clipped"), ("images", "adam")]),
+    ],
+)
+def test_accumulated_gradients_of_workers(network: str, optimizer: str) -> None:
+    """Two workers that accumulate those of two batches come to what one process comes to with the batch of all."""
+    one = json.loads(alone("training.py", network, optimizer, 0.001))
+    check_same(json.loads(together("training.py", network, optimizer, 0.001, "CPUPlace", 0, 2)), one)
 
 
 @pytest.mark.slow

@@ -296,6 +296,16 @@ def test_roles_that_cannot_be() -> None:
         fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1), strategy)
 
 
+def test_accumulated_gradients_and_strategies_that_wrap_optimizers() -> None:
+    accumulated = fluid.training.GradientAccumulation(fluid.optimizer.SGD(0.1), 2)
+    strategy = DistributedStrategy()
+    strategy.forward_recompute = True
+    with pytest.raises(FluidTypeError, match=r"strategy\.forward_recompute takes an optimizer .*, not a GradientAccumulation"):
+        fleet_of(2).distributed_optimizer(accumulated, strategy)
+    with pytest.raises(FluidTypeError, match=r"give fleet\.distributed_optimizer the GradientAccumulation"):
+        fluid.training.GradientAccumulation(fleet_of(2).distributed_optimizer(fluid.optimizer.SGD(0.1)), 2)  # type: ignore[arg-type]
+
+
 def test_layers_of_collective_ops() -> None:
     from fluid.layers import collective
 

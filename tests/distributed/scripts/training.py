@@ -48,7 +48,8 @@ OPTIMIZERS = {
 }
 
 
-def main(network, optimizer, bucket, place="CPUPlace", local_steps=0):
+def main(network, optimizer, bucket, place="CPUPlace", local_steps=0, parts=1):
+    """Each batch is divided among the workers, and by each into so many parts, whose gradients are accumulated."""
     fleet.init()
     rank, size = fleet.worker_index(), fleet.worker_num()
     prediction = NETWORKS[network]()
@@ -57,7 +58,9 @@ def main(network, optimizer, bucket, place="CPUPlace", local_steps=0):
     strategy.sync_batch_norm = True
     strategy.fuse_grad_size_in_MB = float(bucket)
     strategy.use_local_sgd, strategy.local_sgd_steps = local_steps > 0, max(local_steps, 1)
-    fleet.distributed_optimizer(OPTIMIZERS[optimizer](), strategy).minimize(loss)
+    made = OPTIMIZERS[optimizer]()
+    made = fluid.training.GradientAccumulation(made, parts) if parts > 1 else made
+    fleet.distributed_optimizer(made, strategy).minimize(loss)
     fluid.default_startup_program().random_seed = 1 + rank  # worker 0's parameters count
     executor = fluid.Executor(getattr(fluid, place)())
     fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())  # the same first values, whatever computes then
@@ -65,9 +68,10 @@ def main(network, optimizer, bucket, place="CPUPlace", local_steps=0):
     losses = []
     for _ in range(8):
         x = draw.uniform(-1, 1, (16, 16)).astype("float32")
-        part = slice(rank * 16 // size, (rank + 1) * 16 // size)
-        (value,) = executor.run(feed={"x": x[part], "y": x[part, :1] * x[part, 1:2]}, fetch_list=[loss])
-        losses.append(float(np.mean(communicator().exchange(float(value)))))
+        own = []
+        for part in np.array_split(x, size * parts)[rank * parts : (rank + 1) * parts]:
+            own += executor.run(feed={"x": part, "y": part[:, :1] * part[:, 1:2]}, fetch_list=[loss])
+        losses.append(float(np.mean(communicator().exchange(float(np.mean(own))))))
     sums = {
         p.name: float(np.abs(np.asarray(fluid.global_scope().find_var(p.name).get_tensor())).sum())
         for p in loss.block.program.all_parameters()

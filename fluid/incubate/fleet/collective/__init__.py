@@ -128,7 +128,7 @@ class Collective(Fleet):
         """An optimizer whose gradients are summed over all workers.
 
         Args:
-            optimizer: does the updates.
+            optimizer: does the updates; also a `fluid.training.GradientAccumulation`.
             strategy: how; a `DistributedStrategy()` if None.
         """
         return CollectiveOptimizer(optimizer, strategy, self)
@@ -239,6 +239,12 @@ class CollectiveOptimizer(DistributedOptimizer):
             raise FluidTypeError(
                 "distributed_optimizer takes an optimizer that has backward and apply_gradients, such as "
                 f"fluid.optimizer.SGD(0.1), not a {type(optimizer).__name__}"
+            )
+        wraps = [name for name in ("forward_recompute", "use_amp") if getattr(strategy, name)]
+        if wraps and not isinstance(optimizer, Optimizer):
+            raise FluidTypeError(
+                f"strategy.{wraps[0]} takes an optimizer of fluid.optimizer, not a {type(optimizer).__name__}; leave it unset "
+                "(a RecomputeOptimizer can be put into a GradientAccumulation)"
             )
         if strategy.forward_recompute:  # type: ignore[attr-defined]
             optimizer = RecomputeOptimizer(optimizer)

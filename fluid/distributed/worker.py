@@ -8,20 +8,23 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CommunicationError
 from .by_jax import join_jax
 from .communicator import time_limit
-from .environment import BACKEND, LOG_DIR, RUNNING, worker_of
+from .environment import BACKEND, LOG_DIR, RUNNING, Worker, worker_of
 from .process import communicator
 
 __all__ = ["fail", "main"]
+
+_PADDLES_PORT = 6170
 
 
 def main(arguments: list[str]) -> None:
@@ -34,8 +37,8 @@ def main(arguments: list[str]) -> None:
     try:
         if os.environ.get(BACKEND) == "jax":
             join_jax(_coordinator(os.environ), worker.size, worker.rank, time_limit())
-        else:
-            communicator()
+        for name, value in _as_paddle_says(worker, communicator().exchange(socket.gethostname())).items():
+            os.environ.setdefault(name, value)
         sys.argv = arguments
         sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
         runpy.run_path(arguments[0], run_name="__main__")
@@ -48,6 +51,18 @@ def main(arguments: list[str]) -> None:
         _end_all()
     except BaseException:
         fail(traceback.format_exc())
+
+
+def _as_paddle_says(worker: Worker, hosts: Sequence[str]) -> dict[str, str]:
+    """The variables that Paddle's launcher sets, which scripts look at; nobody listens at these ports."""
+    endpoints = [f"{host}:{_PADDLES_PORT + rank}" for rank, host in enumerate(hosts)]
+    return {
+        "PADDLE_TRAINER_ID": str(worker.rank),
+        "PADDLE_TRAINERS_NUM": str(worker.size),
+        "PADDLE_LOCAL_RANK": str(worker.local_rank),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[worker.rank],
+    }
 
 
 def _coordinator(environ: Mapping[str, str]) -> str:

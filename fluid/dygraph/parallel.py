@@ -114,7 +114,7 @@ class DataParallel(Layer):
         """Let what the layer keeps be that of process 0; whether there was anything that was not yet."""
         if self._strategy.nranks == 1:
             return False
-        tensors = self._layers.state_dict()
+        tensors = self._layers._state(None, include_sublayers=True)  # what is not made yet is shared in the first call
         names = [name for name in tensors if name not in self._shared]
         for name in names:
             value = tensors[name].numpy()

@@ -193,6 +193,11 @@ class Collective(Fleet):
         """
         return load_by_workers(self._program(main_program), path, executor)
 
+    @property
+    def _origin_program(self) -> Program | None:
+        """`main_program`, by the name that Fluid's scripts have for what they save."""
+        return self.main_program
+
     def _program(self, program: Program | None) -> Program:
         return program or self.main_program or default_main_program()
 

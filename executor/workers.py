@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fluid.distributed.agreement import digest_of
-from fluid.distributed.communicator import Statement
+from fluid.distributed.communicator import Statement, statement_of
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import Value
 from fluid.ops.collective import COLLECTIVE, SETTING_UP
 from fluid.values.lod_array import LoDArray
 from fluid.values.spec import Spec
+from fluid.values.types import VarType
 
 from .binding.arrays import spec_of
+from .binding.engine import engine_of
 
-__all__ = ["Meeting", "reductions_in_flight"]
+__all__ = ["Meeting", "reductions_in_flight", "stating"]
 
 _OF_PROCESS = frozenset({"forward_callable_id", "backward_callable_id", "callable_id"})
 """Attributes that stand for something of this process."""
@@ -28,7 +30,7 @@ class Meeting:
     """
 
     def __init__(self, program: Program) -> None:
-        self._lines = list(_lines(program))
+        self._lines = [("what they do", "run of a program"), *_lines(program)]
         self._digest = digest_of(self._lines)
 
     @staticmethod
@@ -42,6 +44,25 @@ class Meeting:
         fed = [(f"what is fed to {name}", f"{name}: {_shape_of(value)}") for name, value in sorted(feeds.items())]
         fed += [("how the program runs", way), *more]
         return Statement(self._digest ^ digest_of(fed), lambda: [*self._lines, *fed])
+
+
+def stating(
+    op_type: str, attrs: Mapping[str, Any], specs: Sequence[Spec], xp: Any, run: Callable[..., Any]
+) -> Callable[..., Any]:
+    """How an op runs by itself: if all workers take part in it, they first tell each other which op it is, and of what shapes.
+
+    Sparse rows may be as many as a worker has.
+    """
+    if op_type not in COLLECTIVE:
+        return run
+    given = ", ".join(str(spec) if spec.type is VarType.LOD_TENSOR else "sparse rows" for spec in specs)
+    statement = statement_of(f"{op_type}({given}) {dict(sorted(attrs.items()))}")
+
+    def stated(*arrays: Any) -> Any:
+        engine_of(xp).communicator().state(statement)
+        return run(*arrays)
+
+    return stated
 
 
 def _speaks(op: Operator) -> bool:

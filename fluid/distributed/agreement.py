@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 __all__ = ["digest_of", "first_difference"]
 
 _ADVICE = (
-    "  all workers should build one program (no layer may depend on the rank), run their programs in one order, and be fed "
-    "arrays of the same shapes: fluid.io.shard gives each its part of a batch, drop_last=True leaves out a shorter last batch"
+    "  all workers should build one program (no layer may depend on the rank), do the same in one order (save checkpoints, too), "
+    "and be fed arrays of the same shapes: fluid.io.shard gives each its part of a batch, drop_last=True leaves out a shorter "
+    "last batch"
 )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import CommunicationError
 from .agreement import first_difference
-from .communicator import Communicator, Statement, time_limit
+from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
 from .environment import Worker
 
 __all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
@@ -137,7 +137,7 @@ class JaxCommunicator(Communicator):
 
     def broadcast(self, array: Any, root: int) -> None:
         self._count(array)
-        data = self._exchange(array.tobytes() if self.rank == root else b"", "broadcast")[root]
+        data = self._exchange(array.tobytes() if self.rank == root else b"", f"broadcast of {_shape(array)}")[root]
         array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
 
     def allgather(self, array: Any, out: Any) -> None:
@@ -158,12 +158,15 @@ class JaxCommunicator(Communicator):
     def _arrays(self, array: Any, what: str) -> list[Any]:
         """The arrays of all workers."""
         self._count(array)
-        return [np.frombuffer(part, array.dtype).reshape(array.shape) for part in self._exchange(array.tobytes(), what)]
+        return [
+            np.frombuffer(part, array.dtype).reshape(array.shape)
+            for part in self._exchange(array.tobytes(), f"{what} of {_shape(array)}")
+        ]
 
     # -- plain Python
     def exchange(self, item: Any) -> list[Any]:
         """See `Communicator.exchange`; items are text, numbers, and lists and tuples of these, which travel as JSON."""
-        return self._all(item, "exchange")
+        return self._all(item, EXCHANGE)
 
     def state(self, statement: Statement) -> None:
         what = "comparison of what the workers run"
@@ -189,12 +192,12 @@ class JaxCommunicator(Communicator):
 
     # -- notes
     def _exchange(self, data: bytes, what: str) -> list[bytes]:
-        """What each worker has written in this round."""
+        """What each worker has written in this round; `what` is why, in which they should agree."""
         self._rounds += 1
         parts = [data[start : start + _MOST_BYTES] for start in range(0, len(data), _MOST_BYTES)]
         keys = [self._key(self.rank, number) for number in range(len(parts) + 1)]
         began = time.perf_counter()
-        for key, part in zip(keys, [str(len(parts)).encode(), *parts], strict=True):
+        for key, part in zip(keys, [f"{len(parts)} {what}".encode(), *parts], strict=True):
             self._notes.key_value_set_bytes(key, part)
         all_data = [data if rank == self.rank else self._read(rank, what) for rank in range(self.size)]
         self.traffic.seconds_waited += time.perf_counter() - began
@@ -209,13 +212,20 @@ class JaxCommunicator(Communicator):
     def _read(self, rank: int, what: str) -> bytes:
         """What another worker has written in this round."""
         try:
-            count = int(self._note(rank, 0))
-            return b"".join(self._note(rank, number) for number in range(1, count + 1))
+            count, _, why = self._note(rank, 0).decode().partition(" ")
+            if why == what:
+                return b"".join(self._note(rank, number) for number in range(1, int(count) + 1))
+            notes = [self._note(other, 0).decode() for other in range(self.size)]
         except RuntimeError as error:
             if "DEADLINE_EXCEEDED" in str(error):
                 raise self.waited_in_vain(self._seconds, what) from None
             raise CommunicationError(f"{self.who()}: the {what} failed, perhaps since a worker has died: {error}") from error
+        raise CommunicationError(first_difference([statement_of(note.partition(" ")[2]).tell() for note in notes]))
 
     def _note(self, rank: int, number: int) -> bytes:
         note: bytes = self._notes.blocking_key_value_get_bytes(self._key(rank, number), int(self._seconds * 1000))
         return note
+
+
+def _shape(array: Any) -> str:
+    return f"{array.dtype}{list(array.shape)}"

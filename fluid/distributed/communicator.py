@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CommunicationError
+from .agreement import digest_of
 
-__all__ = ["Alone", "Communicator", "Statement", "Traffic", "time_limit"]
+__all__ = ["EXCHANGE", "Alone", "Communicator", "Statement", "Traffic", "statement_of", "time_limit"]
 
 _TIMEOUT = "FLUID_DISTRIBUTED_TIMEOUT"
 _DEFAULT_TIMEOUT = 300.0
@@ -57,6 +58,16 @@ class Statement:
 
     digest: int
     tell: Callable[[], Sequence[tuple[str, str]]]
+
+
+def statement_of(act: str, lines: Iterable[tuple[str, str]] = ()) -> Statement:
+    """What a worker says before it does something with the others: what that is, and what should be the same on all."""
+    told = [("what they do", act), *lines]
+    return Statement(digest_of(told), lambda: told)
+
+
+EXCHANGE = "exchange of plain values (a barrier, or a checkpoint)"
+"""What workers say that they do in `Communicator.exchange`."""
 
 
 class Communicator(ABC):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import CommunicationError
 from .agreement import first_difference
-from .communicator import Communicator, Statement, time_limit
+from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
 from .environment import Worker
 
 __all__ = ["MPICommunicator"]
@@ -124,6 +124,7 @@ class MPICommunicator(Communicator):
         """See `Communicator.exchange`; items are text, numbers, and lists and tuples of these, which travel as JSON."""
         import json
 
+        self.state(statement_of(EXCHANGE))
         self._compare_statements()
         return [json.loads(bytes(part)) for part in self._exchange(json.dumps(item).encode())]
 

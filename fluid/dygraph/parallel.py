@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ..distributed.agreement import digest_of
-from ..distributed.communicator import Statement
+from ..distributed.communicator import statement_of
 from ..distributed.environment import worker_of
 from ..distributed.process import communicator
 from ..errors import CommunicationError, FluidTypeError
@@ -116,8 +115,11 @@ class DataParallel(Layer):
             return False
         tensors = self._layers._state(None, include_sublayers=True)  # what is not made yet is shared in the first call
         names = [name for name in tensors if name not in self._shared]
-        for name in names:
-            value = tensors[name].numpy()
+        values = {name: tensors[name].numpy() for name in names}
+        if values:
+            lines = [(name, f"{name}: {value.dtype}{list(value.shape)}") for name, value in values.items()]
+            group_of(namespace_of(values[names[0]])).state(statement_of("sharing of the parameters of a DataParallel", lines))
+        for name, value in values.items():
             group_of(namespace_of(value)).broadcast(value, 0)
             tensors[name].set_value(value)
         self._shared.update(names)
@@ -139,7 +141,7 @@ class DataParallel(Layer):
         arrays = [array.value if isinstance(array, SelectedRows) else array for array in gradients.values()]
         group = group_of(namespace_of(arrays[0])) if arrays else communicator()
         lines = [(f"the gradient of {name}", f"{name}: {array.dtype}{list(array.shape)}") for name, array in gradients.items()]
-        group.state(Statement(digest_of(lines), lambda: lines))
+        group.state(statement_of("sum of the gradients of a DataParallel", lines))
         if not arrays:
             group.barrier()  # the others may have some, and learn here that this one has none
             return

@@ -17,6 +17,7 @@ from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, sa
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, sparse_kernel_of
+from ..executor.workers import stating
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, Slot, grad_slot
@@ -169,7 +170,7 @@ class CompiledOp:
         self._specs = infer_specs(definition, inputs_of(definition, arguments), op.attrs)
         xp = kinds[0].xp if kinds else default_xp()
         call = compiled(definition, op.attrs, arguments, xp, wants=wants, specs=self._specs, write_after=0)
-        self.run = call.run
+        self.run = stating(definition.type, op.attrs, [kind.spec for kind in kinds], xp, call.run)
         self.out_kinds = tuple(self._out_kind(xp, *place) for place in call.places)
         self._slots = tuple(slot for slot, _ in call.places)
         only = len(call.places) == len(op.visible) == 1 and call.places[0][1] is None

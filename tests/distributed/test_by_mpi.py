@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,29 @@ def test_programs_that_differ() -> None:
     check_fault(
         "program", "they differ in the variable fc_0.b_0\n  on rank 0: fc_0.b_0: float32[5]\n  on rank 1: fc_0.b_0: float32[7]"
     )
+
+
+@pytest.mark.slow
+def test_a_worker_that_saves_alone() -> None:
+    check_fault(
+        "saves", "differ in what they do\n  on rank 0: run of a program\n  on rank 1: exchange of plain values (a barrier,"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "sides"),
+    [
+        ("layers", ("weight\n", "weight: float32[4, 5]", "weight: float32[4, 6]")),
+        ("lazy", ("weight\n", "weight: float32[4, 5]", "weight: float32[4, 6]")),
+        ("op", ("what they do\n", "allreduce(float32[4, 4])", "allreduce(float32[3, 4])")),
+    ],
+)
+def test_eager_workers_that_differ(fault: str, sides: tuple[str, ...]) -> None:
+    """MPI would give an error of its own for some, and a wrong sum for others."""
+    errors = failing("faults_of_eager.py", fault)
+    found = re.findall(r"differ in (.*\n)  on rank 0: (.*)\n  on rank 1: (.*)\n", errors)
+    assert len(found) >= 2 and all(text in part for each in found for text, part in zip(sides, each, strict=True)), errors
 
 
 @pytest.mark.slow

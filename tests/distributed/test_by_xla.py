@@ -50,6 +50,8 @@ def test_the_example_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong(tmp_path: Path) -> None:
+    _, errors = joined(tmp_path, SCRIPTS / "faults.py", "saves", status=None)  # on numpy
+    assert re.search("what they do\n  on rank 0: comparison of what .*\n  on rank 1: exchange of plain values", errors), errors
     for fault, message in (
         ("program", "the workers do not run the same: they differ in"),
         ("shape", r"they differ in what is fed to x\n  on rank 0: x: float32\[4, 4\]\n  on rank 1: x: float32\[3, 4\]"),

@@ -33,6 +33,8 @@ if is_wrong and FAULT == "leaves":
     os._exit(0)
 if is_wrong and FAULT == "exits":
     sys.exit(3)
+if is_wrong and FAULT == "saves":
+    fleet.save_checkpoint("nowhere")  # which all have to call
 for step in range(3):
     rows = 3 if FAULT == "shape" and is_wrong and step == 2 else 4
     executor.run(feed={"x": np.ones((rows, 4), "float32")}, fetch_list=[loss])

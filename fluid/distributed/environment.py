@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from ..errors import CommunicationError
 
-__all__ = ["BACKEND", "LOG_DIR", "RUNNING", "Worker", "worker_of"]
+__all__ = ["BACKEND", "LOG_DIR", "RUNNING", "UNATTENDED", "Worker", "worker_of"]
 
 BACKEND = "FLUID_BACKEND"
 """The variable that says by what workers speak: ``mpi``, which is the default, or ``jax``."""
 LOG_DIR = "FLUID_LOG_DIR"
 """The variable that says where the launcher finds logs and errors."""
+UNATTENDED = "FLUID_UNATTENDED"
+"""The variable that is set where a batch system has started the workers, so that no launcher shows their errors."""
 RUNNING = ".running"
 """The suffix of a file beside a worker's log that is there until its script has come to an end, or to an error that is noted."""
 

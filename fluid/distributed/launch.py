@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import CommunicationError
-from .environment import BACKEND, LOG_DIR, RUNNING, worker_of
+from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, worker_of
 
 __all__ = ["main"]
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environment["FLUID_DISTRIBUTED_TIMEOUT"] = str(options.timeout)
     command = [sys.executable, "-m", _WORKER, options.script, *options.arguments]
     if worker_of().size > 1:  # started by srun, mpiexec or a job of Kubernetes
-        os.environ.update(environment)
+        os.environ.update({**environment, UNATTENDED: "1"})
         os.execv(sys.executable, command)
     options.log_dir.mkdir(parents=True, exist_ok=True)
     for old in options.log_dir.glob("worker.*"):

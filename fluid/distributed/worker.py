@@ -19,12 +19,14 @@ from pathlib import Path
 from ..errors import CommunicationError
 from .by_jax import join_jax
 from .communicator import time_limit
-from .environment import BACKEND, LOG_DIR, RUNNING, Worker, worker_of
+from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, Worker, worker_of
 from .process import communicator
 
 __all__ = ["fail", "main"]
 
 _PADDLES_PORT = 6170
+_screen: int | None = None
+"""Where errors went before they went to a file only."""
 
 
 def main(arguments: list[str]) -> None:
@@ -76,6 +78,7 @@ def _coordinator(environ: Mapping[str, str]) -> str:
 
 def _tee(log: Path, is_shown: bool) -> None:
     """Let what this process prints go to a file, and, if it is shown, also where it went before."""
+    global _screen
     sys.stdout.flush()
     sys.stderr.flush()
     if is_shown and shutil.which("tee"):
@@ -83,6 +86,7 @@ def _tee(log: Path, is_shown: bool) -> None:
         assert copier.stdin is not None
         write = copier.stdin.fileno()
     else:
+        _screen = os.dup(2)
         write = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(write, 1)
     os.dup2(write, 2)
@@ -100,7 +104,9 @@ def _folder() -> Path:
 
 
 def _note(text: str) -> None:
-    """Keep the error where the launcher, if there is one, finds it."""
+    """Keep the error where the launcher finds it; where there is none, show it."""
+    if _screen is not None and UNATTENDED in os.environ:
+        os.write(_screen, f"{text.rstrip()}\n".encode(errors="replace"))
     if LOG_DIR in os.environ:
         rank = worker_of().rank
         (_folder() / f"worker.{rank}.error").write_text(text, encoding="utf-8")

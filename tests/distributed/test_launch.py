@@ -139,6 +139,18 @@ def test_without_what_workers_speak_by(tmp_path: Path, backend: str, module: str
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_workers_that_a_batch_system_has_started_show_their_errors(tmp_path: Path) -> None:
+    """As each pod of Kubernetes has a log of its own; otherwise only worker 0 shows what it prints."""
+    command = [sys.executable, "-m", "fluid.distributed.launch", "--backend", "jax", "--timeout", "1", "--log-dir", str(tmp_path)]
+    of_job = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    done = subprocess.run(
+        [*command, str(EXAMPLE)], capture_output=True, text=True, timeout=60, env=environment(**of_job), check=False
+    )
+    assert done.returncode == 1 and "process 1 of 2 did not come together with the others" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_others_that_do_not_come() -> None:
     """jax itself would crash."""
     script = "import fluid; fluid.parallel.connect('127.0.0.1:9', 2, 1, timeout=1)"

@@ -40,7 +40,7 @@ from .caching import keep_compiled
 from .callbacks import add_value_check, called_back, refuse_untraceable
 from .random import words_of_run
 from .sharding import MeshLayout, OnDevice, OneDevice
-from .together import together
+from .shared_runs import shared_runs
 from .tracing import TracedBlock
 from .workers import WorkersLayout, group_of_trace
 
@@ -148,7 +148,7 @@ class XlaPlan:
     def meet(self) -> None:
         """Before a run, make sure that all processes that take part in it run the same."""
         if self._statement is not None:
-            together().meet(self._statement)
+            shared_runs().meet(self._statement)
 
     def lowered(self) -> Any:
         """The program as jax hands it to XLA; ``lowered().as_text()`` shows it."""

@@ -23,7 +23,7 @@ from fluid.values.place import XLAPlace
 from fluid.values.types import as_dtype
 
 from .arrays import for_numpy
-from .together import together
+from .shared_runs import shared_runs
 
 __all__ = ["MeshLayout", "OnDevice", "OneDevice", "whole"]
 
@@ -197,7 +197,7 @@ class MeshLayout(OneDevice):
         return [whole(value) for value in values]
 
     def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments) if self._is_alone else together().waiting(function, *arguments)
+        return function(*arguments) if self._is_alone else shared_runs().waiting(function, *arguments)
 
     def described(self) -> Iterator[tuple[str, str]]:
         yield "the mesh", str(self._mesh)
@@ -216,5 +216,5 @@ def whole(value: Any) -> np.ndarray[Any, Any]:
     """All of an array; where processes have parts of it, each of them has to ask for it."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return for_numpy(np.array(value))  # type: ignore[no-any-return]
-    gathered = together().waiting(lambda: np.array(multihost_utils.process_allgather(value, tiled=True)))
+    gathered = shared_runs().waiting(lambda: np.array(multihost_utils.process_allgather(value, tiled=True)))
     return for_numpy(gathered)  # type: ignore[no-any-return]

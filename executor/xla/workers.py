@@ -23,7 +23,7 @@ from fluid.values.place import XLAPlace
 
 from .arrays import Array, for_numpy, wrap
 from .sharding import OnDevice, OneDevice
-from .together import together
+from .shared_runs import shared_runs
 
 __all__ = ["WorkersLayout", "group_of_trace"]
 
@@ -90,7 +90,7 @@ class WorkersLayout(OneDevice):
         return [_here(value) for value in values]
 
     def waiting(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return together().waiting(function, *arguments)
+        return shared_runs().waiting(function, *arguments)
 
     def over_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
         group = _TracedWorkers(self._size)

@@ -83,6 +83,8 @@ def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> 
 
     def end(kind: Any, error: Any, traceback: Any) -> None:
         former(kind, error, traceback)
+        if hasattr(sys, "ps1"):  # at a prompt, where the next line may be entered
+            return
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         time.sleep(_GRACE)

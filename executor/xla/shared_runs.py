@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -16,10 +17,10 @@ from fluid.distributed.process import communicator
 from fluid.distributed.worker import fail
 from fluid.errors import CommunicationError, FluidError
 
-__all__ = ["Together", "together"]
+__all__ = ["SharedRuns", "shared_runs"]
 
 
-class Together:
+class SharedRuns:
     """The runs that this process makes together with others.
 
     What waits in a run is a collective of XLA, in which no error can be raised, and which knows neither programs nor shapes: it
@@ -82,16 +83,10 @@ class Together:
                 fail(f"{type(error).__module__}.{type(error).__name__}: {error}")
 
 
-_together: Together | None = None
-
-
-def together() -> Together:
+@cache
+def shared_runs() -> SharedRuns:
     """The runs of this process, which is one of several that have joined jax."""
-    global _together
-    if _together is None:
-        group = communicator()
-        if not isinstance(group, JaxCommunicator):
-            worker = Worker(jax.process_index(), jax.process_count(), 0, "fluid.parallel.connect")
-            group = JaxCommunicator(worker)
-        _together = Together(group)
-    return _together
+    group = communicator()
+    if not isinstance(group, JaxCommunicator):
+        group = JaxCommunicator(Worker(jax.process_index(), jax.process_count(), 0, "fluid.parallel.connect"))
+    return SharedRuns(group)

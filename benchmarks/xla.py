@@ -23,6 +23,9 @@ LOSSES = {"resnet20": 2e-4}
 """How far losses may be apart, relative, if that is not 1e-5. Sums over so many places round differently: after four steps
 numpy is 2e-5 from jax, and native code, whose convolutions are those of Winograd, 1.3e-4."""
 
+PAUSE = 0.05
+"""Seconds in which the threads of the system before stop looking for work, which would be counted for the next."""
+
 
 def compile_times(name: str) -> tuple[int, float, float]:
     """The number of ops of a program, and the CPU seconds of tracing and of compiling it."""
@@ -79,7 +82,9 @@ def row(name: str, seconds: float) -> str:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for system, step in steps.items():
-            for _ in range(3):
+            time.sleep(PAUSE)
+            step()
+            for _ in range(5):
                 began = time.process_time()
                 step()
                 times[system].append(time.process_time() - began)

@@ -55,8 +55,8 @@ def stating(
     """
     if op_type not in COLLECTIVE:
         return run
-    given = ", ".join(str(spec) if spec.type is VarType.LOD_TENSOR else "sparse rows" for spec in specs)
-    statement = statement_of(f"{op_type}({given}) {dict(sorted(attrs.items()))}")
+    operands = ", ".join(str(spec) if spec.type is VarType.LOD_TENSOR else "sparse rows" for spec in specs)
+    statement = statement_of(f"{op_type}({operands}) {dict(sorted(attrs.items()))}")
 
     def stated(*arrays: Any) -> Any:
         engine_of(xp).communicator().state(statement)

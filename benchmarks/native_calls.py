@@ -23,13 +23,14 @@ Body = Callable[[Function, Sequence[Value], Share], None]
 """Writes what a kernel does: given where the code goes, pointers to its operands, and the share of a thread."""
 
 
-def peak_body(element: Type) -> Body:
-    vector = element.of(WIDTH // element.bytes)
+def peak_body(element: Type, vector_bytes: int = WIDTH, steps: int = PEAK_STEPS) -> Body:
+    """Multiply-adds of `PEAK_SUMS` vectors, so many times; the operand has one vector more."""
+    vector = element.of(vector_bytes // element.bytes)
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         numbers = [f.load(f.at(pointers[0], index, vector), vector) for index in range(PEAK_SUMS + 1)]
         factor, sums = numbers[-1], numbers[:-1]
-        sums = f.loop(0, PEAK_STEPS, 1, sums, lambda _, *values: [f.fma(factor, value, value) for value in values])
+        sums = f.loop(0, steps, 1, sums, lambda _, *values: [f.fma(factor, value, value) for value in values])
         for index, value in enumerate(sums):
             f.store(value, f.at(pointers[0], index, vector))
 
@@ -82,10 +83,12 @@ def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
     return Library([code], module.names), time.thread_time() - start
 
 
-def aligned(elements: int, dtype: Any) -> Any:
-    memory = np.zeros(elements * np.dtype(dtype).itemsize + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + elements * np.dtype(dtype).itemsize].view(dtype)
+def aligned(shape: int | Sequence[int], dtype: Any = np.float32) -> Any:
+    """An array of zeros that begins at a multiple of 64 bytes."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + size].view(dtype).reshape(shape)
 
 
 def words(*arrays: Any) -> Any:

@@ -20,14 +20,15 @@ from typing import Any
 import numpy as np
 import torch
 from common import header
+from native_calls import PEAK_SUMS, Body, aligned, peak_body
 from torch.nn import functional
 
 from fluid.executor.native import convolution, depthwise, winograd, winograd_gradient
 from fluid.executor.native.compiler import Library, compile_object, host
-from fluid.executor.native.emitter import FLOAT, Function, Module, Value
+from fluid.executor.native.emitter import FLOAT, Module
 from fluid.executor.native.geometry import Convolution
 from fluid.executor.native.images import Images, write_channels_first, write_channels_last
-from fluid.executor.native.kernel import Share, write_kernel
+from fluid.executor.native.kernel import write_kernel
 from fluid.executor.native.pooling import (
     Pool,
     write_average_pool,
@@ -36,7 +37,6 @@ from fluid.executor.native.pooling import (
     write_max_pool_gradient,
 )
 
-Body = Callable[[Function, Sequence[Value], Share], None]
 ROUNDS, CALLS = 5, 3
 _random = np.random.default_rng(0)
 
@@ -61,14 +61,6 @@ class Kernel:
 
     def __call__(self, thread: int = 0, threads: int = 1) -> None:
         self._call(self._words.ctypes.data, thread, threads)
-
-
-def aligned(shape: Sequence[int], dtype: Any = np.float32) -> Any:
-    """An array of zeros that begins at a multiple of 64 bytes."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    first = -raw.ctypes.data % 64
-    return raw[first : first + size].view(dtype).reshape(shape)
 
 
 def images_of(images: Images) -> tuple[Any, Any]:
@@ -110,15 +102,9 @@ def gain(kernels: Sequence[Kernel]) -> float:
 
 def peak(vector_bytes: int) -> float:
     """Multiply-adds of this processor at its best, as GFLOP/s of one thread."""
-    values, turns, chains = aligned((16,)), 1_000_000, 12
-
-    def body(f: Function, p: Sequence[Value], share: Share) -> None:
-        factor = f.load(p[0], FLOAT.of(vector_bytes // 4))
-        sums = f.loop(0, turns, 1, [factor] * chains, lambda _, *sums: [f.fma(total, factor, factor) for total in sums])
-        for total in sums:
-            f.store(total, p[0])
-
-    return 2 * turns * chains * vector_bytes / 4 / least_times(Kernel(body, [values]))[0] / 1e9
+    turns, values = 1_000_000, aligned((PEAK_SUMS + 1) * vector_bytes // 4)
+    seconds = least_times(Kernel(peak_body(FLOAT, vector_bytes, turns), [values]))[0]
+    return 2 * turns * PEAK_SUMS * vector_bytes / 4 / seconds / 1e9
 
 
 def show(what: str, kernels: Sequence[Kernel], torch_runs: Sequence[Callable[[], Any]], work: float, best: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 __all__ = ["digest_of", "first_difference"]
 
@@ -24,11 +25,11 @@ def digest_of(lines: Iterable[tuple[str, str]]) -> int:
 def first_difference(told: Sequence[Sequence[tuple[str, str]]]) -> str:
     """A message about the first subject of which the workers tell different things; `told` is in the order of their ranks."""
     by_subject = [dict(lines) for lines in told]
-    for number in range(max(map(len, told))):
-        for subject in dict.fromkeys(lines[number][0] for lines in told if number < len(lines)):
-            lines = [each.get(subject, "nothing of that kind") for each in by_subject]
-            if len(set(lines)) > 1:
-                return f"the workers do not run the same: they differ in {subject}\n{_sides(lines)}\n{_ADVICE}"
+    subjects = dict.fromkeys(line[0] for lines in zip_longest(*told) for line in lines if line is not None)
+    for subject in subjects:
+        sides = [lines.get(subject, "nothing of that kind") for lines in by_subject]
+        if len(set(sides)) > 1:
+            return f"the workers do not run the same: they differ in {subject}\n{_sides(sides)}\n{_ADVICE}"
     return "the workers do not run the same, though they say so; do they have different versions of this package?"
 
 

@@ -7,7 +7,6 @@ What a program at an `XLAPlace` sums or gathers does not come this way: there XL
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ import numpy as np
 from ..errors import CommunicationError
 from .agreement import first_difference
 from .communicator import EXCHANGE, Communicator, Statement, statement_of, time_limit
+from .ending import end_at_once
 from .environment import Worker
 
 __all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
@@ -26,8 +26,6 @@ __all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
 _MOST_BYTES = 1 << 20
 """Of one note."""
 _DAY = 86400
-_GRACE = 0.5
-"""Seconds from an error to the end, since others may be about to tell of the same one."""
 _KINDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
@@ -83,12 +81,8 @@ def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> 
 
     def end(kind: Any, error: Any, traceback: Any) -> None:
         former(kind, error, traceback)
-        if hasattr(sys, "ps1"):  # at a prompt, where the next line may be entered
-            return
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        time.sleep(_GRACE)
-        os._exit(1)
+        if not hasattr(sys, "ps1"):  # at a prompt the next line may be entered
+            end_at_once()
 
     sys.excepthook = end
 

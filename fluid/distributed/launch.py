@@ -86,7 +86,7 @@ def _workers_of_job(environ: Mapping[str, str]) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------- starting
-class _End(NamedTuple):
+class _Outcome(NamedTuple):
     """How workers ended."""
 
     code: int
@@ -95,7 +95,7 @@ class _End(NamedTuple):
     """Rank of those that had ended by themselves, where that is known -> its code."""
 
 
-def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> _End:
+def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> _Outcome:
     """Run `count` workers by mpiexec, which ends all when one fails."""
     words = mpiexec.split() if mpiexec else [_mpiexec()]
     try:
@@ -103,7 +103,7 @@ def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], 
     except OSError as error:
         raise CommunicationError(f"{words[0]} cannot be started ({error}); --mpiexec should be the path of an mpiexec") from None
     code = _wait([process]).code
-    return _End(code, {} if code else dict.fromkeys(range(count), 0))  # mpiexec does not say which it has ended itself
+    return _Outcome(code, {} if code else dict.fromkeys(range(count), 0))  # mpiexec does not say which it has ended itself
 
 
 def _mpiexec() -> str:
@@ -114,7 +114,7 @@ def _mpiexec() -> str:
     return path
 
 
-def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str]) -> _End:
+def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str]) -> _Outcome:
     """Run `count` workers, and end all when one fails."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -131,7 +131,7 @@ def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str])
     return _wait(processes)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> _End:
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> _Outcome:
     """Wait until all processes have ended, or one has failed, which ends the others."""
     try:
         while True:
@@ -139,7 +139,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> _End:
             failed = [code for code in codes if code]
             if failed or None not in codes:
                 gone = {rank: abs(code) for rank, code in enumerate(codes) if code is not None}
-                return _End(abs(failed[0]) if failed else 0, gone)
+                return _Outcome(abs(failed[0]) if failed else 0, gone)
             time.sleep(_POLL)
     finally:
         _end(processes)
@@ -165,7 +165,7 @@ def _unfinished(folder: Path) -> list[int]:
     return sorted(int(path.name.split(".")[1]) for path in folder.glob(f"worker.*{RUNNING}"))
 
 
-def _account(folder: Path, end: _End) -> str:
+def _account(folder: Path, end: _Outcome) -> str:
     """What went wrong: who ended without a word, and the error of the worker that failed first, as it noted it."""
     errors = sorted(folder.glob("worker.*.error"), key=lambda path: path.stat().st_mtime_ns)
     told = []

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from ..errors import CommunicationError
 from .by_jax import join_jax
 from .communicator import time_limit
+from .ending import end_at_once
 from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, Worker, worker_of
 from .process import communicator
 
@@ -31,9 +31,8 @@ _screen: int | None = None
 
 def main(arguments: list[str]) -> None:
     """Run a script as the worker that the environment says this is."""
-    worker, folder = worker_of(), _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    log, running = folder / f"worker.{worker.rank}.log", folder / f"worker.{worker.rank}{RUNNING}"
+    worker, log, running = worker_of(), _file(".log"), _file(RUNNING)
+    log.parent.mkdir(parents=True, exist_ok=True)
     running.touch()
     _tee(log, is_shown=worker.rank == 0)
     try:
@@ -99,8 +98,9 @@ def fail(text: str) -> None:
     _end_all()
 
 
-def _folder() -> Path:
-    return Path(os.environ.get(LOG_DIR, "log"))
+def _file(suffix: str) -> Path:
+    """A file of this worker, where the launcher finds it."""
+    return Path(os.environ.get(LOG_DIR, "log"), f"worker.{worker_of().rank}{suffix}")
 
 
 def _note(text: str) -> None:
@@ -108,20 +108,19 @@ def _note(text: str) -> None:
     if _screen is not None and UNATTENDED in os.environ:
         os.write(_screen, f"{text.rstrip()}\n".encode(errors="replace"))
     if LOG_DIR in os.environ:
-        rank = worker_of().rank
-        (_folder() / f"worker.{rank}.error").write_text(text, encoding="utf-8")
-        (_folder() / f"worker.{rank}{RUNNING}").unlink(missing_ok=True)
+        _file(".error").write_text(text, encoding="utf-8")
+        _file(RUNNING).unlink(missing_ok=True)
 
 
 def _end_all() -> None:
-    """End this process, and by that all: at once, as clean ends may wait for the others."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.5)  # others may be about to tell of the same error
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and os.environ.get(BACKEND) != "jax":
-        mpi.COMM_WORLD.Abort(1)
-    os._exit(1)
+    """End this process, and by that all."""
+
+    def abort() -> None:
+        mpi = sys.modules.get("mpi4py.MPI")
+        if mpi is not None and os.environ.get(BACKEND) != "jax":
+            mpi.COMM_WORLD.Abort(1)
+
+    end_at_once(abort)
 
 
 if __name__ == "__main__":

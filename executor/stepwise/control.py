@@ -403,8 +403,8 @@ def _slice_of(op: Operator, length: int, env: Environment) -> slice:
     """Which entries of an array of this length an op slices."""
 
     def bound(attr: str, slot: str) -> int:
-        given = op.inputs.get(f"{slot}TensorList") or op.inputs.get(f"{slot}Tensor") or []
-        bounds: list[int] = [int(array_of(env.need(given[0])).item())] if given else op.attr(attr)
+        names = op.inputs.get(f"{slot}TensorList") or op.inputs.get(f"{slot}Tensor") or []
+        bounds: list[int] = [int(array_of(env.need(names[0])).item())] if names else op.attr(attr)
         if len(bounds) != 1:
             raise ExecutionError(
                 f"{op.input('Input')[0]}, an array of tensors, is sliced by {len(bounds)} {attr}; it should be one"

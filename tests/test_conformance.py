@@ -26,6 +26,7 @@ from numeric import assert_gradients, direction_like, dot, flat, interpreter
 from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 
 import fluid.ops  # noqa: F401  (fills the registry)
+from fluid.autodiff.explain import zero_gradients
 from fluid.backward import gradients
 from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
 from fluid.executor.binding.compiled import apply_op
@@ -475,6 +476,9 @@ def gradient_rule(case: Case) -> None:
         alone = case.by_rule(cotangents, {slot})[slot]
         for one, both in zip(flat(alone), flat(found[slot]), strict=True):
             assert np.array_equal(one, both)
+    specs = (specs_of(case.with_lods(values)) for values in (case.inputs, case.outputs))
+    for slot in zero_gradients(case.definition, *specs, case.attrs).intersection(case.wrt):
+        assert not any(map(np.any, flat(found[slot]))), f"explain_gradient takes the gradient of {slot} for zeros"
     case.note(orders=1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from checks import each
@@ -112,6 +112,22 @@ def test_op_whose_gradient_is_zero(case: Case) -> None:
     assert explain(case, layers.mean(steps), x, False).splitlines()[1:] == [
         f"  - sign ({where}) cuts it: its outputs do not change smoothly with its inputs"
     ]
+
+
+@pytest.mark.parametrize("layer", [layers.floor, layers.ceil, layers.round])
+def test_op_whose_rule_gives_zeros(case: Case, layer: Callable[[Variable], Variable]) -> None:
+    """Paddle has gradient ops for these, so that a gradient arrives: of zeros."""
+    x = case.data("x")
+    steps, where = layer(x), line()
+    assert case.program.explain_gradient(layers.mean(steps), x).splitlines()[1:] == [
+        f"  - {layer.__name__} ({where}) cuts it: its gradient is zero everywhere"
+    ]
+    assert case.gradients(layers.mean(steps), x)[0] is not None  # and holds the zeros that differences of the program are
+
+
+def test_zeros_beside_a_gradient(case: Case) -> None:
+    x = case.data("x")
+    assert "reaches x along:" in explain(case, layers.mean(layers.floor(x) * x), x, True)
 
 
 def test_input_that_has_no_gradient(case: Case) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from ..errors import ProgramError, printable
 from ..ir.dataflow import needed_ops
+from ..ir.inference import gather_specs
 from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
-from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Rule
+from ..opdef.inference import SpecNamespace
+from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..values.spec import Spec
 from ..values.types import VarType, is_floating
 
-__all__ = ["explain_gradient"]
+__all__ = ["explain_gradient", "zero_gradients"]
 
 _MOST_STEPS = 12
 
@@ -101,6 +106,11 @@ class _Explanation:
                     slots = ", ".join(dict.fromkeys(slot for slot, _ in sources))
                     self.cuts[f"{_name(op)} has no gradient for its input {slots}"] = None
                     continue
+                zeros = zero_gradients(rule.definition, gather_specs(op), _output_specs(op, rule.definition), op.attrs)
+                differentiable = [(slot, value) for slot, value in differentiable if slot not in zeros]
+                if not differentiable:
+                    self.cuts[f"{_name(op)} cuts it: its gradient is zero everywhere"] = None
+                    continue
             for value in written:
                 flag = _flag(versions.block, value[0])
                 if flag is None:
@@ -137,6 +147,52 @@ class _Explanation:
             half = _MOST_STEPS // 2
             steps = [*steps[:half], f"  ... {len(steps) - _MOST_STEPS} more ops ...", *steps[-half:]]
         return [f"The gradient of {self.loss} reaches {self.var} along:", *steps]
+
+
+class _Zeros(SpecNamespace):
+    """Ops over specs, each result an object of its own, which remembers those that are made of zeros alone."""
+
+    def __init__(self) -> None:
+        self._zeros: list[Spec] = []
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = {
+            slot: [replace(spec) for spec in value] if isinstance(value, list) else replace(value)
+            for slot, value in super().apply(definition, inputs, attrs).items()
+        }
+        if definition.type == "fill_zeros_like":
+            self._zeros.append(outputs["Out"])
+        return outputs
+
+    def includes(self, result: Any) -> bool:
+        return any(result is zeros for zeros in self._zeros)
+
+
+def zero_gradients(
+    definition: OpDef, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> set[str]:
+    """The input slots of an op for which its gradient rule gives zeros, whatever the values are.
+
+    Args:
+        definition: of the op.
+        inputs, outputs: slot -> spec, or a list of them.
+        attrs: name -> value.
+    """
+    namespace, rule = _Zeros(), definition.rule
+    values = {**inputs, **outputs, **{grad_slot(slot): value for slot, value in outputs.items()}}
+    if not isinstance(rule, Rule):
+        return set()
+    try:
+        gradients = rule(namespace, values, definition.defaults(attrs), set(rule.wrt))
+    except Exception:  # specs may say too little, or a file too much: such an op counts as differentiable
+        return set()
+    return {slot for slot, gradient in gradients.items() if namespace.includes(gradient)}
+
+
+def _output_specs(op: Operator, definition: OpDef) -> dict[str, Any]:
+    """Specs of the variables in an op's output slots."""
+    specs = {slot: [op.block.var(name).spec for name in names if name != EMPTY] for slot, names in op.outputs.items()}
+    return {slot: written if slot in definition.many else written[0] for slot, written in specs.items() if written}
 
 
 def _flag(block: Block, name: str) -> str | None:

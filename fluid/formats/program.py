@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
+from ..ir.collector import collector_paused
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
@@ -501,7 +502,8 @@ def parse_program(data: bytes) -> Program:
     """The program in the bytes of a ``ProgramDesc`` of any version; `FormatError` tells where they are wrong."""
     if len(data) > _MOST_BYTES:
         raise FormatError(f"not a program: {len(data)} bytes, but programs have at most {_MOST_BYTES}, as all of the wire format")
-    return _Reader(bytes(data)).program
+    with collector_paused():
+        return _Reader(bytes(data)).program
 
 
 def _looks_like(data: bytes) -> str:
@@ -683,9 +685,9 @@ class _Reader:
             if kind is None:
                 strange += 1
                 continue
-            fields = entry.ListFields()
-            if len(fields) > 2 and all(field.name != KINDS[kind].field for field, _ in fields):
-                held = next(field.name for field, _ in fields if field.name not in ("name", "type"))
+            fields = [field.name for field, _ in entry.ListFields()]
+            if len(fields) > 2 and KINDS[kind].field not in fields:
+                held = next(field for field in fields if field not in ("name", "type"))
                 raise FormatError(
                     f"the attribute {name!r} says that it is of kind {kind}, which the field {KINDS[kind].field!r} should hold, "
                     f"but there is only {held!r}"

@@ -32,7 +32,7 @@ __all__ = ["expand_active", "expand_as_loop", "expand_regions", "expands", "recu
 
 def _holds(block: Block, is_one: Callable[[Operator], bool]) -> bool:
     """Whether there is such an op in `block` or the blocks inside it."""
-    return any(is_one(op) or any(_holds(sub, is_one) for sub in op.sub_blocks) for op in block.ops)
+    return any(map(is_one, block.ops)) or any(_holds(sub, is_one) for op in block.ops for sub in op.sub_blocks)
 
 
 def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:

@@ -263,9 +263,8 @@ class Differentiator:
         """The names that a gradient rule reads, by slots of the gradient op; appends ops for the zeros that it needs."""
         versions = self.versions
         names: dict[str, list[str]] = {}
-        for slot in rule.outputs:
-            described = rule.definition.outputs[slot]
-            if not op.outputs.get(slot) and described.intermediate and not described.optional:
+        for slot in rule.intermediate:
+            if not op.outputs.get(slot):
                 versions.add_output(index, slot)  # an inference model lacks it
         writes = versions.writes[index]
         for read, values in ((rule.inputs, versions.reads[index]), (rule.outputs, writes)):
@@ -441,8 +440,8 @@ class Differentiator:
         var = self.out.vars.get(name)
         if var is None:
             kind = VarType.SELECTED_ROWS if is_sparse else like.type
-            var = Variable(self.out, kind, name, like._shape, like._dtype, like.lod_level)
-            self.out.vars[name] = var
+            var = self.out.vars[name] = Variable(self.out, kind, name)
+            var._shape, var._dtype, var.lod_level = like._shape, like._dtype, like.lod_level
         return var
 
     def append(

@@ -160,7 +160,8 @@ class LayerHelper:
             dtype: its element type.
             stop_gradient: whether no gradient flows through it.
         """
-        return self.block.create_var(name=unique_name.generate(self.name + ".tmp"), dtype=dtype, stop_gradient=stop_gradient)
+        block = default_main_program().current_block()
+        return block.create_var(name=unique_name.generate(self.name + ".tmp"), dtype=dtype, stop_gradient=stop_gradient)
 
     def create_variable(self, **kwargs: Any) -> Variable:
         """A variable of the current block; arguments as of `Variable`."""

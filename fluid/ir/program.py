@@ -966,8 +966,7 @@ class Block:
                 op.attrs = definition.check_attrs(own)
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
-            _check_slots(op, "input", op.inputs, definition.inputs)
-            _check_slots(op, "output", op.outputs, definition.outputs)
+            _check_slots(op, definition)
             for slot in definition.required:
                 if not op.inputs.get(slot):
                     raise AttributeRuleError(f"{type} needs a variable in its input slot {slot!r}\n{locate(op)}")
@@ -983,30 +982,39 @@ class Block:
         return block_to_string(self)
 
 
-def _check_slots(op: Operator, side: str, filled: dict[str, list[str]], defined: Mapping[str, Slot]) -> None:
+def _check_slots(op: Operator, definition: OpDef) -> None:
     """Raise `ProgramError` if an op fills a slot that it does not have, or crowds one; renames slots that have Paddle's name."""
-    if not filled.keys() <= defined.keys():
-        for name in [name for name in filled if name not in defined]:
-            names = filled.pop(name)
-            if (ours := OUR_SLOTS.get((op.type, name))) is not None:
-                filled[ours] = names
-            elif (op.type, name) not in UNUSED_SLOTS:
-                known = ", ".join(defined) or "none"
-                raise ProgramError(f"{op.type} has no {side} slot {name!r}; it has {known}\n{locate(op)}")
-    if faults := _crowded(side, filled, defined):
+    is_sound = True
+    for filled, defined in ((op.inputs, definition.inputs), (op.outputs, definition.outputs)):
+        for slot, names in filled.items():
+            if slot not in defined or (len(names) > 1 and not defined[slot].many):
+                is_sound = False
+    if is_sound:
+        return
+    _rename_slots(op, "input", op.inputs, definition.inputs)
+    _rename_slots(op, "output", op.outputs, definition.outputs)
+    if faults := crowded_slots(op, definition):
         raise ProgramError(f"{op.type}: {faults[0]}\n{locate(op)}")
+
+
+def _rename_slots(op: Operator, side: str, filled: dict[str, list[str]], defined: Mapping[str, Slot]) -> None:
+    """Rename slots that have Paddle's name; `ProgramError` for others that the op does not have."""
+    for name in [name for name in filled if name not in defined]:
+        names = filled.pop(name)
+        if (ours := OUR_SLOTS.get((op.type, name))) is not None:
+            filled[ours] = names
+        elif (op.type, name) not in UNUSED_SLOTS:
+            known = ", ".join(defined) or "none"
+            raise ProgramError(f"{op.type} has no {side} slot {name!r}; it has {known}\n{locate(op)}")
 
 
 def crowded_slots(op: Operator, definition: OpDef) -> list[str]:
     """The slots of an op that take one name and hold several, as messages."""
-    return _crowded("input", op.inputs, definition.inputs) + _crowded("output", op.outputs, definition.outputs)
-
-
-def _crowded(side: str, filled: Mapping[str, list[str]], defined: Mapping[str, Slot]) -> list[str]:
     faults = []
-    for slot, names in filled.items():
-        if len(names) > 1 and slot in defined and not defined[slot].many:
-            faults.append(f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one")
+    for side, filled, defined in (("input", op.inputs, definition.inputs), ("output", op.outputs, definition.outputs)):
+        for slot, names in filled.items():
+            if len(names) > 1 and slot in defined and not defined[slot].many:
+                faults.append(f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one")
     return faults
 
 

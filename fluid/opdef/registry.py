@@ -366,7 +366,10 @@ def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
 class Rule:
     """A gradient rule, and what it reads by its signature."""
 
-    __slots__ = ("all_attrs", "attrs", "cotangents", "definition", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
+    __slots__ = (
+        "all_attrs", "attrs", "cotangents", "definition", "fn", "inputs", "intermediate", "optional", "outputs", "takes_wanted",
+        "wrt",
+    )  # fmt: skip
 
     def __init__(self, fn: Callable[..., Mapping[str, Any]], definition: OpDef, wrt: tuple[str, ...] | None) -> None:
         self.fn, self.definition = fn, definition
@@ -402,6 +405,9 @@ class Rule:
                 raise ProgramError(text)
         updated = tuple(slot.name for slot in definition.outputs.values() if slot.updated)
         self.wrt = wrt if wrt is not None else tuple(definition.inputs) + updated
+        read = [definition.outputs[name] for name in self.outputs]
+        self.intermediate = [slot.name for slot in read if slot.intermediate and not slot.optional]
+        """The outputs that it reads, and that programs without gradients may lack."""
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
         """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""

@@ -2,9 +2,10 @@
 
     python benchmarks/native_costs.py
 
-Records and launches are of a kernel that does nothing. Memory is of arrays far larger than caches, bytes read and written counted
-once. First steps are processor time of processes of their own, all threads together, beyond the import of llvmlite: cold with
-nothing on disk, then warm; of the warm one also the time on the clock, least of several.
+Records and launches are of a kernel that does nothing. Memory is of arrays far larger than caches, the second cache of arrays
+that fit into it, bytes read and written counted once. First steps are processor time of processes of their own, all threads
+together, beyond the import of llvmlite: cold with nothing on disk, then warm; of the warm one also the time on the clock, least
+of several.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,9 @@ from fluid.executor.native.kernel import Share
 from fluid.executor.native.pool import pool
 
 ELEMENTS = 16 * 2**20
-"""Of each array of float32: 64 MiB."""
+"""Of each array of float32 in memory: 64 MiB."""
+CACHED, COPIES = 2**14, 6
+"""Elements of each array in a cache, 64 KiB, and how many operations have arrays of their own."""
 RECORDS = 4000
 """Of a table."""
 WARM_RUNS = 5
@@ -69,24 +73,36 @@ def of_many(run: Any, calls: int) -> float:
 
 
 def memory() -> None:
-    """Bytes a second of one thread, of programs that read and write large variables, and of numpy."""
-    layers, out_of_numpy = fluid.layers, np.ones(ELEMENTS, np.float32)
-    one, other = np.ones(ELEMENTS, np.float32), np.ones(ELEMENTS, np.float32)
-    cases = {
-        "relu": (layers.relu, 1, lambda: np.maximum(one, 0, out=out_of_numpy)),
-        "x + y": (layers.elementwise_add, 2, lambda: np.add(one, other, out=out_of_numpy)),
-    }
-    for what, (layer, count, in_numpy) in cases.items():
-        main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
-        with fluid.program_guard(main, startup), fluid.unique_name.guard():
-            read = [layers.create_global_var([ELEMENTS], 1.0, "float32", persistable=True) for _ in range(count)]
-            out = layers.create_global_var([ELEMENTS], 0.0, "float32", persistable=True)
-            layers.assign(layer(*read), out)
-        executor = fluid.Executor()
-        executor.run(startup, scope=scope)
-        gigabytes = 4e-9 * ELEMENTS * (count + 1)
-        ours, theirs = of_many(lambda run=executor.run, main=main, scope=scope: run(main, scope=scope), 1), of_many(in_numpy, 1)
-        print(f"| {what}, of memory | {gigabytes / ours:.1f} GB/s, numpy {gigabytes / theirs:.1f} |", flush=True)
+    """Bytes a second of one thread, of programs that read and write variables of memory or of a cache, and of numpy."""
+    for where, elements, copies in (("memory", ELEMENTS, 1), ("the second cache", CACHED, COPIES)):
+        out_of_numpy, one, other = (np.ones(elements, np.float32) for _ in range(3))
+        numpys: tuple[Callable[[], Any], Callable[[], Any]] = (
+            partial(np.maximum, one, 0, out=out_of_numpy),
+            partial(np.add, one, other, out=out_of_numpy),
+        )
+        layers = (fluid.layers.relu, fluid.layers.elementwise_add)
+        for what, layer, count, in_numpy in zip(("relu", "x + y"), layers, (1, 2), numpys, strict=True):
+            gigabytes = 4e-9 * elements * (count + 1)
+            calls = max(ELEMENTS // elements // 8, 1)
+            # The arrays of one element take what a run takes whatever it computes.
+            ours = (of_run(layer, count, elements, copies, calls) - of_run(layer, count, 1, copies, 1000)) / copies
+            theirs = of_many(in_numpy, calls)
+            print(f"| {what}, of {where} | {gigabytes / ours:.1f} GB/s, numpy {gigabytes / theirs:.1f} |", flush=True)
+
+
+def of_run(layer: Callable[..., Any], operands: int, elements: int, copies: int, calls: int) -> float:
+    """Seconds of a run of a program that applies a layer `copies` times, to variables of their own."""
+    main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+
+        def variable() -> Any:
+            return fluid.layers.create_global_var([elements], 1.0, "float32", persistable=True)
+
+        for _ in range(copies):
+            fluid.layers.assign(layer(*[variable() for _ in range(operands)]), variable())
+    executor = fluid.Executor()
+    executor.run(startup, scope=scope)
+    return of_many(lambda: executor.run(main, scope=scope), calls)
 
 
 def first_step(workload: str) -> None:

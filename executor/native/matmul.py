@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
@@ -370,6 +370,10 @@ class _Writer:
         return first, second
 
     # -- loops, from the outermost to the innermost
+    def _loop(self, *arguments: Any) -> list[Value]:
+        """A loop whose index the code generator sees: products are some 5 % faster with it."""
+        return self.f.loop(*arguments, shows_index=True)
+
     def write(self, a: Value, b: Value, c: Value) -> None:
         f, product = self.f, self.product
         if self.tiling.packs or self.tiling.packs_a:
@@ -386,7 +390,7 @@ class _Writer:
             a_item, b_item, c_item = pointers
             self._parts(_Item(a_item, b_item, c_item, f.mul(number, rows)), rows_of_a)
 
-        f.loop(*self.bounds["batch"], 1, [], item)
+        self._loop(*self.bounds["batch"], 1, [], item)
 
     def _parts(self, item: _Item, rows_of_a: Value) -> None:
         f, inner, depth, a_inner = self.f, self.product.inner, self.tiling.depth, self.product.a_strides[1]
@@ -402,7 +406,7 @@ class _Writer:
                 a = rows_of_a
             self.for_panels(lambda column, width: self._panel(item, a, this, column, width))
 
-        f.loop(0, max(inner, 1), depth, [], part)
+        self._loop(0, max(inner, 1), depth, [], part)
 
     def for_panels(self, body: Callable[[Value, int], None]) -> None:
         """Write loops over this thread's panels: ``body(column, width)``."""
@@ -415,7 +419,7 @@ class _Writer:
         def loop(first: int, count: int, size: int, begin: int) -> None:
             low = f.max(start, first) if isinstance(start, Value) else max(int(start), first)
             high = f.min(stop, first + count) if isinstance(stop, Value) else min(int(stop), first + count)
-            f.loop(low, high, 1, [], lambda number: body(f.add(f.mul(f.sub(number, first), size), begin), size))
+            self._loop(low, high, 1, [], lambda number: body(f.add(f.mul(f.sub(number, first), size), begin), size))
 
         for group in groups:
             if group[1]:
@@ -465,7 +469,7 @@ class _Writer:
                     f.store(f.load_first(self.at(source, begin), self.vector, min(lanes, rows - begin)), self.at(to, begin))
                 return self._moved((source, to), (a_inner, rows))
 
-            f.loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
+            self._loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
 
         self._each("rows", self.tiles, tile)
 
@@ -484,14 +488,14 @@ class _Writer:
             def one(column: Value) -> None:
                 f.store(f.load(self.at(source, f.mul(column, b_column)), self.product.element), self.at(to, column))
 
-            f.loop(0, width, 1, [], one)
-            f.loop(width, pitch, 1, [], lambda column: f.store(zero(self.product.element), self.at(to, column)))
+            self._loop(0, width, 1, [], one)
+            self._loop(width, pitch, 1, [], lambda column: f.store(zero(self.product.element), self.at(to, column)))
             return self._moved((source, to), (b_inner, pitch))
 
         if b_column != 1 and b_inner == 1:
             self._pack_transposed(source, to, depth, width, pitch)
         else:
-            f.loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
+            self._loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
 
     def _pack_transposed(self, source: Value, to: Value, depth: Operand, width: int, pitch: int) -> None:
         """Copy a panel of contiguous columns by squares, a few along the columns at a time: cache lines are read whole."""
@@ -509,15 +513,15 @@ class _Writer:
                     place = self.at(to, f.add(f.mul(row, pitch), column))
                     square(self.at(source, f.add(f.mul(column, stride), row)), place, columns, rows)
 
-                f.loop(begin, stop, edge, [], one)
+                self._loop(begin, stop, edge, [], one)
 
             whole = width // edge * edge
-            f.loop(0, whole, edge, [], partial(beside, columns=edge))
-            f.loop(whole, width, edge, [], partial(beside, columns=width - whole))
-            f.loop(-(-width // edge) * edge, pitch, edge, [], partial(beside, columns=0))
+            self._loop(0, whole, edge, [], partial(beside, columns=edge))
+            self._loop(whole, width, edge, [], partial(beside, columns=width - whole))
+            self._loop(-(-width // edge) * edge, pitch, edge, [], partial(beside, columns=0))
 
         whole, rest, far = self._multiple(depth, edge), self.product.inner % edge, 4 * edge
-        f.loop(0, whole, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), whole), edge))
+        self._loop(0, whole, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), whole), edge))
         if rest:
             with f.when(f.compare("slt", f.int64(whole), depth)):
                 squares(f.int64(whole), depth, rest)
@@ -606,12 +610,12 @@ class _Writer:
             return *self._moved((a, b), strides), *step(0, a, b, sums)
 
         whole = self._multiple(extent, unrolled)
-        a, b, *sums = f.loop(0, whole, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
+        a, b, *sums = self._loop(0, whole, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
         while len(sums) > count:
             half = len(sums) // count // 2 * count
             sums = [f.add(x, y) for x, y in zip(sums[:half], sums[half : 2 * half], strict=True)] + sums[2 * half :]
         if unrolled > 1:
-            a, b, *sums = f.loop(whole, extent, 1, [a, b, *sums], one)
+            a, b, *sums = self._loop(whole, extent, 1, [a, b, *sums], one)
         return a, b, sums
 
     # -- results
@@ -648,8 +652,8 @@ class _Writer:
             self._finish(replace(tile, rows=rows, row=f.add(tile.row, begin), c=place), turned)
 
         whole = tile.rows // edge * edge
-        f.loop(0, whole, edge, [], partial(some, rows=edge))
-        f.loop(whole, tile.rows, edge, [], partial(some, rows=tile.rows - whole))
+        self._loop(0, whole, edge, [], partial(some, rows=edge))
+        self._loop(whole, tile.rows, edge, [], partial(some, rows=tile.rows - whole))
 
     def _added(self, tile: _Tile, piece: _Piece) -> Value:
         """A piece added to what C holds, if anything."""
@@ -678,10 +682,10 @@ class _Writer:
             begin = 0
             for count in (lanes >> shift for shift in range(lanes.bit_length())):
                 stop = begin + (tile.columns - begin) // count * count
-                f.loop(begin, stop, count, [], partial(piece, lanes=count))
+                self._loop(begin, stop, count, [], partial(piece, lanes=count))
                 begin = stop
 
-        f.loop(0, tile.rows, 1, [], line)
+        self._loop(0, tile.rows, 1, [], line)
 
 
 def _totals(f: Function, vectors: Sequence[Value]) -> Value:

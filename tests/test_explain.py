@@ -125,6 +125,14 @@ def test_op_whose_rule_gives_zeros(case: Case, layer: Callable[[Variable], Varia
     assert case.gradients(layers.mean(steps), x)[0] is not None  # and holds the zeros that differences of the program are
 
 
+def test_op_that_reads_an_undeclared_name(case: Case) -> None:
+    """As a file may hold it."""
+    x, y = case.data("x"), case.data("y")
+    loss = layers.mean(layers.elementwise_mul(x, y))
+    case.program.global_block().ops[0].inputs["Y"] = ["nowhere"]
+    assert "reaches x along:" in case.program.explain_gradient(loss, x)
+
+
 def test_zeros_beside_a_gradient(case: Case) -> None:
     x = case.data("x")
     assert "reaches x along:" in explain(case, layers.mean(layers.floor(x) * x), x, True)

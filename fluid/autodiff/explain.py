@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ProgramError, printable
+from ..errors import NameNotFoundError, ProgramError, printable
 from ..ir.dataflow import needed_ops
 from ..ir.inference import gather_specs
 from ..ir.program import Block, Operator, Program, Variable
@@ -15,7 +15,6 @@ from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.inference import SpecNamespace
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
-from ..values.spec import Spec
 from ..values.types import VarType, is_floating
 
 __all__ = ["explain_gradient", "zero_gradients"]
@@ -106,7 +105,7 @@ class _Explanation:
                     slots = ", ".join(dict.fromkeys(slot for slot, _ in sources))
                     self.cuts[f"{_name(op)} has no gradient for its input {slots}"] = None
                     continue
-                zeros = zero_gradients(rule.definition, gather_specs(op), _output_specs(op, rule.definition), op.attrs)
+                zeros = _zeros_of(op, rule.definition)
                 differentiable = [(slot, value) for slot, value in differentiable if slot not in zeros]
                 if not differentiable:
                     self.cuts[f"{_name(op)} cuts it: its gradient is zero everywhere"] = None
@@ -153,7 +152,7 @@ class _Zeros(SpecNamespace):
     """Ops over specs, each result an object of its own, which remembers those that are made of zeros alone."""
 
     def __init__(self) -> None:
-        self._zeros: list[Spec] = []
+        self._zeros: list[Any] = []
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         outputs = {
@@ -189,10 +188,15 @@ def zero_gradients(
     return {slot for slot, gradient in gradients.items() if namespace.includes(gradient)}
 
 
-def _output_specs(op: Operator, definition: OpDef) -> dict[str, Any]:
-    """Specs of the variables in an op's output slots."""
-    specs = {slot: [op.block.var(name).spec for name in names if name != EMPTY] for slot, names in op.outputs.items()}
-    return {slot: written if slot in definition.many else written[0] for slot, written in specs.items() if written}
+def _zeros_of(op: Operator, definition: OpDef) -> set[str]:
+    """`zero_gradients` of an op; none of one whose variables are not all declared, as in a file."""
+    try:
+        inputs = gather_specs(op)
+        specs = {slot: [op.block.var(name).spec for name in names if name != EMPTY] for slot, names in op.outputs.items()}
+    except NameNotFoundError:
+        return set()
+    outputs = {slot: written if slot in definition.many else written[0] for slot, written in specs.items() if written}
+    return zero_gradients(definition, inputs, outputs, op.attrs)
 
 
 def _flag(block: Block, name: str) -> str | None:

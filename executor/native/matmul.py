@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
@@ -370,9 +370,11 @@ class _Writer:
         return first, second
 
     # -- loops, from the outermost to the innermost
-    def _loop(self, *arguments: Any) -> list[Value]:
+    def _loop(
+        self, start: Operand, stop: Operand, step: int, carried: Sequence[Value], body: Callable[..., Iterable[Value] | None]
+    ) -> list[Value]:
         """A loop whose index the code generator sees: products are some 5 % faster with it."""
-        return self.f.loop(*arguments, shows_index=True)
+        return self.f.loop(start, stop, step, carried, body, shows_index=True)
 
     def write(self, a: Value, b: Value, c: Value) -> None:
         f, product = self.f, self.product

@@ -36,7 +36,8 @@ class Meeting:
     @staticmethod
     def of(program: Program, ops: Iterable[Operator]) -> Meeting | None:
         """The meeting before runs of these ops of a program; None if they speak to nobody."""
-        return Meeting(program) if any(_speaks(op) for op in ops) else None
+        types = {op.type for block in program.blocks for op in block.ops}
+        return Meeting(program) if not COLLECTIVE.isdisjoint(types) and any(map(_speaks, ops)) else None
 
     def statement(self, feeds: Mapping[str, Any], way: str, more: Iterable[tuple[str, str]] = ()) -> Statement:
         """What this worker says; `feeds` are arrays or specs, `way` is how the program runs, on which it depends what is sent;

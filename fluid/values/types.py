@@ -140,7 +140,9 @@ def as_dtype(dtype: DTypeLike) -> VarType:
         if isinstance(dtype, int):
             return VarType(dtype)
         numpy_dtype = np.dtype(dtype)
-        return VarType.BF16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY[numpy_dtype]  # jax has one that computes
+        if numpy_dtype not in _FROM_NUMPY and numpy_dtype.name == "bfloat16":  # jax has one that computes
+            return VarType.BF16
+        return _FROM_NUMPY[numpy_dtype]
     except (KeyError, TypeError, ValueError):
         names = ", ".join(sorted(_FROM_NAME))
         raise FluidTypeError(f"{dtype!r} is not an element type; known are {names}") from None

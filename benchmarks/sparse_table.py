@@ -20,28 +20,28 @@ ROWS, WIDTH, LOOKUPS = 1_000_000, 64, 1024
 RATE = 0.1
 
 
-def fluid_step(ids, weights, table, optimizer, is_sparse):
+def fluid_step(ids, goals, table, optimizer, is_sparse):
     main, startup = fluid.Program(), fluid.Program()
     with fluid.unique_name.guard(), fluid.program_guard(main, startup):
         words = fluid.data("ids", [None], "int64")
-        factors = fluid.data("weights", [None, WIDTH])
-        found = fluid.embedding(words, [ROWS, WIDTH], is_sparse, param_attr="table")
-        loss = fluid.layers.reduce_sum(fluid.layers.square(found * factors))
+        targets = fluid.data("targets", [None, WIDTH])
+        rows = fluid.embedding(words, [ROWS, WIDTH], is_sparse, param_attr="table")
+        loss = fluid.layers.reduce_sum(fluid.layers.square(rows - targets))
         optimizer().minimize(loss)
     executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
     executor.run(startup, scope=scope)
     scope.find_var("table").get_tensor().set(table)
-    feed = {"ids": ids, "weights": weights}
+    feed = {"ids": ids, "targets": goals}
     return lambda: executor.run(main, feed, [loss], scope=scope)[0].item()
 
 
-def torch_step(ids, weights, table, optimizer):
+def torch_step(ids, goals, table, optimizer):
     embedding = nn.Embedding(ROWS, WIDTH, sparse=True, _weight=torch.tensor(table))
     update = optimizer(embedding.parameters())
-    index, factors = torch.tensor(ids), torch.tensor(weights)
+    index, targets = torch.tensor(ids), torch.tensor(goals)
 
     def step():
-        loss = (embedding(index) * factors).square().sum()
+        loss = (embedding(index) - targets).square().sum()
         update.zero_grad()
         loss.backward()
         update.step()
@@ -57,9 +57,9 @@ def peak(step):
     before = tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()
     step()
-    found = tracemalloc.get_traced_memory()[1] - before
+    most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return found
+    return most - before
 
 
 def main():
@@ -67,23 +67,23 @@ def main():
     random = np.random.default_rng(0)
     table = random.standard_normal((ROWS, WIDTH), np.float32)
     ids = random.integers(0, ROWS, LOOKUPS)
-    weights = random.standard_normal((LOOKUPS, WIDTH), np.float32)
+    goals = random.standard_normal((LOOKUPS, WIDTH), np.float32)
     header(f"A table of {ROWS:,} x {WIDTH}, {LOOKUPS} rows looked up, one training step")
-    sparse = fluid_step(ids, weights, table, lambda: fluid.optimizer.Adam(RATE, lazy_mode=True), True)
-    competitor = torch_step(ids, weights, table, lambda parameters: torch.optim.SparseAdam(parameters, RATE))
+    sparse = fluid_step(ids, goals, table, lambda: fluid.optimizer.Adam(RATE, lazy_mode=True), True)
+    competitor = torch_step(ids, goals, table, lambda parameters: torch.optim.SparseAdam(parameters, RATE))
     check_losses({"fluid": [sparse() for _ in range(3)], "torch": [competitor() for _ in range(3)]})
-    found = race({"fluid": sparse, "torch": competitor})
+    medians = race({"fluid": sparse, "torch": competitor})
     row(
         "table 1M x 64, lazy Adam",
-        milliseconds(found["fluid"]),
-        milliseconds(found["torch"]),
-        ratio=f"{found['fluid'] / found['torch']:.2f}",
+        milliseconds(medians["fluid"]),
+        milliseconds(medians["torch"]),
+        ratio=f"{medians['fluid'] / medians['torch']:.2f}",
         remark=f"sparse gradient of {LOOKUPS} rows; {peak(sparse) / 2**20:.1f} MiB in a step",
     )
     del sparse, competitor
-    dense = fluid_step(ids, weights, table, lambda: fluid.optimizer.SGD(RATE), False)
-    found = race({"fluid": dense}, rounds=2)
-    row("the same, SGD", milliseconds(found["fluid"]), remark=f"dense gradient; {peak(dense) / 2**20:.1f} MiB in a step")
+    dense = fluid_step(ids, goals, table, lambda: fluid.optimizer.SGD(RATE), False)
+    medians = race({"fluid": dense}, rounds=2)
+    row("the same, SGD", milliseconds(medians["fluid"]), remark=f"dense gradient; {peak(dense) / 2**20:.1f} MiB in a step")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ __all__ = ["Nest", "applied", "numbers_of", "stages_of"]
 
 _PART = 4096
 """Elements that one thread takes at a time."""
-_SERIAL = 1 << 15
+_SERIAL = 1 << 17
 """Up to this many elements, times what one costs, are computed by one thread."""
+_SERIAL_ROWS = 1 << 17
+"""Fewer elements, of rows of a table, are computed by one thread: so are updates of as few rows (see `cores.is_small`), and
+moving rows from the cache of one core to that of another takes longer than computing them."""
 _REGISTERS = 8
 """Sums of up to this many vectors of columns are kept in registers while rows go by."""
 
@@ -137,7 +140,8 @@ class Nest:
     def _chunks(self) -> None:
         cost = 1 + sum(6 if isinstance(node, Map) and node.formula in HEAVY else 1 for node in self.group.nodes)
         total = self.rows * self.columns
-        self.is_serial = total * cost <= _SERIAL * 4
+        has_rows = any(isinstance(node, Rows) for node in self.group.nodes)
+        self.is_serial = total * cost <= _SERIAL or (has_rows and total < _SERIAL_ROWS)
         if self.flat:
             part = min(max(_PART // self.lanes * self.lanes, self.lanes), max(self.columns, 1))
             self.rows, self.columns, self.rest = self.columns // part, part, self.columns % part

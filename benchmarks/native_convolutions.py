@@ -193,7 +193,7 @@ def convolution_rows(
     if not is_depthwise:
         forward = in_blocks(g, winograd.forward_blocks(g, width), pack, [w, x, y]) or forward
         back = in_blocks(g, winograd.input_blocks(g, width), pack_back, [w, dy, dx]) or back
-    sums = [Kernel(lambda f, p, share, write=write: write(f, *p, share), [x, dy, partials, dw]) for write, _ in phases]
+    sums = [Kernel(lambda f, p, share, write=write: write(f, *p, share), [x, dy, partials, dw]) for write in phases]
     gradient = None if is_depthwise else winograd_gradient.gradient_blocks(g, width)
     if gradient is not None:
         workspace = aligned((gradient.shared_bytes // 4 + gradient.bytes // 2,))

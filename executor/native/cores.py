@@ -6,10 +6,10 @@ What follows in the group is computed of each part of the core's result while it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from . import convolution, depthwise, matmul, pooling, sparse, winograd, winograd_gradient
 from .emitter import Function, Value, constant
@@ -37,7 +37,6 @@ from .graph import (
     strides_of,
 )  # fmt: skip
 from .images import Images, Pixel, affine
-from .instructions import AFTER_BARRIER
 from .kernel import Share
 from .loops import applied, numbers_of
 
@@ -50,12 +49,8 @@ _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A kernel of a core: ``write(f, pointers, workspace, share)``, and the flags of its record."""
-
-    write: Callable[[Function, Any, Value, Share], None]
-    flags: int = 0
+Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
+"""Writes a kernel of a core, from the pointers to its operands and that to the workspace."""
 
 
 # ------------------------------------------------------------------------------------------------------------ geometry
@@ -223,9 +218,9 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
         case Product():
             return _product_phases(group, core, vector_bytes, threads)
         case PackedMatrix():
-            return [Phase(_packing_matrix(core, vector_bytes))], 0
+            return [_packing_matrix(core, vector_bytes)], 0
         case Scattered() | Merged() | Put() | Places() | Firsts():
-            return [Phase(_on_rows(core, vector_bytes))], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
+            return [_on_rows(core, vector_bytes)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case PackedFilter():
             return _packing_phases(core, vector_bytes)
         case Convolved() | ConvolvedBack():
@@ -233,7 +228,7 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
         case FilterGradient():
             return _filter_gradient_phases(group, core, vector_bytes, threads)
         case Pooled() | Positions() | PooledBack():
-            return [Phase(_pooling(group, core, vector_bytes))], 0
+            return [_pooling(group, core, vector_bytes)], 0
     raise AssertionError(f"no kernel of {type(core).__name__}")
 
 
@@ -249,7 +244,7 @@ def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int
         strided = product if steps is None else replace(product, c_stride=steps[0] if core.shape[0] > 1 else core.shape[1])
         matmul.write_product(f, strided, left, right, pointers.target(target), share, workspace, vector_bytes, after.epilogue)
 
-    return [Phase(write)], matmul.workspace_bytes(product, vector_bytes) * threads
+    return [write], matmul.workspace_bytes(product, vector_bytes) * threads
 
 
 def _matrix_product(node: Product) -> matmul.Product:
@@ -334,8 +329,8 @@ def _packing_phases(core: PackedFilter, vector_bytes: int) -> tuple[list[Phase],
         winograd.write_transformed_filter(f, blocks, workspace, pointers.target(core), share)
 
     if blocks is None:
-        return [Phase(packed)], 0
-    return [Phase(packed), Phase(transformed, AFTER_BARRIER)], blocks.packed_bytes
+        return [packed], 0
+    return [packed, transformed], blocks.packed_bytes
 
 
 def _convolution_phases(
@@ -359,7 +354,7 @@ def _convolution_phases(
 
     dense = _of_shapes(core.packed.images, core.packed.windows, core.element)
     blocks = _blocks_of(dense, core.packed.for_input, vector_bytes)
-    return [Phase(write)], blocks.bytes * threads if blocks is not None else 0
+    return [write], blocks.bytes * threads if blocks is not None else 0
 
 
 def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
@@ -390,7 +385,7 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: in
         size = depthwise.depthwise_partial_elements(geometry) * core.element.bytes
     else:
         size = convolution.partial_elements(geometry, vector_bytes) * core.element.bytes
-    return [Phase(sums), Phase(total, AFTER_BARRIER)], size
+    return [sums, total], size
 
 
 def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: int) -> Callable[..., None]:

@@ -26,7 +26,6 @@ from .images import (
     to_rows,
     write_transposed,
 )
-from .instructions import AFTER_BARRIER
 from .kernel import Share
 from .tiles import split
 
@@ -349,7 +348,7 @@ def write_depthwise_filter_gradient(
 
 def depthwise_filter_gradient_phases(
     geometry: Convolution, vector_bytes: int, epilogue: RowEpilogue | None = None
-) -> list[tuple[Writer, int]]:
+) -> list[Writer]:
     """As `filter_gradient_phases`; `depthwise_partial_elements` says how large ``partials`` is."""
 
     def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
@@ -358,4 +357,4 @@ def depthwise_filter_gradient_phases(
     def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
         write_depthwise_filter_gradient(f, geometry, partials, d_filter, share, vector_bytes, epilogue)
 
-    return [(sums, 0), (total, AFTER_BARRIER)]
+    return [sums, total]

@@ -21,7 +21,6 @@ from .images import (
     within,
     write_transposed,
 )
-from .instructions import AFTER_BARRIER
 from .kernel import Share
 from .packing import packed_row, packed_rows
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
@@ -299,9 +298,8 @@ def filter_gradient_phases(
     geometry: Convolution,
     vector_bytes: int,
     epilogue: RowEpilogue | None = None,
-) -> list[tuple[Writer, int]]:
-    """The kernels for the gradient of a filter, and the flags of their records. `partial_elements` says how large the partial
-    sums are."""
+) -> list[Writer]:
+    """The kernels for the gradient of a filter. `partial_elements` says how large the partial sums are."""
 
     def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
         write_partial_filters(f, geometry, x, dy, partials, share, vector_bytes)
@@ -309,4 +307,4 @@ def filter_gradient_phases(
     def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
         write_filter_gradient(f, geometry, partials, d_filter, share, vector_bytes, epilogue)
 
-    return [(sums, 0), (total, AFTER_BARRIER)]
+    return [sums, total]

@@ -67,7 +67,7 @@ class ImageBlocks(NativeInstruction):
     def calls(self) -> list[KernelCall]:  # type: ignore[override]
         calls = [call for region in self.regions for call in region.calls]
         return [
-            KernelCall(call.kernel, [self._moved(operand, block) for operand in call.operands], call.flags)
+            KernelCall(call.kernel, [self._moved(operand, block) for operand in call.operands], call.is_serial)
             for block in range(self.count)
             for call in calls
         ]

@@ -43,11 +43,11 @@ AFTER_BARRIER = 2
 
 
 class KernelCall(NamedTuple):
-    """A call of a kernel: the signature of the kernel, its operands, and flags."""
+    """A call of a kernel: the signature of the kernel, its operands, and whether the first thread computes it alone."""
 
     kernel: str
     operands: Sequence[Operand]
-    flags: int
+    is_serial: bool
 
 
 class _Reader:

@@ -12,7 +12,7 @@ from .cores import Phase, phases_of
 from .emitter import Function, Module, Type, Value, zero
 from .fusion import source_of
 from .graph import Node, offset_of
-from .instructions import AFTER_BARRIER, SERIAL, WORKSPACE, KernelCall, Operand, Writer
+from .instructions import WORKSPACE, KernelCall, Operand, Writer
 from .kernel import Share, write_kernel
 from .regions import Region
 from .signatures import described, signature_of, signed
@@ -52,8 +52,8 @@ def find_calls(regions: Iterable[Region]) -> None:
 
 class _Finder:
     def __init__(self) -> None:
-        self._kernels: dict[tuple[Any, ...], tuple[list[tuple[str, int]], int]] = {}
-        """What is described of a region -> its kernels, the flags of their calls, and the bytes of workspace that they need."""
+        self._kernels: dict[tuple[Any, ...], tuple[list[str], int]] = {}
+        """What is described of a region -> its kernels, and the bytes of workspace that they need."""
         self.writers: dict[str, Writer] = {}
 
     def calls_of(self, region: Region) -> Iterator[KernelCall]:
@@ -63,24 +63,21 @@ class _Finder:
         operands += [(sums.get(node) or value_of[node], at * node.element.bytes) for node, at in region.targets]
         if region.nest is None:
             operands.append(WORKSPACE)
-        flags = AFTER_BARRIER | (SERIAL if region.is_serial else 0)
-        for kernel, own_flags in kernels:
-            yield KernelCall(kernel, operands, flags | own_flags)
+        for kernel in kernels:
+            yield KernelCall(kernel, operands, region.is_serial)
         for node, value in sums.items():
             assert region.nest is not None
             kernel = self._totals(region.nest.chunks, region.nest.columns, node.element)
-            yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], SERIAL | AFTER_BARRIER)
+            yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], is_serial=True)
 
-    def _kernels_of(self, region: Region) -> tuple[list[tuple[str, int]], int]:
+    def _kernels_of(self, region: Region) -> tuple[list[str], int]:
         description = described(region)
         if description not in self._kernels:
             signature = signature_of(description)
             phases, workspace_bytes = _phases(region)
-            kernels = [(signed(signature, number), phase.flags) for number, phase in enumerate(phases)]
+            kernels = [signed(signature, number) for number in range(len(phases))]
             self._kernels[description] = kernels, workspace_bytes
-            self.writers.update(
-                (kernel, partial(_text, region, phase)) for (kernel, _), phase in zip(kernels, phases, strict=True)
-            )
+            self.writers.update((kernel, partial(_text, region, phase)) for kernel, phase in zip(kernels, phases, strict=True))
         return self._kernels[description]
 
     def _totals(self, chunks: int, columns: int, element: Type) -> str:
@@ -94,7 +91,7 @@ def _phases(region: Region) -> tuple[list[Phase], int]:
     """What the kernels of a region do, one after the other, and the bytes of workspace that they need."""
     nest = region.nest
     if nest is not None:
-        return [Phase(lambda f, pointers, workspace, share: nest.write(f, pointers, share))], 0
+        return [lambda f, pointers, workspace, share: nest.write(f, pointers, share)], 0
     return phases_of(region.group, host().vector_bytes, MOST_THREADS)
 
 
@@ -102,7 +99,7 @@ def _text(region: Region, phase: Phase, name: str) -> str:
     """The text of a module with a kernel of a region."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-        phase.write(f, Pointers(region, pointers), pointers[-1], share)
+        phase(f, Pointers(region, pointers), pointers[-1], share)
 
     module = Module()
     write_kernel(module, name, len(region.sources) + len(region.targets) + (region.nest is None), body)

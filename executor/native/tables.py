@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -16,13 +16,26 @@ from fluid.ir.versions import Value as PlanValue
 
 from ..threads import hold_blas
 from .cache import compile_kernels
-from .instructions import RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
+from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
 
-__all__ = ["Reader", "Tables"]
+__all__ = ["Reader", "Tables", "flags_of"]
 
 _WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so that several threads may bind the same regions."""
+
+
+def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
+    """The flags of the records of calls, each of which may need what those before it compute.
+
+    There is a barrier where one thread has to wait for another. The first record has none, as all threads have met at the end of
+    the table before; nor has one that the first thread computes alone, as it has those since the last barrier.
+    """
+    is_first, is_shared = True, False
+    for call in calls:
+        waits = not is_first and (is_shared or not call.is_serial)
+        yield (SERIAL if call.is_serial else 0) | (AFTER_BARRIER if waits else 0)
+        is_first, is_shared = False, not call.is_serial
 
 
 class Reader:
@@ -107,14 +120,14 @@ class Tables:
         address_of = _Addresses(address)
         address_of[None] = workspace.ctypes.data + -workspace.ctypes.data % 64
         self._keep = [kernels, workspace]
-        if any(not call.flags & SERIAL for calls in self._tables for call in calls):
+        if not all(call.is_serial for calls in self._tables for call in calls):
             self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores
         for calls in self._tables:
             words = np.array([address_of[value] + offset for call in calls for value, offset in call.operands], np.int64)
             place = words.ctypes.data
             rows = np.zeros((len(calls), RECORD_WORDS), np.int64)
-            for row, call in zip(rows, calls, strict=True):
-                row[:3] = kernels.addresses[call.kernel], place, call.flags
+            for row, call, flags in zip(rows, calls, flags_of(calls), strict=True):
+                row[:3] = kernels.addresses[call.kernel], place, flags
                 place += words.itemsize * len(call.operands)
             self._keep.append(rows)
             self._words.append(words)

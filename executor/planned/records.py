@@ -201,7 +201,7 @@ class _Recorder:
 
     def _call(self, call: KernelCall) -> list[Any]:
         kernel = self._kernels.setdefault(call.kernel, len(self._kernels))
-        return [kernel, call.flags, [None if value is None else self._value(value) for value, _ in call.operands],
+        return [kernel, call.is_serial, [None if value is None else self._value(value) for value, _ in call.operands],
                 [offset for _, offset in call.operands]]  # fmt: skip
 
     def _tenants(self) -> list[Any]:
@@ -338,9 +338,9 @@ class _Reader:
             self._writers,
         )
 
-    def _call(self, kernel: int, flags: int, numbers: list[int | None], offsets: list[int]) -> KernelCall:
+    def _call(self, kernel: int, is_serial: bool, numbers: list[int | None], offsets: list[int]) -> KernelCall:
         values = [None if number is None else self._values[number] for number in numbers]
-        return KernelCall(self._record["kernels"][kernel], list(zip(values, offsets, strict=True)), flags)
+        return KernelCall(self._record["kernels"][kernel], list(zip(values, offsets, strict=True)), is_serial)
 
     def _all(self, numbers: Iterable[int]) -> list[Value]:
         values = self._values

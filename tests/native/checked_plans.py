@@ -14,7 +14,7 @@ import pytest
 from fluid.executor.native import kernel_calls, plans, tables
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import Module
-from fluid.executor.native.instructions import SERIAL, KernelCall, Operand
+from fluid.executor.native.instructions import KernelCall, Operand
 from fluid.executor.native.kernel import checked_words, fault_in
 
 __all__ = ["CheckedTables", "checked_plans"]
@@ -43,7 +43,7 @@ class CheckedTables(tables.Tables):
 
     def _call(self, call: KernelCall, kernel: Any) -> Callable[[], None]:
         words = checked_words([self.bounds(operand) for operand in call.operands])
-        threads = 1 if call.flags & SERIAL else _THREADS
+        threads = 1 if call.is_serial else _THREADS
 
         def run() -> None:
             for thread in range(threads):

@@ -176,7 +176,7 @@ def check_convolution(case: Case, which: int) -> None:
     writers = DEPTHWISE if case.depthwise else DENSE
     forward = kernels.add(3, lambda f, p, share: writers.forward(f, g, *p, share, width))
     back = kernels.add(3, lambda f, p, share: writers.back(f, g, *p, share, width))
-    phases = [kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write, _ in writers.phases(g, width)]
+    phases = [kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write in writers.phases(g, width)]
     pack = kernels.add(2, lambda f, p, share: writers.pack(f, g, *p, share, width))
     pack_back = kernels.add(2, lambda f, p, share: writers.pack_back(f, g, *p, share, width))
     bits: list[Any] = []
@@ -224,12 +224,12 @@ def test_an_epilogue_changes_what_is_stored() -> None:
             at = f.at(p[3], f.add(f.mul(row, 27), column), FLOAT)
             f.store(f.fma(value, -0.5, f.load(at, value.type)), at)
 
-        filter_gradient_phases(g, width, descend)[1][0](f, *p, share)
+        filter_gradient_phases(g, width, descend)[1](f, *p, share)
 
     plain = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, width))
     fused = kernels.add(4, forward)
     pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
-    sums, total = (kernels.add(4, lambda f, p, share, w=w: w(f, *p, share)) for w, _ in filter_gradient_phases(g, width))
+    sums, total = (kernels.add(4, lambda f, p, share, w=w: w(f, *p, share)) for w in filter_gradient_phases(g, width))
     descend = kernels.add(4, update)
     packed, image, dy = Guarded((packed_elements(g, width),)), laid_out(g.x, x), laid_out(g.y, y)
     kernels.run(pack, [Guarded.of(w), packed])

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ pytest.importorskip("llvmlite")
 
 from fluid.executor.native.compiler import Library, Target, compile_object, host
 from fluid.executor.native.emitter import INT64, Function, Module, Value
-from fluid.executor.native.instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL
+from fluid.executor.native.instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall
 from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.pool import Pool, pool, pool_text
+from fluid.executor.native.tables import flags_of
 
 CHUNKS = 24
 
@@ -258,3 +260,17 @@ def test_other_platforms_have_code_that_compiles(triple: str, cpu: str, features
     assert holds in text
     assert ("@worker" in text) == ("linux" in triple)
     assert compile_object(text, target)
+
+
+def test_barriers_stand_where_a_thread_waits_for_another() -> None:
+    """Between two records is one, unless the first thread computes both; before the first record, and between neighbours that the
+    first thread computes, is none."""
+    for serial in product([False, True], repeat=6):
+        flags = list(flags_of(KernelCall("", (), is_serial) for is_serial in serial))
+        assert [bool(flag & SERIAL) for flag in flags] == list(serial)
+        waits = [bool(flag & AFTER_BARRIER) for flag in flags]
+        assert not waits[0]
+        for after in range(1, 6):
+            assert waits[after] != (serial[after - 1] and serial[after])
+            for before in range(after):
+                assert any(waits[before + 1 : after + 1]) or (serial[before] and serial[after])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple, TypeAlias
@@ -142,7 +142,8 @@ def _spread_tiling(product: Product, vector_bytes: int, widest: int) -> _Tiling:
     lanes = min(most, 1 << (columns - 1).bit_length())
     vectors = -(-columns // lanes)
     packs, packs_a = _packs(product, vector_bytes)
-    copying = (5 if product.b_strides[1] != 1 else 1) if packs else 0
+    copying_b = (5 if product.b_strides[1] != 1 else 1) if packs else 0
+    copying = {"rows": copying_b, "columns": lanes // 2 if packs_a else 0}
     is_shared = rows * columns * inner * product.items >= 1 << 19
 
     def cost(size: tuple[int, int]) -> tuple[float, int]:
@@ -180,7 +181,7 @@ def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
     height, width = min(
         sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
     )
-    axis, _ = _axis(product, -(-rows // height), -(-columns // width), 0)
+    axis, _ = _axis(product, -(-rows // height), -(-columns // width), {})
     return _Tiling("dots", vector_bytes // product.element.bytes, height, width, False, False, max(product.inner, 1), axis)
 
 
@@ -194,14 +195,17 @@ def _sizes(rows: int, columns: int, vector_bytes: int) -> list[tuple[int, int]]:
     return [(height, width) for height, width in sizes if height * width + width + 1 < registers]
 
 
-def _axis(product: Product, tiles: int, panels: int, copying: int) -> tuple[str, float]:
+def _axis(product: Product, tiles: int, panels: int, copying: Mapping[str, int]) -> tuple[str, float]:
     """What threads share, and what part of four of them does something useful then.
 
-    Threads that share rows copy all of B, each; `copying` is the time of that for a number, in steps with a row of A.
+    Threads that share rows copy all of B, each, and threads that share columns all of A: `copying` says how many rows, or
+    columns, could be computed in that time.
     """
     counts = {"batch": product.items, "columns": panels, "rows": tiles}
     useful = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
-    useful["rows"] *= (product.rows + copying) / (product.rows + _BALANCED * copying)
+    for axis, extent in (("rows", product.rows), ("columns", product.columns)):
+        cost = copying.get(axis, 0)
+        useful[axis] *= (extent + cost) / (extent + _BALANCED * cost)
     axis = max(useful, key=lambda axis: useful[axis])
     return axis, useful[axis]
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 __all__ = ["end_at_once"]
 
-_GRACE = 0.5
+_GRACE = 1.5
 """Seconds from an error to the end, since others may be about to tell of the same one."""
 
 

@@ -17,11 +17,11 @@ from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, Executor, Scope
 from fluid.executor.planned.bound_plan import BoundPlan
-from fluid.executor.planned.memory import empty_array
 from fluid.executor.planned.placement import _MOST_WORK, Tenant, live_bytes, padded, place
 from fluid.executor.planned.plan import Plan, compile_plan
 from fluid.ir.program import Program, Variable, program_guard
 from fluid.values.cache import FEW
+from fluid.values.memory import empty_array
 from fluid.values.spec import Spec
 from fluid.values.types import as_dtype
 

@@ -20,6 +20,7 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.opdef.registry import updated_input
 from fluid.values.lod_array import array_of
+from fluid.values.memory import aligned_bytes, contiguous_copy, empty_array
 from fluid.values.place import Place, to_numpy
 from fluid.values.unchanging import never_changes, unchanging
 
@@ -36,7 +37,7 @@ from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
 from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
-from .memory import Memory, Scratch, aligned_bytes, contiguous_copy, empty_array
+from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan, byte_size
 

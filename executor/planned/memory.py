@@ -1,49 +1,15 @@
-"""Memory of plans: the arena, the scratch of ops, and arrays."""
+"""Memory of plans: the arena, and the scratch of ops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import numpy as np
+from fluid.values.memory import aligned_bytes
 
-from fluid.errors import ExecutionError
+from .placement import padded
 
-from .placement import ALIGNMENT, padded
-
-__all__ = ["Memory", "Scratch", "aligned_bytes", "contiguous_copy", "empty_array"]
-
-
-def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
-    """As many bytes, which begin where a line of the processor's cache does: vectors that lie across two lines load slower.
-
-    Args:
-        make: what allocates them, such as ``numpy.empty`` or ``numpy.zeros``.
-        size: how many.
-
-    Raises:
-        ExecutionError: there is no room for them.
-    """
-    try:
-        raw = make(size + ALIGNMENT, "uint8")
-    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
-        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {size} bytes: {error}") from None
-    first = -raw.ctypes.data % ALIGNMENT if isinstance(raw, np.ndarray) else 0  # devices align by themselves
-    return raw[first : first + size]
-
-
-def empty_array(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array without values, in memory as of `aligned_bytes`."""
-    element = xp.dtype(dtype)
-    return aligned_bytes(xp.empty, prod(shape) * element.itemsize).view(element).reshape(shape)
-
-
-def contiguous_copy(xp: Any, array: Any) -> Any:
-    """A copy of an array in memory as of `empty_array`."""
-    copied = empty_array(xp, array.shape, array.dtype)
-    copied[...] = array
-    return copied
+__all__ = ["Memory", "Scratch"]
 
 
 class Scratch:

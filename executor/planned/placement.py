@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
 
-__all__ = ["ALIGNMENT", "Tenant", "live_bytes", "padded", "place", "place_apart"]
+from fluid.values.memory import ALIGNMENT
 
-ALIGNMENT = 64
-"""Bytes at a multiple of which values begin: a line of the cache."""
+__all__ = ["Tenant", "live_bytes", "padded", "place", "place_apart"]
+
 _MOST_WORK = 1_000_000
 """If tenants times distinct sizes exceed this, sizes are rounded so that there are fewer."""
 
@@ -30,7 +30,7 @@ class Tenant:
 
 
 def padded(size: int) -> int:
-    """`size` rounded up, so that what follows is aligned."""
+    """`size` rounded up, so that what follows begins where a line of the cache does."""
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 

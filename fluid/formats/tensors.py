@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from ..errors import FluidTypeError, FormatError
+from ..errors import ExecutionError, FluidTypeError, FormatError
+from ..values.memory import empty_array
 from ..values.types import BFLOAT16, VarType, as_dtype
 from ..values.unchanging import unchanging
 from .program import parse_tensor_desc, serialize_tensor_desc
@@ -172,8 +173,8 @@ class TensorReader:
         self._check(count * element.itemsize, f"the elements of {dtype.text}{list(shape)}")
         mapped = self._map is not None and count * element.itemsize >= _LARGE_ARRAY
         try:
-            array = np.frombuffer(self._map, stored, count, self._at).reshape(shape) if mapped else np.empty(shape, stored)
-        except (ValueError, MemoryError) as error:
+            array = np.frombuffer(self._map, stored, count, self._at).reshape(shape) if mapped else empty_array(np, shape, stored)
+        except (ValueError, ExecutionError) as error:
             self.fail(f"no array of {len(shape)} dimensions, {dtype.text}{list(shape)[:8]}, can be made: {error}", start)
         if mapped:
             self._file.seek(array.nbytes, os.SEEK_CUR)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ExecutionError, FluidTypeError
 from .lod_array import array_of, checked_levels, lod_of, refuse_other_counts, to_lengths
+from .memory import contiguous_copy
 from .numeric import numeric_array
 from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
@@ -105,7 +106,10 @@ class LoDTensor:
             raise FluidTypeError(f"LoDTensor.set: place should be a place, such as fluid.CPUPlace(), not {place!r}")
         if not hasattr(array, "__cuda_array_interface__"):
             array = numeric_array(array, "LoDTensor.set takes an array")
-        self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
+        if isinstance(place, CPUPlace):
+            self.array = contiguous_copy(np, to_numpy(array))
+        else:
+            self.array = place.xp.array(array, order="C")
 
     def shape(self) -> list[int]:
         """The dimensions; none before it is set."""

@@ -1,0 +1,47 @@
+"""Arrays that begin where a line of the processor's cache does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import ExecutionError
+
+__all__ = ["ALIGNMENT", "aligned_bytes", "contiguous_copy", "empty_array"]
+
+ALIGNMENT = 64
+"""The bytes of a line. Vectors that lie across two lines load slower: products of weights that do take a tenth longer."""
+
+
+def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
+    """As many bytes, which begin where a line does.
+
+    Args:
+        make: what allocates them, such as ``numpy.empty`` or ``numpy.zeros``.
+        size: how many.
+
+    Raises:
+        ExecutionError: there is no room for them.
+    """
+    try:
+        raw = make(size + ALIGNMENT, "uint8")
+    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
+        raise ExecutionError(f"there is no room in memory for {size} bytes: {error}") from None
+    first = -raw.ctypes.data % ALIGNMENT if isinstance(raw, np.ndarray) else 0  # devices align by themselves
+    return raw[first : first + size]
+
+
+def empty_array(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array without values, in memory as of `aligned_bytes`."""
+    element = xp.dtype(dtype)
+    return aligned_bytes(xp.empty, prod(shape) * element.itemsize).view(element).reshape(shape)
+
+
+def contiguous_copy(xp: Any, array: Any) -> Any:
+    """A copy of an array in memory as of `empty_array`."""
+    copied = empty_array(xp, array.shape, array.dtype)
+    copied[...] = array
+    return copied

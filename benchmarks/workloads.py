@@ -278,7 +278,7 @@ ROWS, ROW_WIDTH, LOOKUPS = 1_000_000, 64, 1024
 
 
 def table(o: Any, p: Any, batch: Any) -> Any:
-    # Rows that went to zero would become denormal numbers, of which one takes a processor as long as a hundred others.
+    # Rows that went to zero would become denormal numbers, which take a processor many times as long as others.
     errors = o.embedding(o.data(batch, "ids"), p, "table", is_sparse=True) - o.data(batch, "targets")
     return o.mean(errors * errors)
 

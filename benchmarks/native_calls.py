@@ -15,6 +15,7 @@ from fluid.executor.native.emitter import Function, Module, Type, Value
 from fluid.executor.native.instructions import RECORD_WORDS
 from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.pool import pool
+from fluid.values.memory import aligned_bytes
 
 ROUNDS, BLOCK = 8, 2e-3
 WIDTH = host().vector_bytes
@@ -84,11 +85,9 @@ def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
 
 
 def aligned(shape: int | Sequence[int], dtype: Any = np.float32) -> Any:
-    """An array of zeros that begins at a multiple of 64 bytes."""
+    """An array of zeros that begins where a line of the cache does."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    first = -raw.ctypes.data % 64
-    return raw[first : first + size].view(dtype).reshape(shape)
+    return aligned_bytes(np.zeros, size).view(dtype).reshape(shape)
 
 
 def words(*arrays: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fluid.ir.versions import Value as PlanValue
+from fluid.values.memory import aligned_bytes
 
 from ..threads import hold_blas
 from .cache import compile_kernels
@@ -116,9 +117,9 @@ class Tables:
         with _WRITING:
             kernels = compile_kernels(self._writers)
         self._writers.clear()
-        workspace = np.empty(self._workspace_bytes + 64, np.uint8)  # for as many threads as there may be; few pages are touched
+        workspace = aligned_bytes(np.empty, self._workspace_bytes)  # for as many threads as there may be; few pages are touched
         address_of = _Addresses(address)
-        address_of[None] = workspace.ctypes.data + -workspace.ctypes.data % 64
+        address_of[None] = workspace.ctypes.data
         self._keep = [kernels, workspace]
         if not all(call.is_serial for calls in self._tables for call in calls):
             self._keep.append(hold_blas())  # the threads of two pools that spin would take turns on the cores

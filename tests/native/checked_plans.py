@@ -16,6 +16,7 @@ from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import Module
 from fluid.executor.native.instructions import KernelCall, Operand
 from fluid.executor.native.kernel import checked_words, fault_in
+from fluid.values.memory import aligned_bytes
 
 __all__ = ["CheckedTables", "checked_plans"]
 
@@ -34,7 +35,7 @@ class CheckedTables(tables.Tables):
         libraries = {
             kernel: Library([compile_object(write("kernel"), host())], ["kernel"]) for kernel, write in self._writers.items()
         }
-        self._workspace = np.empty(self._workspace_bytes + 64, np.uint8)
+        self._workspace = aligned_bytes(np.empty, self._workspace_bytes)
         for calls in self._tables:
             self._steps.append(
                 partial(_run_all, [self._call(call, _KERNEL(libraries[call.kernel].addresses["kernel"])) for call in calls])
@@ -59,8 +60,7 @@ class CheckedTables(tables.Tables):
         value, offset = operand
         if value is None:
             start = self._workspace.ctypes.data
-            start += -start % 64
-            return start, start, self._workspace.ctypes.data + len(self._workspace)
+            return start, start, start + len(self._workspace)
         array = self._array(value)
         return array.ctypes.data + offset, *np.lib.array_utils.byte_bounds(array)
 

@@ -5,7 +5,7 @@ What follows in the group is computed of each part of the core's result while it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -41,8 +41,8 @@ from .kernel import Share
 from .loops import applied, numbers_of
 
 __all__ = [
-    "Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type", "shares_work_of_images",
-    "target_of",
+    "Phase", "halos_of", "is_small", "keeps_partial_sums", "output_of", "packed_matrix_size", "packed_size", "phases_of",
+    "position_type", "shares_work_of_images",
 ]  # fmt: skip
 
 _SMALL = 1 << 17
@@ -133,13 +133,24 @@ def halos_of(core: Node) -> dict[Node, int]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
-def target_of(group: Group, stored: Any) -> Node:
-    """The node that the kernel of a core itself stores: it may hold parts of sums meanwhile. One that lies within another node's
-    memory has to have its columns side by side; if there is no such node, the core."""
+def keeps_partial_sums(core: Node, vector_bytes: int) -> bool:
+    """Whether the kernel of a core stores partial sums in its output before it stores the results."""
+    return isinstance(core, Product) and matmul.keeps_partial_sums(_matrix_product(core), vector_bytes)
+
+
+def output_of(group: Group, stored: Iterable[Node], vector_bytes: int) -> Node:
+    """The node that the kernel of a core stores itself: the last one that fits, or the core, which then gets memory.
+
+    A node fits if its columns lie side by side, and, where the kernel keeps partial sums in its output, if nothing in the group
+    reads the memory that the node overwrites.
+    """
     core = group.core
     assert core is not None
+    candidates = set(stored)
+    if keeps_partial_sums(core, vector_bytes):
+        candidates.difference_update(node for node, old in group.overwritten.items() if old in group.operands)
     for node in reversed(group.nodes):
-        if node not in stored or node.element != core.element:
+        if node not in candidates or node.element != core.element:
             continue
         if node.within is None:
             return node
@@ -157,7 +168,7 @@ class _After:
         self.f, self.group, self.pointers, self.core = f, group, pointers, group.core
         self.extents = extents_of(group.core)
         self.numbers = numbers_of(f, group, pointers)
-        self.target = target_of(group, pointers.stored)
+        self.target = pointers.core_output
         """The node that the core's kernel itself stores."""
 
     @property

@@ -147,6 +147,8 @@ class Group:
     """What is read elsewhere than at the element that is computed."""
     updates: bool = False
     """Whether it writes to arrays that it reads, so that it may go over its elements only once."""
+    overwritten: dict[Node, Node] = field(default_factory=dict)
+    """Node of the group that is written in the memory of an older one -> that older node."""
     ops: list[Any] = field(default_factory=list)
 
     @property
@@ -279,6 +281,8 @@ class Schedule:
         self._add_uniform(group, node)
         self._join(group, node)
         group.updates |= updates
+        if (old := self.overwrites.get(node)) is not None:
+            group.overwritten[node] = old
         self.home[node] = position
         for operand in reads:
             self.last_reader[operand] = max(self.last_reader.get(operand, -1), position)

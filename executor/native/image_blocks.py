@@ -236,12 +236,12 @@ class _Cut:
         group, value_of = region.group, region.value_of
         for node in group.nodes:
             self._nodes[node] = self._computed(node, value_of)
-        core = self._nodes[group.core]  # type: ignore[index]
+        core, core_output = self._nodes[group.core], self._nodes[region.core_output]  # type: ignore[index]
         nodes = [self._nodes[node] for node in group.nodes]
         for node in region.stored:
             self._keep(node, self._nodes[node], value_of)
         new = Group(prod(core.shape), breaks_of(core.shape), core, nodes=nodes, uniform=group.uniform)  # type: ignore[arg-type]
-        return Region(region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {})
+        return Region(region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {}, core_output)
 
     def _computed(self, node: Node, value_of: dict[Node, Value]) -> Node:
         shape = self._fewer, *node.shape[1:]

@@ -31,6 +31,7 @@ class Pointers:
         self._reads = dict(zip(region.sources, pointers, strict=False))
         self._targets = dict(zip(region.targets, pointers[len(region.sources) :], strict=False))
         self.stored = frozenset(region.stored)
+        self.core_output = region.core_output
 
     def first(self, operand: Node) -> Value:
         return self._reads[source_of(operand), offset_of(operand)]

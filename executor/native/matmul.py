@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeAlias
 from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
 
-__all__ = ["Epilogue", "Product", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
+__all__ = ["Epilogue", "Product", "keeps_partial_sums", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
 
 Epilogue: TypeAlias = Callable[[Function, Value, Value, Value], "Value | None"]
 """``epilogue(f, value, row, column)``: what is stored in place of a finished vector, neighbours in a row; None if it has stored
@@ -243,6 +243,11 @@ def workspace_bytes(product: Product, vector_bytes: int) -> int:
     return tiling.workspace_bytes(_turned(product) if tiling.way == "turned" else product)
 
 
+def keeps_partial_sums(product: Product, vector_bytes: int) -> bool:
+    """Whether C holds partial sums while the kernel runs, since the inner extent is computed in several parts."""
+    return _tiling(_plain(product), vector_bytes).depth < product.inner
+
+
 def packed_bytes(product: Product, vector_bytes: int) -> int:
     """Bytes that `write_pack` fills."""
     lanes = _tiling(replace(_plain(product), b_is_packed=True), vector_bytes).lanes
@@ -277,8 +282,8 @@ def write_product(
     """Write code for a product, of which `share` is one thread's part.
 
     Args:
-        a, b, c: pointers to the first elements. Where the inner extent is long (some 4 KiB), C holds partial sums for a while,
-            also if the epilogue stores elsewhere.
+        a, b, c: pointers to the first elements. Where `keeps_partial_sums`, C holds partial sums until the last part of the
+            inner extent is computed, also if the epilogue stores elsewhere; so the epilogue must not read C's memory.
         workspace: pointer to `workspace_bytes` for each thread; not read where that is 0.
         epilogue: makes of finished vectors what is stored. Called for each element once, also within loops.
     """

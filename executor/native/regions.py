@@ -12,7 +12,7 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .cores import halos_of, is_small, target_of
+from .cores import halos_of, is_small, output_of
 from .emitter import BYTE, FLOAT, Type
 from .fusion import HEAVY, Group, Schedule, base_of, is_elementwise, reads_of, source_of
 from .graph import (
@@ -65,6 +65,7 @@ class Region(NativeInstruction):
         value_of: node -> the value in whose memory it is read or stored.
         stored: the nodes of the group that get memory.
         partial: sums over rows -> the value of the partial sums that they are added up from.
+        core_output: the node that the kernel of the group's core stores itself; None if there is no core.
     """
 
     ops: list[Operator]
@@ -73,6 +74,7 @@ class Region(NativeInstruction):
     value_of: dict[Node, Value]
     stored: list[Node]
     partial: dict[Node, Value]
+    core_output: Node | None
     shares: dict[Value, Value] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     writers: dict[str, Writer] = field(default_factory=dict)
@@ -340,8 +342,9 @@ class _Values:
 
 def _region(group: Group, stored: set[Node], values: _Values, lanes: int) -> Region:
     in_order = [node for node in group.nodes if node in stored]
-    if group.core is not None and (target := target_of(group, in_order)) not in stored:
-        in_order.insert(0, target)
+    core_output = output_of(group, in_order, 4 * lanes) if group.core is not None else None
+    if core_output is not None and core_output not in stored:
+        in_order.insert(0, core_output)
     for node in in_order:
         values.give(node)
     for node in [*group.uniform, *group.nodes]:
@@ -353,7 +356,7 @@ def _region(group: Group, stored: set[Node], values: _Values, lanes: int) -> Reg
     if nest is not None and nest.chunks > 1:
         sums = [node for node in group.nodes if node in group.sums]
         partial = {node: values.new((nest.chunks, nest.columns), node.element) for node in sums}
-    return Region(values.graph.ops_of(group), group, nest, values.of, in_order, partial)
+    return Region(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output)
 
 
 def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:

@@ -29,13 +29,14 @@ def described(region: Region) -> tuple[Any, ...]:
     describe = _Description(region)
     nodes = tuple([describe.node(node) for node in describe.places])
     stored = tuple([describe.places[node] for node, _ in region.targets])
-    return nodes, len(group.uniform), stored, group.total, group.columns, group.breaks, group.core is not None
+    output = describe.places[region.core_output] if region.core_output is not None else None
+    return nodes, len(group.uniform), stored, group.total, group.columns, group.breaks, output
 
 
 def signature_of(description: tuple[Any, ...]) -> str:
     """A digest of what is `described` of a region."""
-    *parts, breaks, has_core = description
-    return signed(*parts, sorted(breaks), has_core)
+    *parts, breaks, output = description
+    return signed(*parts, sorted(breaks), output)
 
 
 class _Description:

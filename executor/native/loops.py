@@ -316,7 +316,7 @@ class Nest:
                     column = at + vector * width
                     self._vector(f.int64(column), width, writes, sums, kept, column)
                     for node in along:
-                        totals[node].append(_across(f, node, self._full(node.source, node.source.shape, width)))
+                        totals[node].append(self._across(node, width))
                 continue
             main = count // times * times
             ends = f.loop(0, main, times, begin, vectors) if main else []
@@ -326,7 +326,7 @@ class Nest:
             for vector in range(main, count):
                 self._vector(f.int64(at + vector * width), width, writes, sums, kept, None)
                 for node in along:
-                    totals[node].append(_across(f, node, self._full(node.source, node.source.shape, width)))
+                    totals[node].append(self._across(node, width))
         for node in along:
             total = _tree(f, node, totals[node])
             self._row.scalars[node] = total
@@ -390,6 +390,10 @@ class Nest:
         for lane in range(value.type.lanes):
             places = self._coordinates(f.add(self._column, lane), self.column_extents)
             f.store(f.lane(value, lane), self._stepped(pointer, places, inner, node.element))
+
+    def _across(self, node: Reduction, width: int) -> Value:
+        """What the columns of one vector contribute to a reduction along the row."""
+        return _across(self.f, node, self._wide(self._full(node.source, node.source.shape, width), width))
 
     def _wide(self, value: Value, width: int) -> Value:
         return value if value.type.lanes == width else self.f.splat(value, width)

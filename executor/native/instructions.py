@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fluid.ir.program import Operator
+from fluid.ir.program import Block, Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import is_floating
@@ -17,7 +17,7 @@ from ..kernels.table import check_call, check_of
 
 __all__ = [
     "AFTER_BARRIER", "CLEARED", "OWN", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
-    "Operand", "Writer", "stand_in", "values_read",
+    "Operand", "Writer", "is_persistable", "stand_in", "values_read",
 ]  # fmt: skip
 
 OWN = "native."
@@ -66,6 +66,13 @@ class _Reader:
     def outer(self) -> dict[str, Value]:
         """The values that are read, by a text that tells versions of one name apart."""
         return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+
+def is_persistable(op: Operator, name: str) -> bool:
+    """Whether a name that an op writes is a variable of the scope, which keeps it from run to run."""
+    block: Block | None = op.block  # None for an op that is computed by itself
+    var = block.vars.get(name) if block is not None else None
+    return var is not None and var.persistable
 
 
 def values_read(instruction: Any) -> list[Value]:

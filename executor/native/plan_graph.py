@@ -20,7 +20,7 @@ from .emitter import FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
 from .graph import Choice, Drawn, Map, Memory, Node, Put, Rows, Scattered, constant, operands_of, reshaped
-from .instructions import Check, values_read
+from .instructions import Check, is_persistable, values_read
 from .lowering import NotLowered, Tensor, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 
@@ -163,6 +163,8 @@ class PlanGraph:
         follows_sparse = is_sparse or any(value not in self.specs and value in self.nodes for value in read)
         if definition is None or op.sub_blocks or (instruction.dynamic and not follows_sparse):
             raise NotLowered("an op that runs step by step")
+        if any(name not in self.storage and is_persistable(op, name) for name, _ in instruction.written):
+            raise NotLowered("a variable of the scope that gets a new array in each run")
         if is_sparse and definition.type in CHECKS and self._key(Check(instruction, self.specs)) not in self._checked:
             raise NotLowered("ids that nobody checks")
         inputs = self._inputs(definition, instruction.reads)

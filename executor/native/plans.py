@@ -19,7 +19,7 @@ from . import (  # noqa: F401  (say how ops are lowered)
 )
 from .compiler import host
 from .image_blocks import in_blocks, regions_of
-from .instructions import OWN, NativeInstruction, values_read
+from .instructions import OWN, NativeInstruction, is_persistable, values_read
 from .kernel_calls import find_calls
 from .regions import native_regions
 from .tables import Tables
@@ -33,13 +33,14 @@ def with_native_code(
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
     results = native_regions(instructions, specs, kept, storage, host().vector_bytes // 4, fewest)
     results = in_blocks(results, specs, storage)
-    _verify(results, storage)
+    _verify_order(results, storage)
+    _verify_writes(instructions, results)
     find_calls(regions_of(results))
     return results
 
 
-def _verify(instructions: Sequence[Any], storage: Container[str]) -> None:
-    """Hold instructions to their order: a value is written before it is read, and read before its memory is overwritten."""
+def _verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
+    """Assert that each value is written before it is read, and read before its memory is overwritten."""
     written: set[Value] = set()
     versions: dict[str, int] = {}
     for instruction in instructions:
@@ -50,6 +51,14 @@ def _verify(instructions: Sequence[Any], storage: Container[str]) -> None:
             assert versions.get(name, 0) <= version or name not in storage, f"{_told(instruction)} writes {name} too late"
             versions[name] = version
             written.add((name, version))
+
+
+def _verify_writes(given: Sequence[Any], instructions: Sequence[Any]) -> None:
+    """Assert that the last value of each variable of the scope that the given instructions write is still written."""
+    written = {value for instruction in instructions for value in instruction.written}
+    last = {name: (name, version) for each in given for name, version in each.written if is_persistable(each.op, name)}
+    lost = [name for name, value in last.items() if value not in written]
+    assert not lost, f"no instruction writes {', '.join(lost)}"
 
 
 def _told(instruction: Any) -> str:

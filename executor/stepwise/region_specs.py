@@ -17,7 +17,7 @@ from fluid.ir.program import Operator
 from fluid.ir.regions import Region
 from fluid.ir.versions import outer_names
 from fluid.opdef.inference import infer_specs
-from fluid.opdef.registry import EMPTY, grad_slot, registers, updated_input
+from fluid.opdef.registry import EMPTY, grad_slot, registers, updated_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -49,6 +49,11 @@ class AbstractValue:
     def tensor(self) -> Spec | None:
         """The spec of a tensor whose shape is fully known, or None."""
         return self.spec if self.spec is not None and self.spec.known else None
+
+    @property
+    def inferable(self) -> Spec | None:
+        """The spec that ops can be inferred from: of a tensor, or of sparse rows of one, whose shape is fully known; or None."""
+        return self.spec if self.spec is not None and (self.spec.known or self.spec.is_sparse) else None
 
 
 UNKNOWN = AbstractValue(None, made=False)
@@ -140,19 +145,19 @@ def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
         return
     facts.set(op.output_arg_names, AbstractValue(None))  # certainly made: the op fails if an input is missing
     for slot, names in op.outputs.items():  # updates keep the spec
-        source = updated_input(definition, slot) if definition is not None else None
-        if source is not None and names and op.inputs.get(source):
-            facts.set(names, read[op.inputs[source][0]])
-    tensors = {name: fact.tensor for name, fact in read.items() if fact is not None and fact.tensor is not None}
-    if definition is None or len(tensors) < len(read):
+        source = updated_slot(definition, slot) if definition is not None else None
+        for name, updated in zip(names, op.inputs.get(source, ()) if source is not None else (), strict=False):
+            facts.set(name, read[updated])
+    specs_read = {name: fact.inferable for name, fact in read.items() if fact is not None and fact.inferable is not None}
+    if definition is None or len(specs_read) < len(read):
         return
     inputs: dict[str, Any] = {}
     for slot, names in op.inputs.items():
         declared = definition.inputs.get(slot)
         if declared is not None and declared.many:
-            inputs[slot] = [tensors.get(name) for name in names]
+            inputs[slot] = [specs_read.get(name) for name in names]
         elif declared is not None and names and names[0] != EMPTY:
-            inputs[slot] = tensors[names[0]]
+            inputs[slot] = specs_read[names[0]]
     try:
         specs = infer_specs(definition, inputs, op.attrs, declared_scalars(op))
     except FluidError:
@@ -160,7 +165,7 @@ def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
     for slot, outputs in op.outputs.items():
         of_slot = specs.get(slot)
         for name, spec in zip(outputs, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
-            facts.set(name, AbstractValue(spec if spec is not None and spec.known else None))
+            facts.set(name, AbstractValue(spec if spec is not None and (spec.known or spec.is_sparse) else None))
 
 
 def _passed_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:

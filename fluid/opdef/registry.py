@@ -83,6 +83,7 @@ __all__ = [
     "required",
     "strings",
     "updated_input",
+    "updated_slot",
 ]
 
 
@@ -824,11 +825,17 @@ def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
 _FULL_NAMES = {"SquaredAccum": "SquaredAccumulator", "LinearAccum": "LinearAccumulator"}
 
 
-def updated_input(definition: OpDef, slot: str) -> str | None:
-    """The input that the output `slot` is the updated value of (``Param`` for ``ParamOut``), or None."""
+def updated_slot(definition: OpDef, slot: str) -> str | None:
+    """The input slot whose variables the output `slot` holds after an update (``Param`` for ``ParamOut``), or None."""
     source = slot[:-3] if slot.endswith("Out") else ""
     source = _FULL_NAMES.get(source, source)
-    return source if source in definition.inputs and not definition.inputs[source].many else None
+    return source if source in definition.inputs else None
+
+
+def updated_input(definition: OpDef, slot: str) -> str | None:
+    """As `updated_slot`, for slots of one variable; None for slots of many."""
+    source = updated_slot(definition, slot)
+    return None if source is None or definition.inputs[source].many else source
 
 
 def find(op_type: str) -> OpDef | None:

@@ -51,6 +51,11 @@ class Spec(ValueOperators):
         return self.type is VarType.LOD_TENSOR and -1 not in self.shape and not self.lod
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether this is a `SelectedRows` of a tensor of known shape. How many rows it stores is not known."""
+        return self.type is VarType.SELECTED_ROWS and -1 not in self.shape and not self.lod
+
+    @property
     def size(self) -> int:
         """Number of elements; -1 if a dimension is unknown."""
         return -1 if any(size < 0 for size in self.shape) else prod(self.shape)

@@ -1,0 +1,57 @@
+"""Runs a program natively and on numpy, and compares what it fetches and all that it leaves in the scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import fresh_programs
+
+import fluid
+from fluid.ir.program import Variable
+
+__all__ = ["assert_alike", "results_of"]
+
+Build = Callable[[], "Sequence[Variable]"]
+
+
+def results_of(build: Build, feed: Mapping[str, Any], native: bool, runs: int = 2, threads: int = 1) -> dict[str, Any]:
+    """The fetches of the last of some runs, and the variables of the scope after it, by name.
+
+    Args:
+        build: appends to the default programs, and returns what is fetched. First values come from seed 1.
+    """
+    before = fluid.get_num_threads()
+    with fresh_programs(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLUID_NATIVE", str(int(native)))
+        program, startup, scope = fluid.default_main_program(), fluid.default_startup_program(), fluid.global_scope()
+        program.random_seed = startup.random_seed = 1
+        fetches = list(build())
+        executor = fluid.Executor()
+        executor.run(startup)
+        fluid.set_num_threads(threads)
+        try:
+            for _ in range(runs):
+                values = executor.run(program, dict(feed), fetches)
+        finally:
+            fluid.set_num_threads(before)
+        named = {f"fetch {number}": value for number, value in enumerate(values)}
+        state = {name: scope.array(name) for name, var in program.global_block().vars.items() if var.persistable}
+        return named | {name: np.array(array) for name, array in state.items() if array is not None}
+
+
+def assert_alike(build: Build, feed: Mapping[str, Any], runs: int = 2, tolerance: float = 1e-5) -> None:
+    """Assert that native code, with one and with two threads, gives what numpy gives.
+
+    Args:
+        tolerance: the largest error, as a part of the largest number of an array.
+    """
+    expected = results_of(build, feed, native=False, runs=runs)
+    for threads in (1, 2):
+        found = results_of(build, feed, native=True, runs=runs, threads=threads)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            bound = tolerance * max(float(np.abs(value).max(initial=0)), 1e-3)
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{name}, {threads} threads")

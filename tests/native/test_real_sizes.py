@@ -1,0 +1,169 @@
+"""Native code at the sizes where kernels change how they work: longer than a tile, a vector, or a part of a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from beside_numpy import assert_alike
+from checks import each
+
+import fluid
+from fluid import layers
+from fluid.ir.program import Variable
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "SGD": lambda: fluid.optimizer.SGD(0.1),
+    "Momentum": lambda: fluid.optimizer.Momentum(0.1, 0.9),
+    "Nesterov": lambda: fluid.optimizer.Momentum(0.1, 0.9, use_nesterov=True),
+    "Adagrad": lambda: fluid.optimizer.Adagrad(0.1),
+    "DecayedAdagrad": lambda: fluid.optimizer.DecayedAdagrad(0.1),
+    "Adam": lambda: fluid.optimizer.Adam(0.01),
+    "Adamax": lambda: fluid.optimizer.Adamax(0.01),
+    "Adadelta": lambda: fluid.optimizer.Adadelta(0.1, epsilon=1e-3),
+    "RMSProp": lambda: fluid.optimizer.RMSProp(0.01),
+    "centered RMSProp": lambda: fluid.optimizer.RMSProp(0.01, centered=True, momentum=0.5),
+    "Ftrl": lambda: fluid.optimizer.Ftrl(0.1),
+    "Lamb": lambda: fluid.optimizer.Lamb(0.01),
+    "LarsMomentum": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9),
+}
+
+
+def normal(*shape: int, dtype: str = "float32") -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+# ------------------------------------------------------------------------------ products deeper than one part of a sum
+def regression(optimizer: str, shape: Sequence[int], dtype: str = "float32") -> Callable[[], Sequence[Variable]]:
+    """A dense layer whose weight gradient is a product as deep as there are rows."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [None, *shape], dtype)
+        loss = layers.mean(layers.square(layers.fc(x, 2, num_flatten_dims=len(shape), act="tanh")))
+        OPTIMIZERS[optimizer]().minimize(loss)
+        return [loss]
+
+    return build
+
+
+@each("optimizer", OPTIMIZERS)
+def test_every_optimizer_trains_a_layer_on_more_rows_than_one_part(optimizer: str) -> None:
+    assert_alike(regression(optimizer, [13]), {"x": normal(1025, 13)}, tolerance=2e-4)
+
+
+@each("rows", [1023, 1024, 1025, 2049, 5000])
+def test_a_layer_is_trained_on_any_number_of_rows(rows: int) -> None:
+    assert_alike(regression("Momentum", [7]), {"x": normal(rows, 7)}, tolerance=1e-4)
+
+
+def test_a_layer_of_doubles_is_trained_on_many_rows() -> None:
+    assert_alike(regression("Adam", [13], "float64"), {"x": normal(513, 13, dtype="float64")}, tolerance=1e-9)
+
+
+def test_a_layer_over_sequences_is_trained_on_many_rows() -> None:
+    assert_alike(regression("SGD", [128, 5]), {"x": normal(9, 128, 5)}, tolerance=1e-4)
+
+
+def test_a_deep_product_is_added_to_the_variable_that_it_is_written_to() -> None:
+    """A state that its own formula reads, an average that moves, and a gradient that is summed over steps."""
+
+    def build() -> Sequence[Variable]:
+        x = fluid.data("x", [3, 1025])
+        weight = layers.create_parameter([1025, 4], "float32")
+        product = layers.scale(layers.matmul(x, weight), scale=0.01)
+        state, average, total = (
+            layers.create_global_var([3, 4], 0.5, "float32", persistable=True, name=name) for name in ("s", "a", "t")
+        )
+        layers.assign(layers.tanh(layers.elementwise_add(product, state)), state)
+        layers.assign(layers.elementwise_add(layers.scale(average, 0.9), layers.scale(product, 0.1)), average)
+        layers.sums([layers.matmul(x, weight), total], out=total)
+        return [product]
+
+    assert_alike(build, {"x": normal(3, 1025)}, runs=3)
+
+
+# ------------------------------------------------------------------------------------------- values alike in all lanes
+@each("size", [1, 2, 3, 7, 15, 17, 31, 33, 65, 80, 127, 129, 240, 1023, 1025])
+def test_equal_numbers_are_summed_over_any_number_of_lanes(size: int) -> None:
+    def build() -> Sequence[Variable]:
+        threes = layers.fill_constant([size], "float32", 3.0)
+        rows = layers.fill_constant([5, size], "float32", 2.0)
+        return [
+            layers.reduce_sum(threes),
+            layers.reduce_max(threes),
+            layers.reduce_sum(layers.tanh(threes)),
+            layers.reduce_sum(rows, dim=1),
+            layers.reduce_sum(rows, dim=0),
+            layers.reduce_mean(rows),
+        ]
+
+    assert_alike(build, {})
+
+
+@each("rows", [7, 80, 129, 1025])
+def test_a_bias_has_the_gradient_of_a_mean(rows: int) -> None:
+    def build() -> Sequence[Variable]:
+        loss = layers.mean(layers.fc(fluid.data("x", [None, 13]), 1))
+        return fluid.gradients([loss], fluid.default_main_program().all_parameters())
+
+    assert_alike(build, {"x": normal(rows, 13)})
+
+
+def test_a_filter_and_a_bias_have_the_gradients_of_a_mean() -> None:
+    def build() -> Sequence[Variable]:
+        loss = layers.mean(layers.conv2d(fluid.data("x", [None, 3, 12, 12]), 5, 3, padding=1))
+        return [loss, *fluid.gradients([loss], fluid.default_main_program().all_parameters())]
+
+    assert_alike(build, {"x": normal(2, 3, 12, 12)})
+
+
+@each("width", [3, 70, 129])
+def test_a_column_that_is_broadcast_has_the_sum_of_its_rows_as_gradient(width: int) -> None:
+    def build() -> Sequence[Variable]:
+        x, y = fluid.data("x", [2, width]), fluid.data("y", [2, 1])
+        x.stop_gradient = y.stop_gradient = False
+        total = layers.reduce_sum(layers.elementwise_sub(x, y))
+        return [total, *fluid.gradients([total], [x, y])]
+
+    assert_alike(build, {"x": normal(2, width), "y": normal(2, 1)})
+
+
+# ------------------------------------------------------------------------------------- sparse and dense gradients added
+def table(optimizer: Callable[[], Any]) -> Callable[[], Sequence[Variable]]:
+    def build() -> Sequence[Variable]:
+        rows = layers.embedding(fluid.data("ids", [None, 1], "int64"), [50, 8], is_sparse=True)
+        loss = layers.mean(layers.square(rows))
+        optimizer().minimize(loss)
+        return [loss]
+
+    return build
+
+
+@each(
+    "optimizer",
+    {
+        "SGD": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.01)),
+        "Adam": lambda: fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.01)),
+        "LarsMomentum": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9, regularization=fluid.regularizer.L2Decay(0.01)),
+        "LarsMomentum, L1": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9, regularization=fluid.regularizer.L1Decay(0.01)),
+    }.values(),
+)
+def test_a_sparse_table_with_decay_is_updated(optimizer: Callable[[], Any]) -> None:
+    assert_alike(table(optimizer), {"ids": np.arange(16, dtype="int64").reshape(16, 1)})
+
+
+def test_sparse_gradients_are_added_up_in_a_variable() -> None:
+    def build() -> Sequence[Variable]:
+        rows = layers.embedding(fluid.data("ids", [None, 1], "int64"), [50, 8], is_sparse=True)
+        loss = layers.mean(layers.square(rows))
+        total = layers.create_global_var([50, 8], 0.0, "float32", persistable=True, name="total")
+        ((_, gradient),) = fluid.backward.append_backward(loss)
+        layers.sums([gradient, total], out=total)
+        return [loss]
+
+    assert_alike(build, {"ids": np.arange(16, dtype="int64").reshape(16, 1)}, runs=3)

@@ -200,7 +200,7 @@ class _Strip:
         def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
             at, filter_row = pointers
             scalars = [f.at(at, number * walk.steps[1], self.element) for number in range(size)]
-            return add_products(f, self.element, totals, scalars, panel, filter_row)
+            return add_products(f, self.element, totals, scalars, panel, panel.load_padded(f, self.element, filter_row))
 
         return unrolled(f, self.element, length, size * len(panel.vectors), [(x, 1), (packed, panel.width)], sums, step)
 

@@ -218,7 +218,7 @@ class _PartialSums:
         def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
             at, gradient = pointers
             scalars = [f.at(at, number, element) for number in range(size)]
-            return add_products(f, element, totals, scalars, self.panel, gradient)
+            return add_products(f, element, totals, scalars, self.panel, self.panel.load_filters(f, element, gradient))
 
         starts = [(x, self.walk.steps[1]), (dy, g.y.strides[2])]
         return unrolled(f, element, g.y.width, size * len(self.panel.vectors), starts, sums, step)

@@ -54,6 +54,17 @@ class Panel:
         """The lanes of each vector, and the first column in it."""
         return [(lanes, sum(self.vectors[:number])) for number, lanes in enumerate(self.vectors)]
 
+    def load_padded(self, f: Function, element: Type, row: Value) -> list[Value]:
+        """Load a row of a packed panel, which is padded with zeros to whole vectors."""
+        return [f.load(f.at(row, column, element), element.of(lanes)) for lanes, column in self.columns]
+
+    def load_filters(self, f: Function, element: Type, row: Value) -> list[Value]:
+        """Load one number for each filter; lanes without a filter are zero, and memory behind the last filter is not read."""
+        return [
+            f.load_first(f.at(row, column, element), element.of(lanes), min(lanes, self.filters - column))
+            for lanes, column in self.columns
+        ]
+
 
 def panels_of(filters: int, tiling: Tiling) -> list[Panel]:
     """Filters in panels as wide as tiles, and one narrower panel for those that are left."""
@@ -107,10 +118,9 @@ def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: 
 
 
 def add_products(
-    f: Function, element: Type, sums: Sequence[Value], scalars: Sequence[Value], panel: Panel, row: Value
+    f: Function, element: Type, sums: Sequence[Value], scalars: Sequence[Value], panel: Panel, vectors: Sequence[Value]
 ) -> list[Value]:
-    """Add the products of some elements, each at a pointer, and one row of a panel."""
-    vectors = [f.load(f.at(row, column, element), element.of(lanes)) for lanes, column in panel.columns]
+    """Add the products of some elements, each at a pointer, and the vectors of one row of a panel."""
     following = []
     for number, pointer in enumerate(scalars):
         splat = f.splat(f.load(pointer, element), panel.vectors[0])

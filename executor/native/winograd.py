@@ -375,7 +375,7 @@ class _Block:
         def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
             at, row = pointers
             scalars = [f.at(at, number * tiles.apart, FLOAT) for number in range(size)]
-            return add_products(f, FLOAT, totals, scalars, panel, row)
+            return add_products(f, FLOAT, totals, scalars, panel, panel.load_padded(f, FLOAT, row))
 
         totals = [zero(FLOAT.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         work = size * len(panel.vectors)

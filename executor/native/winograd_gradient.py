@@ -199,7 +199,8 @@ class _Sums:
 
         def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
             at, row = pointers
-            return add_products(f, FLOAT, totals, [f.at(at, number, FLOAT) for number in range(size)], panel, row)
+            scalars = [f.at(at, number, FLOAT) for number in range(size)]
+            return add_products(f, FLOAT, totals, scalars, panel, panel.load_padded(f, FLOAT, row))
 
         sums = f.opaque(sums)
         places = [(number * panel.width + column, lanes) for number in range(size) for lanes, column in panel.columns]

@@ -12,7 +12,7 @@ import numpy as np
 from fluid.executor.native.compiler import Library, Target, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.images import Images
-from fluid.executor.native.kernel import Share, write_kernel
+from fluid.executor.native.kernel import Share, checked_words, fault_in, write_kernel
 
 _GUARD = 64
 _KERNEL = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
@@ -56,23 +56,30 @@ class Kernels:
 
     target: Target
     bodies: list[tuple[int, Body]] = field(default_factory=list)
-    library: Library | None = None
+    libraries: dict[bool, Library] = field(default_factory=dict)
 
     def add(self, operands: int, body: Body) -> int:
         self.bodies.append((operands, body))
         return len(self.bodies) - 1
 
-    def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:
-        """Run a kernel on arrays, a thread after the other, and check the red zones."""
-        if self.library is None:
-            module = Module()
+    def _library(self, checked: bool) -> Library:
+        if checked not in self.libraries:
+            module = Module(checked=checked)
             for count, (operands, body) in enumerate(self.bodies):
                 write_kernel(module, f"kernel{count}", operands, body)
-            self.library = Library([compile_object(module.text, self.target)], module.names)
-        words = np.array([each.array.ctypes.data for each in arrays], np.int64)
-        function = _KERNEL(self.library.addresses[f"kernel{number}"])
+            self.libraries[checked] = Library([compile_object(module.text, self.target)], module.names)
+        return self.libraries[checked]
+
+    def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:
+        """Run a kernel on arrays, a thread after the other, and check the red zones; one thread asks of each access, too,
+        whether it lies within its array."""
+        bounds = [(each.array.ctypes.data, each.array.ctypes.data, each.array.ctypes.data + each.array.nbytes) for each in arrays]
+        words = checked_words(bounds)
+        function = _KERNEL(self._library(threads == 1).addresses[f"kernel{number}"])
         for thread in range(threads):
             function(words.ctypes.data, thread, threads)
+        fault = fault_in(words)
+        assert fault is None, f"operand {fault[0]} is accessed at byte {fault[1]}, outside"
         for each in arrays:
             each.check()
 

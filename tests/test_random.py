@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
+from samples import OPS, cast, with_lods
 
 import fluid
 from fluid import layers
 from fluid.executor import Executor, Scope
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.random import RandomStreams
 from fluid.ir.program import Program, Variable
+from fluid.values.lod_array import array_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -194,3 +197,40 @@ def test_streams() -> None:
     streams.begin(1)
     assert not np.array_equal(draw().random(4), first)
     assert np.array_equal(streams.source("x", 8)().random(4), streams.source("y", 8)().random(4))
+
+
+class _LikeCupy:
+    """numpy's generator, but methods that are given no size draw one number and spread it over `out`, as cupy's do."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._generator, name)
+        if name not in ("random", "standard_normal"):
+            return method
+
+        def draw(size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+            if out is None:
+                return method(size, dtype)
+            out[...] = method(size, dtype)
+            return out
+
+        return draw
+
+
+@each("op_type", sorted(op_type for op_type, samples in OPS.items() if any(sample.random for sample in samples)))
+def test_each_element_is_drawn_by_itself_where_generators_ask_for_a_size(op_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = fluid.executor.random._generator
+    samples = [sample for sample in OPS[op_type] if sample.random]
+
+    def spreads() -> list[bool]:
+        """Of each output of more than eight elements, whether some of these differ."""
+        found = [apply_op(op_type, with_lods(cast(each.inputs, "float32"), each.lods), each.attrs) for each in samples]
+        arrays = [array_of(value) for outputs in found for value in outputs.values() if not isinstance(value, list)]
+        return [bool(np.ptp(array.astype("float64"))) for array in arrays if array is not None and array.size > 8]
+
+    expected = spreads()
+    with monkeypatch.context() as patch:
+        patch.setattr("fluid.executor.random._generator", lambda *key: _LikeCupy(original(*key)))
+        assert spreads() == expected

@@ -666,7 +666,7 @@ def _dropped(
 def _draw(xp: Any, rng: Any, seed: Any, out: Written) -> None:
     """Uniform numbers, drawn by the seed in a tensor, if there is one."""
     generator = rng() if seed is None else xp.random.default_rng(int(seed.reshape(-1)[0]))
-    generator.random(out=out, dtype=out.dtype)
+    generator.random(out.shape, dtype=out.dtype, out=out)  # cupy draws one number for all where no size is given
 
 
 @prepared("dropout_grad", inplace={"dX": "dOut"})

@@ -14,9 +14,12 @@ from .table import Slots, checked, kernel
 
 
 def _draw(method: Callable[..., Any], out: Any) -> None:
-    """Fill `out` by a method of a generator that draws float32 or float64."""
+    """Fill `out` by a method of a generator that draws float32 or float64.
+
+    The size is given although `out` has it: without a size, cupy's methods draw one number and spread it over `out`.
+    """
     if out.dtype.kind == "f" and out.dtype.itemsize >= 4 and out.flags.c_contiguous:
-        method(dtype=out.dtype, out=out)
+        method(out.shape, dtype=out.dtype, out=out)
     else:
         out[...] = method(out.shape, dtype="float32").astype(out.dtype)
 

@@ -178,6 +178,9 @@ class Optimizer:
     ) -> tuple[list[Operator], list[Pair]]:
         """Append the backward part and the updates of the parameters to the loss's program.
 
+        In a branch (`layers.cond`, `layers.case`, `layers.Switch`) or a loop, the updates are part of it: parameters change only
+        where it runs. The backward part is computed in each run, as the loss is.
+
         In eager mode, update the parameters by the gradients from ``loss.backward()``.
 
         Args:
@@ -251,7 +254,10 @@ class Optimizer:
             return self.apply_gradients(params_grads)
 
     def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        """Append clips, weight decay and updates to the default main program.
+        """Append clips, weight decay and updates to the current block of the default main program.
+
+        In a branch or a loop they are part of it, so that the parameters change only where it runs. What the optimizer keeps
+        (moments, the learning rate) belongs to the program.
 
         Args:
             params_grads: (parameter, gradient) pairs, as from `backward`; pairs without a gradient are passed over.
@@ -259,12 +265,6 @@ class Optimizer:
         Returns:
             The ops of the updates.
         """
-        program = default_main_program()
-        with program.block_guard(program.global_block()):
-            return self._append_to_block(params_grads)
-
-    def _append_to_block(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        """`apply_gradients` in the current block of the default main program."""
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         if self._grad_clip is not None:
             pairs = self._grad_clip(pairs)
@@ -273,7 +273,7 @@ class Optimizer:
             warnings.warn(
                 "there is nothing to optimize: the loss depends on no trainable parameter "
                 "(program.explain_gradient(loss, parameter) says why)",
-                stacklevel=5,
+                stacklevel=4,
             )
             return []
         return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
@@ -1290,8 +1290,8 @@ class RecomputeOptimizer(Optimizer):
             "by y = fluid.dygraph.recompute(part, x), and use the optimizer itself"
         )
 
-    def _append_to_block(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        return self._optimizer._append_to_block(params_grads)
+    def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
+        return self._optimizer.apply_gradients(params_grads)
 
     def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
         return self._optimizer.apply_optimize(loss, startup_program, params_grads)
@@ -1384,15 +1384,14 @@ class LookaheadOptimizer:
         program = loss.block.program
         if self._given:  # the values of a program's variables are in scopes
             self.inner_optimizer._check_eager(program)
-        block = program.global_block()
-        with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+        with program_guard(program, startup_program), program.role_guard(OpRole.OPTIMIZE):
             slow = self._variables.setdefault(program, {})
             self._forget(slow)
             for param in params:
                 if program.key_of(param) not in slow:
                     slow[program.key_of(param)] = self._slow(param)
         ops = self.inner_optimizer.apply_optimize(loss, startup_program, pairs)
-        with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+        with program_guard(program, startup_program), program.role_guard(OpRole.OPTIMIZE):
             self._follow(params, slow)
         if self._given:
             self._given.tell_unused("LookaheadOptimizer")

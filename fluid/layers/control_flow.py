@@ -17,7 +17,7 @@ from ..building.versions import builds
 from ..errors import FluidTypeError, ProgramError
 from ..ir.checked import check_variable
 from ..ir.inference import infer_shape
-from ..ir.program import Block, Program, Variable, default_main_program
+from ..ir.program import Block, Operator, Program, Variable, default_main_program
 from ..ir.versions import outer_names
 from ..values.types import DTypeLike, VarType
 from . import ops
@@ -244,7 +244,8 @@ def cond(
         pred: one bool.
         true_fn, false_fn: functions without arguments. Both are called while the program is built and append to blocks of their
             own, of which only one runs. They return a variable, nested lists, tuples and dicts of variables, or nothing: both the
-            same structure, with the same shapes and dtypes. None stands for one that does and returns nothing.
+            same structure, with the same shapes and dtypes. None stands for one that does and returns nothing. What `minimize` of
+            an optimizer returns counts as nothing: ``lambda: optimizer.minimize(loss)`` trains where the branch runs.
         name: accepted and ignored.
 
     Raises:
@@ -294,6 +295,8 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
     fresh: list[str] = []
     with _conditional_block(condition, fresh):
         value = fn()
+        if _is_of_minimize(value):
+            value = None
         outs = []
         for item in flatten(value, "what a branch of cond returns"):
             if item.type is not VarType.LOD_TENSOR:
@@ -303,6 +306,12 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
             assign(item, out)
             outs.append(out)
     return value, outs
+
+
+def _is_of_minimize(value: Any) -> bool:
+    """Whether a value is what `minimize` or `apply_gradients` of an optimizer returns: ops, or ops and pairs."""
+    ops_of = value[0] if isinstance(value, tuple) and len(value) == 2 else value
+    return isinstance(ops_of, list) and bool(ops_of) and all(isinstance(op, Operator) for op in ops_of)
 
 
 def case(

@@ -135,11 +135,11 @@ class GradientAccumulation:
         self.inner_optimizer.set_dict(state_dict)
 
     def _train(self, program: Program, startup_program: Program | None, pairs: Iterable[Pair]) -> list[Operator]:
-        block = program.global_block()
+        block = program.current_block()
         start = len(block.ops)
         kept = self._sums.setdefault(program, {})
         trained = [(param, grad) for param, grad in pairs if grad is not None and param.trainable]
-        with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+        with program_guard(program, startup_program), program.role_guard(OpRole.OPTIMIZE):
             totals = [(param, self._total(kept, program, param)) for param, _ in trained]
             for (_, grad), (_, total) in zip(trained, totals, strict=True):
                 assign(sums([total, grad]), total)
@@ -148,7 +148,7 @@ class GradientAccumulation:
                 kept[""] = create_global_var([1], 0, "int64", persistable=True, name=name)
 
             def update() -> None:
-                self.inner_optimizer._append_to_block([(param, scale(total, 1.0 / self.steps)) for param, total in totals])
+                self.inner_optimizer.apply_gradients([(param, scale(total, 1.0 / self.steps)) for param, total in totals])
                 for _, total in totals:
                     assign(zeros_like(total), total)
 

@@ -111,11 +111,9 @@ class _Average:
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[Block]:
-        """Inside the ``with``, ops are appended to the main program with the role of updates."""
-        program = self._program
-        block = program.global_block()
-        with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
-            yield block
+        """Inside the ``with``, ops are appended to the current block of the main program with the role of updates."""
+        with self._program.role_guard(OpRole.OPTIMIZE):
+            yield self._program.current_block()
 
     @contextlib.contextmanager
     def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
@@ -302,7 +300,7 @@ class ExponentialMovingAverage(_Average):
         self._averages = [self._state(param.name + "_ema", param.shape, param.dtype) for param in self._params]
 
     def update(self) -> None:
-        """Update the averages: at once in eager mode; else append the ops that do it to the main program."""
+        """Update the averages: at once in eager mode; else append the ops that do it to the main program's current block."""
         with self._updating() as block:
             ops = block.namespace
             block.append_op("increment", {"X": self._steps}, {"Out": self._steps}, {"step": 1.0})

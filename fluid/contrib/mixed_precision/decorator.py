@@ -72,16 +72,17 @@ class OptimizerWithMixedPrecison:
                 "'with fluid.dygraph.amp_guard():', and scale the loss by a fluid.dygraph.AmpScaler"
             )
         use_half_precision(program, self._lists, self._half, (loss.name,))
-        with program_guard(program, startup_program):
+        with program_guard(program, startup_program), program.block_guard(loss.block):
             self._scale = layers.create_global_var([1], self._rule.first, "float32", persistable=True, name=_name("loss_scaling"))
             self._loss = loss * self._scale if self._rule.scales else loss
         pairs: Any = self._optimizer.backward(self._loss, startup_program, parameter_list, no_grad_set, callbacks)
         return pairs, self._loss
 
     def apply_gradients(self, params_grads: Any) -> list[Operator]:
-        """Append what follows backward to the default main program: gradients are divided by the factor of the loss, in place,
-        and looked at; clips, weight decay and updates follow, in a block that does not run if a gradient is not finite; the
-        factor of the next step is found.
+        """Append what follows backward to the current block of the default main program.
+
+        Gradients are divided by the factor of the loss, in place, and looked at; clips, weight decay and updates follow, in a
+        block that does not run if a gradient is not finite; then the factor of the next step is found.
 
         Args:
             params_grads: pairs from `backward`.
@@ -95,12 +96,12 @@ class OptimizerWithMixedPrecison:
         if not self._rule.scales or not pairs:
             return self._optimizer.apply_gradients(params_grads)
         program = default_main_program()
-        block = program.global_block()
-        with program.role_guard(OpRole.OPTIMIZE), program.block_guard(block):
+        block = program.current_block()
+        with program.role_guard(OpRole.OPTIMIZE):
             is_infinite, pairs = _check_and_unscale(block, pairs, self._scale)
             is_finite = layers.logical_not(is_infinite)
             with layers.control_flow.ConditionalBlock([is_finite], is_scalar_condition=True).block():
-                updates = self._optimizer._append_to_block(pairs)
+                updates = self._optimizer.apply_gradients(pairs)
             if self._rule.is_dynamic:
                 self._rule.append(block, is_infinite, self._scale)
         return updates

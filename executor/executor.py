@@ -281,7 +281,7 @@ class Executor:
         try:
             return bound.run(feeds, check, timer)
         except NativeUnavailable as error:
-            warn_of(error)
+            warn_of(error, bound.plan.program)
             bound.plan.has_failed = True
             return self._bound(bound.plan.program, feeds, fetches, scope, native=False).run(feeds, check, timer)
 

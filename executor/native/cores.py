@@ -29,6 +29,7 @@ from .graph import (
     Places,
     Pooled,
     PooledBack,
+    Position,
     Positions,
     Product,
     Put,
@@ -38,7 +39,7 @@ from .graph import (
 )  # fmt: skip
 from .images import Images, Pixel, affine
 from .kernel import Share
-from .loops import applied, numbers_of
+from .loops import applied, numbers_of, positions
 
 __all__ = [
     "Phase", "halos_of", "is_small", "keeps_partial_sums", "output_of", "packed_matrix_size", "packed_size", "phases_of",
@@ -194,6 +195,8 @@ class _After:
         def operand_value(operand: Node, shape: Sequence[int]) -> Value:
             if isinstance(operand, Constant):
                 return constant(operand.number, operand.element)
+            if isinstance(operand, Position):
+                return positions(f, places[-1], width, operand.element)
             source = source_of(operand)
             if source in values:
                 return values[source]

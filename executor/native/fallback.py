@@ -10,15 +10,23 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
+from weakref import WeakSet
 
-__all__ = ["NativeUnavailable", "is_enabled", "or_unavailable", "warn_of", "warn_of_lowering"]
+from fluid.ir.frames import current_frames
+from fluid.ir.program import Program
 
-_warned: set[str] = set()
-"""Reasons that a warning has told."""
+__all__ = ["NativeFault", "NativeUnavailable", "is_enabled", "or_unavailable", "warn_of", "warn_of_lowering"]
+
+_warned: dict[str, WeakSet[Program]] = {}
+"""Message of a warning -> the programs that it was issued for."""
 
 
 class NativeUnavailable(Exception):
     """Native code cannot be made here; the message says why."""
+
+
+class NativeFault(NativeUnavailable):
+    """Native code cannot be made of one program, because of a fault of Fluid."""
 
 
 def is_enabled() -> bool:
@@ -33,23 +41,23 @@ def _is_installed() -> bool:
 
 @contextmanager
 def or_unavailable() -> Iterator[None]:
-    """Inside the ``with``, errors that nobody expects become `NativeUnavailable`."""
+    """Inside the ``with``, errors that nobody expects become `NativeFault`."""
     try:
         yield
     except NativeUnavailable:
         raise
     except Exception as error:
-        raise NativeUnavailable(_told(error)) from error
+        raise NativeFault(_told(error)) from error
 
 
-def warn_of(error: NativeUnavailable) -> None:
-    """Warn, once for each reason, that a program runs on numpy."""
-    _warn(f"native code is not used, programs run on numpy: {error}")
+def warn_of(error: NativeUnavailable, program: Program | None = None) -> None:
+    """Warn that a program runs on numpy: of a fault once for each program, of this machine once."""
+    _warn(f"native code is not used, programs run on numpy: {error}", program if isinstance(error, NativeFault) else None)
 
 
-def warn_of_lowering(op_type: str, error: Exception) -> None:
-    """Warn, once for each op type, that native code does not compute it, as its lowering failed."""
-    _warn(f"native code does not compute {op_type}, numpy does: {_told(error)}")
+def warn_of_lowering(op_type: str, error: Exception, program: Program | None = None) -> None:
+    """Warn, once for each op type and program, that native code does not compute the op, as its lowering failed."""
+    _warn(f"native code does not compute {op_type}, numpy does: {_told(error)}", program)
 
 
 def _told(error: Exception) -> str:
@@ -62,7 +70,14 @@ def _told(error: Exception) -> str:
     )
 
 
-def _warn(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+def _warn(message: str, program: Program | None) -> None:
+    """Issue a warning at the user's line, once for each program; without a program, once."""
+    is_new = message not in _warned
+    programs = _warned.setdefault(message, WeakSet())
+    if program is not None:
+        is_new = program not in programs
+        programs.add(program)
+    if is_new:
+        ((code, line), *_) = current_frames(1) or ((None, 0),)
+        # Python shows a text once for each line and registry: with a registry of its own, each of these is shown.
+        warnings.warn_explicit(message, RuntimeWarning, code.co_filename if code is not None else "<unknown>", line, registry={})

@@ -478,6 +478,9 @@ class Schedule:
                     or operand.size != group.total
                 ):
                     return False
+            elif isinstance(operand, Position):
+                if node.shape[-1] != extents[-1]:  # kernels of cores count along their own last dimension
+                    return False
             elif not isinstance(operand, Constant) and steps_over(operand, node.shape, extents) is None:
                 return False
         return _is_chain(breaks_of(node.shape) | breaks_of(extents))

@@ -372,6 +372,8 @@ def aligned(node: Node, ndim: int) -> Node:
 
 def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
     """A formula of operands that broadcast as in numpy; by default of the first one's element type."""
+    if any(isinstance(operand, Position) for operand in operands):  # which counts along the last axis as it is given
+        operands = tuple(_view(operand) if isinstance(operand, Turned) else operand for operand in operands)
     if any(isinstance(operand, Turned) for operand in operands):
         last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
         return channels_first(mapped(formula, *last, element=element))

@@ -14,7 +14,7 @@ from .fusion import HEAVY, Group, source_of, steps_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 from .kernel import Share
 
-__all__ = ["Nest", "applied", "numbers_of", "stages_of"]
+__all__ = ["Nest", "applied", "numbers_of", "positions", "stages_of"]
 
 _PART = 4096
 """Elements that one thread takes at a time."""
@@ -405,10 +405,7 @@ class Nest:
         if isinstance(node, Constant):
             return constant(node.number, node.element)
         if isinstance(node, Position):
-            lanes = [f"i64 {lane}" for lane in range(width)]
-            first = f.splat(self._column, width)
-            steps = Value(f"<{', '.join(lanes)}>", INT64.of(width)) if width > 1 else f.int64(0)
-            return f.convert(f.add(first, steps), node.element)
+            return positions(f, self._column, width, node.element)
         source = source_of(node)
         if source in self._numbers:
             return self._numbers[source]
@@ -508,6 +505,12 @@ class Nest:
             item = f.load(self._stepped(pointer, places, inner, node.element), node.element)
             vector = f.with_lane(vector, lane, item)
         return vector
+
+
+def positions(f: Function, column: Value, width: int, element: Type) -> Value:
+    """The numbers of neighbouring columns, from a first one on."""
+    steps = Value(f"<{', '.join(f'i64 {lane}' for lane in range(width))}>", INT64.of(width)) if width > 1 else f.int64(0)
+    return f.convert(f.add(f.splat(column, width), steps), element)
 
 
 def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from fluid.errors import FluidError
-from fluid.ir.program import Operator
+from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
@@ -130,7 +130,7 @@ class PlanGraph:
         except NotLowered:
             results = None
         except Exception as error:  # a fault in the lowering of one op: the others need not suffer
-            warn_of_lowering(instruction.op.type, error)
+            warn_of_lowering(instruction.op.type, error, _program_of(instruction.op))
             results = None
         if results is None:
             self.kept.update(values_read(instruction))
@@ -297,6 +297,12 @@ class PlanGraph:
         former = self.latest.get(value[0], (value[0], 0))
         if value[0] not in self.storage or self.nodes.get(former) is not table:
             raise NotLowered("a table that is not updated in place")
+
+
+def _program_of(op: Operator) -> Program | None:
+    """The program of an op; None for an op that is computed by itself."""
+    block: Block | None = op.block
+    return block.program if block is not None else None
 
 
 def _declared(op: Operator, value: Value) -> Spec | None:

@@ -439,7 +439,7 @@ class _Planner:
 
                 self.instructions = with_native_code(self.instructions, specs, kept, self.storage, _FEWEST)
         except NativeUnavailable as error:
-            warn_of(error)
+            warn_of(error, self.program)
         else:
             if any(isinstance(instruction, NativeInstruction) for instruction in self.instructions):
                 self.specs, self.new_tables = specs, Tables

@@ -28,7 +28,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 @pytest.fixture(autouse=True)
 def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fallback, "_warned", set())
+    monkeypatch.setattr(fallback, "_warned", {})
     monkeypatch.setenv("FLUID_NATIVE", "1")
 
 
@@ -163,3 +163,23 @@ def test_runs_that_look_at_each_op_use_numpy(
         step(check_nan=True)
     assert np.isnan(step())
     assert regions(step.plan())
+
+
+def test_each_program_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that a second program has, too, is not passed over in silence; of what the machine lacks, one warning is enough."""
+
+    def runs(count: int) -> int:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")  # which shows a text once for each line
+            for _ in range(count):
+                program = fluid.Program()
+                with fluid.program_guard(program, fluid.Program()), fluid.unique_name.guard():
+                    outs = [layers.tanh(layers.tanh(fluid.data("x", [None, 4])))]
+                for rows in (1, 2):
+                    fluid.Executor().run(program, {"x": X[:rows]}, outs)
+            return len(told)
+
+    monkeypatch.setattr(Schedule, "place", raising(AssertionError("what?")))
+    assert runs(3) == 3
+    monkeypatch.setattr(Schedule, "place", raising(NativeUnavailable("no memory")))
+    assert runs(3) == 1

@@ -28,7 +28,7 @@ RANDOM = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUID_NATIVE", "1")
-    monkeypatch.setattr(fallback, "_warned", set())
+    monkeypatch.setattr(fallback, "_warned", {})
     monkeypatch.setattr(binding, "_variants", {})
 
 

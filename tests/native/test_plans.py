@@ -171,7 +171,7 @@ def test_a_plan_in_a_wrong_order_runs_on_numpy(monkeypatch: pytest.MonkeyPatch) 
     """Nobody would see that a value is read after its memory was overwritten: each plan is held to its order."""
     in_order = plans.native_regions
     monkeypatch.setattr(plans, "native_regions", lambda *arguments: in_order(*arguments)[::-1])
-    monkeypatch.setattr(fallback, "_warned", set())
+    monkeypatch.setattr(fallback, "_warned", {})
     with pytest.warns(RuntimeWarning, match=r"native code is not used.* at a wrong time"):
         expected, values = state_after(monkeypatch, twice, {"a": (5, 5), "b": (5, 5)})
     assert_close(values, expected, 0, 0)

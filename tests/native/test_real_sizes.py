@@ -167,3 +167,36 @@ def test_sparse_gradients_are_added_up_in_a_variable() -> None:
         return [loss]
 
     assert_alike(build, {"ids": np.arange(16, dtype="int64").reshape(16, 1)}, runs=3)
+
+
+# -------------------------------------------------------------------------------------------- numbers of columns in cores
+@each("classes", [5, 13, 33, 257])
+def test_labels_meet_the_result_of_a_product(classes: int) -> None:
+    def build() -> Sequence[Variable]:
+        hot = layers.one_hot(fluid.data("labels", [None, 1], "int64"), classes)
+        scores = layers.fc(fluid.data("x", [None, 3]), classes, act="tanh")
+        smooth = layers.label_smooth(hot, epsilon=0.1)
+        loss = layers.reduce_sum(layers.elementwise_mul(smooth, scores))
+        return [
+            layers.elementwise_mul(hot, scores),
+            loss,
+            *fluid.gradients([loss], fluid.default_main_program().all_parameters()),
+        ]
+
+    assert_alike(build, {"x": normal(19, 3), "labels": np.arange(19).reshape(19, 1) % classes})
+
+
+@each("width", [1, 3, 5])
+def test_labels_meet_the_result_of_a_convolution(width: int) -> None:
+    """One-hot numbers of columns of an image, and of what a convolution itself chooses."""
+
+    def build() -> Sequence[Variable]:
+        image = fluid.data("x", [None, 2, 4, 1])
+        chosen = layers.cast(layers.conv2d(image, 3, (3, 1), padding=(1, 0), act="sigmoid") * 4.0, "int64")
+        hot = layers.one_hot(chosen, 5)
+        columns = layers.one_hot(fluid.data("labels", [None, 3, 4, 1], "int64"), width)
+        scores = layers.conv2d(layers.expand(image, [1, 1, 1, width]), 3, 3, padding=1)
+        return [hot, layers.elementwise_mul(columns, scores), layers.reduce_sum(layers.elementwise_mul(hot, hot))]
+
+    labels = np.random.default_rng(1).integers(0, width, (2, 3, 4, 1))
+    assert_alike(build, {"x": normal(2, 2, 4, 1), "labels": labels})

@@ -134,7 +134,6 @@ BY_VALUE = {
     **dict.fromkeys(("shuffle_batch", "top_p_sampling"), "numbers are drawn"),
     **dict.fromkeys(("average_accumulates", "update_loss_scaling"), "branches by a value"),
     "random_crop": "numbers are drawn",
-    "dist": "numpy's power of a single number has other bits than its power of an array",
 }
 """Ops that depend on values -> in what."""
 

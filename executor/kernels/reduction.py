@@ -179,7 +179,8 @@ def _size(xp: Any, X: Any, axes: tuple[int, ...], order: float, Out: Any) -> Non
     elif order == 1.0:
         norms = xp.abs(X).sum(axes)
     else:
-        norms = (xp.abs(X) ** order).sum(axes) ** (1.0 / order)
+        sums = (xp.abs(X) ** order).sum(axes).reshape(-1)  # an array: powers of a single number may have other bits
+        norms = sums ** (1.0 / order)
     xp.copyto(Out, norms.reshape(Out.shape), "same_kind")
 
 

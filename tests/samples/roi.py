@@ -184,7 +184,10 @@ for attrs, orders in (
 
 # ------------------------------------------------------------------------------------------------------ quadrangles
 def straightened(X: Any, ROIs: Any, transformed_height: int, transformed_width: int, spatial_scale: float = 1.0) -> Any:
-    """The transformation is what four corners determine; places in a convex quadrangle are on one side of all edges."""
+    """The transformation is what four corners determine; places in a convex quadrangle are on one side of all edges.
+
+    Places nearer than 1e-4 to the border of an image are outside, as the op defines it: none of them is decided by a last bit.
+    """
     out = np.zeros((len(ROIs), X.shape[1], transformed_height, transformed_width), X.dtype)
     mask, matrices = np.zeros((len(ROIs), 1, *out.shape[2:]), "int32"), np.zeros((len(ROIs), 9), X.dtype)
     for r, roi in enumerate(ROIs.astype("float64").reshape(-1, 4, 2) * spatial_scale):
@@ -202,7 +205,9 @@ def straightened(X: Any, ROIs: Any, transformed_height: int, transformed_width: 
             x, y, depth = matrix @ [j, i, 1]
             x, y = x / depth, y / depth
             sides = [np.cross([*(roi[(k + 1) % 4] - roi[k]), 0], [x - roi[k][0], y - roi[k][1], 0])[2] for k in range(4)]
-            if min(sides) > -1e-6 and -0.5 < y < X.shape[2] - 0.5 and -0.5 < x < X.shape[3] - 0.5:
+            if min(sides) > -1e-6 and all(
+                1e-4 - 0.5 < at < size - 0.5 - 1e-4 for at, size in zip((y, x), X.shape[2:], strict=True)
+            ):
                 mask[r, 0, i, j] = 1
                 out[r, :, i, j] = bilinear(X[IMAGES[r]], np.clip(y, 0, X.shape[2] - 1), np.clip(x, 0, X.shape[3] - 1))
     return {"Out": out, "Mask": mask, "TransformMatrix": matrices}

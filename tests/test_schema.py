@@ -178,7 +178,7 @@ OUR_GRADIENTS = [
     *("quantize_linear", "dequantize_linear"),
     *(f"c_allreduce_{kind}" for kind in ("sum", "max", "min", "prod")),
     *("c_allgather", "c_broadcast", "c_reduce_sum", "c_reducescatter", "c_sync_calc_stream", "c_sync_comm_stream", "barrier"),
-    "diag_embed",
+    *("diag_embed", "elementwise_mod", "bincount", "fill_constant", "linspace", "logspace", "nextafter", "range"),
 ]
 """Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part, or none is written."""
 

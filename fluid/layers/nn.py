@@ -950,22 +950,16 @@ def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Varia
     """
     _check_not_negative("clip_by_norm", "max_norm", max_norm)
     helper = LayerHelper("clip_by_norm", name)
-    norm = _norm(helper, x)
+    if not max_norm:
+        nothing: Variable = helper.apply("scale", {"X": x}, {"scale": 0.0})["Out"]
+        return nothing
+    # Its gradient at 0 is 0, where that of a square root is infinite.
+    norm = helper.apply("frobenius_norm", {"X": x}, {"reduce_all": True})["Out"]
     most = helper.apply("fill_constant", {}, {"shape": [1], "dtype": int(x.dtype), "value": float(max_norm)})["Out"]
     divisor = helper.apply("elementwise_max", {"X": norm, "Y": most})["Out"]
     factor = helper.apply("elementwise_div", {"X": most, "Y": divisor})["Out"]
     clipped: Variable = helper.apply("elementwise_mul", {"X": x, "Y": factor})["Out"]
     return clipped
-
-
-def _norm(helper: LayerHelper, x: Variable, epsilon: float = 0.0, **dims: Any) -> Variable:
-    """``sqrt(sum(x ** 2) + epsilon)`` over all elements; `dims` are attributes of ``reduce_sum`` for other dimensions."""
-    squares = helper.apply("square", {"X": x})["Out"]
-    total = helper.apply("reduce_sum", {"X": squares}, dims or {"reduce_all": True})["Out"]
-    if epsilon:
-        total = helper.apply("scale", {"X": total}, {"scale": 1.0, "bias": epsilon})["Out"]
-    norm: Variable = helper.apply("sqrt", {"X": total})["Out"]
-    return norm
 
 
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
@@ -983,7 +977,11 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
     check_variable(x, "l2_normalize: x")
     _check_not_negative("l2_normalize", "epsilon", epsilon)
     helper = LayerHelper("l2_normalize", name)
-    norm = _norm(helper, x, epsilon, dim=[0 if x.ndim == 1 else axis], keep_dim=True)
+    squares = helper.apply("square", {"X": x})["Out"]
+    total = helper.apply("reduce_sum", {"X": squares}, {"dim": [0 if x.ndim == 1 else axis], "keep_dim": True})["Out"]
+    if epsilon:
+        total = helper.apply("scale", {"X": total}, {"scale": 1.0, "bias": epsilon})["Out"]
+    norm = helper.apply("sqrt", {"X": total})["Out"]
     normalized: Variable = helper.apply("elementwise_div", {"X": x, "Y": norm})["Out"]
     return normalized
 

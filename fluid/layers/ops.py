@@ -485,7 +485,8 @@ def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
     """The remainder of ``x / y``, with the sign of `y`; operands are aligned as in `elementwise_add`.
 
-    As in Paddle, no gradient flows through it, although that with respect to `x` would be 1.
+    The gradient with respect to `x` is 1, and that with respect to `y` minus the rounded quotient, also where the remainder
+    jumps.
 
     Args:
         x, y: tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated.

@@ -77,9 +77,12 @@ def atan2(f: Any, X1: Any, X2: Any, dOut: Any) -> Any:
     return {"X1": lambda: f.sum_to(share * X2, X1), "X2": lambda: -f.sum_to(share * X1, X2)}
 
 
-@define("nextafter(x: real, y: real) -> out", infer=lambda x, y: _pair(x, y, "x and y"), grad=ZERO_GRADIENT)
-def nextafter() -> None:
-    """The float next to x in the direction of y."""
+@define(
+    "nextafter(x: real, y: real) -> out", infer=lambda x, y: _pair(x, y, "x and y"), wrt=("x",), constants=["y"], inline_grad=True
+)
+def nextafter(f: Any, x: ShapeOnly, dout: Any) -> Any:
+    """The float next to x in the direction of y. Its gradient is that of x."""
+    return {"x": f.sum_to(dout, x)}
 
 
 @define("trunc(X: int|real) -> Out", infer=like("X"))

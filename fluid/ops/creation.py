@@ -125,11 +125,29 @@ def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
     return Spec((-1,), Start.dtype)
 
 
+def _total(f: Any, value: Any, Like: Any) -> Any:
+    """The sum of all elements, in the shape and element type of a tensor of one element."""
+    return f.reshape_like(f.reduce_sum(value, reduce_all=True), Like).astype(Like.dtype)
+
+
+def _places(f: Any, values: Any) -> Any:
+    """The numbers 0, 1, 2, ... of the elements of a vector."""
+    return f.cumsum(f.fill_any_like(values, value=1.0), axis=0, exclusive=True)
+
+
+def _shares(f: Any, values: Any) -> Any:
+    """How far each element of a vector is on the way from the first one, at 0, to the last one, at 1."""
+    places = _places(f, values)
+    last = f.reduce_max(places, reduce_all=True)
+    return places / f.elementwise_max(last, f.fill_any_like(last, value=1.0))
+
+
 # ------------------------------------------------------------------------------------------------------------------ ops
 @define(
     "fill_constant(ValueTensor?: [one], ShapeTensor?: int, ShapeTensorList*?: int[one]) -> Out",
     infer=_filled_with,
-    grad=ZERO_GRADIENT,
+    wrt=("ValueTensor",),
+    inline_grad=True,
     shape=longs(),
     dtype=FP32,
     value=0.0,
@@ -137,11 +155,12 @@ def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
     force_cpu=False,
     place_type=-1,
 )
-def fill_constant() -> None:
+def fill_constant(f: Any, ValueTensor: ShapeOnly, dOut: Any) -> Any:
     """A tensor of `shape` and `dtype` filled with `value`.
 
     `str_value` is the value as text, which is exact where a float is not. Tensors may give the value and the shape.
     """
+    return {"ValueTensor": _total(f, dOut, ValueTensor)}
 
 
 @define(
@@ -234,19 +253,29 @@ def size() -> None:
     """The number of elements of `Input`, as int64."""
 
 
-@define("range(Start: [one], End: [one], Step: [one]) -> Out", infer=_range, grad=ZERO_GRADIENT)
-def range_() -> None:
+@define(
+    "range(Start: [one], End: [one], Step: [one]) -> Out",
+    infer=_range,
+    wrt=("Start", "Step"),
+    constants=["End"],
+    inline_grad=True,
+)
+def range_(f: Any, Start: ShapeOnly, Step: ShapeOnly, dOut: Any) -> Any:
     """Start, Start + Step, and so on, up to End, exclusive. The inputs are tensors of one element."""
+    return {"Start": lambda: _total(f, dOut, Start), "Step": lambda: _total(f, dOut * _places(f, dOut), Step)}
 
 
 @define(
     "linspace(Start: [one], Stop: [one], Num: int[one]) -> Out",
     infer=lambda dtype: Spec((-1,), as_dtype(dtype)),
-    grad=ZERO_GRADIENT,
+    wrt=("Start", "Stop"),
+    inline_grad=True,
     dtype=FP32,
 )
-def linspace() -> None:
+def linspace(f: Any, Start: ShapeOnly, Stop: ShapeOnly, dOut: Any) -> Any:
     """`Num` equally spaced numbers from Start to Stop, inclusive. The inputs are tensors of one element."""
+    shares = _shares(f, dOut)
+    return {"Start": lambda: _total(f, dOut * (1.0 - shares), Start), "Stop": lambda: _total(f, dOut * shares, Stop)}
 
 
 @define(
@@ -270,11 +299,19 @@ def _logspace(Start: Spec, Stop: Spec, Base: Spec, dtype: int) -> Spec:
 @define(
     "logspace(Start: [one], Stop: [one], Num: int[one], Base: [one]) -> Out",
     infer=_logspace,
-    grad=ZERO_GRADIENT,
+    wrt=("Start", "Stop", "Base"),
+    inline_grad=True,
     dtype=required("int"),
 )
-def logspace() -> None:
+def logspace(f: Any, Start: Any, Stop: Any, Base: Any, Out: Any, dOut: Any) -> Any:
     """`Num` powers of Base, whose exponents are equally spaced from Start to Stop, inclusive."""
+    shares, slope = _shares(f, dOut), dOut * Out * f.log(Base).astype(dOut.dtype)
+    exponents = Start.astype(dOut.dtype) * (1.0 - shares) + Stop.astype(dOut.dtype) * shares
+    return {
+        "Start": lambda: _total(f, slope * (1.0 - shares), Start),
+        "Stop": lambda: _total(f, slope * shares, Stop),
+        "Base": lambda: _total(f, dOut * Out * exponents / Base.astype(dOut.dtype), Base),
+    }
 
 
 @define(

@@ -175,12 +175,16 @@ def _is_zero(f: Any, X: Any) -> Any:
     return f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
 
 
-@define("elementwise_mod(X: int|float, Y: int|float) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
-def elementwise_mod() -> None:
+@define("elementwise_mod(X: int|float, Y: int|float) -> Out", infer=_binary, inline_grad=True, axis=-1)
+def elementwise_mod(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
 
-    As in Paddle, no gradient flows through it, although that with respect to X would be 1.
+    The gradient with respect to X is 1, and that with respect to Y minus the rounded quotient, also where the remainder jumps.
     """
+    return {
+        "X": lambda: f.sum_to(dOut, X, axis=axis),
+        "Y": lambda: -f.sum_to(dOut * f.floor(f.elementwise_div(X, Y, axis=axis)), Y, axis=axis),
+    }
 
 
 @define("elementwise_floordiv(X: int|float, Y: int|float) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)

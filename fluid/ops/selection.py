@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least, long, longs, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
@@ -50,6 +50,16 @@ def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
     return Input
 
 
+def _by_factor(f: Any, Input: Any, Index: Any, Value: Any, dResult: Any, Axis: int, Include_self: bool) -> Any:
+    """The gradient of a product by its factors: each has the product of the others, also where factors are 0."""
+    is_zero = f.equal(Value, f.fill_zeros_like(Value)).astype(Value.dtype)
+    factors = Value + is_zero
+    products = f.put_along_axis(Input, Index, factors, Axis=Axis, Reduce="mul", Include_self=Include_self)
+    zeros = f.put_along_axis(f.fill_zeros_like(Input), Index, is_zero, Axis=Axis, Reduce="add")
+    others_have_none = f.equal(f.take_along_axis(zeros, Index, Axis=Axis), is_zero).astype(Value.dtype)
+    return f.take_along_axis(dResult * products, Index, Axis=Axis) / factors * others_have_none
+
+
 @define(
     "put_along_axis(Input, Index: int, Value) -> Result",
     infer=_put,
@@ -59,12 +69,12 @@ def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
     Include_self=True,
 )
 def put_along_axis(
-    f: Any, Input: ShapeOnly, Index: Any, Value: Any, Result: Any, dResult: Any, Axis: int, Reduce: str, Include_self: bool
+    f: Any, Input: Any, Index: Any, Value: Any, Result: ShapeOnly, dResult: Any, Axis: int, Reduce: str, Include_self: bool
 ) -> Any:
     """Input with Value written to ``[.., Index[.., j, ..], ..]`` along `Axis`, or combined with it by `Reduce`: "add" or "mul".
 
-    Without `Include_self` the elements at Index count as 0, or as 1 for "mul". With "assign", indices should not repeat: the
-    last value would count, but each would get the gradient.
+    Without `Include_self` the elements at Index count as 0, or as 1 for "mul". Of "mul", gradients of gradients hold where no
+    factor is 0. With "assign", indices should not repeat: the last value would count, but each would get the gradient.
     """
     how: dict[str, Any] = {"Axis": Axis, "Include_self": Include_self}
     reduce = REDUCTIONS[Reduce]
@@ -76,7 +86,7 @@ def put_along_axis(
         by_input = zeroed
         if Include_self:
             by_input = lambda: f.put_along_axis(dResult, Index, Value, Reduce="mul", **how)
-        return {"Input": by_input, "Value": lambda: f.take_along_axis(dResult * Result, Index, Axis=Axis) / Value}
+        return {"Input": by_input, "Value": lambda: _by_factor(f, Input, Index, Value, dResult, **how)}
     return {
         "Input": lambda: f.assign(dResult) if reduce == "add" and Include_self else zeroed(),
         "Value": lambda: f.take_along_axis(dResult, Index, Axis=Axis),
@@ -228,7 +238,7 @@ def _unique(
 @define(
     "unique(X) -> Out, Indices?, Index, Counts?",
     infer=_unique,
-    grad=ZERO_GRADIENT,
+    grad=NOT_DIFFERENTIABLE,
     return_index=False,
     return_inverse=False,
     return_counts=False,
@@ -257,7 +267,9 @@ def _unique_with_counts(X: Spec, dtype: int) -> tuple[Spec, Spec, Spec]:
     return X.with_shape((-1,)), numbers.with_shape(X.shape), numbers
 
 
-@define("unique_with_counts(X) -> Out, Index, Count", infer=_unique_with_counts, grad=ZERO_GRADIENT, dtype=int(VarType.INT32))
+@define(
+    "unique_with_counts(X) -> Out, Index, Count", infer=_unique_with_counts, grad=NOT_DIFFERENTIABLE, dtype=int(VarType.INT32)
+)
 def unique_with_counts() -> None:
     """The distinct elements of the vector X in the order of their first occurrence, for each element of X its index there, and
     the numbers of occurrences.

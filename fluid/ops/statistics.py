@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, choice, define, ints, least, long
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, at_most, choice, define, ints, least, long
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import different_axes, fits, normalize_axis, not_of_nothing, reduced
@@ -155,9 +155,10 @@ def _bincount(X: Spec, Weights: Spec | None) -> Spec:
     return Spec((-1,), VarType.FP32 if Weights.dtype is VarType.FP32 else VarType.FP64)
 
 
-@define("bincount(X: int, Weights?: int|real) -> Out", infer=_bincount, grad=ZERO_GRADIENT, minlength=least(0, 0))
-def bincount() -> None:
+@define("bincount(X: int, Weights?: int|real) -> Out", infer=_bincount, wrt=("Weights",), inline_grad=True, minlength=least(0, 0))
+def bincount(f: Any, X: Any, Weights: ShapeOnly, dOut: Any) -> Any:
     """How often each integer from 0 on is in the vector X, or the sums of the Weights there; `minlength` numbers at least."""
+    return {"Weights": f.gather(dOut, X)}
 
 
 def _unique_consecutive(
@@ -181,7 +182,7 @@ def _unique_consecutive(
 @define(
     "unique_consecutive(X) -> Out, Index, Counts",
     infer=_unique_consecutive,
-    grad=ZERO_GRADIENT,
+    grad=NOT_DIFFERENTIABLE,
     return_inverse=False,
     return_counts=False,
     axis=ints(),

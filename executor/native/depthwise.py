@@ -313,9 +313,9 @@ def _add_block(
                         totals[place] = f.fma(loaded[offset], factor, totals[place])
             return totals
 
-        totals = f.loop(*rows, 1, [f.load(place, vector) for place in places], row)
-        for place, total in zip(places, totals, strict=True):
-            f.store(total, place)
+        totals = f.loop(*rows, 1, [zero(vector) for _ in places], row)
+        for place, total in zip(places, totals, strict=True):  # so the error does not grow with the number of images
+            f.store(f.add(f.load(place, vector), total), place)
 
     for start, size, times in split(g.kernel[0], max(1, kept // g.kernel[1])):
         f.loop(0, times, 1, [], lambda number, start=start, size=size: taps(affine(f, start, (number, size)), size))

@@ -204,10 +204,10 @@ class _PartialSums:
         def image(number: Value, *sums: Value) -> list[Value]:
             return f.loop(*rows, 1, sums, lambda row, *inner: self._row(x, dy, number, row, size, inner))
 
-        sums = [f.load(place, element.of(lanes)) for place, lanes in places]
+        sums = [zero(element.of(lanes)) for _, lanes in places]
         sums = f.loop(*images, 1, sums, image, at_least_once=True) if self.block[0] > 1 else image(images[0], *sums)
-        for (place, _), total in zip(places, sums, strict=True):
-            f.store(total, place)
+        for (place, lanes), total in zip(places, sums, strict=True):  # so the error does not grow with the number of pixels
+            f.store(f.add(f.load(place, element.of(lanes)), total), place)
 
     def _row(self, x: Value, dy: Value, image: Value, row: Value, size: int, sums: Sequence[Value]) -> list[Value]:
         """Add what one row of outputs gives to a tile."""

@@ -19,6 +19,9 @@ from .signatures import described, signature_of, signed
 
 __all__ = ["find_calls"]
 
+_SUMMED = 32
+"""Partial sums that are added up one after the other before their sum is added to those of the others."""
+
 
 class Pointers:
     """Where a kernel finds what it reads and stores.
@@ -124,7 +127,11 @@ def _text_of_totals(chunks: int, columns: int, element: Type, name: str) -> str:
                     place = f.at(parts, f.add(f.mul(number, columns), column), element)
                     return [f.add(total, f.load(place, type_))]
 
-                (total,) = f.loop(0, chunks, 1, [zero(type_)], part)
+                def some(first: Value, total: Value) -> list[Value]:
+                    end = f.min(f.add(first, _SUMMED), chunks)
+                    return [f.add(total, *f.loop(first, end, 1, [zero(type_)], part, at_least_once=True))]
+
+                (total,) = f.loop(0, chunks, _SUMMED, [zero(type_)], some)
                 f.store(total, f.at(out, column, element))
 
             count = (columns - at) // width

@@ -23,6 +23,10 @@ _SERIAL = 1 << 17
 _SERIAL_ROWS = 1 << 17
 """Fewer elements, of rows of a table, are computed by one thread: so are updates of as few rows (see `cores.is_small`), and
 moving rows from the cache of one core to that of another takes longer than computing them."""
+_SUMMED = 128
+"""Rows that are summed one after the other, about, before their sum is added to those of the others."""
+_SUMMED_IN_MEMORY = 1024
+"""The same where sums have so many columns that they are kept in memory: so many rows have partial sums of their own."""
 _REGISTERS = 8
 """Sums of up to this many vectors of columns are kept in registers while rows go by."""
 
@@ -153,8 +157,12 @@ class Nest:
         strips = self.rows // self.strip if self.rows else 0
         least = 1 if not self.group.sums else -(-strips // 32)
         self.chunk = max(-(-_PART // max(self.columns * self.strip, 1)), least, 1)
+        vectors = len(self.group.sums) * sum(count for _, count, _ in self._segments())
+        self._in_registers = bool(self.group.sums) and vectors <= min(_REGISTERS * len(self.group.sums), 2 * _REGISTERS)
         if self.is_serial and self.group.sums:
             self.chunk = max(strips, 1)
+        elif self.group.sums and not self._in_registers:
+            self.chunk = min(self.chunk, max(_SUMMED_IN_MEMORY // self.strip, 1))
         self.strips = strips
         self.chunks = -(-strips // self.chunk)
         self.all_chunks = self.chunks + (1 if self.rest else 0)
@@ -207,7 +215,6 @@ class Nest:
         places = [
             (node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)
         ]
-        self._in_registers = bool(sums) and len(places) <= _REGISTERS * max(len(sums), 1) and len(places) <= 16
         targets = {node: f.at(self.pointers.target(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
         if self._in_registers:
@@ -218,8 +225,7 @@ class Nest:
                 self._one_row(index, self.columns, kept)
                 return [kept[node, at] for node, at, _ in places]
 
-            ends = self._rows(first, last, begin, row)
-            for (node, at, _), value in zip(places, ends, strict=True):
+            for (node, at, _), value in zip(places, self._rows(first, last, begin, row), strict=True):
                 f.store(value, f.at(targets[node], at, node.element))
             return
         for node in sums:
@@ -233,7 +239,7 @@ class Nest:
         self._rows(first, last, [], lambda index: self._one_row(index, self.columns, None))
 
     def _rows(self, first: Any, last: Any, begin: Sequence[Value], body: Callable[..., Any]) -> list[Value]:
-        """Loop over strips, and over the rows of each."""
+        """Loop over strips, and over the rows of each; `begin` are sums that the loops carry."""
         f = self.f
 
         def strip(number: Value, *values: Value) -> list[Value]:
@@ -241,15 +247,30 @@ class Nest:
                 self._strip_places = []
                 return list(body(number, *values) or ())
             self._strip_places = self._coordinates(number, self.row_extents[:-1])
-            start = f.mul(number, self.strip)
+            first_row = f.mul(number, self.strip)
 
             def row(place: Value, *inner: Value) -> list[Value]:
                 self._last_place = place
-                return list(body(f.add(start, place), *inner) or ())
+                return list(body(f.add(first_row, place), *inner) or ())
 
-            return f.loop(0, self.strip, 1, values, row)
+            return self._summed(0, self.strip, self.strip, _SUMMED, values, row)
 
-        return f.loop(first, last, 1, begin, strip, at_least_once=True)
+        return self._summed(first, last, self.chunk, max(_SUMMED // self.strip, 1), begin, strip)
+
+    def _summed(
+        self, first: Operand, last: Operand, count: int, most: int, totals: Sequence[Value], body: Callable[..., list[Value]]
+    ) -> list[Value]:
+        """Loop over at most `count` numbers. Sums begin anew after `most` of them, so that errors do not grow with the count."""
+        f = self.f
+        if not totals or count <= most:
+            return f.loop(first, last, 1, totals, body, at_least_once=True)
+
+        def part(start: Value, *before: Value) -> list[Value]:
+            zeros = [zero(total.type) for total in before]
+            sums = f.loop(start, f.min(f.add(start, most), last), 1, zeros, body, at_least_once=True)
+            return [f.add(total, value) for total, value in zip(before, sums, strict=True)]
+
+        return f.loop(first, last, most, totals, part, at_least_once=True)
 
     def _segments(self) -> list[tuple[int, int, int]]:
         """Columns as runs of vectors: (first column, number of vectors, lanes)."""

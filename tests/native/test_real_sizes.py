@@ -200,3 +200,34 @@ def test_labels_meet_the_result_of_a_convolution(width: int) -> None:
 
     labels = np.random.default_rng(1).integers(0, width, (2, 3, 4, 1))
     assert_alike(build, {"x": normal(2, 2, 4, 1), "labels": labels})
+
+
+# ------------------------------------------------------------------------------------------------------- long sums
+@each("shape", [(25000, 2), (25000, 64), (25000, 512), (250000, 3), (8, 3, 56, 56), (1, 3, 500, 500), (32, 2, 28, 28)])
+def test_sums_over_many_rows_are_as_exact_as_short_ones(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of a batch norm's bias: a sum over all rows of a channel."""
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    x, w = fluid.data("x", [None, *shape[1:]]), fluid.data("w", [None, *shape[1:]])
+    total = layers.reduce_sum(layers.elementwise_mul(layers.batch_norm(x), w))
+    bias = next(one for one in fluid.default_main_program().all_parameters() if one.name.endswith("b_0"))
+    (gradient,) = fluid.gradients([total], [bias])
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    weights = np.random.default_rng(1).random(shape, "float32")  # of one sign, so that rounding errors add up
+    (found,) = executor.run(feed={"x": normal(*shape), "w": weights}, fetch_list=[gradient])
+    exact = weights.sum(axis=tuple(axis for axis in range(len(shape)) if axis != 1), dtype="float64")
+    assert np.abs(found / exact - 1).max() < 6e-7
+
+
+@each("groups", [1, 3])
+def test_a_filter_has_an_exact_gradient_over_many_pixels(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUID_NATIVE", "1")
+    out = layers.conv2d(fluid.data("x", [None, 3, 32, 32]), 3, 5, padding=2, groups=groups, bias_attr=False)
+    (gradient,) = fluid.gradients([layers.reduce_sum(out)], fluid.default_main_program().all_parameters())
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    image = np.random.default_rng(0).random((512, 3, 32, 32), "float32")
+    (found,) = executor.run(feed={"x": image}, fetch_list=[gradient])
+    exact = image.sum(axis=(0, 2, 3), dtype="float64")  # at the middle tap, which meets every pixel
+    expected = np.tile(exact, (3, 1)) if groups == 1 else exact[:, None]
+    assert np.abs(found[:, :, 2, 2] / expected - 1).max() < 6e-7

@@ -39,7 +39,7 @@ from .graph import (
 )  # fmt: skip
 from .images import Images, Pixel, affine
 from .kernel import Share
-from .loops import applied, numbers_of, positions
+from .loops import applied, numbers_of, positions, spread
 
 __all__ = [
     "Phase", "halos_of", "is_small", "keeps_partial_sums", "output_of", "packed_matrix_size", "packed_size", "phases_of",
@@ -211,10 +211,10 @@ class _After:
             if node in self.pointers.stored and node is not self.target and node in values:
                 steps = steps_over(node, node.shape, self.extents)
                 assert steps is not None
-                stores.append(partial(self._store, values[node], node, places, steps, further))
+                stores.append(partial(self._store, spread(f, values[node], width), node, places, steps, further))
         for store in stores:  # when all has been read: it may be where this is stored
             store()
-        return values[self.target]
+        return spread(f, values[self.target], width)
 
     def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int], further: int) -> None:
         self.f.store(value, self._place(self.pointers.target(node), places, steps, further, node.element))

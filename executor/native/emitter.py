@@ -3,8 +3,11 @@
 `Function` has a method for each instruction that kernels need. What it writes is in static single assignment form and needs no
 optimization but the code generator's: loops that should be unrolled are written unrolled, vectors are written as vectors.
 
-Vectors have any number of lanes that is a power of two; one lane is a plain number. Numbers of Python stand for constants of
-the type of the other operand. Pointers are untyped; `Function.at` steps in elements of a type.
+A *vector* has one element in each lane, for any number of lanes that is a power of two. A *number* is the same for all lanes:
+an index, a pointer, an element that is used many times. LLVM has one type for numbers and for vectors of one lane, the emitter
+has two: sums over lanes, stores of vectors and shuffles take vectors, `Function.splat` makes a vector of a number, and operands
+of one instruction are of one type, or it is a `TypeError` while the function is written. Numbers of Python stand for constants
+of the type of the other operand. Pointers are untyped; `Function.at` steps in elements of a type.
 
 A pointer knows its root: the operand that it points into. In a module that is `checked`, each access through such a pointer asks
 first whether it lies within the operand (`Function.guard`).
@@ -45,18 +48,31 @@ _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double
 
 @dataclass(frozen=True)
 class Type:
-    """A type of values: elements, and how many of them."""
+    """A type of values: numbers, or vectors of so many lanes."""
 
     element: str
     lanes: int = 1
+    is_vector: bool = False
 
     def __str__(self) -> str:
         return self.element if self.lanes == 1 else f"<{self.lanes} x {self.element}>"
 
+    def __repr__(self) -> str:
+        return f"a vector of {self.lanes} {self.element}" if self.is_vector else f"a number of {self.element}"
+
     @cache  # noqa: B019  types are few
     def of(self, lanes: int) -> Type:
-        """The vector type of as many such elements."""
-        return Type(self.element, lanes)
+        """The type of vectors of such elements."""
+        return Type(self.element, lanes, True)
+
+    @property
+    def number(self) -> Type:
+        """The type of one element."""
+        return _NUMBERS[self.element]
+
+    def with_element(self, element: Type) -> Type:
+        """The type of numbers, or of vectors of as many lanes, with another element."""
+        return element.of(self.lanes) if self.is_vector else element.number
 
     @property
     def is_float(self) -> bool:
@@ -79,8 +95,9 @@ class Type:
         return name if self.lanes == 1 else f"v{self.lanes}{name}"
 
 
-BOOL, BYTE, INT32, INT64 = Type("i1"), Type("i8"), Type("i32"), Type("i64")
-FLOAT, DOUBLE, POINTER = Type("float"), Type("double"), Type("ptr")
+_NUMBERS = {element: Type(element) for element in _BITS}
+BOOL, BYTE, INT32, INT64 = (_NUMBERS[element] for element in ("i1", "i8", "i32", "i64"))
+FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("float", "double", "ptr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,33 +330,44 @@ class Function:
 
     def _pair(self, a: Operand, b: Operand) -> tuple[Value, Value]:
         if isinstance(a, Value):
-            return a, self._as(b, a.type)
-        assert isinstance(b, Value), "one operand says the type"
-        return self._as(a, b.type), b
+            b = self._as(b, a.type)
+        else:
+            assert isinstance(b, Value), "one operand says the type"
+            a = self._as(a, b.type)
+        if a.type != b.type:
+            raise TypeError(f"{a.type!r} is combined with {b.type!r}")
+        return a, b
 
     def splat(self, number: Value, lanes: int) -> Value:
         """A number in all lanes of a vector."""
+        _require_number(number)
+        all_ = number.type.of(lanes)
         if lanes == 1:
-            return number
-        one, all_ = number.type.of(1), number.type.of(lanes)
-        first = self.value(f"insertelement {all_} poison, {one} {number}, i64 0", all_)
+            return Value(number.text, all_)
+        first = self.value(f"insertelement {all_} poison, {number.type} {number}, i64 0", all_)
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.value(f"shufflevector {all_} {first}, {all_} poison, {zeros}", all_)
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Lanes of two vectors, those of the second counted on after the first's."""
+        _require_vector(a)
+        _require_vector(b)
+        if a.type.lanes == 1:  # which LLVM has as numbers
+            assert len(lanes) == 1, "vectors of one lane have two lanes together"
+            return (a, b)[lanes[0]]
         mask = f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
         return self.value(f"shufflevector {a.type} {a}, {b.type} {b}, {mask}", a.type.of(len(lanes)))
 
     def lane(self, vector: Value, number: int) -> Value:
-        """One lane of a vector."""
+        """One lane of a vector, as a number."""
+        _require_vector(vector)
         if vector.type.lanes == 1:
-            return vector
-        return self.value(f"extractelement {vector.type} {vector}, i64 {number}", vector.type.of(1))
+            return Value(vector.text, vector.type.number)
+        return self.value(f"extractelement {vector.type} {vector}, i64 {number}", vector.type.number)
 
     def convert(self, value: Value, element: Type) -> Value:
         """A value in another element type, as C converts numbers; anything to BOOL is whether it is not zero."""
-        old, new = value.type, element.of(value.type.lanes)
+        old, new = value.type, value.type.with_element(element)
         if old.element == new.element:
             return value
         if new.element == "i1":
@@ -357,7 +385,7 @@ class Function:
 
     def bits_as(self, value: Value, element: Type) -> Value:
         """The same bits in another element type of the same size."""
-        new = element.of(value.type.lanes)
+        new = value.type.with_element(element)
         return self.value(f"bitcast {value.type} {value} to {new}", new)
 
     # -- arithmetic; floats and integers
@@ -418,6 +446,8 @@ class Function:
     def intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
         """Call LLVM's intrinsic of this name for the type of the first operand."""
         result = result or operands[0].type
+        if any(operand.type.is_vector is not operands[0].type.is_vector for operand in operands):
+            raise TypeError(f"{name} of {', '.join(repr(operand.type) for operand in operands)}")
         full = f"llvm.{name}.{operands[0].type.suffix}"
         self.module.declare(f"declare {result} @{full}({', '.join(str(operand.type) for operand in operands)})")
         arguments = ", ".join(f"{operand.type} {operand}" for operand in operands)
@@ -431,11 +461,13 @@ class Function:
         """Whether a relation holds: of floats ``oeq``, ``une``, ``olt``, ``ole``, ``ogt``, ``oge``, ``uno`` and the like; of
         integers ``eq``, ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``."""
         x, y = self._pair(a, b)
-        return self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", BOOL.of(x.type.lanes))
+        return self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", x.type.with_element(BOOL))
 
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
-        """`a` where the condition holds, `b` elsewhere."""
+        """`a` where the condition holds, `b` elsewhere. A number as condition decides for all lanes."""
         x, y = self._pair(a, b)
+        if condition.type not in (BOOL, x.type.with_element(BOOL)):
+            raise TypeError(f"{condition.type!r} chooses between {x.type!r} and another")
         return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type)
 
     def max(self, a: Operand, b: Operand) -> Value:
@@ -450,20 +482,23 @@ class Function:
 
     # -- lanes together
     def across(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """All lanes combined, halves with halves until one is left: the order does not depend on anything but the lanes."""
-        while vector.type.lanes > 1:
+        """All lanes combined to a number, halves with halves: the order does not depend on anything but the lanes."""
+        _require_vector(vector)
+        while vector.type.lanes > 2:
             half = vector.type.lanes // 2
-            low, high = self.shuffle(vector, vector, range(half)), self.shuffle(vector, vector, range(half, 2 * half))
-            if half == 1:
-                low, high = (
-                    self.value(f"extractelement <1 x {part.type.element}> {part}, i64 0", part.type.of(1)) for part in (low, high)
-                )
-            vector = combine(low, high)
-        return vector
+            vector = combine(self.shuffle(vector, vector, range(half)), self.shuffle(vector, vector, range(half, 2 * half)))
+        first = self.lane(vector, 0)
+        return first if vector.type.lanes == 1 else combine(first, self.lane(vector, 1))
 
     def total(self, vector: Value) -> Value:
         """The sum of all lanes."""
         return self.across(vector, self.add)
+
+    def any(self, condition: Value) -> Value:
+        """Whether a condition holds in any lane."""
+        if condition.type.lanes == 1:
+            return Value(condition.text, BOOL)
+        return self.intrinsic("vector.reduce.or", condition, result=BOOL)
 
     # -- memory
     def _hidden(self, index: Value) -> Value:
@@ -492,13 +527,14 @@ class Function:
     def load(self, pointer: Value, type_: Type, align: int | None = None) -> Value:
         """Read a value, or as many neighbours as the type has lanes. Truth values lie in bytes."""
         if type_.element == "i1":
-            return self.convert(self.load(pointer, BYTE.of(type_.lanes), align), BOOL)
+            return self.convert(self.load(pointer, type_.with_element(BYTE), align), BOOL)
         root = pointer.root if type_ == POINTER else -1
         pointer = self.within(pointer, type_.bytes * type_.lanes)
         return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
 
     def load_first(self, pointer: Value, type_: Type, count: int) -> Value:
         """Read as many neighbours into the first lanes; the other lanes are zero, and what would lie there is not touched."""
+        assert type_.is_vector, "a vector has lanes"
         if count == type_.lanes:
             return self.load(pointer, type_)
         mask, name = BOOL.of(type_.lanes), f"llvm.masked.load.{type_.suffix}.p0"
@@ -509,6 +545,7 @@ class Function:
 
     def store_first(self, value: Value, pointer: Value, count: int) -> None:
         """Write as many of the first lanes to neighbours; what lies behind them is not touched."""
+        _require_vector(value)
         type_ = value.type
         if count == type_.lanes:
             return self.store(value, pointer)
@@ -519,19 +556,21 @@ class Function:
         self.write(f"call void @{name}({type_} {value}, ptr {pointer}, i32 {type_.bytes}, {lanes})")
 
     def load_steps(self, pointer: Value, type_: Type, step: int) -> Value:
-        """Read one element for each lane, as many elements apart; one for all where they are none apart."""
+        """Read a vector whose elements are as many elements apart; where they are none apart, a number."""
         if step in (0, 1):
-            return self.load(pointer, type_.of(1) if step == 0 else type_)
+            return self.load(pointer, type_.number if step == 0 else type_)
         vector = Value("poison", type_)
         for lane in range(type_.lanes):
-            item = self.load(self.at(pointer, lane * step, type_), type_.of(1))
+            item = self.load(self.at(pointer, lane * step, type_), type_.number)
             vector = self.with_lane(vector, lane, item)
         return vector
 
     def with_lane(self, vector: Value, lane: int, number: Value) -> Value:
         """A vector with another number in one lane."""
+        _require_vector(vector)
+        _require_number(number)
         if vector.type.lanes == 1:
-            return number
+            return Value(number.text, vector.type)
         return self.value(f"insertelement {vector.type} {vector}, {number.type} {number}, i64 {lane}", vector.type)
 
     def stack(self, type_: Type, count: int) -> Value:
@@ -540,8 +579,17 @@ class Function:
         self._stack.append(f"  {name} = alloca {type_}, i64 {count}, align 64")
         return Value(name, POINTER)
 
-    def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
-        """Write a value, or all lanes to neighbours."""
+    def store(self, vector: Value, pointer: Value, align: int | None = None) -> None:
+        """Write the lanes of a vector to neighbours."""
+        _require_vector(vector)
+        self._store(vector, pointer, align)
+
+    def store_number(self, number: Value, pointer: Value) -> None:
+        """Write one element."""
+        _require_number(number)
+        self._store(number, pointer)
+
+    def _store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         if value.type.element == "i1":
             value = self.convert(value, BYTE)
         pointer = self.within(pointer, value.type.bytes * value.type.lanes)
@@ -586,7 +634,17 @@ def _first_lanes(lanes: int, count: int) -> str:
 
 
 def _in_memory(element: Type) -> Type:
-    return BYTE if element.element == "i1" else element.of(1)
+    return BYTE if element.element == "i1" else element.number
+
+
+def _require_vector(value: Value) -> None:
+    if not value.type.is_vector:
+        raise TypeError(f"{value.type!r} stands in the place of a vector")
+
+
+def _require_number(value: Value) -> None:
+    if value.type.is_vector:
+        raise TypeError(f"{value.type!r} stands in the place of a number")
 
 
 @dataclass(frozen=True)
@@ -610,6 +668,6 @@ def _write_within(module: Module) -> None:
     is_outside = f.bit_or(f.compare("slt", address, low), f.compare("sgt", f.add(address, size), high))
     is_first = f.compare("eq", f.load(fault, INT64), 0)
     with f.when(f.bit_and(is_outside, is_first)):
-        f.store(f.add(root, 1), fault)
-        f.store(f.sub(address, low), f.at(fault, 1, INT64))
+        f.store_number(f.add(root, 1), fault)
+        f.store_number(f.sub(address, low), f.at(fault, 1, INT64))
     f.end(f.select(is_outside, nowhere, pointer))

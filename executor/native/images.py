@@ -178,7 +178,9 @@ def lanes_of(f: Function, vector: Value, start: int, lanes: int) -> Value:
     """Some neighbouring lanes of a vector."""
     if lanes == vector.type.lanes:
         return vector
-    return f.lane(vector, start) if lanes == 1 else f.shuffle(vector, vector, range(start, start + lanes))
+    if lanes == 1:
+        return f.splat(f.lane(vector, start), 1)
+    return f.shuffle(vector, vector, range(start, start + lanes))
 
 
 def transpose(f: Function, rows: list[Value]) -> list[Value]:

@@ -14,7 +14,7 @@ from .fusion import HEAVY, Group, source_of, steps_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 from .kernel import Share
 
-__all__ = ["Nest", "applied", "numbers_of", "positions", "stages_of"]
+__all__ = ["Nest", "applied", "numbers_of", "positions", "spread", "stages_of"]
 
 _PART = 4096
 """Elements that one thread takes at a time."""
@@ -294,7 +294,7 @@ class Nest:
                 if node in group.per_row and self.stage[node] == stage and not isinstance(node, Reduction):
                     value = self._row.scalars[node] = self._of_row(node)
                     if node in self.pointers.stored:
-                        f.store(value, self._place_of_row(node))
+                        f.store_number(value, self._place_of_row(node))
             self._pass(stage, kept)
 
     def _coordinates(self, number: Value, extents: Sequence[int]) -> list[Value]:
@@ -352,7 +352,7 @@ class Nest:
             total = _tree(f, node, totals[node])
             self._row.scalars[node] = total
             if node in self.pointers.stored:
-                f.store(total, self._place_of_row(node))
+                f.store_number(total, self._place_of_row(node))
 
     def _vector(
         self,
@@ -367,8 +367,8 @@ class Nest:
         f = self.f
         self._column, self._memo = column, {}
         for node in writes:
-            self._memo[node] = self._wide(self._full(node, node.shape, width), width)
-        of_sums = [(node, self._wide(self._full(node.source, node.source.shape, width), width)) for node in sums]
+            self._memo[node] = spread(f, self._full(node, node.shape, width), width)
+        of_sums = [(node, spread(f, self._full(node.source, node.source.shape, width), width)) for node in sums]
         for node in writes:  # when all has been read: it may be where this is stored
             self._store(self._memo[node], node)
         for node, value in of_sums:
@@ -410,18 +410,15 @@ class Nest:
             return
         for lane in range(value.type.lanes):
             places = self._coordinates(f.add(self._column, lane), self.column_extents)
-            f.store(f.lane(value, lane), self._stepped(pointer, places, inner, node.element))
+            f.store_number(f.lane(value, lane), self._stepped(pointer, places, inner, node.element))
 
     def _across(self, node: Reduction, width: int) -> Value:
         """What the columns of one vector contribute to a reduction along the row."""
-        return _across(self.f, node, self._wide(self._full(node.source, node.source.shape, width), width))
-
-    def _wide(self, value: Value, width: int) -> Value:
-        return value if value.type.lanes == width else self.f.splat(value, width)
+        return _across(self.f, node, spread(self.f, self._full(node.source, node.source.shape, width), width))
 
     # -- values
     def _full(self, node: Node, shape: Sequence[int], width: int) -> Value:
-        """The value of an operand, used in `shape`, at the columns where the vector stands; of one lane where all are equal."""
+        """The value of an operand, used in `shape`, at the columns where the vector stands: a number where all are equal."""
         f = self.f
         if isinstance(node, Constant):
             return constant(node.number, node.element)
@@ -457,7 +454,7 @@ class Nest:
             return f.load(f.at(self._row.pointers[key], self._column, node.element), node.element.of(width))
         assert isinstance(node, Map)
         values = [self._full(operand, node.shape, width) for operand in node.operands]
-        return applied(f, node, values, max(value.type.lanes for value in values))
+        return applied(f, node, values, width)
 
     def _of_row(self, node: Node) -> Value:
         """The value of a node that has one for each row."""
@@ -530,8 +527,11 @@ class Nest:
 
 def positions(f: Function, column: Value, width: int, element: Type) -> Value:
     """The numbers of neighbouring columns, from a first one on."""
-    steps = Value(f"<{', '.join(f'i64 {lane}' for lane in range(width))}>", INT64.of(width)) if width > 1 else f.int64(0)
-    return f.convert(f.add(f.splat(column, width), steps), element)
+    first = f.splat(column, width)
+    if width == 1:
+        return f.convert(first, element)
+    steps = Value(f"<{', '.join(f'i64 {lane}' for lane in range(width))}>", INT64.of(width))
+    return f.convert(f.add(first, steps), element)
 
 
 def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
@@ -552,11 +552,18 @@ def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
     return numbers
 
 
+def spread(f: Function, value: Value, lanes: int) -> Value:
+    """A vector: of a number, with that in all lanes."""
+    return value if value.type.is_vector else f.splat(value, lanes)
+
+
 def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Value:
-    """The formula of a node, of values in one or all lanes."""
+    """The formula of a node: of numbers a number, else of vectors of so many lanes."""
     if node.formula == "convert":
         return f.convert(values[0], node.element)
-    return FORMULAS[node.formula](f, *(value if value.type.lanes == lanes else f.splat(value, lanes) for value in values))
+    if any(value.type.is_vector for value in values):
+        values = [spread(f, value, lanes) for value in values]
+    return FORMULAS[node.formula](f, *values)
 
 
 def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
@@ -569,7 +576,8 @@ def _neutral(node: Reduction, width: int) -> Value:
 
 
 def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:
-    value = f.splat(value, total.type.lanes) if value.type.lanes != total.type.lanes else value
+    if total.type.is_vector:
+        value = spread(f, value, total.type.lanes)
     return f.add(total, value) if node.kind == "sum" else FORMULAS["max"](f, value, total)
 
 

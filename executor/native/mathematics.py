@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant
+from .emitter import DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant
 
 __all__ = [
     "absolute",
@@ -141,7 +141,7 @@ def _exp(f: Function, x: Value) -> Value:
     half = f.shift_right_logical(bits, 1)
     result = _polynomial(f, rest, (*form.exp, 1.0, 1.0))
     for power_ in (half, f.sub(bits, half)):
-        result = f.mul(result, f.bits_as(f.shift_left(power_, form.fraction), x.type.of(1)))
+        result = f.mul(result, f.bits_as(f.shift_left(power_, form.fraction), x.type))
     return result
 
 
@@ -168,7 +168,7 @@ def expm1(f: Function, x: Value) -> Value:
     _, high = form.exp_bounds
     low = -0.7 * (form.fraction + 3)  # below, the result rounds to -1
     bits, rest = _modulo(f, f.min(high, f.max(low, x)), form.ln2, form.bias - 1)
-    scale = f.bits_as(f.shift_left(bits, form.fraction), x.type.of(1))  # 2**(n - 1), since 2**n may be infinite
+    scale = f.bits_as(f.shift_left(bits, form.fraction), x.type)  # 2**(n - 1), since 2**n may be infinite
     result = f.mul(f.fma(scale, _near_expm1(f, rest), f.sub(scale, 0.5)), 2.0)
     is_small = f.compare("olt", absolute(f, x), 2.0 ** (-2 - form.fraction))
     return f.select(is_small, x, result)
@@ -181,7 +181,7 @@ def tanh(f: Function, x: Value) -> Value:
     # With e = exp(-2|x|) - 1 = (2**n - 1) + 2**n * near, where n <= 0, it is -e / (2 + e). As 2**n falls faster than the error of
     # n * log(2) grows, the nearest number to the logarithm does.
     bits, rest = _modulo(f, f.max(low, f.mul(absolute(f, x), -2.0)), form.ln2[:1], form.bias)
-    scale = f.bits_as(f.shift_left(bits, form.fraction), x.type.of(1))
+    scale = f.bits_as(f.shift_left(bits, form.fraction), x.type)
     e = f.fma(scale, _near_expm1(f, rest), f.sub(scale, 1.0))
     return copysign(f, f.div(e, f.add(e, 2.0)), x)
 
@@ -323,11 +323,11 @@ def log(f: Function, x: Value) -> Value:
     whole = 2.0**form.fraction
     k_bits = f.bit_or(f.shift_right_logical(above, form.fraction), form.one + (form.fraction << form.fraction))
     k = f.sub(
-        f.bits_as(k_bits, x.type.of(1)),
+        f.bits_as(k_bits, x.type),
         f.select(is_denormal, constant(whole + form.bias + form.fraction, x.type), whole + form.bias),
     )
     m_bits = f.add(f.bit_and(above, (1 << form.fraction) - 1), two_thirds)
-    m = f.sub(f.bits_as(m_bits, x.type.of(1)), 1.0)
+    m = f.sub(f.bits_as(m_bits, x.type), 1.0)
     high, low = form.ln2
     square = f.mul(m, m)
     if form is _FLOAT:
@@ -428,8 +428,7 @@ def _turned(f: Function, x: Value, name: str, quarters: int) -> Value:
     if not quarters:  # for the sign of zero
         near = f.select(f.compare("olt", absolute(f, x), 2.0**-27), x, near)
     is_far = f.compare("oge", absolute(f, x), _FAR_ANGLE)
-    any_is_far = is_far if x.type.lanes == 1 else f.intrinsic("vector.reduce.or", is_far, result=BOOL)
-    once = f.select(any_is_far, f.int64(1), f.int64(0))
+    once = f.select(f.any(is_far), f.int64(1), f.int64(0))
     return f.loop(0, once, 1, [near], lambda _, value: [f.select(is_far, f.intrinsic(name, x), value)])[0]
 
 

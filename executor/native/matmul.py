@@ -497,10 +497,10 @@ class _Writer:
 
         def strided_row(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
             def one(column: Value) -> None:
-                f.store(f.load(self.at(source, f.mul(column, b_column)), self.product.element), self.at(to, column))
+                f.store_number(f.load(self.at(source, f.mul(column, b_column)), self.product.element), self.at(to, column))
 
             self._loop(0, width, 1, [], one)
-            self._loop(width, pitch, 1, [], lambda column: f.store(zero(self.product.element), self.at(to, column)))
+            self._loop(width, pitch, 1, [], lambda column: f.store_number(zero(self.product.element), self.at(to, column)))
             return self._moved((source, to), (b_inner, pitch))
 
         if b_column != 1 and b_inner == 1:

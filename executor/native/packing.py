@@ -95,7 +95,7 @@ def _clear_rest(f: Function, element: Type, packed: Value, rows: int, panel: Pan
     def row(number: Value) -> None:
         at = f.at(packed, f.mul(number, panel.width), element)
         for column in range(panel.filters, panel.width):
-            f.store(zero(element), f.at(at, column, element))
+            f.store_number(zero(element), f.at(at, column, element))
 
     f.loop(0, rows, 1, [], row)
 
@@ -155,7 +155,7 @@ def _copy_row(f: Function, element: Type, source: Value, target: Value, apart: i
 
     def copy(at: Value, to: Value, count: int) -> None:
         for number in range(count):
-            f.store(f.load(f.at(at, number * apart, element), element), f.at(to, number, element))
+            f.store_number(f.load(f.at(at, number * apart, element), element), f.at(to, number, element))
 
     if apart == 1:
         for start, lanes in parts(panel.filters, panel.vectors[0]):
@@ -164,4 +164,4 @@ def _copy_row(f: Function, element: Type, source: Value, target: Value, apart: i
         f.loop(0, whole, _AT_ONCE, [], some)
         copy(f.at(source, whole * apart, element), f.at(target, whole, element), panel.filters - whole)
     for column in range(panel.filters, panel.width):
-        f.store(zero(element), f.at(target, column, element))
+        f.store_number(zero(element), f.at(target, column, element))

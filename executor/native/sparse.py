@@ -133,7 +133,7 @@ def write_places(f: Function, ids: Source, firsts: Source, places: Value, height
 
         def place(row: Value) -> None:
             with f.when(f.compare("eq", firsts.number(f, row), row)):
-                f.store(row, f.at(places, ids.number(f, row), INT64))
+                f.store_number(row, f.at(places, ids.number(f, row), INT64))
 
         f.loop(0, count, 1, [], place)
 
@@ -170,7 +170,7 @@ def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: S
 
     def look(row: Value) -> None:
         number = ids.number(f, row)
-        f.store(f.int64(-1), f.at(firsts, row, INT64))
+        f.store_number(f.int64(-1), f.at(firsts, row, INT64))
         with f.when(f.compare("sge", number, 0)):
 
             def fits(slot: Value) -> tuple[Value, Value]:
@@ -183,8 +183,8 @@ def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: S
             slot = f.search(start, fits)
             place = entry(slot)
             first = f.select(f.compare("eq", place, 0), row, f.sub(place, 1))
-            f.store(f.convert(f.add(first, 1), INT32), f.at(slots, slot, INT32))
-            f.store(first, f.at(firsts, row, INT64))
+            f.store_number(f.convert(f.add(first, 1), INT32), f.at(slots, slot, INT32))
+            f.store_number(first, f.at(firsts, row, INT64))
 
     def all_ids(_: Value) -> None:
         f.loop(0, size // 8 or 1, 1, [], lambda i: f.store(zero(INT32.of(min(8, size))), f.at(slots, f.mul(i, 8), INT32)))

@@ -91,7 +91,7 @@ def test_red_zones_tell_of_writes_that_are_not_checked() -> None:
 
 def test_threads_that_give_other_bits_are_told() -> None:
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-        f.store(f.convert(share.threads, FLOAT), pointers[0])
+        f.store_number(f.convert(share.threads, FLOAT), pointers[0])
 
     with pytest.raises(AssertionError, match="2 threads, checked: operand 0 has other bits"):
         run(body, [np.zeros(1, np.float32)])

@@ -40,7 +40,7 @@ def text(name: str, add: float, helper: bool = False) -> str:
         x = f.load(pointers[0], DOUBLE)
         total = f.call("plus", x, result=DOUBLE) if helper else f.fma(x, 1.0, add)
         assert isinstance(total, Value)
-        f.store(total, pointers[0])
+        f.store_number(total, pointers[0])
 
     write_kernel(module, name, 1, body)
     return module.text

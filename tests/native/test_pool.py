@@ -47,7 +47,7 @@ def write_mixed(f: Function, pointers: Any, share: Share) -> None:
 
     def body(i: Value) -> None:
         other = f.rem(f.add(f.mul(i, 7), 5), CHUNKS)
-        f.store(f.add(f.mul(f.load(f.at(x, other, INT64), INT64), 3), i), f.at(out, i, INT64))
+        f.store_number(f.add(f.mul(f.load(f.at(x, other, INT64), INT64), 3), i), f.at(out, i, INT64))
 
     f.loop(start, stop, 1, [], body)
 
@@ -55,8 +55,8 @@ def write_mixed(f: Function, pointers: Any, share: Share) -> None:
 def write_counted(f: Function, pointers: Any, share: Share) -> None:
     """``counts[thread] += 1``, ``counts[16 + thread] = threads``."""
     at = f.at(pointers[0], share.thread, INT64)
-    f.store(f.add(f.load(at, INT64), 1), at)
-    f.store(share.threads, f.at(at, 16, INT64))
+    f.store_number(f.add(f.load(at, INT64), 1), at)
+    f.store_number(share.threads, f.at(at, 16, INT64))
 
 
 def compiled() -> Library:

@@ -99,20 +99,20 @@ def _write_walk(
     packed_rows: int,
     source: Value,
     packed: Value,
-    target: Value,
+    output: Value,
     share: Share,
     epilogue: Epilogue | None,
 ) -> None:
     """Write a walk. A chunk is some rows of one image with one panel of filters; `packed_rows` is how many rows panels have."""
     panels = panels_of(walk.filters, tiling)
-    if not prod(walk.extents) * walk.target.count:
+    if not prod(walk.extents) * walk.output.count:
         return
     pixels = tiling.rows if walk.rows else 1  # zeros need no tiles, and many of them take LLVM long
     width = width_of(panels)
     stays = walk.rows * width * g.groups * g.element.bytes <= _NEAR_BYTES
     for panel in panels:
         count = g.groups * panel.count
-        needed = -(-_CHUNKS // (walk.target.count * count))
+        needed = -(-_CHUNKS // (walk.output.count * count))
         if stays:  # all panels go over a block of the source while it is in the nearest cache
             needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // _BLOCK_BYTES)
         blocks = min(walk.extents[0], needed)
@@ -121,7 +121,7 @@ def _write_walk(
             if stays:
                 images, filters = divided(f, number, count)
             else:
-                filters, images = divided(f, number, walk.target.count * blocks)
+                filters, images = divided(f, number, walk.output.count * blocks)
             image, block = divided(f, images, blocks)
             group, which = divided(f, filters, panel.count)
             column = affine(f, panel.first, (which, panel.width))
@@ -134,10 +134,10 @@ def _write_walk(
             )
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
             start, stop = bounds_of(f, block, blocks, walk.extents[0])
-            strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), target, image, channel, epilogue)
+            strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), output, image, channel, epilogue)
             f.loop(start, stop, 1, [], lambda row: strip.write(row, pixels), at_least_once=True)
 
-        f.loop(*share.of(f, walk.target.count * blocks * count), 1, [], chunk)
+        f.loop(*share.of(f, walk.output.count * blocks * count), 1, [], chunk)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _Strip:
     panel: Panel
     source: Value
     packed: Value
-    target: Value
+    output: Value
     image: Value
     channel: Value
     epilogue: Epilogue | None
@@ -211,7 +211,7 @@ class _Strip:
             affine(f, walk.first[0], (row, walk.apart[0])),
             affine(f, walk.first[1], (column, walk.apart[1])),
         )
-        target = f.at(self.target, walk.target.offset(f, first, self.channel), self.element)
+        output = f.at(self.output, walk.output.offset(f, first, self.channel), self.element)
         for number in range(size):
             further = number * walk.apart[1]
             for (lanes, start), total in zip(panel.columns, sums[number * len(panel.vectors) :], strict=False):
@@ -222,4 +222,4 @@ class _Strip:
                         pixel = first.neighbour(f, further)
                         last = self.epilogue(f, value, pixel, f.add(self.channel, start + at))
                     if last is not None:
-                        f.store(last, f.at(target, further * walk.target.strides[2] + start + at, self.element))
+                        f.store(last, f.at(output, further * walk.output.strides[2] + start + at, self.element))

@@ -169,7 +169,7 @@ class _After:
         self.f, self.group, self.pointers, self.core = f, group, pointers, group.core
         self.extents = extents_of(group.core)
         self.numbers = numbers_of(f, group, pointers)
-        self.target = pointers.core_output
+        self.output = pointers.core_output
         """The node that the core's kernel itself stores."""
 
     @property
@@ -208,16 +208,16 @@ class _After:
         for node in self.group.nodes:
             if isinstance(node, Map):
                 values[node] = applied(f, node, [operand_value(operand, node.shape) for operand in node.operands], width)
-            if node in self.pointers.stored and node is not self.target and node in values:
+            if node in self.pointers.stored and node is not self.output and node in values:
                 steps = steps_over(node, node.shape, self.extents)
                 assert steps is not None
                 stores.append(partial(self._store, spread(f, values[node], width), node, places, steps, further))
         for store in stores:  # when all has been read: it may be where this is stored
             store()
-        return spread(f, values[self.target], width)
+        return spread(f, values[self.output], width)
 
     def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int], further: int) -> None:
-        self.f.store(value, self._place(self.pointers.target(node), places, steps, further, node.element))
+        self.f.store(value, self._place(self.pointers.output(node), places, steps, further, node.element))
 
     def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], further: int, element: Any) -> Value:
         """The pointer to a place, so many columns further on: pixels of a tile are found from the first one."""
@@ -253,10 +253,10 @@ def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         left, right = (pointers.first(operand) for operand in (core.left, packed or core.right))
-        target = after.target
-        steps = steps_over(target, target.shape, after.extents) if core.ndim == 2 else None
+        output = after.output
+        steps = steps_over(output, output.shape, after.extents) if core.ndim == 2 else None
         strided = product if steps is None else replace(product, c_stride=steps[0] if core.shape[0] > 1 else core.shape[1])
-        matmul.write_product(f, strided, left, right, pointers.target(target), share, workspace, vector_bytes, after.epilogue)
+        matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, vector_bytes, after.epilogue)
 
     return [write], matmul.workspace_bytes(product, vector_bytes) * threads
 
@@ -298,14 +298,14 @@ def packed_matrix_size(source: Node, rows: int, vector_bytes: int) -> int:
 
 def _packing_matrix(core: PackedMatrix, vector_bytes: int) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        matmul.write_pack(f, _packed_product(core), pointers.first(core.source), pointers.target(core), share, vector_bytes)
+        matmul.write_pack(f, _packed_product(core), pointers.first(core.source), pointers.output(core), share, vector_bytes)
 
     return write
 
 
 def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        target = pointers.target(core)
+        output = pointers.output(core)
 
         def rows(node: Node) -> sparse.Source:
             return sparse.Source(pointers.first(node), strides_of(node), node.shape, node.element)
@@ -313,16 +313,16 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int
         match core:
             case Scattered():
                 sparse.write_scattered(
-                    f, rows(core.rows), rows(core.ids), target, core.shape[0] if core.table is None else 0, share, vector_bytes
+                    f, rows(core.rows), rows(core.ids), output, core.shape[0] if core.table is None else 0, share, vector_bytes
                 )
             case Merged():
-                sparse.write_merged(f, rows(core.rows), rows(core.firsts), target, share, vector_bytes)
+                sparse.write_merged(f, rows(core.rows), rows(core.firsts), output, share, vector_bytes)
             case Put():
-                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), target, share, vector_bytes)
+                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), output, share, vector_bytes)
             case Places():
-                sparse.write_places(f, rows(core.ids), rows(core.firsts), target, core.shape[0], share, vector_bytes)
+                sparse.write_places(f, rows(core.ids), rows(core.firsts), output, core.shape[0], share, vector_bytes)
             case Firsts():
-                sparse.write_firsts(f, rows(core.ids), target, workspace, share)
+                sparse.write_firsts(f, rows(core.ids), output, workspace, share)
 
     return write
 
@@ -335,12 +335,12 @@ def _packing_phases(core: PackedFilter, vector_bytes: int) -> tuple[list[Phase],
     blocks = _blocks_of(geometry, core.for_input, vector_bytes)
 
     def packed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        target = pointers.target(core) if blocks is None else workspace
-        pack(f, geometry, pointers.first(core.filter), target, share, vector_bytes)
+        output = pointers.output(core) if blocks is None else workspace
+        pack(f, geometry, pointers.first(core.filter), output, share, vector_bytes)
 
     def transformed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         assert blocks is not None
-        winograd.write_transformed_filter(f, blocks, workspace, pointers.target(core), share)
+        winograd.write_transformed_filter(f, blocks, workspace, pointers.output(core), share)
 
     if blocks is None:
         return [packed], 0
@@ -354,10 +354,10 @@ def _convolution_phases(
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
-        source, target = _images(core.source), _images(core, after.target.halo)
-        x, y = (source, target) if is_forward else (target, source)
+        source, output = _images(core.source), _images(core, after.output.halo)
+        x, y = (source, output) if is_forward else (output, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
-        operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(after.target)
+        operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(after.output)
         if (blocks := _blocks_of(geometry, core.packed.for_input, vector_bytes)) is not None:
             winograd.write_blocks(f, blocks, *operands, workspace, share, after.epilogue)
             return
@@ -386,12 +386,12 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: in
 
     def total(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
-        target = pointers.target(after.target)
+        output = pointers.output(after.output)
         if blocks is not None:
-            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, target, share, vector_bytes, after.epilogue)
+            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, output, share, vector_bytes, after.epilogue)
             return
         write = depthwise.write_depthwise_filter_gradient if is_depthwise else convolution.write_filter_gradient
-        write(f, geometry, workspace, target, share, vector_bytes, after.epilogue)
+        write(f, geometry, workspace, output, share, vector_bytes, after.epilogue)
 
     if blocks is not None:
         size = blocks.shared_bytes + blocks.bytes * threads
@@ -410,21 +410,21 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: 
             pooling.write_max_pool(f, pool, source, None, share, vector_bytes, pointers.start(core))
             return
         after = _After(f, group, pointers)
-        target = pointers.start(after.target)
+        output = pointers.start(after.output)
         if isinstance(core, Pooled):
-            pool = _pool(_images(core.source), _images(core, after.target.halo), core.windows, core.element)
+            pool = _pool(_images(core.source), _images(core, after.output.halo), core.windows, core.element)
             if core.kind == "max":
-                pooling.write_max_pool(f, pool, source, target, share, vector_bytes, None, after.epilogue)
+                pooling.write_max_pool(f, pool, source, output, share, vector_bytes, None, after.epilogue)
             else:
-                pooling.write_average_pool(f, pool, source, target, core.kind == "inside", share, vector_bytes, after.epilogue)
+                pooling.write_average_pool(f, pool, source, output, core.kind == "inside", share, vector_bytes, after.epilogue)
             return
-        pool = _pool(_images(core, after.target.halo), _images(core.source), core.windows, core.element)
+        pool = _pool(_images(core, after.output.halo), _images(core.source), core.windows, core.element)
         if core.positions is not None:
             positions = pointers.start(core.positions)
-            pooling.write_max_pool_gradient(f, pool, positions, source, target, share, vector_bytes, after.epilogue)
+            pooling.write_max_pool_gradient(f, pool, positions, source, output, share, vector_bytes, after.epilogue)
         else:
             inside = core.kind == "inside"
-            pooling.write_average_pool_gradient(f, pool, source, target, inside, share, vector_bytes, after.epilogue)
+            pooling.write_average_pool_gradient(f, pool, source, output, inside, share, vector_bytes, after.epilogue)
 
     return write
 

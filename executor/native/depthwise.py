@@ -119,13 +119,13 @@ def _write_walk(
     walk: Walk,
     source: Value,
     packed: Value,
-    target: Value,
+    output: Value,
     share: Share,
     vector_bytes: int,
     epilogue: Epilogue | None,
 ) -> None:
     """Write a walk, in which every channel is a group. A chunk is some rows of an image."""
-    count, channels, element = walk.target.count, walk.target.channels, g.element
+    count, channels, element = walk.output.count, walk.output.channels, g.element
     if not prod(walk.extents) * count * channels:
         return
     blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes)
@@ -156,14 +156,14 @@ def _write_walk(
                     affine(f, walk.first[0], (row, walk.apart[0])),
                     affine(f, walk.first[1], (column, walk.apart[1])),
                 )
-                y = f.at(target, walk.target.offset(f, first, channel), element)
+                y = f.at(output, walk.output.offset(f, first, channel), element)
                 for place, total in enumerate(sums):
                     further = place * walk.apart[1]
                     last: Value | None = total
                     if epilogue is not None:
                         last = epilogue(f, total, first.neighbour(f, further), f.int64(channel))
                     if last is not None:
-                        f.store(last, f.at(y, further * walk.target.strides[2], element))
+                        f.store(last, f.at(y, further * walk.output.strides[2], element))
 
             f.loop(*rows, 1, [], row, at_least_once=True)
 
@@ -224,13 +224,13 @@ def write_depthwise_partial_filters(
 
     def sums(partial: Value, first: Operand, vectors: tuple[Operand, Operand], lanes: int) -> None:
         """Write the sums for some vectors of as many channels, which begin at a first one."""
-        target = f.at(partials, affine(f, 0, (partial, g.taps * channels), (first, 1)), element)
+        output = f.at(partials, affine(f, 0, (partial, g.taps * channels), (first, 1)), element)
 
         def each(body: Callable[[Value], None]) -> None:
             f.loop(*vectors, 1, [], lambda vector: body(f.mul(vector, lanes)))
 
         def clear(channel: Value) -> None:
-            at = f.at(target, channel, element)
+            at = f.at(output, channel, element)
             f.loop(0, g.taps, 1, [], lambda tap: f.store(zero(element.of(lanes)), f.at(at, f.mul(tap, channels), element)))
 
         def image(number: Value) -> None:
@@ -241,7 +241,7 @@ def write_depthwise_partial_filters(
             source = f.at(x, affine(f, g.x.start, (number, g.x.strides[0]), *at), element)
             gradient = f.at(dy, affine(f, g.y.start, (number, g.y.strides[0]), *at), element)
             rows = bounds_of(f, block, blocks, g.y.height)
-            _add_block(f, g, source, gradient, f.at(target, channel, element), rows, lanes, vector_bytes)
+            _add_block(f, g, source, gradient, f.at(output, channel, element), rows, lanes, vector_bytes)
 
         each(clear)
         f.loop(*bounds_of(f, partial, count, g.x.count), 1, [], image)
@@ -266,7 +266,7 @@ def _add_block(
     g: Convolution,
     x: Value,
     dy: Value,
-    target: Value,
+    output: Value,
     rows: tuple[Operand, Operand],
     lanes: int,
     vector_bytes: int,
@@ -277,7 +277,7 @@ def _add_block(
     pixels = 2 if vector_bytes == 32 else 4
 
     def taps(first: Value, count: int) -> None:
-        at = f.at(target, f.mul(first, g.kernel[1] * g.x.channels), element)
+        at = f.at(output, f.mul(first, g.kernel[1] * g.x.channels), element)
         places = [f.at(at, tap * g.x.channels, element) for tap in range(count * g.kernel[1])]
         source = f.at(x, affine(f, walk.start - g.x.start, (first, walk.tap_steps[0])), element)
 
@@ -339,9 +339,9 @@ def write_depthwise_filter_gradient(
 
     def chunk(_: Value) -> None:
         add_partials(f, element, partials, each, _partials(g), each, vector_bytes)
-        target = to_filter(f, element, d_filter, g.taps, f.int64(0), epilogue)
+        output = to_filter(f, element, d_filter, g.taps, f.int64(0), epilogue)
         source = from_rows(f, element, partials, channels)
-        write_transposed(f, g.taps, channels, square_lanes(element, vector_bytes), source, target)
+        write_transposed(f, g.taps, channels, square_lanes(element, vector_bytes), source, output)
 
     f.loop(*share.of(f, 1), 1, [], chunk)
 

@@ -9,8 +9,8 @@ from math import prod
 from .emitter import Function, Operand, Type, Value, zero
 from .geometry import Convolution, Walk, forward_walk
 from .images import (
+    RowOutput,
     Store,
-    Target,
     affine,
     bounds_of,
     divided,
@@ -89,8 +89,8 @@ def write_partial_filters(
 
         def chunk(number: Value, sums: _PartialSums = sums, cuts: int = cuts) -> None:
             partial, cut = divided(f, number, cuts)
-            target = f.at(partials, affine(f, 0, (partial, each)), g.element)
-            sums.write(target, bounds_of(f, partial, count, g.x.count), bounds_of(f, cut, cuts, sums.strips))
+            output = f.at(partials, affine(f, 0, (partial, each)), g.element)
+            sums.write(output, bounds_of(f, partial, count, g.x.count), bounds_of(f, cut, cuts, sums.strips))
 
         f.loop(*share.of(f, count * cuts), 1, [], chunk)
 
@@ -125,11 +125,11 @@ class _PartialSums:
         rows = max(1, min(g.y.height, pixels // max(g.y.width, 1)))
         return (max(1, pixels // max(g.y.height * g.y.width, 1)) if rows == g.y.height else 1), rows
 
-    def write(self, target: Value, images: tuple[Operand, Operand], strips: tuple[Operand, Operand]) -> None:
+    def write(self, output: Value, images: tuple[Operand, Operand], strips: tuple[Operand, Operand]) -> None:
         """Write the strips within bounds, summed over the images within bounds."""
         f, (images_at_once, rows_at_once) = self.f, self.block
         last_image, height = f.int64(images[1]), self.g.y.height
-        f.loop(*strips, 1, [], lambda strip: self._clear(self._strip(target, strip)[0]))
+        f.loop(*strips, 1, [], lambda strip: self._clear(self._strip(output, strip)[0]))
 
         def block(image: Value) -> None:
             end = f.min(f.add(image, images_at_once), last_image)
@@ -137,11 +137,11 @@ class _PartialSums:
 
         def rows(image: Value, end: Value, row: Value) -> None:
             ends = f.min(f.add(row, rows_at_once), height) if height % rows_at_once else f.add(row, rows_at_once)
-            f.loop(*strips, 1, [], lambda strip: self._add(target, strip, (image, end), (row, ends)))
+            f.loop(*strips, 1, [], lambda strip: self._add(output, strip, (image, end), (row, ends)))
 
         f.loop(*images, images_at_once, [], block)
 
-    def _strip(self, target: Value, strip: Value) -> tuple[Value, Value, Value, Value]:
+    def _strip(self, output: Value, strip: Value) -> tuple[Value, Value, Value, Value]:
         """Where a strip lies, where the input's elements for its first row lie, and where the output's gradient does; and the
         strip's row of taps."""
         f, g, walk, panel = self.f, self.g, self.walk, self.panel
@@ -155,22 +155,22 @@ class _PartialSums:
         at = affine(f, before, (group, self.each_group), *steps)
         x = affine(f, walk.start, (group, g.channels), (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1]))
         dy = affine(f, g.y.start + panel.first, (group, g.filters), (which, panel.width))
-        return f.at(target, at, g.element), f.at(self.x, x, g.element), f.at(self.dy, dy, g.element), tap_row
+        return f.at(output, at, g.element), f.at(self.x, x, g.element), f.at(self.dy, dy, g.element), tap_row
 
-    def _clear(self, target: Value) -> None:
+    def _clear(self, output: Value) -> None:
         f, length = self.f, self.walk.runs[1]
 
         def row(number: Value) -> None:
-            at = f.at(target, f.mul(number, self.panel.width), self.g.element)
+            at = f.at(output, f.mul(number, self.panel.width), self.g.element)
             for lanes, column in self.panel.columns:
                 f.store(zero(self.g.element.of(lanes)), f.at(at, column, self.g.element))
 
         f.loop(0, length, 1, [], row)
 
-    def _add(self, target: Value, strip: Value, images: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
+    def _add(self, output: Value, strip: Value, images: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
         """Add what some rows of some images give to a strip, tile by tile. Rows in which its taps meet the halo add nothing."""
         f, walk = self.f, self.walk
-        target, x, dy, tap_row = self._strip(target, strip)
+        output, x, dy, tap_row = self._strip(output, strip)
         if not walk.is_inside:
             first, step, tap_step = walk.source_rows
             start, stop = within(f, affine(f, first, (tap_row, tap_step)), step, walk.source.height)
@@ -178,13 +178,13 @@ class _PartialSums:
         for start_of_tiles, size, count in split(walk.runs[1], self.most):
 
             def tile(number: Value, start: int = start_of_tiles, size: int = size) -> None:
-                self._tile(target, x, dy, affine(f, start, (number, size)), size, images, rows)
+                self._tile(output, x, dy, affine(f, start, (number, size)), size, images, rows)
 
             f.loop(0, count, 1, [], tile)
 
     def _tile(
         self,
-        target: Value,
+        output: Value,
         x: Value,
         dy: Value,
         first: Value,
@@ -194,9 +194,9 @@ class _PartialSums:
     ) -> None:
         f, element = self.f, self.g.element
         x = f.at(x, first, element)
-        target = f.opaque(f.at(target, f.mul(first, self.panel.width), element))
+        output = f.opaque(f.at(output, f.mul(first, self.panel.width), element))
         places = [
-            (f.at(target, number * self.panel.width + column, element), lanes)
+            (f.at(output, number * self.panel.width + column, element), lanes)
             for number in range(size)
             for lanes, column in self.panel.columns
         ]
@@ -252,16 +252,16 @@ def write_filter_gradient(
             def place(row: Value) -> Value:
                 return f.at(sums, f.mul(packed_row(f, g, row), panel.width), element)
 
-            source, target = from_places(f, element, place), to_filter(f, element, d_filter, rows, first, epilogue)
-            write_transposed(f, rows, panel.filters, square_lanes(element, vector_bytes), source, target)
+            source, output = from_places(f, element, place), to_filter(f, element, d_filter, rows, first, epilogue)
+            write_transposed(f, rows, panel.filters, square_lanes(element, vector_bytes), source, output)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
 
 
-def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: Value, epilogue: RowEpilogue | None) -> Target:
+def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: Value, epilogue: RowEpilogue | None) -> RowOutput:
     """Stores to the rows of a filter's gradient from a first one on, through the epilogue."""
 
-    def target(row: Value, column: Value) -> Store:
+    def output(row: Value, column: Value) -> Store:
         number = f.add(first, row)
         at = f.opaque(f.at(d_filter, affine(f, 0, (number, length), (column, 1)), element))
 
@@ -272,7 +272,7 @@ def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: V
 
         return store
 
-    return target
+    return output
 
 
 def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, apart: int, vector_bytes: int) -> None:

@@ -130,10 +130,10 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Walk:
-    """Sums of products over taps and channels, for pixels of `target` that lie on a grid. Steps are in elements.
+    """Sums of products over taps and channels, for pixels of `output` that lie on a grid. Steps are in elements.
 
     Attributes:
-        extents: rows and columns of the grid; `first` and `apart` say which pixels of the target they are.
+        extents: rows and columns of the grid; `first` and `apart` say which pixels of the output they are.
         taps: which rows and columns of the filter's taps, in their order.
         start: where the source's element under the first tap of the first pixel lies.
         steps: from the source's element of a pixel to that of the next in the grid; `tap_steps`, from tap to tap.
@@ -143,7 +143,7 @@ class Walk:
     """
 
     source: Images
-    target: Images
+    output: Images
     channels: int
     filters: int
     extents: tuple[int, int]

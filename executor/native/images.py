@@ -16,8 +16,8 @@ __all__ = [
     "Epilogue",
     "Images",
     "Pixel",
+    "RowOutput",
     "Store",
-    "Target",
     "affine",
     "bounds_of",
     "divided",
@@ -166,12 +166,12 @@ def each_vector(f: Function, count: int, lanes: int, body: Callable[[Operand, in
 
 
 def store_pixel(
-    f: Function, images: Images, target: Value, value: Value, pixel: Pixel, channel: Value, epilogue: Epilogue | None
+    f: Function, images: Images, output: Value, value: Value, pixel: Pixel, channel: Value, epilogue: Epilogue | None
 ) -> None:
     """Store neighbours of a pixel from a channel on, or what the epilogue makes of them."""
     last = value if epilogue is None else epilogue(f, value, pixel, channel)
     if last is not None:
-        f.store(last, f.at(target, images.offset(f, pixel, channel), value.type))
+        f.store(last, f.at(output, images.offset(f, pixel, channel), value.type))
 
 
 def lanes_of(f: Function, vector: Value, start: int, lanes: int) -> Value:
@@ -227,8 +227,8 @@ Store = Callable[[int, Value], None]
 """``store(further, value)``: writes neighbours in the row that is so many rows further on."""
 Source = Callable[[Value, Value], Load]
 """``source(row, column)``: what loads from rows of a matrix, from a row and a column on."""
-Target = Callable[[Value, Value], Store]
-"""``target(row, column)``: what stores to rows of a matrix, from a row and a column on."""
+RowOutput = Callable[[Value, Value], Store]
+"""``output(row, column)``: what stores to rows of a matrix, from a row and a column on."""
 
 
 def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
@@ -241,14 +241,14 @@ def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
     return source
 
 
-def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> Target:
+def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> RowOutput:
     """Stores to a matrix whose rows are as many elements apart."""
 
-    def target(row: Value, column: Value) -> Store:
+    def output(row: Value, column: Value) -> Store:
         at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
         return lambda further, value: f.store(value, f.at(at, further * stride, element))
 
-    return target
+    return output
 
 
 def from_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Source:
@@ -260,24 +260,24 @@ def from_places(f: Function, element: Type, place: Callable[[Value], Value]) -> 
     return source
 
 
-def to_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Target:
+def to_places(f: Function, element: Type, place: Callable[[Value], Value]) -> RowOutput:
     """Stores to rows that each begin at a pointer of its own."""
 
-    def target(row: Value, column: Value) -> Store:
+    def output(row: Value, column: Value) -> Store:
         return lambda further, value: f.store(value, f.at(place(f.add(row, further)), column, element))
 
-    return target
+    return output
 
 
-def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: Source, target: Target) -> None:
+def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: Source, output: RowOutput) -> None:
     """Turn over a matrix of as many rows and columns, in squares of `lanes` rows and columns and what is left one by one."""
     whole_rows, whole_columns = rows // lanes * lanes, columns // lanes * lanes
 
     def single(row: Value, column: Value) -> None:
-        target(column, row)(0, source(row, column)(0, 1))
+        output(column, row)(0, source(row, column)(0, 1))
 
     def square(row: Value, column: Value) -> None:
-        load, store = source(row, column), target(column, row)
+        load, store = source(row, column), output(column, row)
         for number, vector in enumerate(transpose(f, [load(number, lanes) for number in range(lanes)])):
             store(number, vector)
 
@@ -305,7 +305,7 @@ def square_lanes(element: Type, vector_bytes: int) -> int:
 
 
 def write_channels_last(
-    f: Function, images: Images, element: Type, source: Value, target: Value, share: Share, vector_bytes: int
+    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, vector_bytes: int
 ) -> None:
     """Lay out images [N, C, H, W] as `images` says. The halo is not written."""
     pixels, lanes = images.height * images.width, square_lanes(element, vector_bytes)
@@ -314,20 +314,20 @@ def write_channels_last(
         planes = f.at(source, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
         rows = from_rows(f, element, planes, pixels)
         write_transposed(
-            f, images.channels, count, lanes, rows, to_places(f, element, _place(f, images, element, target, image, first))
+            f, images.channels, count, lanes, rows, to_places(f, element, _place(f, images, element, output, image, first))
         )
 
     _in_parts(f, images, share, part)
 
 
 def write_channels_first(
-    f: Function, images: Images, element: Type, source: Value, target: Value, share: Share, vector_bytes: int
+    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, vector_bytes: int
 ) -> None:
     """Lay out images, which lie as `images` says, as [N, C, H, W]."""
     pixels, lanes = images.height * images.width, square_lanes(element, vector_bytes)
 
     def part(image: Value, first: Value, count: int) -> None:
-        planes = f.at(target, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
+        planes = f.at(output, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
         places = from_places(f, element, _place(f, images, element, source, image, first))
         write_transposed(f, count, images.channels, lanes, places, to_rows(f, element, planes, pixels))
 

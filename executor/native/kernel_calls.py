@@ -26,7 +26,7 @@ _SUMMED = 32
 class Pointers:
     """Where a kernel finds what it reads and stores.
 
-    `first` is the pointer to the first element of an operand, `start` that to the beginning of a node's memory, and `target`
+    `first` is the pointer to the first element of an operand, `start` that to the beginning of a node's memory, and `output`
     that to the first element of a node that is stored.
     """
 
@@ -42,7 +42,7 @@ class Pointers:
     def start(self, node: Node) -> Value:
         return self._reads[node, 0] if (node, 0) in self._reads else self._targets[node, 0]
 
-    def target(self, node: Node) -> Value:
+    def output(self, node: Node) -> Value:
         return self._targets[node, offset_of(node)]
 
 

@@ -215,7 +215,7 @@ class Nest:
         places = [
             (node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)
         ]
-        targets = {node: f.at(self.pointers.target(node), f.mul(number, self.columns), node.element) for node in sums}
+        targets = {node: f.at(self.pointers.output(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
         if self._in_registers:
             begin = [zero(node.element.of(width)) for node, _, width in places]
@@ -384,9 +384,9 @@ class Nest:
         key = node, "own"
         if (node.halo or node.within is not None) and key not in self._row.pointers:
             outer = self._own_steps(node)[: len(self.row_extents)]
-            self._row.pointers[key] = self._stepped(self.pointers.target(node), self._row.places, outer, node.element)
+            self._row.pointers[key] = self._stepped(self.pointers.output(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
-            self._row.pointers[key] = self.f.at(self.pointers.target(node), self.f.mul(self._row.number, step), node.element)
+            self._row.pointers[key] = self.f.at(self.pointers.output(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
 
     def _own_steps(self, node: Node) -> list[int]:
@@ -490,10 +490,10 @@ class Nest:
     def _place_of_row(self, node: Node) -> Value:
         """Where the one element of the row lies of a node that has one for each."""
         if node.within is None:
-            return self.f.at(self.pointers.target(node), self._row.number, node.element)
+            return self.f.at(self.pointers.output(node), self._row.number, node.element)
         steps = steps_over(node, node.shape, self.row_extents)
         assert steps is not None
-        return self._stepped(self.pointers.target(node), self._row.places, steps, node.element)
+        return self._stepped(self.pointers.output(node), self._row.places, steps, node.element)
 
     def _stepped(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Type) -> Value:
         f = self.f

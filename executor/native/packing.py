@@ -122,15 +122,15 @@ def write_packed_filter_for_input(
 
             def row(filter_: Value) -> None:
                 at, to = f.at(source, f.mul(filter_, g.channels * g.taps), element), f.mul(filter_, panel.width)
-                for walk, target in targets:
-                    _copy_taps(f, g, walk, panel, at, f.at(target, to, element))
+                for walk, output in targets:
+                    _copy_taps(f, g, walk, panel, at, f.at(output, to, element))
 
             f.loop(0, g.filters, 1, [], row)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
 
 
-def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Value, target: Value) -> None:
+def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Value, output: Value) -> None:
     """Copy the elements of one filter for the channels of a panel, [channels][taps], to a row of the panel for each tap of a
     walk. All of a row is written before the next: rows lie far apart, often at distances that caches are bad at."""
     rows, columns = walk.taps
@@ -140,18 +140,18 @@ def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Va
         first = rows[0] * g.kernel[1] + columns[0]
         at = f.at(source, affine(f, first, (row, down * g.kernel[1]), (column, along)), g.element)
         place = affine(f, 0, (row, len(columns)), (column, 1))
-        _copy_row(f, g.element, at, f.at(target, f.mul(place, g.filters * panel.width), g.element), g.taps, panel)
+        _copy_row(f, g.element, at, f.at(output, f.mul(place, g.filters * panel.width), g.element), g.taps, panel)
 
     if rows and columns:
         f.loop(0, len(rows), 1, [], lambda row: f.loop(0, len(columns), 1, [], lambda column: tap(row, column)))
 
 
-def _copy_row(f: Function, element: Type, source: Value, target: Value, apart: int, panel: Panel) -> None:
+def _copy_row(f: Function, element: Type, source: Value, output: Value, apart: int, panel: Panel) -> None:
     """Copy elements that are so far apart to a row of a panel, and zeros to what of it has no filter."""
     whole = panel.filters // _AT_ONCE * _AT_ONCE
 
     def some(start: Value) -> None:
-        copy(f.opaque(f.at(source, f.mul(start, apart), element)), f.opaque(f.at(target, start, element)), _AT_ONCE)
+        copy(f.opaque(f.at(source, f.mul(start, apart), element)), f.opaque(f.at(output, start, element)), _AT_ONCE)
 
     def copy(at: Value, to: Value, count: int) -> None:
         for number in range(count):
@@ -159,9 +159,9 @@ def _copy_row(f: Function, element: Type, source: Value, target: Value, apart: i
 
     if apart == 1:
         for start, lanes in parts(panel.filters, panel.vectors[0]):
-            f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(target, start, element))
+            f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(output, start, element))
     else:
         f.loop(0, whole, _AT_ONCE, [], some)
-        copy(f.at(source, whole * apart, element), f.at(target, whole, element), panel.filters - whole)
+        copy(f.at(source, whole * apart, element), f.at(output, whole, element), panel.filters - whole)
     for column in range(panel.filters, panel.width):
-        f.store_number(zero(element), f.at(target, column, element))
+        f.store_number(zero(element), f.at(output, column, element))

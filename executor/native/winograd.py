@@ -73,7 +73,7 @@ class Tiles:
     @property
     def blocks(self) -> int:
         """The number of blocks."""
-        return self.walk.target.count * self.of_image[0] // self.rows
+        return self.walk.output.count * self.of_image[0] // self.rows
 
     @property
     def size(self) -> int:
@@ -108,7 +108,7 @@ def tiles_of(g: Convolution, walk: Walk, vector_bytes: int, fewest: int) -> Tile
     if not are_neighbours or min(walk.channels, walk.filters) < _LEAST_CHANNELS:
         return None
     rows, columns = -(-walk.extents[0] // 2), -(-walk.extents[1] // 2)
-    all_rows = walk.target.count * rows
+    all_rows = walk.output.count * rows
     if all_rows * columns < fewest:
         return None
     bytes_of_tile = PLACES * (walk.channels + walk.filters) * FLOAT.bytes
@@ -201,7 +201,7 @@ def _of_sums(f: Function, m: Row) -> Row:
     return [f.add(f.add(m[0], m[1]), m[2]), f.sub(f.sub(m[1], m[2]), m[3])]
 
 
-def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, target: Value, share: Share) -> None:
+def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, output: Value, share: Share) -> None:
     """Transform a filter that lies in the panels of `blocks`: [panels][taps][channels][filters of a panel]."""
     channels, width = blocks.tiles.walk.channels, width_of(blocks.panels)
     for panel in blocks.panels:
@@ -216,7 +216,7 @@ def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, target:
                 taps = [f.load(f.at(at, tap * channels * panel.width, FLOAT), FLOAT.of(lanes)) for tap in range(TAPS)]
                 rows = [taps[first : first + 3] for first in range(0, TAPS, 3)]
                 transformed = in_rows_and_columns(rows, lambda taps: _of_filter(f, taps))
-                store_places(f, transformed, f.opaque(f.at(target, f.add(start, column), FLOAT)), channels * width)
+                store_places(f, transformed, f.opaque(f.at(output, f.add(start, column), FLOAT)), channels * width)
 
             each_vector(f, panel.width, blocks.tiles.lanes, some)
 
@@ -240,13 +240,13 @@ class ImageTiles:
 
     Attributes:
         source: the images.
-        target: where a block of transformed tiles lies.
+        output: where a block of transformed tiles lies.
     """
 
     f: Function
     tiles: Tiles
     source: Value
-    target: Value
+    output: Value
 
     def transform(self, first: Value) -> None:
         """Write the transformation of a block, from a row of tiles on."""
@@ -269,20 +269,20 @@ class ImageTiles:
 
     def at_place(self, place: Value) -> Value:
         """Where the elements at one place of all transformed tiles begin."""
-        return self.f.at(self.target, self.f.mul(place, self.tiles.plane_of(self.tiles.apart)), FLOAT)
+        return self.f.at(self.output, self.f.mul(place, self.tiles.plane_of(self.tiles.apart)), FLOAT)
 
     def _transform(self, tile: Tile) -> None:
         f, tiles, walk = self.f, self.tiles, self.tiles.walk
         places = (tile.image, walk.source.strides[0]), (tile.row, walk.steps[0]), (tile.column, walk.steps[1])
         under = f.at(self.source, affine(f, walk.start, *places), FLOAT)
         down, along = (self._steps(axis, first) for axis, first in enumerate((tile.row, tile.column)))
-        target = f.at(self.target, f.mul(tile.number, tiles.apart), FLOAT)
+        output = f.at(self.output, f.mul(tile.number, tiles.apart), FLOAT)
 
         def some(channel: Operand, lanes: int) -> None:
             at = f.opaque(f.at(under, channel, FLOAT))
             rows = [[f.load(f.at(f.at(at, row, FLOAT), column, FLOAT), FLOAT.of(lanes)) for column in along] for row in down]
             transformed = in_rows_and_columns(rows, lambda d: _of_image(f, d))
-            store_places(f, transformed, f.opaque(f.at(target, channel, FLOAT)), tiles.plane_of(tiles.apart))
+            store_places(f, transformed, f.opaque(f.at(output, channel, FLOAT)), tiles.plane_of(tiles.apart))
 
         each_vector(f, walk.channels, tiles.lanes, some)
 
@@ -300,10 +300,10 @@ class ImageTiles:
         return self.f.compare("slt", first, extent - 1) if extent % 2 else None
 
 
-def store_places(f: Function, values: Sequence[Value], target: Value, plane: int) -> None:
+def store_places(f: Function, values: Sequence[Value], output: Value, plane: int) -> None:
     """Store what is at the places of a tile, in planes that are so far apart."""
     for place, value in enumerate(values):
-        f.store(value, f.at(target, place * plane, FLOAT))
+        f.store(value, f.at(output, place * plane, FLOAT))
 
 
 # ---------------------------------------------------------------------------------------------------------------- walk
@@ -312,7 +312,7 @@ def write_blocks(
     blocks: Blocks,
     source: Value,
     filter_: Value,
-    target: Value,
+    output: Value,
     workspace: Value,
     share: Share,
     epilogue: Epilogue | None,
@@ -320,12 +320,12 @@ def write_blocks(
     """Write a walk; `filter_` comes from `write_transformed_filter`, `workspace` points to `Blocks.bytes` for each thread."""
     tiles = blocks.tiles
     images = ImageTiles(f, tiles, source, f.at(workspace, f.mul(share.thread, blocks.bytes), BYTE))
-    sums = f.at(images.target, PLACES * tiles.plane_of(tiles.apart), FLOAT)
+    sums = f.at(images.output, PLACES * tiles.plane_of(tiles.apart), FLOAT)
 
     def chunk(number: Value) -> None:
         part, which = divided(f, number, tiles.blocks)
         first = f.mul(which, tiles.rows)
-        block = _Block(f, blocks, images, filter_, target, sums, part, epilogue)
+        block = _Block(f, blocks, images, filter_, output, sums, part, epilogue)
         images.transform(first)
         f.loop(0, PLACES, 1, [], block.multiply)
         images.each(first, block.store)
@@ -341,7 +341,7 @@ class _Block:
     blocks: Blocks
     images: ImageTiles
     filter: Value
-    target: Value
+    output: Value
     sums: Value
     part: Value
     epilogue: Epilogue | None
@@ -406,6 +406,6 @@ class _Block:
                         if is_second and (condition := has_two[axis]) is not None:
                             stack.enter_context(f.when(condition))
                     pixel = Pixel(tile.image, f.add(row, down), column).neighbour(f, along)
-                    store_pixel(f, walk.target, self.target, value, pixel, channel, self.epilogue)
+                    store_pixel(f, walk.output, self.output, value, pixel, channel, self.epilogue)
 
         each_vector(f, filters, tiles.lanes, some)

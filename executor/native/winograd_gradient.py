@@ -145,7 +145,7 @@ class _Sums:
         filters = tiles.walk.filters // blocks.parts
         places = zip((tile.image, tile.row, tile.column, f.mul(self.part, filters)), (*images.strides, 1), strict=True)
         at = f.at(self.dy, affine(f, images.start, *places), FLOAT)
-        target = f.at(self.gradients, f.mul(tile.number, blocks.apart), FLOAT)
+        output = f.at(self.gradients, f.mul(tile.number, blocks.apart), FLOAT)
         has_two = [self.images.has_two(axis, first) for axis, first in enumerate((tile.row, tile.column))]
         steps: list[Operand] = [
             step if condition is None else f.select(condition, f.int64(step), f.int64(0))
@@ -164,7 +164,7 @@ class _Sums:
                 return value
 
             transformed = in_rows_and_columns([[element(0, 0), element(0, 1)], [element(1, 0), element(1, 1)]], self._row)
-            store_places(f, transformed, f.opaque(f.at(target, number, FLOAT)), tiles.plane_of(blocks.apart))
+            store_places(f, transformed, f.opaque(f.at(output, number, FLOAT)), tiles.plane_of(blocks.apart))
 
         each_vector(f, filters, tiles.lanes, some)
 
@@ -236,8 +236,8 @@ def write_filter_gradient(
                 return f.at(sums, f.mul(packed_row(f, g, row), panel.width), FLOAT)
 
             first = affine(f, panel.first, (which, panel.width))
-            source, target = from_places(f, FLOAT, place), to_filter(f, FLOAT, d_filter, rows, first, epilogue)
-            write_transposed(f, rows, panel.filters, square_lanes(FLOAT, vector_bytes), source, target)
+            source, output = from_places(f, FLOAT, place), to_filter(f, FLOAT, d_filter, rows, first, epilogue)
+            write_transposed(f, rows, panel.filters, square_lanes(FLOAT, vector_bytes), source, output)
 
         f.loop(*share.of(f, panel.count), 1, [], chunk)
 

@@ -18,13 +18,13 @@ from fluid.executor.native.pool import pool
 from fluid.values.memory import aligned_bytes
 
 ROUNDS, BLOCK = 8, 2e-3
-WIDTH = host().vector_bytes
+HOST = host()
 PEAK_STEPS, PEAK_SUMS = 4096, 12
 Body = Callable[[Function, Sequence[Value], Share], None]
 """Writes what a kernel does: given where the code goes, pointers to its operands, and the share of a thread."""
 
 
-def peak_body(element: Type, vector_bytes: int = WIDTH, steps: int = PEAK_STEPS) -> Body:
+def peak_body(element: Type, vector_bytes: int = HOST.vector_bytes, steps: int = PEAK_STEPS) -> Body:
     """Multiply-adds of `PEAK_SUMS` vectors, so many times; the operand has one vector more."""
     vector = element.of(vector_bytes // element.bytes)
 
@@ -80,7 +80,7 @@ def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
     module = Module()
     for name, (operands, body) in bodies.items():
         write_kernel(module, name, operands, body)
-    code = compile_object(module.text, host())
+    code = compile_object(module.text, HOST)
     return Library([code], module.names), time.thread_time() - start
 
 

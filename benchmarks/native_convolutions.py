@@ -36,6 +36,7 @@ from fluid.executor.native.pooling import (
     write_max_pool,
     write_max_pool_gradient,
 )
+from fluid.executor.native.target import Target
 
 ROUNDS, CALLS = 5, 3
 _random = np.random.default_rng(0)
@@ -119,7 +120,7 @@ def show(what: str, kernels: Sequence[Kernel], torch_runs: Sequence[Callable[[],
     )
 
 
-def convolutions(width: int, best: float, word: str) -> None:
+def convolutions(target: Target, best: float, word: str) -> None:
     dense = [
         ("ResNet-20", 32, 16, 32, 16, 3, 1),
         ("ResNet-20", 32, 16, 32, 32, 3, 2),
@@ -154,11 +155,11 @@ def convolutions(width: int, best: float, word: str) -> None:
         for name, *case in cases:
             what = f"{name} N{case[0]} C{case[1]} {case[2]}x{case[2]} M{case[3]} {case[4]}x{case[4]} s{case[5]}"
             if word in what:
-                convolution_rows(what, is_depthwise, *case, width, best)
+                convolution_rows(what, is_depthwise, *case, target, best)
 
 
 def convolution_rows(
-    what: str, is_depthwise: bool, n: int, c: int, h: int, m: int, k: int, stride: int, width: int, best: float
+    what: str, is_depthwise: bool, n: int, c: int, h: int, m: int, k: int, stride: int, target: Target, best: float
 ) -> None:
     """Output, gradient of the input and of the filter, and packing, of one convolution."""
     pad = k // 2 if "LeNet" not in what else 0
@@ -173,34 +174,34 @@ def convolution_rows(
         sizes = c * k * k, c * k * k, depthwise.depthwise_partial_elements(g)
         writers: tuple[Any, ...] = (depthwise.write_packed_depthwise,) * 2
         writers += (depthwise.write_depthwise, depthwise.write_depthwise_input_gradient)
-        phases = depthwise.depthwise_filter_gradient_phases(g, width)
+        phases = depthwise.depthwise_filter_gradient_phases(g, target)
     else:
         sizes = (
-            convolution.packed_elements(g, width),
-            convolution.packed_elements_for_input(g, width),
-            convolution.partial_elements(g, width),
+            convolution.packed_elements(g, target),
+            convolution.packed_elements_for_input(g, target),
+            convolution.partial_elements(g, target),
         )
         writers = (convolution.write_packed_filter, convolution.write_packed_filter_for_input)
         writers += (convolution.write_forward, convolution.write_input_gradient)
-        phases = convolution.filter_gradient_phases(g, width)
+        phases = convolution.filter_gradient_phases(g, target)
     packed, packed_back, partials = (aligned((size,)) for size in sizes)
     dw = aligned(w.shape)
     operands = [w, packed], [w, packed_back], [x, packed, y], [dy, packed_back, dx]
     pack, pack_back, forward, back = (
-        Kernel(lambda f, p, share, write=write: write(f, g, *p, share, width), list(arrays))
+        Kernel(lambda f, p, share, write=write: write(f, g, *p, share, target), list(arrays))
         for write, arrays in zip(writers, operands, strict=True)
     )
     if not is_depthwise:
-        forward = in_blocks(g, winograd.forward_blocks(g, width), pack, [w, x, y]) or forward
-        back = in_blocks(g, winograd.input_blocks(g, width), pack_back, [w, dy, dx]) or back
+        forward = in_blocks(g, winograd.forward_blocks(g, target), pack, [w, x, y]) or forward
+        back = in_blocks(g, winograd.input_blocks(g, target), pack_back, [w, dy, dx]) or back
     sums = [Kernel(lambda f, p, share, write=write: write(f, *p, share), [x, dy, partials, dw]) for write in phases]
-    gradient = None if is_depthwise else winograd_gradient.gradient_blocks(g, width)
+    gradient = None if is_depthwise else winograd_gradient.gradient_blocks(g, target)
     if gradient is not None:
         workspace = aligned((gradient.shared_bytes // 4 + gradient.bytes // 2,))
         sums = [
             Kernel(lambda f, p, share: winograd_gradient.write_partial_sums(f, gradient, *p, share), [x, dy, workspace]),
             Kernel(
-                lambda f, p, share: winograd_gradient.write_filter_gradient(f, g, gradient, *p, share, width), [workspace, dw]
+                lambda f, p, share: winograd_gradient.write_filter_gradient(f, g, gradient, *p, share, target), [workspace, dw]
             ),
         ]
     pack()
@@ -240,15 +241,15 @@ def in_blocks(g: Convolution, blocks: winograd.Blocks | None, pack: Kernel, oper
     return Kernel(lambda f, p, share: winograd.write_blocks(f, blocks, *p, share, None), [source, filter_, target, workspace])
 
 
-def pools(width: int, best: float, word: str) -> None:
+def pools(target: Target, best: float, word: str) -> None:
     cases = [(32, 16, 32, 2, 2, 0), (64, 20, 24, 2, 2, 0), (8, 64, 112, 3, 2, 1), (8, 192, 28, 3, 1, 1), (8, 512, 7, 7, 1, 0)]
     for n, c, h, k, stride, pad in cases:
         what = f"pool N{n} C{c} {h}x{h} {k}x{k} s{stride} p{pad}"
         if word in what:
-            pool_rows(what, n, c, h, k, stride, pad, width, best)
+            pool_rows(what, n, c, h, k, stride, pad, target, best)
 
 
-def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, width: int, best: float) -> None:
+def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, target: Target, best: float) -> None:
     """Maxima and averages, and their gradients."""
     out = (h + 2 * pad - k) // stride + 1
     pool = Pool(Images.dense(n, h, h, c, pad), Images.dense(n, out, out, c), (k, k), (stride, stride), ((pad, pad), (pad, pad)))
@@ -257,11 +258,11 @@ def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, 
     y, positions, dx = aligned(pool.y.shape), aligned(pool.y.shape, np.int8), aligned(pool.x.shape)
     kernels = {
         "maxima, positions": Kernel(
-            lambda f, p, share: write_max_pool(f, pool, p[0], p[1], share, width, p[2]), [x, y, positions]
+            lambda f, p, share: write_max_pool(f, pool, p[0], p[1], share, target, p[2]), [x, y, positions]
         ),
-        "maxima, gradient": Kernel(lambda f, p, share: write_max_pool_gradient(f, pool, *p, share, width), [positions, dy, dx]),
-        "averages": Kernel(lambda f, p, share: write_average_pool(f, pool, *p, True, share, width), [x, y]),
-        "averages, gradient": Kernel(lambda f, p, share: write_average_pool_gradient(f, pool, *p, True, share, width), [dy, dx]),
+        "maxima, gradient": Kernel(lambda f, p, share: write_max_pool_gradient(f, pool, *p, share, target), [positions, dy, dx]),
+        "averages": Kernel(lambda f, p, share: write_average_pool(f, pool, *p, True, share, target), [x, y]),
+        "averages, gradient": Kernel(lambda f, p, share: write_average_pool_gradient(f, pool, *p, True, share, target), [dy, dx]),
     }
     sizes = [k, k], [stride, stride], [pad, pad]
     aten = torch.ops.aten
@@ -281,7 +282,7 @@ def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, 
         show(f"{what}, {name}", [kernel], both, 0, best)
 
 
-def layouts(width: int, best: float, word: str) -> None:
+def layouts(target: Target, best: float, word: str) -> None:
     for n, c, h in ((32, 3, 32), (8, 3, 224), (32, 64, 32)):
         what = f"layout N{n} C{c} {h}x{h}"
         if word not in what:
@@ -291,8 +292,8 @@ def layouts(width: int, best: float, word: str) -> None:
         tensor = torch.from_numpy(there)
         last = tensor.to(memory_format=torch.channels_last)
         kernels = [
-            Kernel(lambda f, p, share, i=images: write_channels_last(f, i, FLOAT, *p, share, width), [there, array]),
-            Kernel(lambda f, p, share, i=images: write_channels_first(f, i, FLOAT, *p, share, width), [array, there.copy()]),
+            Kernel(lambda f, p, share, i=images: write_channels_last(f, i, FLOAT, *p, share, target), [there, array]),
+            Kernel(lambda f, p, share, i=images: write_channels_first(f, i, FLOAT, *p, share, target), [array, there.copy()]),
         ]
         show(f"{what}, channels last", kernels[:1], [lambda t=tensor: t.contiguous(memory_format=torch.channels_last)], 0, best)
         show(f"{what}, channels first", kernels[1:], [lambda t=last: t.contiguous()], 0, best)
@@ -306,12 +307,12 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     header("Native convolutions and pools")
-    width = min(host().vector_bytes, 32) if options.avx2 else host().vector_bytes
-    best = peak(width)
-    print(f"vectors of {8 * width} bits; peak of multiply-adds in one thread: {best:.0f} GFLOP/s\n")
-    convolutions(width, best, options.only)
-    pools(width, best, options.only)
-    layouts(width, best, options.only)
+    target = replace(host(), vector_bytes=min(host().vector_bytes, 32)) if options.avx2 else host()
+    best = peak(target.vector_bytes)
+    print(f"vectors of {8 * target.vector_bytes} bits; peak of multiply-adds in one thread: {best:.0f} GFLOP/s\n")
+    convolutions(target, best, options.only)
+    pools(target, best, options.only)
+    layouts(target, best, options.only)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from common import header
-from native_calls import PEAK_STEPS, PEAK_SUMS, WIDTH, Body, Runner, aligned, compiled, least, peak_body, words
+from native_calls import HOST, PEAK_STEPS, PEAK_SUMS, Body, Runner, aligned, compiled, least, peak_body, words
 
 import fluid
 from fluid.executor.native.emitter import DOUBLE, FLOAT, INT64, Function, Type, Value
@@ -84,11 +84,11 @@ NETWORKS = [
 
 
 def product_body(product: Product) -> Body:
-    return lambda f, pointers, share: write_product(f, product, *pointers[:3], share, pointers[3], WIDTH)
+    return lambda f, pointers, share: write_product(f, product, *pointers[:3], share, pointers[3], HOST)
 
 
 def pack_body(product: Product) -> Body:
-    return lambda f, pointers, share: write_pack(f, product, *pointers, share, WIDTH)
+    return lambda f, pointers, share: write_pack(f, product, *pointers, share, HOST)
 
 
 def blas_body(product: Product) -> Body:
@@ -141,8 +141,8 @@ def measure(case: Case, element: Type, threads: int, is_packed: bool = False) ->
     )
     a[:], b[:] = random.standard_normal(len(a)), random.standard_normal(len(b))
     used = replace(product, b_is_packed=is_packed)
-    workspace = aligned(workspace_bytes(used, WIDTH) * threads, np.uint8)
-    packed = aligned(packed_bytes(product, WIDTH), np.uint8) if is_packed else b
+    workspace = aligned(workspace_bytes(used, HOST) * threads, np.uint8)
+    packed = aligned(packed_bytes(product, HOST), np.uint8) if is_packed else b
     bodies = {"product": (4, product_body(used))}
     records = [("product", words(a, packed, c, workspace))]
     if is_packed:
@@ -150,7 +150,7 @@ def measure(case: Case, element: Type, threads: int, is_packed: bool = False) ->
         records = [("pack", words(b, packed)), *records * STEPS]
     library, compiling = compiled(bodies)
     ours = Runner(library, records)
-    peak_memory = aligned((PEAK_SUMS + 1) * WIDTH, np.uint8)
+    peak_memory = aligned((PEAK_SUMS + 1) * HOST.vector_bytes, np.uint8)
     runners = {"native": (ours, 1), "more": (ours, threads)}
     peak, _ = compiled({"peak": (1, peak_body(element))})
     runners["peak"] = Runner(peak, [("peak", words(peak_memory))]), 1
@@ -163,7 +163,7 @@ def measure(case: Case, element: Type, threads: int, is_packed: bool = False) ->
         assert np.allclose(c, of_blas, rtol=0, atol=1e-3 * case.inner**0.5), case
         seconds["OpenBLAS"] *= STEPS if is_packed else 1
     flops = 2e-9 * items * case.rows * case.columns * case.inner * (STEPS if is_packed else 1)
-    highest = 2e-9 * PEAK_STEPS * PEAK_SUMS * (WIDTH // element.bytes) / seconds["peak"]
+    highest = 2e-9 * PEAK_STEPS * PEAK_SUMS * (HOST.vector_bytes // element.bytes) / seconds["peak"]
     native, beside = flops / seconds["native"], flops / seconds.get("OpenBLAS", float("nan"))
     gain = f"{clock['native'] / clock['more']:.2f}"
     kind = "float32" if element == FLOAT else "float64"
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     fluid.set_num_threads(1)
-    header(f"Matrix products, native and OpenBLAS's, with vectors of {WIDTH} bytes", torch=False)
+    header(f"Matrix products, native and OpenBLAS's, with vectors of {HOST.vector_bytes} bytes", torch=False)
     print(f"| what | shape | type | native | OpenBLAS | ratio | of the peak | {arguments.threads} threads | compiled in |")
     print("|---" * 9 + "|")
     for element in (FLOAT, DOUBLE):

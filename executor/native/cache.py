@@ -34,8 +34,10 @@ from weakref import WeakValueDictionary
 from ...formats.writing import reason
 from ..cache_folder import CacheFolder, is_own
 from ..threads import available_cores, get_num_threads
-from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
+from . import compiler
+from .compiler import Library, NativeUnavailable, compile_object, versions
 from .instructions import Writer
+from .target import Target
 
 __all__ = ["PLAN", "Kernels", "compile_kernels", "folder", "kept_kernels", "made_by", "read_sealed", "write_sealed"]
 
@@ -80,7 +82,7 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     Raises:
         NativeUnavailable: they cannot be made here; says why.
     """
-    target = target or host()
+    target = target or compiler.host()
     keys = {signature: _key(signature, target) for signature in writers}
     place = folder()
     libraries = _kept(place, keys.values())
@@ -95,7 +97,7 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
 
 def kept_kernels(signatures: Iterable[str]) -> Kernels | None:
     """Kernels of this processor that are loaded already or on disk; None if one of them is not."""
-    keys = {signature: _key(signature, host()) for signature in signatures}
+    keys = {signature: _key(signature, compiler.host()) for signature in signatures}
     libraries = _kept(folder(), keys.values())
     return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
 
@@ -126,12 +128,12 @@ def _sources() -> str:
 
 def made_by() -> tuple[str, ...]:
     """What plans with native code depend on besides programs and this package."""
-    return versions(), host().triple, host().attributes
+    return versions(), repr(compiler.host())
 
 
 def _key(signature: str, target: Target) -> bytes:
     """What a kernel is known by: 32 bytes."""
-    parts = (str(_FORMAT), versions(), _sources(), target.triple, target.attributes, signature)
+    parts = (str(_FORMAT), versions(), _sources(), repr(target), signature)
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 

@@ -5,7 +5,8 @@ Whatever is in the way of native code is a `NativeUnavailable`, which says what:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from ctypes import string_at
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,38 +14,11 @@ from itertools import count
 from typing import Any
 
 from .fallback import NativeUnavailable
+from .target import Target
 
-__all__ = ["Library", "NativeUnavailable", "Target", "compile_object", "host", "versions"]
+__all__ = ["Library", "NativeUnavailable", "compile_object", "host", "versions"]
 
 _OLDEST_LLVM = 20
-
-
-@dataclass(frozen=True)
-class Target:
-    """A processor that code is made for: LLVM's names of platform and processor, and its features (``+avx2,-avx512f``)."""
-
-    triple: str
-    cpu: str
-    features: str
-
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of the widest vectors that are worth using."""
-        if "+avx512f" in self.features:
-            return 64
-        return 32 if "+avx2" in self.features else 16
-
-    @property
-    def registers(self) -> int:
-        """Vector registers."""
-        return 32 if "+avx512f" in self.features or not self.triple.startswith("x86") else 16
-
-    @property
-    def attributes(self) -> str:
-        return (
-            f'attributes #0 = {{ nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
-            f'"prefer-vector-width"="{8 * self.vector_bytes}" }}'
-        )
 
 
 @cache
@@ -76,7 +50,7 @@ def versions() -> str:
 
 @cache
 def host() -> Target:
-    """This processor.
+    """This processor, without the features that ``FLUID_NATIVE_FEATURES`` takes from it (``-avx512f``, or several, with commas).
 
     Raises:
         NativeUnavailable: kernels are not made for its kind, or it lacks what they are made of.
@@ -84,16 +58,33 @@ def host() -> Target:
     llvm = _llvm()
     triple = llvm.get_process_triple()
     try:
-        features = llvm.get_host_cpu_features()
+        features = dict(llvm.get_host_cpu_features())
     except RuntimeError as error:
         raise NativeUnavailable(f"LLVM does not know this processor's features: {error}") from None
+    for name in _features_to_leave_out(features):
+        features |= {feature: False for feature in features if feature == name or _needs(feature, name)}
     if triple.startswith("x86_64"):
         missing = [name for name in ("avx2", "fma") if not features.get(name)]
         if missing:
             raise NativeUnavailable(f"this processor lacks {' and '.join(missing)}")
     elif not triple.startswith(("aarch64", "arm64")):
         raise NativeUnavailable(f"kernels are made for x86-64 and 64-bit ARM, not for {triple}")
-    return Target(triple, llvm.get_host_cpu_name(), features.flatten())
+    told = ",".join(f"{'+' if features[name] else '-'}{name}" for name in sorted(features))
+    return Target.of(triple, llvm.get_host_cpu_name(), told)
+
+
+def _features_to_leave_out(features: Collection[str]) -> list[str]:
+    """The features, of these, that the user takes from this processor."""
+    told = [word.strip() for word in os.environ.get("FLUID_NATIVE_FEATURES", "").split(",") if word.strip()]
+    wrong = [word for word in told if not word.startswith("-") or word[1:] not in features]
+    if wrong:
+        raise NativeUnavailable(f"FLUID_NATIVE_FEATURES: {wrong[0]} takes no feature from this processor, such as -avx512f does")
+    return [word[1:] for word in told]
+
+
+def _needs(feature: str, name: str) -> bool:
+    """Whether a feature is a part of another one that may be taken away: all of AVX-512 needs its foundation."""
+    return name == "avx512f" and feature.startswith("avx512")
 
 
 def _machine(target: Target) -> Any:

@@ -30,6 +30,7 @@ from .packing import (
     write_packed_filter,
     write_packed_filter_for_input,
 )
+from .target import Limits, Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, unrolled, width_of
 
 __all__ = [
@@ -46,14 +47,6 @@ __all__ = [
     "write_partial_filters",
 ]
 
-_CHUNKS = 32
-"""Chunks that work is cut into, at least, where shapes allow it: enough for the threads of common machines."""
-_BLOCK_BYTES = 32 << 10
-"""What of the source is a block that all panels go over, where the panels are not too large to do so again and again."""
-_NEAR_BYTES = 640 << 10
-"""What all panels may have to be used again for each block: they come from the second cache, or are so many that reading them
-takes less time than multiplying by them."""
-
 
 def write_forward(
     f: Function,
@@ -62,15 +55,14 @@ def write_forward(
     packed_filter: Value,
     y: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The output of a convolution; `packed_filter` comes from `write_packed_filter`. The halo of `y` is not written."""
     require_halo(geometry.x, geometry.x_halo, "input")
-    tiling = forward_tiling(geometry, vector_bytes)
-    _write_walk(
-        f, geometry, forward_walk(geometry), tiling, geometry.taps * geometry.channels, x, packed_filter, y, share, epilogue
-    )
+    tiling = forward_tiling(geometry, target)
+    rows = geometry.taps * geometry.channels
+    _write_walk(f, geometry, forward_walk(geometry), tiling, rows, x, packed_filter, y, share, target.limits, epilogue)
 
 
 def write_input_gradient(
@@ -80,15 +72,16 @@ def write_input_gradient(
     packed_filter: Value,
     dx: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The gradient of a convolution's input; `packed_filter` comes from `write_packed_filter_for_input`. The halo of `dx` is
     not written; that of `dy` has to be `Convolution.y_halo` wide, at least. `Convolution.places` says how much code it is."""
     require_halo(geometry.y, geometry.y_halo, "gradient of the output")
-    tiling = input_tiling(geometry, vector_bytes)
+    tiling = input_tiling(geometry, target)
     for walk in input_walks(geometry):
-        _write_walk(f, geometry, walk, tiling, geometry.taps * geometry.filters, dy, packed_filter, dx, share, epilogue)
+        rows = geometry.taps * geometry.filters
+        _write_walk(f, geometry, walk, tiling, rows, dy, packed_filter, dx, share, target.limits, epilogue)
 
 
 def _write_walk(
@@ -101,6 +94,7 @@ def _write_walk(
     packed: Value,
     output: Value,
     share: Share,
+    limits: Limits,
     epilogue: Epilogue | None,
 ) -> None:
     """Write a walk. A chunk is some rows of one image with one panel of filters; `packed_rows` is how many rows panels have."""
@@ -109,12 +103,12 @@ def _write_walk(
         return
     pixels = tiling.rows if walk.rows else 1  # zeros need no tiles, and many of them take LLVM long
     width = width_of(panels)
-    stays = walk.rows * width * g.groups * g.element.bytes <= _NEAR_BYTES
+    stays = walk.rows * width * g.groups * g.element.bytes <= limits.convolution_filter_bytes
     for panel in panels:
         count = g.groups * panel.count
-        needed = -(-_CHUNKS // (walk.output.count * count))
+        needed = -(-limits.convolution_chunks // (walk.output.count * count))
         if stays:  # all panels go over a block of the source while it is in the nearest cache
-            needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // _BLOCK_BYTES)
+            needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // limits.convolution_block_bytes)
         blocks = min(walk.extents[0], needed)
 
         def chunk(number: Value, panel: Panel = panel, count: int = count, blocks: int = blocks) -> None:
@@ -134,7 +128,7 @@ def _write_walk(
             )
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
             start, stop = bounds_of(f, block, blocks, walk.extents[0])
-            strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), output, image, channel, epilogue)
+            strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), output, image, channel, limits, epilogue)
             f.loop(start, stop, 1, [], lambda row: strip.write(row, pixels), at_least_once=True)
 
         f.loop(*share.of(f, walk.output.count * blocks * count), 1, [], chunk)
@@ -153,6 +147,7 @@ class _Strip:
     output: Value
     image: Value
     channel: Value
+    limits: Limits
     epilogue: Epilogue | None
 
     def write(self, row: Value, most: int) -> None:
@@ -202,7 +197,16 @@ class _Strip:
             scalars = [f.at(at, number * walk.steps[1], self.element) for number in range(size)]
             return add_products(f, self.element, totals, scalars, panel, panel.load_padded(f, self.element, filter_row))
 
-        return unrolled(f, self.element, length, size * len(panel.vectors), [(x, 1), (packed, panel.width)], sums, step)
+        return unrolled(
+            f,
+            self.element,
+            length,
+            size * len(panel.vectors),
+            [(x, 1), (packed, panel.width)],
+            sums,
+            step,
+            self.limits.unrolled_products,
+        )
 
     def _store(self, row: Value, column: Value, size: int, sums: list[Value]) -> None:
         f, walk, panel = self.f, self.walk, self.panel

@@ -40,14 +40,20 @@ from .graph import (
 from .images import Images, Pixel, affine
 from .kernel import Share
 from .loops import applied, numbers_of, positions, spread
+from .target import Target
 
 __all__ = [
-    "Phase", "halos_of", "is_small", "keeps_partial_sums", "output_of", "packed_matrix_size", "packed_size", "phases_of",
-    "position_type", "shares_work_of_images",
+    "Phase",
+    "halos_of",
+    "is_small",
+    "keeps_partial_sums",
+    "output_of",
+    "packed_filter_size",
+    "packed_matrix_size",
+    "phases_of",
+    "position_type",
+    "shares_work_of_images",
 ]  # fmt: skip
-
-_SMALL = 1 << 17
-"""Cores of fewer multiplications are computed by one thread."""
 
 
 Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
@@ -79,28 +85,26 @@ def _of_shapes(shapes: tuple[Sequence[int], Sequence[int]], windows: Windows, el
     return _convolution(x, y, windows, element)
 
 
-def packed_size(
-    shapes: tuple[Sequence[int], Sequence[int]], windows: Windows, element: Any, for_input: bool, vector_bytes: int
-) -> int:
-    """The elements of a packed filter, for a convolution of images [N, H, W, C] of these shapes."""
-    geometry = _of_shapes(shapes, windows, element)
+def packed_filter_size(core: PackedFilter, target: Target) -> int:
+    """The elements of a packed filter."""
+    geometry, for_input = _of_shapes(core.images, core.windows, core.element), core.for_input
     if depthwise.is_depthwise(geometry):
         return geometry.taps * geometry.x.channels
-    blocks = _blocks_of(geometry, for_input, vector_bytes)
+    blocks = _blocks_of(geometry, for_input, target)
     if blocks is not None:
         return blocks.filter_elements
     size = convolution.packed_elements_for_input if for_input else convolution.packed_elements
-    return size(geometry, vector_bytes)
+    return size(geometry, target)
 
 
-def _blocks_of(geometry: convolution.Convolution, for_input: bool, vector_bytes: int) -> winograd.Blocks | None:
-    return (winograd.input_blocks if for_input else winograd.forward_blocks)(geometry, vector_bytes)
+def _blocks_of(geometry: convolution.Convolution, for_input: bool, target: Target) -> winograd.Blocks | None:
+    return (winograd.input_blocks if for_input else winograd.forward_blocks)(geometry, target)
 
 
-def shares_work_of_images(core: Convolved, vector_bytes: int) -> bool:
+def shares_work_of_images(core: Convolved, target: Target) -> bool:
     """Whether how the filter is packed depends on the number of images, as some kernels compute several images together."""
     geometry = _of_shapes(core.packed.images, core.packed.windows, core.element)
-    return _blocks_of(geometry, core.packed.for_input, vector_bytes) is not None
+    return _blocks_of(geometry, core.packed.for_input, target) is not None
 
 
 def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.Pool:
@@ -134,12 +138,12 @@ def halos_of(core: Node) -> dict[Node, int]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
-def keeps_partial_sums(core: Node, vector_bytes: int) -> bool:
+def keeps_partial_sums(core: Node, target: Target) -> bool:
     """Whether the kernel of a core stores partial sums in its output before it stores the results."""
-    return isinstance(core, Product) and matmul.keeps_partial_sums(_matrix_product(core), vector_bytes)
+    return isinstance(core, Product) and matmul.keeps_partial_sums(_matrix_product(core), target)
 
 
-def output_of(group: Group, stored: Iterable[Node], vector_bytes: int) -> Node:
+def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
     """The node that the kernel of a core stores itself: the last one that fits, or the core, which then gets memory.
 
     A node fits if its columns lie side by side, and, where the kernel keeps partial sums in its output, if nothing in the group
@@ -148,7 +152,7 @@ def output_of(group: Group, stored: Iterable[Node], vector_bytes: int) -> Node:
     core = group.core
     assert core is not None
     candidates = set(stored)
-    if keeps_partial_sums(core, vector_bytes):
+    if keeps_partial_sums(core, target):
         candidates.difference_update(node for node, old in group.overwritten.items() if old in group.operands)
     for node in reversed(group.nodes):
         if node not in candidates or node.element != core.element:
@@ -225,28 +229,28 @@ class _After:
         return self.f.at(first, further * steps[-2], element) if further else first
 
 
-def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
+def phases_of(group: Group, target: Target, threads: int) -> tuple[list[Phase], int]:
     """The kernels of a group that begins with a core, and the bytes of workspace that they need."""
     core = group.core
     match core:
         case Product():
-            return _product_phases(group, core, vector_bytes, threads)
+            return _product_phases(group, core, target, threads)
         case PackedMatrix():
-            return [_packing_matrix(core, vector_bytes)], 0
+            return [_packing_matrix(core, target)], 0
         case Scattered() | Merged() | Put() | Places() | Firsts():
-            return [_on_rows(core, vector_bytes)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
+            return [_on_rows(core, target)], sparse.hash_bytes(core.size) if isinstance(core, Firsts) else 0
         case PackedFilter():
-            return _packing_phases(core, vector_bytes)
+            return _packing_phases(core, target)
         case Convolved() | ConvolvedBack():
-            return _convolution_phases(group, core, vector_bytes, threads)
+            return _convolution_phases(group, core, target, threads)
         case FilterGradient():
-            return _filter_gradient_phases(group, core, vector_bytes, threads)
+            return _filter_gradient_phases(group, core, target, threads)
         case Pooled() | Positions() | PooledBack():
-            return [_pooling(group, core, vector_bytes)], 0
+            return [_pooling(group, core, target)], 0
     raise AssertionError(f"no kernel of {type(core).__name__}")
 
 
-def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
+def _product_phases(group: Group, core: Product, target: Target, threads: int) -> tuple[list[Phase], int]:
     product = _matrix_product(core)
     packed = core.packed
 
@@ -256,9 +260,9 @@ def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int
         output = after.output
         steps = steps_over(output, output.shape, after.extents) if core.ndim == 2 else None
         strided = product if steps is None else replace(product, c_stride=steps[0] if core.shape[0] > 1 else core.shape[1])
-        matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, vector_bytes, after.epilogue)
+        matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, target, after.epilogue)
 
-    return [write], matmul.workspace_bytes(product, vector_bytes) * threads
+    return [write], matmul.workspace_bytes(product, target) * threads
 
 
 def _matrix_product(node: Product) -> matmul.Product:
@@ -290,20 +294,19 @@ def _packed_product(core: PackedMatrix) -> matmul.Product:
     )
 
 
-def packed_matrix_size(source: Node, rows: int, vector_bytes: int) -> int:
-    """The elements of `PackedMatrix`."""
-    core = PackedMatrix((0,), source.element, source, rows)
-    return matmul.packed_bytes(_packed_product(core), vector_bytes) // source.element.bytes
+def packed_matrix_size(core: PackedMatrix, target: Target) -> int:
+    """The elements of a packed matrix."""
+    return matmul.packed_bytes(_packed_product(core), target) // core.element.bytes
 
 
-def _packing_matrix(core: PackedMatrix, vector_bytes: int) -> Callable[..., None]:
+def _packing_matrix(core: PackedMatrix, target: Target) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        matmul.write_pack(f, _packed_product(core), pointers.first(core.source), pointers.output(core), share, vector_bytes)
+        matmul.write_pack(f, _packed_product(core), pointers.first(core.source), pointers.output(core), share, target)
 
     return write
 
 
-def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int) -> Callable[..., None]:
+def _on_rows(core: Scattered | Merged | Put | Places | Firsts, target: Target) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core)
 
@@ -313,30 +316,30 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, vector_bytes: int
         match core:
             case Scattered():
                 sparse.write_scattered(
-                    f, rows(core.rows), rows(core.ids), output, core.shape[0] if core.table is None else 0, share, vector_bytes
+                    f, rows(core.rows), rows(core.ids), output, core.shape[0] if core.table is None else 0, share, target
                 )
             case Merged():
-                sparse.write_merged(f, rows(core.rows), rows(core.firsts), output, share, vector_bytes)
+                sparse.write_merged(f, rows(core.rows), rows(core.firsts), output, share, target)
             case Put():
-                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), output, share, vector_bytes)
+                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), output, share, target)
             case Places():
-                sparse.write_places(f, rows(core.ids), rows(core.firsts), output, core.shape[0], share, vector_bytes)
+                sparse.write_places(f, rows(core.ids), rows(core.firsts), output, core.shape[0], share, target)
             case Firsts():
                 sparse.write_firsts(f, rows(core.ids), output, workspace, share)
 
     return write
 
 
-def _packing_phases(core: PackedFilter, vector_bytes: int) -> tuple[list[Phase], int]:
+def _packing_phases(core: PackedFilter, target: Target) -> tuple[list[Phase], int]:
     geometry = _of_shapes(core.images, core.windows, core.element)
     pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
     if depthwise.is_depthwise(geometry):
         pack = depthwise.write_packed_depthwise
-    blocks = _blocks_of(geometry, core.for_input, vector_bytes)
+    blocks = _blocks_of(geometry, core.for_input, target)
 
     def packed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core) if blocks is None else workspace
-        pack(f, geometry, pointers.first(core.filter), output, share, vector_bytes)
+        pack(f, geometry, pointers.first(core.filter), output, share, target)
 
     def transformed(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         assert blocks is not None
@@ -347,9 +350,7 @@ def _packing_phases(core: PackedFilter, vector_bytes: int) -> tuple[list[Phase],
     return [packed, transformed], blocks.packed_bytes
 
 
-def _convolution_phases(
-    group: Group, core: Convolved | ConvolvedBack, vector_bytes: int, threads: int
-) -> tuple[list[Phase], int]:
+def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: Target, threads: int) -> tuple[list[Phase], int]:
     is_forward = isinstance(core, Convolved)
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
@@ -358,22 +359,22 @@ def _convolution_phases(
         x, y = (source, output) if is_forward else (output, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
         operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(after.output)
-        if (blocks := _blocks_of(geometry, core.packed.for_input, vector_bytes)) is not None:
+        if (blocks := _blocks_of(geometry, core.packed.for_input, target)) is not None:
             winograd.write_blocks(f, blocks, *operands, workspace, share, after.epilogue)
             return
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
         if depthwise.is_depthwise(geometry):
             convolve = depthwise.write_depthwise if is_forward else depthwise.write_depthwise_input_gradient
-        convolve(f, geometry, *operands, share, vector_bytes, after.epilogue)
+        convolve(f, geometry, *operands, share, target, after.epilogue)
 
     dense = _of_shapes(core.packed.images, core.packed.windows, core.element)
-    blocks = _blocks_of(dense, core.packed.for_input, vector_bytes)
+    blocks = _blocks_of(dense, core.packed.for_input, target)
     return [write], blocks.bytes * threads if blocks is not None else 0
 
 
-def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
+def _filter_gradient_phases(group: Group, core: FilterGradient, target: Target, threads: int) -> tuple[list[Phase], int]:
     geometry = _convolution(_images(core.source), _images(core.gradient), core.windows, core.element)
-    blocks = winograd_gradient.gradient_blocks(geometry, vector_bytes)
+    blocks = winograd_gradient.gradient_blocks(geometry, target)
     is_depthwise = depthwise.is_depthwise(geometry)
 
     def sums(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
@@ -382,49 +383,49 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: in
             winograd_gradient.write_partial_sums(f, blocks, x, dy, workspace, share)
             return
         write = depthwise.write_depthwise_partial_filters if is_depthwise else convolution.write_partial_filters
-        write(f, geometry, x, dy, workspace, share, vector_bytes)
+        write(f, geometry, x, dy, workspace, share, target)
 
     def total(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         output = pointers.output(after.output)
         if blocks is not None:
-            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, output, share, vector_bytes, after.epilogue)
+            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, output, share, target, after.epilogue)
             return
         write = depthwise.write_depthwise_filter_gradient if is_depthwise else convolution.write_filter_gradient
-        write(f, geometry, workspace, output, share, vector_bytes, after.epilogue)
+        write(f, geometry, workspace, output, share, target, after.epilogue)
 
     if blocks is not None:
         size = blocks.shared_bytes + blocks.bytes * threads
     elif is_depthwise:
-        size = depthwise.depthwise_partial_elements(geometry) * core.element.bytes
+        size = depthwise.depthwise_partial_elements(geometry, target) * core.element.bytes
     else:
-        size = convolution.partial_elements(geometry, vector_bytes) * core.element.bytes
+        size = convolution.partial_elements(geometry, target) * core.element.bytes
     return [sums, total], size
 
 
-def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: int) -> Callable[..., None]:
+def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         source = pointers.start(core.source)
         if isinstance(core, Positions):
             pool = _pool(_images(core.source), _images(core), core.windows, core.source.element)
-            pooling.write_max_pool(f, pool, source, None, share, vector_bytes, pointers.start(core))
+            pooling.write_max_pool(f, pool, source, None, share, target, pointers.start(core))
             return
         after = _After(f, group, pointers)
         output = pointers.start(after.output)
         if isinstance(core, Pooled):
             pool = _pool(_images(core.source), _images(core, after.output.halo), core.windows, core.element)
             if core.kind == "max":
-                pooling.write_max_pool(f, pool, source, output, share, vector_bytes, None, after.epilogue)
+                pooling.write_max_pool(f, pool, source, output, share, target, None, after.epilogue)
             else:
-                pooling.write_average_pool(f, pool, source, output, core.kind == "inside", share, vector_bytes, after.epilogue)
+                pooling.write_average_pool(f, pool, source, output, core.kind == "inside", share, target, after.epilogue)
             return
         pool = _pool(_images(core, after.output.halo), _images(core.source), core.windows, core.element)
         if core.positions is not None:
             positions = pointers.start(core.positions)
-            pooling.write_max_pool_gradient(f, pool, positions, source, output, share, vector_bytes, after.epilogue)
+            pooling.write_max_pool_gradient(f, pool, positions, source, output, share, target, after.epilogue)
         else:
             inside = core.kind == "inside"
-            pooling.write_average_pool_gradient(f, pool, source, output, inside, share, vector_bytes, after.epilogue)
+            pooling.write_average_pool_gradient(f, pool, source, output, inside, share, target, after.epilogue)
 
     return write
 
@@ -447,6 +448,6 @@ def work_of(core: Core) -> int:
     return core.size
 
 
-def is_small(core: Core) -> bool:
+def is_small(core: Core, target: Target) -> bool:
     """Whether one thread computes a core."""
-    return work_of(core) < _SMALL
+    return work_of(core) < target.limits.small_core

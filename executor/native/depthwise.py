@@ -27,6 +27,7 @@ from .images import (
     write_transposed,
 )
 from .kernel import Share
+from .target import Limits, Target
 from .tiles import split
 
 __all__ = [
@@ -40,17 +41,6 @@ __all__ = [
     "write_packed_depthwise",
 ]
 
-_CHUNKS = 32
-"""Chunks that work is cut into, at least, where shapes allow it."""
-_NEAR_BYTES = 128 << 10
-"""What of the input a chunk reads, at most, so that it stays in a near cache while vectors of channels go by."""
-_TAPS = 9
-"""Taps that are written without a loop."""
-_PARTIALS = 16
-"""Partial sums of a filter's gradient, at most."""
-_SUMS = 14
-"""Taps whose sums are kept in registers together, if there are 32 of these."""
-
 
 def is_depthwise(geometry: Convolution) -> bool:
     """Whether the kernels here compute the convolution."""
@@ -58,14 +48,14 @@ def is_depthwise(geometry: Convolution) -> bool:
 
 
 def write_packed_depthwise(
-    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, vector_bytes: int
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target
 ) -> None:
     """Pack a filter [C, 1, rows, columns] as [rows][columns][C], in one chunk."""
     g, element = geometry, geometry.element
 
     def chunk(_: Value) -> None:
         rows, columns = from_rows(f, element, filter_, g.taps), to_rows(f, element, packed, g.x.channels)
-        write_transposed(f, g.x.channels, g.taps, square_lanes(element, vector_bytes), rows, columns)
+        write_transposed(f, g.x.channels, g.taps, square_lanes(element, target), rows, columns)
 
     f.loop(*share.of(f, 1), 1, [], chunk)
 
@@ -77,12 +67,12 @@ def write_depthwise(
     packed_filter: Value,
     y: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The output of a depthwise convolution. The halo of `y` is not written."""
     require_halo(geometry.x, geometry.x_halo, "input")
-    _write_walk(f, geometry, forward_walk(geometry), x, packed_filter, y, share, vector_bytes, epilogue)
+    _write_walk(f, geometry, forward_walk(geometry), x, packed_filter, y, share, target, epilogue)
 
 
 def write_depthwise_input_gradient(
@@ -92,24 +82,24 @@ def write_depthwise_input_gradient(
     packed_filter: Value,
     dx: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The gradient of a depthwise convolution's input. The halo of `dx` is not written; that of `dy` has to be
     `Convolution.y_halo` wide, at least."""
     require_halo(geometry.y, geometry.y_halo, "gradient of the output")
     for walk in input_walks(geometry):
-        _write_walk(f, geometry, walk, dy, packed_filter, dx, share, vector_bytes, epilogue)
+        _write_walk(f, geometry, walk, dy, packed_filter, dx, share, target, epilogue)
 
 
-def _pixels(vector_bytes: int) -> int:
+def _pixels(target: Target) -> int:
     """Pixels of a tile, so many that it stays in registers."""
-    return 6 if vector_bytes == 32 else 8
+    return 6 if target.registers == 16 else 8
 
 
-def _blocks(images: int, rows: int, bytes_of_row: int) -> int:
+def _blocks(images: int, rows: int, bytes_of_row: int, limits: Limits) -> int:
     """Blocks of rows that images are cut into."""
-    needed = max(-(-_CHUNKS // images), -(-rows * bytes_of_row // _NEAR_BYTES))
+    needed = max(-(-limits.convolution_chunks // images), -(-rows * bytes_of_row // limits.gradient_bytes))
     return max(1, min(rows, needed))
 
 
@@ -121,14 +111,14 @@ def _write_walk(
     packed: Value,
     output: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None,
 ) -> None:
     """Write a walk, in which every channel is a group. A chunk is some rows of an image."""
     count, channels, element = walk.output.count, walk.output.channels, g.element
     if not prod(walk.extents) * count * channels:
         return
-    blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes)
+    blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes, target.limits)
 
     def chunk(number: Value) -> None:
         image, block = divided(f, number, blocks)
@@ -139,7 +129,7 @@ def _write_walk(
             at, filter_ = f.at(base, channel, element), f.at(packed, channel, element)
 
             def row(number: Value) -> None:
-                for start, size, tiles in split(walk.extents[1], _pixels(vector_bytes)):
+                for start, size, tiles in split(walk.extents[1], _pixels(target)):
                     f.loop(
                         0,
                         tiles,
@@ -150,7 +140,7 @@ def _write_walk(
 
             def tile_of(row: Value, column: Value, size: int) -> None:
                 x = f.at(at, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), element)
-                sums = _products(f, g, walk, x, filter_, size, lanes)
+                sums = _products(f, g, walk, x, filter_, size, lanes, target.limits.depthwise_taps)
                 first = Pixel(
                     image,
                     affine(f, walk.first[0], (row, walk.apart[0])),
@@ -167,13 +157,15 @@ def _write_walk(
 
             f.loop(*rows, 1, [], row, at_least_once=True)
 
-        each_vector(f, channels, vector_bytes // element.bytes, vector)
+        each_vector(f, channels, target.vector_bytes // element.bytes, vector)
 
     f.loop(*share.of(f, count * blocks), 1, [], chunk)
 
 
-def _products(f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value, size: int, lanes: int) -> list[Value]:
-    """The sums of a tile of as many pixels."""
+def _products(
+    f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value, size: int, lanes: int, most_taps: int
+) -> list[Value]:
+    """The sums of a tile of as many pixels; at most so many taps are written without a loop."""
     vector, channels = g.element.of(lanes), g.x.channels
     rows, columns = walk.taps
     sums = [zero(vector) for _ in range(size)]
@@ -195,7 +187,7 @@ def _products(f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value,
                 following[pixel] = f.fma(loaded[offset], weight, following[pixel])
         return following
 
-    if len(rows) * len(columns) > _TAPS:
+    if len(rows) * len(columns) > most_taps:
         return f.loop(0, len(rows), 1, sums, row)
     for number in range(len(rows)):
         sums = row(f.int64(number), *sums)
@@ -203,24 +195,24 @@ def _products(f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value,
 
 
 # -------------------------------------------------------------------------------------------------- filters' gradients
-def _partials(g: Convolution) -> int:
+def _partials(g: Convolution, target: Target) -> int:
     """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
-    return max(1, min(g.x.count, _PARTIALS))
+    return max(1, min(g.x.count, target.limits.gradient_partials))
 
 
-def depthwise_partial_elements(geometry: Convolution) -> int:
+def depthwise_partial_elements(geometry: Convolution, target: Target) -> int:
     """The elements that the partial sums of the filter's gradient take."""
-    return _partials(geometry) * geometry.taps * geometry.x.channels
+    return _partials(geometry, target) * geometry.taps * geometry.x.channels
 
 
 def write_depthwise_partial_filters(
-    f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, vector_bytes: int
+    f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, target: Target
 ) -> None:
     """Partial sums of the gradient of a depthwise convolution's filter, each over some of the images."""
     g, element, channels = geometry, geometry.element, geometry.x.channels
     require_halo(g.x, g.x_halo, "input")
-    lanes, count = vector_bytes // element.bytes, _partials(g)
-    blocks = _blocks(_CHUNKS, g.y.height, g.y.width * prod(g.strides) * channels * element.bytes)
+    lanes, count, limits = target.vector_bytes // element.bytes, _partials(g, target), target.limits
+    blocks = _blocks(limits.convolution_chunks, g.y.height, g.y.width * prod(g.strides) * channels * element.bytes, limits)
 
     def sums(partial: Value, first: Operand, vectors: tuple[Operand, Operand], lanes: int) -> None:
         """Write the sums for some vectors of as many channels, which begin at a first one."""
@@ -241,13 +233,13 @@ def write_depthwise_partial_filters(
             source = f.at(x, affine(f, g.x.start, (number, g.x.strides[0]), *at), element)
             gradient = f.at(dy, affine(f, g.y.start, (number, g.y.strides[0]), *at), element)
             rows = bounds_of(f, block, blocks, g.y.height)
-            _add_block(f, g, source, gradient, f.at(output, channel, element), rows, lanes, vector_bytes)
+            _add_block(f, g, source, gradient, f.at(output, channel, element), rows, lanes, target)
 
         each(clear)
         f.loop(*bounds_of(f, partial, count, g.x.count), 1, [], image)
 
     whole = channels // lanes
-    cuts = max(1, min(whole, -(-_CHUNKS // count)))
+    cuts = max(1, min(whole, -(-limits.convolution_chunks // count)))
 
     def chunk(number: Value) -> None:
         partial, cut = divided(f, number, cuts)
@@ -269,12 +261,11 @@ def _add_block(
     output: Value,
     rows: tuple[Operand, Operand],
     lanes: int,
-    vector_bytes: int,
+    target: Target,
 ) -> None:
     """Add what some rows of an image give to the sums of one vector of channels, some rows of taps at a time."""
     element, vector, walk = g.element, g.element.of(lanes), forward_walk(g)
-    kept = _SUMS // 2 if vector_bytes == 32 else 2 * _SUMS
-    pixels = 2 if vector_bytes == 32 else 4
+    kept, pixels = target.limits.depthwise_sums, 2 if target.registers == 16 else 4
 
     def taps(first: Value, count: int) -> None:
         at = f.at(output, f.mul(first, g.kernel[1] * g.x.channels), element)
@@ -327,7 +318,7 @@ def write_depthwise_filter_gradient(
     partials: Value,
     d_filter: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
     """The gradient of a depthwise convolution's filter, [C, 1, rows, columns], from its partial sums, which are overwritten.
@@ -338,23 +329,21 @@ def write_depthwise_filter_gradient(
     each = g.taps * channels
 
     def chunk(_: Value) -> None:
-        add_partials(f, element, partials, each, _partials(g), each, vector_bytes)
+        add_partials(f, element, partials, each, _partials(g, target), each, target)
         output = to_filter(f, element, d_filter, g.taps, f.int64(0), epilogue)
         source = from_rows(f, element, partials, channels)
-        write_transposed(f, g.taps, channels, square_lanes(element, vector_bytes), source, output)
+        write_transposed(f, g.taps, channels, square_lanes(element, target), source, output)
 
     f.loop(*share.of(f, 1), 1, [], chunk)
 
 
-def depthwise_filter_gradient_phases(
-    geometry: Convolution, vector_bytes: int, epilogue: RowEpilogue | None = None
-) -> list[Writer]:
+def depthwise_filter_gradient_phases(geometry: Convolution, target: Target, epilogue: RowEpilogue | None = None) -> list[Writer]:
     """As `filter_gradient_phases`; `depthwise_partial_elements` says how large ``partials`` is."""
 
     def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_depthwise_partial_filters(f, geometry, x, dy, partials, share, vector_bytes)
+        write_depthwise_partial_filters(f, geometry, x, dy, partials, share, target)
 
     def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_depthwise_filter_gradient(f, geometry, partials, d_filter, share, vector_bytes, epilogue)
+        write_depthwise_filter_gradient(f, geometry, partials, d_filter, share, target, epilogue)
 
     return [sums, total]

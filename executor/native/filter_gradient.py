@@ -23,6 +23,7 @@ from .images import (
 )
 from .kernel import Share
 from .packing import packed_row, packed_rows
+from .target import Limits, Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 
 __all__ = [
@@ -36,18 +37,6 @@ __all__ = [
     "write_partial_filters",
 ]
 
-_CHUNKS = 32
-"""Chunks that work is cut into, at least, where shapes allow it."""
-_ROWS = 6
-"""Rows of a tile, at least: it reads vectors of the output's gradient that often from the second cache."""
-_NEAR_BYTES = 128 << 10
-"""What images have of a block, if that is enough: it stays in the second cache while all tiles go over it."""
-_PIXELS = 128
-"""Pixels, at most, that go by while a tile of a filter's gradient is in registers."""
-_PARTIAL_BYTES = 1 << 20
-"""What all partial sums of a filter's gradient may take, if there is more than one."""
-_PARTIALS = 16
-"""Partial sums of a filter's gradient, at most."""
 
 RowEpilogue = Callable[[Function, Value, Value, Value], "Value | None"]
 """``epilogue(f, value, row, column)``: what is stored in place of `value`, neighbours in a row of the filter from a column on;
@@ -56,36 +45,36 @@ Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
 """``writer(f, x, dy, partials, d_filter, share)`` writes one of the kernels for a filter's gradient."""
 
 
-def _gradient_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes, 1, _ROWS)
+def _gradient_tiling(g: Convolution, target: Target) -> Tiling:
+    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, target, 1, target.limits.gradient_rows)
 
 
-def _partials(g: Convolution, panels: Sequence[Panel]) -> int:
+def _partials(g: Convolution, panels: Sequence[Panel], limits: Limits) -> int:
     """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
     each = packed_rows(g) * width_of(panels) * g.groups * g.element.bytes
-    return max(1, min(g.x.count, _PARTIALS, _PARTIAL_BYTES // max(each, 1)))
+    return max(1, min(g.x.count, limits.gradient_partials, limits.gradient_partial_bytes // max(each, 1)))
 
 
-def partial_elements(geometry: Convolution, vector_bytes: int) -> int:
+def partial_elements(geometry: Convolution, target: Target) -> int:
     """The elements that the partial sums of the filter's gradient take."""
-    panels = panels_of(geometry.filters, _gradient_tiling(geometry, vector_bytes))
-    return _partials(geometry, panels) * geometry.groups * packed_rows(geometry) * width_of(panels)
+    panels = panels_of(geometry.filters, _gradient_tiling(geometry, target))
+    return _partials(geometry, panels, target.limits) * geometry.groups * packed_rows(geometry) * width_of(panels)
 
 
 def write_partial_filters(
-    f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, vector_bytes: int
+    f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, target: Target
 ) -> None:
     """Partial sums of the gradient of a convolution's filter, each over some of the images."""
     g, walk = geometry, forward_walk(geometry)
     require_halo(g.x, g.x_halo, "input")
-    tiling = _gradient_tiling(g, vector_bytes)
+    tiling = _gradient_tiling(g, target)
     panels = panels_of(g.filters, tiling)
-    count = _partials(g, panels)
+    count = _partials(g, panels, target.limits)
     each_group = packed_rows(g) * width_of(panels)
     each = g.groups * each_group
     for panel in panels:
-        sums = _PartialSums(f, g, walk, panel, tiling.rows, each_group, x, dy)
-        cuts = max(1, min(sums.strips, -(-_CHUNKS // count)))
+        sums = _PartialSums(f, g, walk, panel, tiling.rows, each_group, x, dy, target.limits)
+        cuts = max(1, min(sums.strips, -(-target.limits.convolution_chunks // count)))
 
         def chunk(number: Value, sums: _PartialSums = sums, cuts: int = cuts) -> None:
             partial, cut = divided(f, number, cuts)
@@ -111,6 +100,7 @@ class _PartialSums:
     each_group: int
     x: Value
     dy: Value
+    limits: Limits
 
     @property
     def strips(self) -> int:
@@ -120,8 +110,8 @@ class _PartialSums:
     def block(self) -> tuple[int, int]:
         """Images and rows of a block: so few that they stay in the near cache while all tiles go over them."""
         g = self.g
-        near = _NEAR_BYTES // ((g.channels * prod(g.strides) + g.filters) * g.element.bytes)
-        pixels = max(64, min(_PIXELS, near))
+        near = self.limits.gradient_bytes // ((g.channels * prod(g.strides) + g.filters) * g.element.bytes)
+        pixels = min(self.limits.gradient_pixels, max(64, near))
         rows = max(1, min(g.y.height, pixels // max(g.y.width, 1)))
         return (max(1, pixels // max(g.y.height * g.y.width, 1)) if rows == g.y.height else 1), rows
 
@@ -221,7 +211,7 @@ class _PartialSums:
             return add_products(f, element, totals, scalars, self.panel, self.panel.load_filters(f, element, gradient))
 
         starts = [(x, self.walk.steps[1]), (dy, g.y.strides[2])]
-        return unrolled(f, element, g.y.width, size * len(self.panel.vectors), starts, sums, step)
+        return unrolled(f, element, g.y.width, size * len(self.panel.vectors), starts, sums, step, self.limits.unrolled_products)
 
 
 def write_filter_gradient(
@@ -230,7 +220,7 @@ def write_filter_gradient(
     partials: Value,
     d_filter: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
     """The gradient of a convolution's filter, [M, C / groups, rows, columns], from its partial sums, which are overwritten.
@@ -238,7 +228,7 @@ def write_filter_gradient(
     ``epilogue(f, value, row, column)`` is given neighbours in the row of one filter, from a column on.
     """
     g, element = geometry, geometry.element
-    panels = panels_of(g.filters, _gradient_tiling(g, vector_bytes))
+    panels = panels_of(g.filters, _gradient_tiling(g, target))
     rows, each_group = packed_rows(g), packed_rows(g) * width_of(panels)
     for panel in panels:
 
@@ -246,14 +236,14 @@ def write_filter_gradient(
             group, which = divided(f, number, panel.count)
             start = affine(f, panel.before * rows, (group, each_group), (which, panel.width * rows))
             sums = f.at(partials, start, element)
-            add_partials(f, element, sums, rows * panel.width, _partials(g, panels), g.groups * each_group, vector_bytes)
+            add_partials(f, element, sums, rows * panel.width, _partials(g, panels, target.limits), g.groups * each_group, target)
             first = affine(f, panel.first, (group, g.filters), (which, panel.width))
 
             def place(row: Value) -> Value:
                 return f.at(sums, f.mul(packed_row(f, g, row), panel.width), element)
 
             source, output = from_places(f, element, place), to_filter(f, element, d_filter, rows, first, epilogue)
-            write_transposed(f, rows, panel.filters, square_lanes(element, vector_bytes), source, output)
+            write_transposed(f, rows, panel.filters, square_lanes(element, target), source, output)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
 
@@ -275,11 +265,11 @@ def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: V
     return output
 
 
-def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, apart: int, vector_bytes: int) -> None:
+def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, apart: int, target: Target) -> None:
     """Add the other partial sums to the first, in their order: `count` of as many elements, each `apart` from the next."""
     if count == 1:
         return
-    lanes = vector_bytes // element.bytes
+    lanes = target.vector_bytes // element.bytes
 
     def add(number: Value, lanes: int) -> None:
         place = f.opaque(f.at(sums, number, element))
@@ -296,15 +286,15 @@ def add_partials(f: Function, element: Type, sums: Value, size: int, count: int,
 
 def filter_gradient_phases(
     geometry: Convolution,
-    vector_bytes: int,
+    target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> list[Writer]:
     """The kernels for the gradient of a filter. `partial_elements` says how large the partial sums are."""
 
     def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_partial_filters(f, geometry, x, dy, partials, share, vector_bytes)
+        write_partial_filters(f, geometry, x, dy, partials, share, target)
 
     def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
-        write_filter_gradient(f, geometry, partials, d_filter, share, vector_bytes, epilogue)
+        write_filter_gradient(f, geometry, partials, d_filter, share, target, epilogue)
 
     return [sums, total]

@@ -47,6 +47,7 @@ from .graph import (
     operands_of,
     strides_of,
 )
+from .target import Limits
 
 __all__ = ["HEAVY", "Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
@@ -54,15 +55,6 @@ _LEAVES = frozenset({Constant, Memory, Drawn, Position})
 """What is there without being computed."""
 _NUMBERS = frozenset({Constant, Position})
 """What is in no memory."""
-_MOST_NODES = 48
-"""Nodes of a group, so that its code stays short."""
-_MOST_OPERANDS = 24
-_MOST_FLOATING = 16
-"""Nodes that wait together for the group that reads them."""
-_NEARBY = 6
-"""How many of the last groups are tried for a node that could also run earlier."""
-_LONG_ROW = 1 << 15
-"""A group of one row that is longer is not shared among threads: what has more rows does not become one."""
 
 HEAVY = frozenset(
     {
@@ -159,7 +151,8 @@ class Group:
 class Schedule:
     """Groups, and ops that are left to kernels, in the order in which they run."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.items: list[Any] = []
         self.home: dict[Node, int] = {}
         """Node -> position of the item that computes it; -1 for what is there before."""
@@ -250,7 +243,7 @@ class Schedule:
     def _may_float(self, node: Node, reads: Sequence[Node]) -> bool:
         """Whether a formula is of nothing but what is, or will be, in memory, and not too long to wait for what reads it."""
         are_in_memory = all(type(operand) in _LEAVES or operand in self.floating or operand in self.lasting for operand in reads)
-        return are_in_memory and len(self._floating_of(node)) < _MOST_FLOATING
+        return are_in_memory and len(self._floating_of(node)) < self.limits.deferred_nodes
 
     def _latest(self, nodes: Sequence[Node]) -> int:
         """The position of the last item that computes one of these."""
@@ -388,7 +381,7 @@ class Schedule:
         if 0 <= least < len(self.items):
             yield least
         shared = [operand for operand in reads if type(operand) not in _NUMBERS and operand.size > 1]
-        for position in range(max(least + 1, len(self.items) - _NEARBY), len(self.items)):
+        for position in range(max(least + 1, len(self.items) - self.limits.nearby_groups), len(self.items)):
             item = self.items[position]
             if isinstance(item, Group) and not item.touched.isdisjoint(shared):
                 yield position
@@ -399,7 +392,7 @@ class Schedule:
             return False
         if (group.updates or updates) and any(isinstance(one, (Reduction, Choice)) for one in (*group.nodes, node)):
             return False  # it would go over its elements more than once
-        if len(group.nodes) >= _MOST_NODES or len(group.operands) >= _MOST_OPERANDS:
+        if len(group.nodes) >= self.limits.group_nodes or len(group.operands) >= self.limits.group_operands:
             return False
         need = _need(node)
         if need is None:
@@ -420,7 +413,7 @@ class Schedule:
         columns = columns or group.columns
         if not _is_chain(group.breaks | breaks | ({columns} if columns else set())):
             return False
-        if columns and group.total > _LONG_ROW and columns > _LONG_ROW:
+        if columns and min(group.total, columns) > self.limits.long_row:
             return False
         return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
 

@@ -206,7 +206,10 @@ class Places(Core):
 
 @dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
-    """A matrix [K, N] in the order in which products read it that have it on the right, and as many rows."""
+    """A matrix [K, N] in the order in which products read it that have it on the right, and as many rows.
+
+    `fitting` says how many elements that has.
+    """
 
     source: Node
     rows: int
@@ -225,7 +228,10 @@ class Windows:
 
 @dataclass(eq=False, repr=False)
 class PackedFilter(Core):
-    """A filter [M, C / groups, rows, columns] in the order in which a convolution, or the gradient of its input, reads it."""
+    """A filter [M, C / groups, rows, columns] in the order in which a convolution, or the gradient of its input, reads it.
+
+    `fitting` says how many elements that has.
+    """
 
     filter: Node
     windows: Windows
@@ -438,34 +444,9 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
             rows = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
             source = reshaped(rows, tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape)))
             continue
-        if before == after == 1 and (part := _part_of(source.shape)):  # rows, for threads to share
-            ndim = source.ndim
-            source = reduced(kind, reshaped(source, (source.size // part, part)), [1])
-            source = reshaped(reduced(kind, reshaped(source, (1, source.size)), [1]), (1,) * ndim)
-            continue
         shape = tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape))
         source = Reduction(shape, source.element, kind, source, tuple(run))
     return source
-
-
-_LONG = 1 << 14
-"""So many elements are reduced in one row."""
-_FEW_ROWS = 1 << 10
-"""So many rows may be short ones."""
-
-
-def _part_of(shape: Shape) -> int:
-    """The length of the rows in which so many elements are reduced, if they are many and can be cut evenly; else 0.
-
-    Where the last dimensions are of such a length, what is computed of their rows can be reduced in the same kernel.
-    """
-    size = prod(shape)
-    if size <= _LONG:
-        return 0
-    own = next((part for part in accumulate(reversed(shape), mul) if part >= 64), 0)
-    if own <= 8192 and size // own <= _FEW_ROWS:
-        return own
-    return next((part for part in range(8192, 255, -1) if size % part == 0), 0)
 
 
 def reshaped(node: Node, shape: Shape) -> Node:

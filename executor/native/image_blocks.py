@@ -17,17 +17,14 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
-from .compiler import host
 from .cores import shares_work_of_images
 from .fusion import Group, breaks_of, source_of
 from .graph import Constant, Convolved, Map, Memory, Node, PackedFilter, Pooled, memory_shape, operands_of
 from .instructions import OWN, KernelCall, NativeInstruction, Operand, Writer, values_read
 from .regions import Region
+from .target import Target
 
 __all__ = ["ImageBlocks", "in_blocks", "regions_of"]
-
-_LARGE = 8 << 20
-"""Bytes of a value that are too many for the caches of common processors, beside what else is in use."""
 
 
 @dataclass(eq=False)
@@ -95,18 +92,19 @@ def regions_of(instructions: Sequence[Any]) -> Iterator[Region]:
             yield instruction
 
 
-def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Mapping[str, Spec]) -> list[Any]:
+def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Mapping[str, Spec], target: Target) -> list[Any]:
     """The instructions of a plan, with `ImageBlocks` in the place of regions where that pays.
 
     Args:
         specs: the specs of values; those that have room for one block only are replaced.
         storage: names whose values live in the scope.
+        target: the processor that native code is for.
     """
     last_read = {value: place for place, instruction in enumerate(instructions) for value in values_read(instruction)}
     results: list[Any] = []
     place = 0
     while place < len(instructions):
-        run = _Run(instructions, place, last_read, specs, storage)
+        run = _Run(instructions, place, last_read, specs, storage, target)
         stretch = run.stretch()
         if stretch is None:
             end = max(place + 1, run.end)
@@ -136,8 +134,9 @@ class _Run:
         last_read: Mapping[Value, int],
         specs: dict[Value, Spec],
         storage: Mapping[str, Spec],
+        target: Target,
     ) -> None:
-        self.last_read, self.specs, self.storage = last_read, specs, storage
+        self.last_read, self.specs, self.storage, self.target = last_read, specs, storage, target
         self.members: dict[int, Region] = {}
         self.before: set[Region] = set()
         self.images = 0
@@ -163,7 +162,7 @@ class _Run:
         core = region.group.core
         if not isinstance(core, (Convolved, Pooled)) or core.shape[0] == 1 or core.shape[0] != (self.images or core.shape[0]):
             return False
-        if isinstance(core, Convolved) and shares_work_of_images(core, host().vector_bytes):
+        if isinstance(core, Convolved) and shares_work_of_images(core, self.target):
             return False
         self.images = core.shape[0]
         return all(self._is_of_images(region, node) for node in region.group.nodes)
@@ -189,7 +188,8 @@ class _Run:
     # -- blocks
     def stretch(self) -> tuple[int, int] | None:
         """The first place of what is to run in blocks, and the one behind the last; None if that does not pay."""
-        large = [value for value in self._inner(0, self.end) if self._bytes(value) > _LARGE]
+        most = self.target.limits.image_block_bytes
+        large = [value for value in self._inner(0, self.end) if self._bytes(value) > most]
         if not large:
             return None
         return min(self._written[value] for value in large), max(self.last_read[value] for value in large) + 1
@@ -209,8 +209,9 @@ class _Run:
     def blocks(self, first: int, end: int) -> ImageBlocks:
         """What runs the members between two places in blocks."""
         inner = self._inner(first, end)
+        most = self.target.limits.image_block_bytes
         largest = max(map(self._bytes, inner)) // self.images
-        sizes = [size for size in range(1, self.images) if self.images % size == 0 and (size == 1 or size * largest <= _LARGE)]
+        sizes = [size for size in range(1, self.images) if self.images % size == 0 and (size == 1 or size * largest <= most)]
         cut = _Cut(self.images, sizes[-1])
         regions = [cut.region(self.members[place]) for place in range(first, end) if place in self.members]
         count = self.images // sizes[-1]
@@ -241,7 +242,9 @@ class _Cut:
         for node in region.stored:
             self._keep(node, self._nodes[node], value_of)
         new = Group(prod(core.shape), breaks_of(core.shape), core, nodes=nodes, uniform=group.uniform)  # type: ignore[arg-type]
-        return Region(region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {}, core_output)
+        return Region(
+            region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {}, core_output, region.target
+        )
 
     def _computed(self, node: Node, value_of: dict[Node, Value]) -> Node:
         shape = self._fewer, *node.shape[1:]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .emitter import Function, Operand, Type, Value
 from .kernel import Share
+from .target import Target
 
 __all__ = [
     "Epilogue",
@@ -37,9 +38,6 @@ __all__ = [
     "write_channels_last",
     "write_transposed",
 ]
-
-_PIXELS = 1024
-"""Pixels that are one chunk of a change of layout."""
 
 
 @dataclass(frozen=True)
@@ -299,16 +297,16 @@ def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: S
         f.loop(0, columns, 1, [], column_ends)
 
 
-def square_lanes(element: Type, vector_bytes: int) -> int:
+def square_lanes(element: Type, target: Target) -> int:
     """Rows and columns of the squares in which matrices are turned over: 256 bits, with which every processor is at its best."""
-    return min(vector_bytes, 32) // element.bytes
+    return min(target.vector_bytes, 32) // element.bytes
 
 
 def write_channels_last(
-    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, vector_bytes: int
+    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, target: Target
 ) -> None:
     """Lay out images [N, C, H, W] as `images` says. The halo is not written."""
-    pixels, lanes = images.height * images.width, square_lanes(element, vector_bytes)
+    pixels, lanes = images.height * images.width, square_lanes(element, target)
 
     def part(image: Value, first: Value, count: int) -> None:
         planes = f.at(source, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
@@ -317,21 +315,21 @@ def write_channels_last(
             f, images.channels, count, lanes, rows, to_places(f, element, _place(f, images, element, output, image, first))
         )
 
-    _in_parts(f, images, share, part)
+    _in_parts(f, images, share, target.limits.layout_pixels, part)
 
 
 def write_channels_first(
-    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, vector_bytes: int
+    f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, target: Target
 ) -> None:
     """Lay out images, which lie as `images` says, as [N, C, H, W]."""
-    pixels, lanes = images.height * images.width, square_lanes(element, vector_bytes)
+    pixels, lanes = images.height * images.width, square_lanes(element, target)
 
     def part(image: Value, first: Value, count: int) -> None:
         planes = f.at(output, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
         places = from_places(f, element, _place(f, images, element, source, image, first))
         write_transposed(f, count, images.channels, lanes, places, to_rows(f, element, planes, pixels))
 
-    _in_parts(f, images, share, part)
+    _in_parts(f, images, share, target.limits.layout_pixels, part)
 
 
 def _place(f: Function, images: Images, element: Type, array: Value, image: Value, first: Value) -> Callable[[Value], Value]:
@@ -344,12 +342,12 @@ def _place(f: Function, images: Images, element: Type, array: Value, image: Valu
     return place
 
 
-def _in_parts(f: Function, images: Images, share: Share, part: Callable[[Value, Value, int], None]) -> None:
-    """Call ``part(image, first, count)`` for some pixels of each image at a time, which are one chunk: parts of one size, if
-    there is a good one, so that there is one kind of code."""
+def _in_parts(f: Function, images: Images, share: Share, most: int, part: Callable[[Value, Value, int], None]) -> None:
+    """Call ``part(image, first, count)`` for at most so many pixels of each image at a time, which are one chunk: parts of one
+    size, if there is a good one, so that there is one kind of code."""
     pixels = images.height * images.width
-    least = -(-pixels // _PIXELS)
-    size = next((pixels // count for count in range(max(least, 1), 2 * least + 1) if pixels % count == 0), _PIXELS)
+    least = -(-pixels // most)
+    size = next((pixels // count for count in range(max(least, 1), 2 * least + 1) if pixels % count == 0), most)
     whole, rest = divmod(pixels, size)
 
     def chunk(number: Value) -> None:

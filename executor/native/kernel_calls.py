@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from ..threads import MOST_THREADS
-from .compiler import host
 from .cores import Phase, phases_of
 from .emitter import Function, Module, Type, Value, zero
 from .fusion import source_of
@@ -16,11 +15,9 @@ from .instructions import WORKSPACE, KernelCall, Operand, Writer
 from .kernel import Share, write_kernel
 from .regions import Region
 from .signatures import described, signature_of, signed
+from .target import Target
 
 __all__ = ["find_calls"]
-
-_SUMMED = 32
-"""Partial sums that are added up one after the other before their sum is added to those of the others."""
 
 
 class Pointers:
@@ -71,7 +68,7 @@ class _Finder:
             yield KernelCall(kernel, operands, region.is_serial)
         for node, value in sums.items():
             assert region.nest is not None
-            kernel = self._totals(region.nest.chunks, region.nest.columns, node.element)
+            kernel = self._totals(region.nest.chunks, region.nest.columns, node.element, region.target)
             yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], is_serial=True)
 
     def _kernels_of(self, region: Region) -> tuple[list[str], int]:
@@ -84,10 +81,10 @@ class _Finder:
             self.writers.update((kernel, partial(_text, region, phase)) for kernel, phase in zip(kernels, phases, strict=True))
         return self._kernels[description]
 
-    def _totals(self, chunks: int, columns: int, element: Type) -> str:
+    def _totals(self, chunks: int, columns: int, element: Type, target: Target) -> str:
         """The kernel that adds up sums over parts of the rows."""
         signature = signed("totals", chunks, columns, element.element)
-        self.writers.setdefault(signature, partial(_text_of_totals, chunks, columns, element))
+        self.writers.setdefault(signature, partial(_text_of_totals, chunks, columns, element, target))
         return signature
 
 
@@ -96,7 +93,7 @@ def _phases(region: Region) -> tuple[list[Phase], int]:
     nest = region.nest
     if nest is not None:
         return [lambda f, pointers, workspace, share: nest.write(f, pointers, share)], 0
-    return phases_of(region.group, host().vector_bytes, MOST_THREADS)
+    return phases_of(region.group, region.target, MOST_THREADS)
 
 
 def _text(region: Region, phase: Phase, name: str) -> str:
@@ -110,12 +107,12 @@ def _text(region: Region, phase: Phase, name: str) -> str:
     return module.text
 
 
-def _text_of_totals(chunks: int, columns: int, element: Type, name: str) -> str:
+def _text_of_totals(chunks: int, columns: int, element: Type, target: Target, name: str) -> str:
     """The text of a module with a kernel that adds up rows, of which each is a part of the sums."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         parts, out = pointers
-        at, width = 0, host().vector_bytes // element.bytes
+        at, width, most = 0, target.vector_bytes // element.bytes, target.limits.summed_parts
         while at < columns:
             while width > columns - at:
                 width //= 2
@@ -128,10 +125,10 @@ def _text_of_totals(chunks: int, columns: int, element: Type, name: str) -> str:
                     return [f.add(total, f.load(place, type_))]
 
                 def some(first: Value, total: Value) -> list[Value]:
-                    end = f.min(f.add(first, _SUMMED), chunks)
+                    end = f.min(f.add(first, most), chunks)
                     return [f.add(total, *f.loop(first, end, 1, [zero(type_)], part, at_least_once=True))]
 
-                (total,) = f.loop(0, chunks, _SUMMED, [zero(type_)], some)
+                (total,) = f.loop(0, chunks, most, [zero(type_)], some)
                 f.store(total, f.at(out, column, element))
 
             count = (columns - at) // width

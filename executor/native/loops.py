@@ -13,22 +13,9 @@ from .formulas import FORMULAS
 from .fusion import HEAVY, Group, source_of, steps_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 from .kernel import Share
+from .target import Target
 
 __all__ = ["Nest", "applied", "numbers_of", "positions", "spread", "stages_of"]
-
-_PART = 4096
-"""Elements that one thread takes at a time."""
-_SERIAL = 1 << 17
-"""Up to this many elements, times what one costs, are computed by one thread."""
-_SERIAL_ROWS = 1 << 17
-"""Fewer elements, of rows of a table, are computed by one thread: so are updates of as few rows (see `cores.is_small`), and
-moving rows from the cache of one core to that of another takes longer than computing them."""
-_SUMMED = 128
-"""Rows that are summed one after the other, about, before their sum is added to those of the others."""
-_SUMMED_IN_MEMORY = 1024
-"""The same where sums have so many columns that they are kept in memory: so many rows have partial sums of their own."""
-_REGISTERS = 8
-"""Sums of up to this many vectors of columns are kept in registers while rows go by."""
 
 
 def stages_of(group: Group) -> tuple[dict[Node, int], int]:
@@ -66,13 +53,12 @@ class Nest:
     Args:
         group: what is computed.
         stored: nodes of the group that get memory.
-        lanes: lanes of 32 bits in a vector.
     """
 
-    def __init__(self, group: Group, stored: Sequence[Node], lanes: int) -> None:
-        self.group, self.stored = group, list(stored)
+    def __init__(self, group: Group, stored: Sequence[Node], target: Target) -> None:
+        self.group, self.stored, self.limits = group, list(stored), target.limits
         widest = max((8 * node.element.bytes for node in group.nodes), default=32)
-        self.lanes = max(lanes * 32 // max(widest, 32), 1)
+        self.lanes = max(8 * target.vector_bytes // max(widest, 32), 1)
         self.stage, self.passes = stages_of(group)
         self._inside = {*group.nodes, *group.uniform}
         self._space()
@@ -145,9 +131,10 @@ class Nest:
         cost = 1 + sum(6 if isinstance(node, Map) and node.formula in HEAVY else 1 for node in self.group.nodes)
         total = self.rows * self.columns
         has_rows = any(isinstance(node, Rows) for node in self.group.nodes)
-        self.is_serial = total * cost <= _SERIAL or (has_rows and total < _SERIAL_ROWS)
+        limits = self.limits
+        self.is_serial = total * cost <= limits.serial or (has_rows and total < limits.serial_rows)
         if self.flat:
-            part = min(max(_PART // self.lanes * self.lanes, self.lanes), max(self.columns, 1))
+            part = min(max(limits.part // self.lanes * self.lanes, self.lanes), max(self.columns, 1))
             self.rows, self.columns, self.rest = self.columns // part, part, self.columns % part
             self.row_extents, self.column_extents = [self.rows], [self.columns]
         else:
@@ -155,14 +142,14 @@ class Nest:
         self.strip = self.row_extents[-1] if len(self.row_extents) > 1 else 1
         """Rows that follow each other along the last dimension of rows: they share their other coordinates."""
         strips = self.rows // self.strip if self.rows else 0
-        least = 1 if not self.group.sums else -(-strips // 32)
-        self.chunk = max(-(-_PART // max(self.columns * self.strip, 1)), least, 1)
+        least = 1 if not self.group.sums else -(-strips // limits.sum_chunks)
+        self.chunk = max(-(-limits.part // max(self.columns * self.strip, 1)), least, 1)
         vectors = len(self.group.sums) * sum(count for _, count, _ in self._segments())
-        self._in_registers = bool(self.group.sums) and vectors <= min(_REGISTERS * len(self.group.sums), 2 * _REGISTERS)
+        self._in_registers = bool(self.group.sums) and vectors <= limits.sum_vectors * min(len(self.group.sums), 2)
         if self.is_serial and self.group.sums:
             self.chunk = max(strips, 1)
         elif self.group.sums and not self._in_registers:
-            self.chunk = min(self.chunk, max(_SUMMED_IN_MEMORY // self.strip, 1))
+            self.chunk = min(self.chunk, max(limits.summed_rows_in_memory // self.strip, 1))
         self.strips = strips
         self.chunks = -(-strips // self.chunk)
         self.all_chunks = self.chunks + (1 if self.rest else 0)
@@ -253,9 +240,9 @@ class Nest:
                 self._last_place = place
                 return list(body(f.add(first_row, place), *inner) or ())
 
-            return self._summed(0, self.strip, self.strip, _SUMMED, values, row)
+            return self._summed(0, self.strip, self.strip, self.limits.summed_rows, values, row)
 
-        return self._summed(first, last, self.chunk, max(_SUMMED // self.strip, 1), begin, strip)
+        return self._summed(first, last, self.chunk, max(self.limits.summed_rows // self.strip, 1), begin, strip)
 
     def _summed(
         self, first: Operand, last: Operand, count: int, most: int, totals: Sequence[Value], body: Callable[..., list[Value]]

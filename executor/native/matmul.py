@@ -27,6 +27,7 @@ from typing import NamedTuple, TypeAlias
 
 from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
+from .target import Target
 
 __all__ = ["Epilogue", "Product", "keeps_partial_sums", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
 
@@ -36,8 +37,6 @@ something elsewhere. In a batch, rows are counted on from product to product."""
 
 _BALANCED = 4
 """Threads that chunks are made for: as many chunks or a multiple are best."""
-_DEPTH_BYTES = 4096
-"""Bytes of a column of B that are in use at a time, at most. A quarter to the double of it is as fast."""
 _SQUARE = 8
 """The edge of squares that are transposed, at most: LLVM takes 10 ms for the shuffles of 16 x 16."""
 _IN_FLIGHT = 8
@@ -112,10 +111,10 @@ class _Tiling:
 
 
 @cache
-def _tiling(product: Product, vector_bytes: int) -> _Tiling:
+def _tiling(product: Product, target: Target) -> _Tiling:
     """Choose the way with the fewest steps, vectors that are multiplied or moved; another one than spread has more code."""
     rows, columns, inner = product.rows, product.columns, product.inner
-    lanes = vector_bytes // product.element.bytes
+    lanes = target.vector_bytes // product.element.bytes
 
     def spread_steps(product: Product) -> int:
         transposing = 0 if product.b_is_packed or product.b_strides[1] == 1 else 5
@@ -129,22 +128,22 @@ def _tiling(product: Product, vector_bytes: int) -> _Tiling:
             steps["dots"] = rows * columns * (-(-inner // lanes) + 4)
     way = min(steps, key=lambda way: steps[way] * (0.97 if way == "spread" else 1.0))
     if way == "dots":
-        return _dots_tiling(product, vector_bytes)
+        return _dots_tiling(product, target)
     if way == "turned":
-        return replace(_spread_tiling(_turned(product), vector_bytes, 4 if _is_one_column(product) else 2), way=way)
-    return _spread_tiling(product, vector_bytes, 4)
+        return replace(_spread_tiling(_turned(product), target, 4 if _is_one_column(product) else 2), way=way)
+    return _spread_tiling(product, target, 4)
 
 
-def _spread_tiling(product: Product, vector_bytes: int, widest: int) -> _Tiling:
+def _spread_tiling(product: Product, target: Target, widest: int) -> _Tiling:
     """Choose tiles of at most so many vectors beside each other, those that load least; and what to copy."""
     rows, columns, inner, element_bytes = product.rows, product.columns, product.inner, product.element.bytes
-    most = vector_bytes // element_bytes
+    most = target.vector_bytes // element_bytes
     lanes = min(most, 1 << (columns - 1).bit_length())
     vectors = -(-columns // lanes)
-    packs, packs_a = _packs(product, vector_bytes)
+    packs, packs_a = _packs(product, target)
     copying_b = (5 if product.b_strides[1] != 1 else 1) if packs else 0
     copying = {"rows": copying_b, "columns": lanes // 2 if packs_a else 0}
-    is_shared = rows * columns * inner * product.items >= 1 << 19
+    is_shared = rows * columns * inner * product.items >= target.limits.shared_product
 
     def cost(size: tuple[int, int]) -> tuple[float, int]:
         height, width = size
@@ -152,14 +151,14 @@ def _spread_tiling(product: Product, vector_bytes: int, widest: int) -> _Tiling:
         loads = panels * rows + tiles * vectors
         return loads / (_axis(product, tiles, panels, copying)[1] if is_shared else 1.0), height * width
 
-    height, width = min(_sizes(rows, min(vectors, widest), vector_bytes), key=cost)
+    height, width = min(_sizes(rows, min(vectors, widest), target), key=cost)
     axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
-    parts = max(-(-inner * element_bytes // _DEPTH_BYTES), 1)
+    parts = max(-(-inner * element_bytes // target.limits.product_depth_bytes), 1)
     depth = max(-(-inner // (parts * most)) * most, 1)
     return _Tiling("spread", lanes, height, width * lanes, packs, packs_a, depth, axis)
 
 
-def _packs(product: Product, vector_bytes: int) -> tuple[bool, bool]:
+def _packs(product: Product, target: Target) -> tuple[bool, bool]:
     """Whether copies pay: of panels of B; and of A if it lies by columns, whose every step is in another cache line.
 
     As measured on Zen 4. Wide tiles read more of a row at once, and less often: below these sizes they are faster by up to a
@@ -167,32 +166,31 @@ def _packs(product: Product, vector_bytes: int) -> tuple[bool, bool]:
     """
     (a_row, a_inner), (_, b_column) = product.a_strides, product.b_strides
     rows, columns, depth_bytes = product.rows, product.columns, product.inner * product.element.bytes
-    least_rows, b_bytes, a_bytes = (128, 1 << 20, 1 << 19) if vector_bytes == 64 else (64, 1 << 16, 1 << 16)
-    is_large = rows >= least_rows and depth_bytes * columns >= b_bytes
-    is_far = a_inner * product.element.bytes >= 2048 or depth_bytes * rows >= a_bytes
+    limits = target.limits
+    is_large = rows >= limits.packed_rows and depth_bytes * columns >= limits.packed_bytes
+    is_far = a_inner * product.element.bytes >= 2048 or depth_bytes * rows >= limits.packed_left_bytes
     is_by_columns = a_row == 1 and a_inner != 1 and rows > 1
-    return not product.b_is_packed and (b_column != 1 or is_large), is_by_columns and is_far and columns >= 128
+    return not product.b_is_packed and (
+        b_column != 1 or is_large
+    ), is_by_columns and is_far and columns >= limits.packed_left_columns
 
 
-def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
-    """Choose tiles that load as little as they can, of at most 8 rows: more do not fit in one set of a cache."""
+def _dots_tiling(product: Product, target: Target) -> _Tiling:
+    """Choose tiles that load as little as they can."""
     rows, columns = product.rows, product.columns
-    sizes = _sizes(min(rows, 8), columns, vector_bytes)
+    sizes = _sizes(min(rows, target.limits.dot_rows), columns, target)
     height, width = min(
         sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
     )
     axis, _ = _axis(product, -(-rows // height), -(-columns // width), {})
-    return _Tiling("dots", vector_bytes // product.element.bytes, height, width, False, False, max(product.inner, 1), axis)
+    return _Tiling("dots", target.vector_bytes // product.element.bytes, height, width, False, False, max(product.inner, 1), axis)
 
 
-def _sizes(rows: int, columns: int, vector_bytes: int) -> list[tuple[int, int]]:
-    """Sizes of tiles, in vectors, that fit in registers with a row and one number, and one to spare.
-
-    Wider ones, 5 x 5 or 4 x 6 with 32 registers, were slower by a tenth to a third.
-    """
-    registers = 16 if vector_bytes == 32 else 32
-    sizes = itertools.product(range(1, min(rows, 12) + 1), range(1, min(columns, 4) + 1))
-    return [(height, width) for height, width in sizes if height * width + width + 1 < registers]
+def _sizes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
+    """Sizes of tiles, in vectors, that fit in registers with a row and one number, and one to spare."""
+    limits = target.limits
+    sizes = itertools.product(range(1, min(rows, limits.tile_rows) + 1), range(1, min(columns, limits.tile_vectors) + 1))
+    return [(height, width) for height, width in sizes if height * width + width + 1 < target.registers]
 
 
 def _axis(product: Product, tiles: int, panels: int, copying: Mapping[str, int]) -> tuple[str, float]:
@@ -234,30 +232,30 @@ def _is_one_column(product: Product) -> bool:
     return product.columns == product.c_stride == 1
 
 
-def workspace_bytes(product: Product, vector_bytes: int) -> int:
+def workspace_bytes(product: Product, target: Target) -> int:
     """Bytes of the workspace for each thread: threads' parts follow each other. Best at a multiple of 64 bytes."""
     product = _plain(product)
     if not product.rows or not product.columns:
         return 0
-    tiling = _tiling(product, vector_bytes)
+    tiling = _tiling(product, target)
     return tiling.workspace_bytes(_turned(product) if tiling.way == "turned" else product)
 
 
-def keeps_partial_sums(product: Product, vector_bytes: int) -> bool:
+def keeps_partial_sums(product: Product, target: Target) -> bool:
     """Whether C holds partial sums while the kernel runs, since the inner extent is computed in several parts."""
-    return _tiling(_plain(product), vector_bytes).depth < product.inner
+    return _tiling(_plain(product), target).depth < product.inner
 
 
-def packed_bytes(product: Product, vector_bytes: int) -> int:
+def packed_bytes(product: Product, target: Target) -> int:
     """Bytes that `write_pack` fills."""
-    lanes = _tiling(replace(_plain(product), b_is_packed=True), vector_bytes).lanes
+    lanes = _tiling(replace(_plain(product), b_is_packed=True), target).lanes
     return -(-product.columns // lanes) * lanes * product.inner * product.element.bytes
 
 
-def write_pack(f: Function, product: Product, b: Value, packed: Value, share: Share, vector_bytes: int) -> None:
+def write_pack(f: Function, product: Product, b: Value, packed: Value, share: Share, target: Target) -> None:
     """Write code that copies B to where products with `b_is_packed` read it best: panel after panel, each contiguous."""
     product = _plain(product)
-    tiling = replace(_tiling(replace(product, b_is_packed=True), vector_bytes), axis="columns")
+    tiling = replace(_tiling(replace(product, b_is_packed=True), target), axis="columns")
     writer = _Writer(f, product, tiling, share, packed)
 
     def panel(column: Value, width: int) -> None:
@@ -276,7 +274,7 @@ def write_product(
     c: Value,
     share: Share,
     workspace: Value,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """Write code for a product, of which `share` is one thread's part.
@@ -289,7 +287,7 @@ def write_product(
     """
     product = _plain(product)
     if product.rows and product.columns:
-        tiling = _tiling(product, vector_bytes)
+        tiling = _tiling(product, target)
         if tiling.way == "turned":
             product, a, b = _turned(product), b, a
         _Writer(f, product, tiling, share, workspace, epilogue).write(a, b, c)

@@ -13,8 +13,7 @@ from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
 from fluid.values.types import as_dtype
 
-from .compiler import host
-from .cores import packed_size, position_type
+from .cores import position_type
 from .emitter import BOOL, Type
 from .graph import (
     Constant,
@@ -607,8 +606,7 @@ def _windows_of_filter(shape: Shape, Filter: Tensor, attrs: dict[str, Any]) -> W
 
 def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Shape, Shape], for_input: bool) -> PackedFilter:
     node = plain(Filter.node)
-    size = packed_size(shapes, windows, node.element, for_input, host().vector_bytes)
-    return PackedFilter((size,), node.element, node, windows, shapes, for_input)
+    return PackedFilter((0,), node.element, node, windows, shapes, for_input)
 
 
 @lowers("conv2d", "depthwise_conv2d")

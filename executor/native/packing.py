@@ -6,6 +6,7 @@ from .emitter import Function, Type, Value, zero
 from .geometry import Convolution, Walk, input_walks
 from .images import affine, divided, from_rows, parts, square_lanes, to_places, write_transposed
 from .kernel import Share
+from .target import Target
 from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
 from .winograd import forward_blocks, input_blocks
 
@@ -24,18 +25,18 @@ _AT_ONCE = 8
 """Elements that are copied one by one in one turn of a loop."""
 
 
-def forward_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    blocks = forward_blocks(g, vector_bytes)
+def forward_tiling(g: Convolution, target: Target) -> Tiling:
+    blocks = forward_blocks(g, target)
     if blocks is not None:
         return blocks.tiling
-    return tiling_of(g.y.width, g.filters, g.element, vector_bytes, g.x.strides[2] * g.strides[1])
+    return tiling_of(g.y.width, g.filters, g.element, target, g.x.strides[2] * g.strides[1])
 
 
-def input_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    blocks = input_blocks(g, vector_bytes)
+def input_tiling(g: Convolution, target: Target) -> Tiling:
+    blocks = input_blocks(g, target)
     if blocks is not None:
         return blocks.tiling
-    return tiling_of(-(-g.x.width // g.strides[1]), g.channels, g.element, vector_bytes, g.y.strides[2])
+    return tiling_of(-(-g.x.width // g.strides[1]), g.channels, g.element, target, g.y.strides[2])
 
 
 def packed_rows(g: Convolution) -> int:
@@ -49,24 +50,22 @@ def packed_row(f: Function, g: Convolution, index: Value) -> Value:
     return f.add(f.mul(tap, g.channels), channel)
 
 
-def packed_elements(geometry: Convolution, vector_bytes: int) -> int:
+def packed_elements(geometry: Convolution, target: Target) -> int:
     """The elements of the filter that `write_packed_filter` packs."""
-    panels = panels_of(geometry.filters, forward_tiling(geometry, vector_bytes))
+    panels = panels_of(geometry.filters, forward_tiling(geometry, target))
     return geometry.groups * packed_rows(geometry) * width_of(panels)
 
 
-def packed_elements_for_input(geometry: Convolution, vector_bytes: int) -> int:
+def packed_elements_for_input(geometry: Convolution, target: Target) -> int:
     """The elements of the filter that `write_packed_filter_for_input` packs."""
-    panels = panels_of(geometry.channels, input_tiling(geometry, vector_bytes))
+    panels = panels_of(geometry.channels, input_tiling(geometry, target))
     return geometry.groups * geometry.taps * geometry.filters * width_of(panels)
 
 
-def write_packed_filter(
-    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, vector_bytes: int
-) -> None:
+def write_packed_filter(f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target) -> None:
     """Pack a filter [M, C / groups, rows, columns] for `write_forward`: [groups][panels][taps][channels][filters of a panel]."""
     g, element = geometry, geometry.element
-    panels = panels_of(g.filters, forward_tiling(g, vector_bytes))
+    panels = panels_of(g.filters, forward_tiling(g, target))
     rows = packed_rows(g)
     for panel in panels:
 
@@ -81,7 +80,7 @@ def write_packed_filter(
                 return f.at(packed_panel, f.mul(packed_row(f, g, column), panel.width), element)
 
             plain, scattered = from_rows(f, element, source, rows), to_places(f, element, place)
-            write_transposed(f, panel.filters, rows, square_lanes(element, vector_bytes), plain, scattered)
+            write_transposed(f, panel.filters, rows, square_lanes(element, target), plain, scattered)
             _clear_rest(f, element, packed_panel, rows, panel)
 
         f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
@@ -101,12 +100,12 @@ def _clear_rest(f: Function, element: Type, packed: Value, rows: int, panel: Pan
 
 
 def write_packed_filter_for_input(
-    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, vector_bytes: int
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, target: Target
 ) -> None:
     """Pack a filter [M, C / groups, rows, columns] for `write_input_gradient`: for each walk over the input,
     [groups][panels][taps of the walk][M / groups][channels of a panel]."""
     g, element = geometry, geometry.element
-    panels = panels_of(g.channels, input_tiling(g, vector_bytes))
+    panels = panels_of(g.channels, input_tiling(g, target))
     width = width_of(panels)
     for panel in panels:
 

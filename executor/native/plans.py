@@ -10,6 +10,7 @@ from fluid.values.spec import Spec
 
 from . import (  # noqa: F401  (say how ops are lowered)
     activation_lowering,
+    compiler,
     loss_lowering,
     ops,
     optimizer_lowering,
@@ -17,7 +18,6 @@ from . import (  # noqa: F401  (say how ops are lowered)
     reduction_lowering,
     shape_lowering,
 )
-from .compiler import host
 from .image_blocks import in_blocks, regions_of
 from .instructions import OWN, NativeInstruction, is_persistable, values_read
 from .kernel_calls import find_calls
@@ -31,8 +31,9 @@ def with_native_code(
     instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], fewest: int
 ) -> list[Any]:
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
-    results = native_regions(instructions, specs, kept, storage, host().vector_bytes // 4, fewest)
-    results = in_blocks(results, specs, storage)
+    target = compiler.host()
+    results = native_regions(instructions, specs, kept, storage, target, fewest)
+    results = in_blocks(results, specs, storage, target)
     _verify_order(results, storage)
     _verify_writes(instructions, results)
     find_calls(regions_of(results))

@@ -24,8 +24,9 @@ import numpy as np
 
 from ..threads import available_cores, get_num_threads
 from .cache import compile_kernels
-from .compiler import Target, host
+from .compiler import host
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL
+from .target import Target
 
 __all__ = ["Pool", "pool", "pool_text"]
 

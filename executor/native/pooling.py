@@ -17,15 +17,9 @@ from dataclasses import dataclass
 from .emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant, zero
 from .images import Epilogue, Images, Pixel, affine, bounds_of, divided, parts, require_halo, store_pixel
 from .kernel import Share
+from .target import Target
 
 __all__ = ["Pool", "write_average_pool", "write_average_pool_gradient", "write_max_pool", "write_max_pool_gradient"]
-
-_CHUNKS = 32
-"""Chunks that work is cut into, at least, where there are as many rows."""
-_VECTORS = 4
-"""Vectors of neighbouring channels that are computed together."""
-_SHORT = 4
-"""Steps of a loop that is written without one."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +132,7 @@ def write_max_pool(
     x: Value,
     y: Value | None,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     positions: Value | None = None,
     epilogue: Epilogue | None = None,
 ) -> None:
@@ -174,7 +168,7 @@ def write_max_pool(
                     greater.append(f.select(is_nan, value, f.max(value, carried[number])))
             return greater + there
 
-        after = _over(f, rows, columns, [*maxima, *places], tap)
+        after = _over(f, rows, columns, [*maxima, *places], tap, target.limits.pool_unrolled)
         for number, (start, _) in enumerate(vectors):
             further = f.add(channel, start)
             if positions is not None:
@@ -188,7 +182,7 @@ def write_max_pool(
 
     for first, end, is_inside in pool.columns.ranges:
         body = functools.partial(window, is_inside=is_inside)
-        _each_pixel(f, pool.y, (first, end), pool.element, share, vector_bytes, body)
+        _each_pixel(f, pool.y, (first, end), pool.element, share, target, body)
 
 
 def write_max_pool_gradient(
@@ -198,7 +192,7 @@ def write_max_pool_gradient(
     dy: Value,
     dx: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The gradient of maxima: what windows have goes to the elements at their positions. `dy` has a halo of zeros that is
@@ -216,7 +210,7 @@ def write_max_pool_gradient(
     def gathered(image: Value, rows: _Windows, columns: _Windows, channel: Value, lanes: int) -> Value:
         return _sum(f, (_sum(f, (part(*_at(image, row, column), channel, lanes) for row in rows)) for column in columns))
 
-    _write_gathered(f, pool, dx, share, vector_bytes, epilogue, gathered)
+    _write_gathered(f, pool, dx, share, target, epilogue, gathered)
 
 
 def write_average_pool(
@@ -226,7 +220,7 @@ def write_average_pool(
     y: Value,
     exclusive: bool,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The averages of windows; if `exclusive`, of what of them lies within the image. `x` has a halo of zeros that is
@@ -243,13 +237,13 @@ def write_average_pool(
             return [f.add(total, value) for total, value in zip(sums, values, strict=True)]
 
         sums = [zero(pool.element.of(lanes)) for _, lanes in vectors]
-        sums = _over(f, (0, pool.kernel[1]), (0, pool.kernel[0]), sums, tap)
+        sums = _over(f, (0, pool.kernel[1]), (0, pool.kernel[0]), sums, tap, target.limits.pool_unrolled)
         rows = pool.rows.weight(f, pixel.row, pool.element, exclusive)
         weight = f.mul(rows, pool.columns.weight(f, pixel.column, pool.element, exclusive))
         for total, (start, lanes) in zip(sums, vectors, strict=True):
             store_pixel(f, pool.y, y, f.mul(total, f.splat(weight, lanes)), pixel, f.add(channel, start), epilogue)
 
-    _each_pixel(f, pool.y, (0, pool.y.width), pool.element, share, vector_bytes, window)
+    _each_pixel(f, pool.y, (0, pool.y.width), pool.element, share, target, window)
 
 
 def write_average_pool_gradient(
@@ -259,7 +253,7 @@ def write_average_pool_gradient(
     dx: Value,
     exclusive: bool,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
     """The gradient of averages. `dy` has a halo of zeros that is `Pool.y_halo` wide, at least."""
@@ -278,7 +272,7 @@ def write_average_pool_gradient(
     def gathered(image: Value, rows: _Windows, columns: _Windows, channel: Value, lanes: int) -> Value:
         return _sum(f, (_sum(f, (part(*_at(image, row, column), channel, lanes) for column in columns)) for row in rows))
 
-    _write_gathered(f, pool, dx, share, vector_bytes, epilogue, gathered)
+    _write_gathered(f, pool, dx, share, target, epilogue, gathered)
 
 
 _LOWEST = {FLOAT: -(2 - 2**-23) * 2.0**127, DOUBLE: -sys.float_info.max}
@@ -291,7 +285,7 @@ def _write_gathered(
     pool: Pool,
     dx: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: Epilogue | None,
     gathered: Callable[[Value, _Windows, _Windows, Value, int], Value],
 ) -> None:
@@ -303,7 +297,7 @@ def _write_gathered(
             further = f.add(channel, start)
             store_pixel(f, pool.x, dx, gathered(at.image, rows, columns, further, lanes), at, further, epilogue)
 
-    _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, vector_bytes, pixel)
+    _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, target, pixel)
 
 
 def _windows(f: Function, axis: _Axis, element: Value) -> _Windows:
@@ -327,21 +321,22 @@ def _over(
     inner: tuple[Operand, Operand],
     carried: Sequence[Value],
     body: Callable[..., list[Value]],
+    most: int,
 ) -> list[Value]:
-    """Two loops, one inside the other: ``body(i, j, *values)``."""
+    """Two loops, one inside the other, those of at most so many turns written without a loop: ``body(i, j, *values)``."""
 
     def row(number: Value, *values: Value) -> list[Value]:
-        return _loop(f, inner, values, lambda other, *further: body(number, other, *further))
+        return _loop(f, inner, values, lambda other, *further: body(number, other, *further), most)
 
-    return _loop(f, outer, carried, row)
+    return _loop(f, outer, carried, row, most)
 
 
 def _loop(
-    f: Function, bounds: tuple[Operand, Operand], carried: Sequence[Value], body: Callable[..., list[Value]]
+    f: Function, bounds: tuple[Operand, Operand], carried: Sequence[Value], body: Callable[..., list[Value]], most: int
 ) -> list[Value]:
-    """A loop, written without one where it is short."""
+    """A loop, written without one where it has at most so many turns."""
     start, stop = bounds
-    if isinstance(start, int) and isinstance(stop, int) and stop - start <= _SHORT:
+    if isinstance(start, int) and isinstance(stop, int) and stop - start <= most:
         values = list(carried)
         for number in range(start, stop):
             values = body(f.int64(number), *values)
@@ -355,17 +350,17 @@ def _each_pixel(
     columns: tuple[int, int],
     element: Type,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     body: Callable[[Pixel, Value, Sequence[tuple[int, int]]], None],
 ) -> None:
     """``body(pixel, channel, vectors)`` for some columns of the images, and some vectors of neighbouring channels at a time,
     which are (first, lanes) from the channel on. A chunk is some rows of an image."""
     if not images.count * images.height * images.channels:
         return
-    lanes = vector_bytes // element.bytes
-    at_once = lanes * _VECTORS
+    lanes = target.vector_bytes // element.bytes
+    at_once = lanes * target.limits.pool_vectors
     whole = images.channels // at_once * at_once
-    blocks = min(images.height, -(-_CHUNKS // images.count))
+    blocks = min(images.height, -(-target.limits.convolution_chunks // images.count))
 
     def chunk(number: Value) -> None:
         image, block = divided(f, number, blocks)

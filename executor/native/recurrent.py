@@ -12,8 +12,6 @@ from typing import Any
 
 from fluid.ops.rnn import MODES, Geometry, drops
 
-from .compiler import host
-from .cores import packed_matrix_size
 from .graph import (
     Joined,
     Node,
@@ -101,7 +99,7 @@ def _geometry(Input: Tensor, SequenceLength: Any, attrs: dict[str, Any]) -> Geom
 
 
 def _packed(matrix: Node, rows: int) -> PackedMatrix:
-    return PackedMatrix((packed_matrix_size(matrix, rows, host().vector_bytes),), matrix.element, matrix, rows)
+    return PackedMatrix((0,), matrix.element, matrix, rows)
 
 
 def _product_with(left: Node, right: Node, packed: PackedMatrix) -> Product:

@@ -14,6 +14,7 @@ from fluid.values.types import VarType
 
 from .cores import halos_of, is_small, output_of
 from .emitter import BYTE, FLOAT, Type
+from .fitting import fit
 from .fusion import HEAVY, Group, Schedule, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     Choice,
@@ -51,6 +52,7 @@ from .instructions import CLEARED, OWN, Check, KernelCall, NativeInstruction, Wr
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
+from .target import Target
 
 __all__ = ["Region", "native_regions"]
 
@@ -66,6 +68,7 @@ class Region(NativeInstruction):
         stored: the nodes of the group that get memory.
         partial: sums over rows -> the value of the partial sums that they are added up from.
         core_output: the node that the kernel of the group's core stores itself; None if there is no core.
+        target: the processor that its kernels are for.
     """
 
     ops: list[Operator]
@@ -75,6 +78,7 @@ class Region(NativeInstruction):
     stored: list[Node]
     partial: dict[Node, Value]
     core_output: Node | None
+    target: Target
     shares: dict[Value, Value] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     writers: dict[str, Writer] = field(default_factory=dict)
@@ -136,7 +140,7 @@ class Region(NativeInstruction):
         if self.nest is not None:
             return self.nest.is_serial
         assert self.group.core is not None
-        return is_small(self.group.core)
+        return is_small(self.group.core, self.target)
 
 
 def native_regions(
@@ -144,7 +148,7 @@ def native_regions(
     specs: dict[Value, Spec],
     kept: Iterable[Value],
     storage: Mapping[str, Spec],
-    lanes: int,
+    target: Target,
     fewest: int,
 ) -> list[Any]:
     """The instructions of a plan, with regions in the place of what becomes native code.
@@ -154,17 +158,18 @@ def native_regions(
         specs: the specs of all values; those of what regions hand to each other are added.
         kept: values that are needed after the plan has run.
         storage: names whose values live in the scope, where they are overwritten in place.
-        lanes: lanes of 32 bits in a vector.
+        target: the processor that native code is for.
         fewest: ops that have to become native code, at least, or none does.
     """
     graph = _graph_of(instructions, specs, set(kept), storage)
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
+    fit(_needed(owners), target)
     needed = _needed(owners)
     stored = set(owners.values())
     _give_halos(needed, stored)
-    schedule = Schedule()
+    schedule = Schedule(target.limits)
     schedule.apart = stored
     schedule.lasting = _lasting(needed) | stored
     schedule.overwrites = {owners[value]: graph.overwritten_by(value) for value in graph.former if value in owners}
@@ -181,7 +186,7 @@ def native_regions(
             if own in needed:
                 schedule.place(own)
         schedule.op = None
-    return _with_regions(schedule, graph, owners, lanes)
+    return _with_regions(schedule, graph, owners, target)
 
 
 def _graph_of(instructions: Sequence[Any], specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec]) -> PlanGraph:
@@ -279,7 +284,7 @@ def _give_halos(needed: set[Node], owners: set[Node]) -> None:
             node.gradient = copies.get(node.gradient, node.gradient)
 
 
-def _with_regions(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, Node], lanes: int) -> list[Any]:
+def _with_regions(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target) -> list[Any]:
     """The items of a schedule in order, with regions in the place of groups; checks of what is there from the beginning first."""
     stored = _stored(schedule, graph, owners)
     values = _Values(graph, owners)
@@ -288,7 +293,7 @@ def _with_regions(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, N
     for position, item in enumerate(schedule.items):
         if isinstance(item, Group):
             if position in stored:
-                items.append(_region(item, stored[position], values, lanes))
+                items.append(_region(item, stored[position], values, target))
         elif isinstance(item, Check) and all(schedule.home[source_of(graph.nodes[value])] < 0 for value in item.read):
             first.append(item)
         else:
@@ -340,9 +345,9 @@ class _Values:
             self.of[node] = value
 
 
-def _region(group: Group, stored: set[Node], values: _Values, lanes: int) -> Region:
+def _region(group: Group, stored: set[Node], values: _Values, target: Target) -> Region:
     in_order = [node for node in group.nodes if node in stored]
-    core_output = output_of(group, in_order, 4 * lanes) if group.core is not None else None
+    core_output = output_of(group, in_order, target) if group.core is not None else None
     if core_output is not None and core_output not in stored:
         in_order.insert(0, core_output)
     for node in in_order:
@@ -351,12 +356,12 @@ def _region(group: Group, stored: set[Node], values: _Values, lanes: int) -> Reg
         for source in reads_of(node):
             if isinstance(source, Memory):
                 values.of[source] = source.value
-    nest = None if group.core is not None else Nest(group, in_order, lanes)
+    nest = None if group.core is not None else Nest(group, in_order, target)
     partial: dict[Node, Value] = {}
     if nest is not None and nest.chunks > 1:
         sums = [node for node in group.nodes if node in group.sums]
         partial = {node: values.new((nest.chunks, nest.columns), node.element) for node in sums}
-    return Region(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output)
+    return Region(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output, target)
 
 
 def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:

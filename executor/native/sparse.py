@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from .emitter import INT32, INT64, Function, Type, Value, zero
 from .images import affine, parts
 from .kernel import Share
+from .target import Target
 
 __all__ = ["Source", "hash_bytes", "write_firsts", "write_merged", "write_places", "write_put", "write_scattered"]
-
-_COLUMNS = 4
-"""Vectors of columns, at most, that one thread computes at a time."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,17 @@ class Source:
         return f.load_steps(at, self.element.of(lanes), step) if step else f.splat(f.load(at, self.element), lanes)
 
 
-def _by_columns(f: Function, width: int, element: Type, share: Share, vector_bytes: int, body: Callable[..., None]) -> None:
+def _by_columns(f: Function, width: int, element: Type, share: Share, target: Target, body: Callable[..., None]) -> None:
     """Write ``body(first, vectors)`` for each thread's columns; `vectors` are as `images.parts` says, from the first on."""
-    most = vector_bytes // element.bytes
-    block = most * max(1, min(_COLUMNS, -(-width // most) // 2))
+    most = target.vector_bytes // element.bytes
+    block = most * max(1, min(target.limits.table_vectors, -(-width // most) // 2))
     whole, rest = divmod(width, block)
     f.loop(*share.of(f, whole), 1, [], lambda number: body(f.mul(number, block), parts(block, most)))
     if rest:
         f.loop(*share.of(f, 1), 1, [], lambda _: body(f.int64(whole * block), parts(rest, most)))
 
 
-def write_scattered(f: Function, rows: Source, ids: Source, table: Value, cleared: int, share: Share, vector_bytes: int) -> None:
+def write_scattered(f: Function, rows: Source, ids: Source, table: Value, cleared: int, share: Share, target: Target) -> None:
     """Add rows to those of a table, of which as many are zeros before."""
     (count, width), element = rows.shape, rows.element
 
@@ -67,10 +65,10 @@ def write_scattered(f: Function, rows: Source, ids: Source, table: Value, cleare
         f.loop(0, cleared, 1, [], clear)
         f.loop(0, count, 1, [], add)
 
-    _by_columns(f, width, element, share, vector_bytes, columns)
+    _by_columns(f, width, element, share, target, columns)
 
 
-def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share: Share, vector_bytes: int) -> None:
+def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share: Share, target: Target) -> None:
     """See `graph.Merged`."""
     (count, width), element = rows.shape, rows.element
 
@@ -94,10 +92,10 @@ def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share
         for start, lanes in vectors:
             f.store(zero(element.of(lanes)), place(f.int64(count), start))
 
-    _by_columns(f, width, element, share, vector_bytes, columns)
+    _by_columns(f, width, element, share, target, columns)
 
 
-def write_put(f: Function, rows: Source, ids: Source, firsts: Source, table: Value, share: Share, vector_bytes: int) -> None:
+def write_put(f: Function, rows: Source, ids: Source, firsts: Source, table: Value, share: Share, target: Target) -> None:
     """See `graph.Put`."""
     (count, width), element = rows.shape, rows.element
 
@@ -111,15 +109,15 @@ def write_put(f: Function, rows: Source, ids: Source, firsts: Source, table: Val
 
         f.loop(0, count, 1, [], put)
 
-    _by_columns(f, width, element, share, vector_bytes, columns)
+    _by_columns(f, width, element, share, target, columns)
 
 
-def write_places(f: Function, ids: Source, firsts: Source, places: Value, height: int, share: Share, vector_bytes: int) -> None:
+def write_places(f: Function, ids: Source, firsts: Source, places: Value, height: int, share: Share, target: Target) -> None:
     """See `graph.Places`."""
     count = ids.shape[0]
 
     def all_rows(_: Value) -> None:
-        for start, number, lanes in _segments(height, vector_bytes // INT64.bytes):
+        for start, number, lanes in _segments(height, target.vector_bytes // INT64.bytes):
             absent = f.splat(f.int64(count), lanes)
             f.loop(
                 0,

@@ -16,6 +16,7 @@ from fluid.ir.versions import Value as PlanValue
 from fluid.values.memory import aligned_bytes
 
 from ..threads import hold_blas
+from . import compiler
 from .cache import compile_kernels
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
@@ -94,6 +95,7 @@ class Tables:
     """The native code of a plan."""
 
     def __init__(self) -> None:
+        self.target = compiler.host()
         self._tables: list[list[KernelCall]] = []
         self._words: list[Any] = []
         """The addresses that each table gives its kernels, in order."""
@@ -115,7 +117,7 @@ class Tables:
     def compile(self, address: Callable[[PlanValue], int]) -> None:
         """Compile the kernels, and fill in the tables, of arrays at these addresses."""
         with _WRITING:
-            kernels = compile_kernels(self._writers)
+            kernels = compile_kernels(self._writers, self.target)
         self._writers.clear()
         workspace = aligned_bytes(np.empty, self._workspace_bytes)  # for as many threads as there may be; few pages are touched
         address_of = _Addresses(address)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .emitter import Function, Type, Value
 from .images import lanes_of
+from .target import Target
 
 __all__ = ["Panel", "Tiling", "add_products", "panels_of", "split", "tiling_of", "unrolled", "width_of"]
 
@@ -14,8 +15,6 @@ _ALIASED_BYTES = 4096
 """Lines at multiples of this distance take the same places of the nearest cache, of which there are `_WAYS`, less one that is
 needed for something else."""
 _WAYS = 7
-_SHORT = 128
-"""Products in a run that is written without a loop: loops of few turns are predicted badly."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +91,15 @@ def split(count: int, most: int) -> list[tuple[int, int, int]]:
     return [each for each in sizes if each[2]]
 
 
-def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: int, least: int = 1) -> Tiling:
+def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int, least: int = 1) -> Tiling:
     """The tiles that take the least time for as many rows and filters, by an estimate.
 
     A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most. Each
     row reads memory of its own: fewer of them are fetched ahead better. What they read is `apart` from each other, and should
     stay in the nearest cache until its neighbours are read. Tiles have room for `least` rows, if any have.
     """
-    registers = 16 if vector_bytes == 32 else 32
-    lanes = vector_bytes // element.bytes
+    registers = target.registers
+    lanes = target.vector_bytes // element.bytes
 
     def cost(tiling: Tiling) -> float:
         total = 0.0
@@ -137,12 +136,14 @@ def unrolled(
     starts: Sequence[tuple[Value, int]],
     sums: Sequence[Value],
     step: Callable[[Sequence[Value], Sequence[Value]], list[Value]],
+    most: int,
 ) -> list[Value]:
-    """The sums after as many steps, each with `work` products, in a loop that is unrolled as far as it pays.
+    """The sums after as many steps, each with `work` products, in a loop that is unrolled as far as it pays; runs of at most
+    `most` products are written without a loop.
 
     ``step(pointers, sums)`` is given pointers that begin at `starts` and go on by as many elements with each step.
     """
-    times = count if count * work <= _SHORT else max(1, min(count, 64 // max(work, 1), 8))
+    times = count if count * work <= most else max(1, min(count, 64 // max(work, 1), 8))
     while times > 1 and count % times and count // times > 8:
         times -= 1
     main = count // times * times

@@ -20,6 +20,7 @@ from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
 from .geometry import Convolution, Walk, forward_walk, input_walks
 from .images import Epilogue, Pixel, affine, divided, each_vector, store_pixel
 from .kernel import Share
+from .target import Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 
 __all__ = [
@@ -42,18 +43,8 @@ __all__ = [
 PLACES = 16
 """Places of a transformed tile."""
 TAPS = 9
-_LEAST_CHANNELS = 16
-"""With fewer channels, or filters, the transformations take what the products save."""
-_FEWEST_TILES = 8
-"""With fewer tiles, the transformation of the filter takes what the products save."""
-_NEAR_BYTES = 512 << 10
-"""What a block should have of the workspace, to stay in the second cache of common processors."""
 _ALIASED_BYTES = 1024
 """Several rows at multiples of this distance take the same places of the nearest cache."""
-_CHUNKS = 32
-"""Chunks that work is cut into, at least, where shapes allow it: enough for the threads of common machines."""
-_LEAST_TILES, _MOST_TILES = 24, 128
-"""Tiles of a block: filters are read from further away once for each block."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,11 @@ class Tiles:
     walk: Walk
     of_image: tuple[int, int]
     rows: int
-    lanes: int
+    target: Target
+
+    @property
+    def lanes(self) -> int:
+        return self.target.vector_bytes // FLOAT.bytes
 
     @property
     def blocks(self) -> int:
@@ -100,21 +95,22 @@ class Tiles:
         return self.size * row + self.lanes
 
 
-def tiles_of(g: Convolution, walk: Walk, vector_bytes: int, fewest: int) -> Tiles | None:
+def tiles_of(g: Convolution, walk: Walk, target: Target, fewest: int) -> Tiles | None:
     """The tiles of a walk, if this algorithm computes it, and faster; `fewest` tiles are needed for that."""
     if g.element != FLOAT or g.groups != 1 or tuple(map(len, walk.taps)) != (3, 3):
         return None
     are_neighbours = (g.strides, g.dilations, walk.apart) == ((1, 1),) * 3
-    if not are_neighbours or min(walk.channels, walk.filters) < _LEAST_CHANNELS:
+    if not are_neighbours or min(walk.channels, walk.filters) < target.limits.winograd_channels:
         return None
     rows, columns = -(-walk.extents[0] // 2), -(-walk.extents[1] // 2)
     all_rows = walk.output.count * rows
     if all_rows * columns < fewest:
         return None
     bytes_of_tile = PLACES * (walk.channels + walk.filters) * FLOAT.bytes
-    most = min(max(_NEAR_BYTES // bytes_of_tile, _LEAST_TILES), _MOST_TILES) // columns
+    least_of_block, most_of_block = target.limits.winograd_block_tiles
+    most = min(max(target.limits.winograd_block_bytes // bytes_of_tile, least_of_block), most_of_block) // columns
     of_block = max(count for count in range(1, max(most, 1) + 1) if all_rows % count == 0)
-    return Tiles(walk, (rows, columns), of_block, vector_bytes // FLOAT.bytes)
+    return Tiles(walk, (rows, columns), of_block, target)
 
 
 @dataclass(frozen=True)
@@ -128,12 +124,13 @@ class Blocks:
         """How many parts the filters are cut into where there are few blocks. Each part transforms the images for itself."""
         panels = self.panels[0].count if len(self.panels) == 1 else 1
         choices = [parts for parts in range(1, panels + 1) if panels % parts == 0]
-        return next((parts for parts in choices if parts * self.tiles.blocks >= _CHUNKS), panels)
+        least = self.tiles.target.limits.convolution_chunks
+        return next((parts for parts in choices if parts * self.tiles.blocks >= least), panels)
 
     @cached_property
     def tiling(self) -> Tiling:
         tiles = self.tiles
-        return tiling_of(tiles.size, tiles.walk.filters, FLOAT, tiles.lanes * FLOAT.bytes, tiles.apart)
+        return tiling_of(tiles.size, tiles.walk.filters, FLOAT, tiles.target, tiles.apart)
 
     @cached_property
     def panels(self) -> list[Panel]:
@@ -160,17 +157,17 @@ class Blocks:
         return self.tiles.bytes_with(self.sums_apart)
 
 
-def forward_blocks(g: Convolution, vector_bytes: int) -> Blocks | None:
+def forward_blocks(g: Convolution, target: Target) -> Blocks | None:
     """The blocks of a convolution's output, if this algorithm computes it, and faster."""
-    tiles = tiles_of(g, forward_walk(g), vector_bytes, _FEWEST_TILES)
+    tiles = tiles_of(g, forward_walk(g), target, target.limits.winograd_tiles)
     return Blocks(tiles) if tiles is not None else None
 
 
-def input_blocks(g: Convolution, vector_bytes: int) -> Blocks | None:
+def input_blocks(g: Convolution, target: Target) -> Blocks | None:
     """The blocks of the gradient of a convolution's input, if this algorithm computes it, and faster."""
     if g.strides != (1, 1) or not (g.x.height and g.x.width):
         return None
-    tiles = tiles_of(g, input_walks(g)[0], vector_bytes, _FEWEST_TILES)
+    tiles = tiles_of(g, input_walks(g)[0], target, target.limits.winograd_tiles)
     return Blocks(tiles) if tiles is not None else None
 
 
@@ -379,7 +376,8 @@ class _Block:
 
         totals = [zero(FLOAT.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         work = size * len(panel.vectors)
-        totals = unrolled(f, FLOAT, tiles.walk.channels, work, [(x, 1), (packed, panel.width)], totals, step)
+        most = tiles.target.limits.unrolled_products
+        totals = unrolled(f, FLOAT, tiles.walk.channels, work, [(x, 1), (packed, panel.width)], totals, step, most)
         out = f.opaque(f.at(sums, f.mul(first, self.blocks.sums_apart), FLOAT))
         for number in range(size):
             for (_, column), total in zip(panel.columns, totals[number * len(panel.vectors) :], strict=False):

@@ -17,19 +17,11 @@ from .geometry import Convolution, forward_walk
 from .images import Images, affine, bounds_of, divided, each_vector, from_places, square_lanes, write_transposed
 from .kernel import Share
 from .packing import packed_row, packed_rows
+from .target import Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
 from .winograd import PLACES, TAPS, ImageTiles, Row, Tile, Tiles, in_rows_and_columns, store_places, tiles_of
 
 __all__ = ["GradientBlocks", "gradient_blocks", "write_filter_gradient", "write_partial_sums"]
-
-_FEWEST_TILES = 64
-"""With fewer tiles, sums are read and written too often."""
-_PARTIAL_BYTES = 2 << 20
-"""What all partial sums may take, if there are more than it takes to give threads work."""
-_PARTIALS = 16
-"""Partial sums, at most."""
-_CHUNKS = 8
-"""Chunks that work is cut into, at least."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +34,8 @@ class GradientBlocks:
 
     @cached_property
     def tiling(self) -> Tiling:
-        walk, lanes = self.tiles.walk, self.tiles.lanes
-        return tiling_of(walk.channels, walk.filters, FLOAT, lanes * FLOAT.bytes, 1)
+        walk = self.tiles.walk
+        return tiling_of(walk.channels, walk.filters, FLOAT, self.tiles.target, 1)
 
     @cached_property
     def panels(self) -> list[Panel]:
@@ -62,8 +54,9 @@ class GradientBlocks:
     @property
     def partials(self) -> int:
         """How many sums over some of the tiles there are."""
-        fitting = min(_PARTIALS, _PARTIAL_BYTES // (self.elements * FLOAT.bytes))
-        return min(self.tiles.blocks, max(fitting, -(-_CHUNKS // self.parts)))
+        limits = self.tiles.target.limits
+        fitting = min(limits.gradient_partials, limits.winograd_partial_bytes // (self.elements * FLOAT.bytes))
+        return min(self.tiles.blocks, max(fitting, -(-limits.winograd_gradient_chunks // self.parts), 1))
 
     @property
     def apart(self) -> int:
@@ -81,9 +74,9 @@ class GradientBlocks:
         return self.tiles.bytes_with(self.apart)
 
 
-def gradient_blocks(g: Convolution, vector_bytes: int) -> GradientBlocks | None:
+def gradient_blocks(g: Convolution, target: Target) -> GradientBlocks | None:
     """The blocks for the gradient of a convolution's filter, if this algorithm computes it, and faster."""
-    tiles = tiles_of(g, forward_walk(g), vector_bytes, _FEWEST_TILES)
+    tiles = tiles_of(g, forward_walk(g), target, target.limits.winograd_gradient_tiles)
     return GradientBlocks(tiles, g.y) if tiles is not None else None
 
 
@@ -206,7 +199,8 @@ class _Sums:
         places = [(number * panel.width + column, lanes) for number in range(size) for lanes, column in panel.columns]
         totals = [f.load(f.at(sums, at, FLOAT), FLOAT.of(lanes)) for at, lanes in places]
         starts = [(x, tiles.apart), (columns, self.blocks.apart)]
-        totals = unrolled(f, FLOAT, tiles.size, size * len(panel.vectors), starts, totals, step)
+        most = tiles.target.limits.unrolled_products
+        totals = unrolled(f, FLOAT, tiles.size, size * len(panel.vectors), starts, totals, step, most)
         for (at, _), total in zip(places, totals, strict=True):
             f.store(total, f.at(sums, at, FLOAT))
 
@@ -218,7 +212,7 @@ def write_filter_gradient(
     workspace: Value,
     d_filter: Value,
     share: Share,
-    vector_bytes: int,
+    target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
     """The gradient of the filter, [M, C, 3, 3], from the partial sums, which are overwritten; `epilogue` as in
@@ -229,7 +223,7 @@ def write_filter_gradient(
 
         def chunk(which: Value, panel: Panel = panel, size: int = size) -> None:
             sums = f.at(workspace, affine(f, panel.before * PLACES * channels, (which, size)), FLOAT)
-            add_partials(f, FLOAT, sums, size, blocks.partials, blocks.elements, vector_bytes)
+            add_partials(f, FLOAT, sums, size, blocks.partials, blocks.elements, target)
             f.loop(0, channels, 1, [], lambda channel: _transform_back(f, sums, channels, channel, panel, blocks.tiles.lanes))
 
             def place(row: Value) -> Value:
@@ -237,7 +231,7 @@ def write_filter_gradient(
 
             first = affine(f, panel.first, (which, panel.width))
             source, output = from_places(f, FLOAT, place), to_filter(f, FLOAT, d_filter, rows, first, epilogue)
-            write_transposed(f, rows, panel.filters, square_lanes(FLOAT, vector_bytes), source, output)
+            write_transposed(f, rows, panel.filters, square_lanes(FLOAT, target), source, output)
 
         f.loop(*share.of(f, panel.count), 1, [], chunk)
 

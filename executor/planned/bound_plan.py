@@ -43,8 +43,6 @@ from .plan import AnyInstruction, Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "without_warnings"]
 
-_LARGE = 1 << 16
-"""Bytes of a feed that take longer to copy than it takes to say where they are."""
 _NOTHING = nullcontext()
 
 
@@ -253,10 +251,11 @@ class BoundPlan:
         plan = self.plan
         looked_at = {value for instruction in plan.instructions if isinstance(instruction, Check) for value in instruction.read}
         overwritten = [array for name, array in self._stored.items() if name in plan.storage]
+        least = tables.target.limits.feed_bytes
         return {
             name: tables.reader((name, 0), array, overwritten)
             for name, array in self._inputs.items()
-            if array.nbytes >= _LARGE and (name, 0) in plan.offset_of and (name, 0) not in {*looked_at, *plan.fetch_values}
+            if array.nbytes >= least and (name, 0) in plan.offset_of and (name, 0) not in {*looked_at, *plan.fetch_values}
         }
 
     def _input(self, name: str) -> Any:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fluid.executor.native import kernel_calls, plans, tables
-from fluid.executor.native.compiler import Library, compile_object, host
+from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Module
 from fluid.executor.native.instructions import KernelCall, Operand
 from fluid.executor.native.kernel import checked_words, fault_in
@@ -33,20 +34,26 @@ class CheckedTables(tables.Tables):
     def compile(self, address: Any) -> None:
         self._array = address.__self__.array  # of the plan that is bound
         libraries = {
-            kernel: Library([compile_object(write("kernel"), host())], ["kernel"]) for kernel, write in self._writers.items()
+            kernel: Library([compile_object(write("kernel"), self.target)], ["kernel"]) for kernel, write in self._writers.items()
         }
         self._workspace = aligned_bytes(np.empty, self._workspace_bytes)
+        kernels = {kernel: _KERNEL(library.addresses["kernel"]) for kernel, library in libraries.items()}
         for calls in self._tables:
-            self._steps.append(
-                partial(_run_all, [self._call(call, _KERNEL(libraries[call.kernel].addresses["kernel"])) for call in calls])
-            )
+            words = np.array([self.bounds(operand)[0] for call in calls for operand in call.operands], np.int64)
+            self._words.append(words)
+            starts = accumulate((len(call.operands) for call in calls), initial=0)
+            runs = [self._call(call, kernels[call.kernel], words[start:]) for call, start in zip(calls, starts, strict=False)]
+            self._steps.append(partial(_run_all, runs))
         self._keep.append(libraries)
 
-    def _call(self, call: KernelCall, kernel: Any) -> Callable[[], None]:
-        words = checked_words([self.bounds(operand) for operand in call.operands])
+    def _call(self, call: KernelCall, kernel: Any, addresses: Any) -> Callable[[], None]:
+        """What runs a kernel on operands that lie where `addresses` say: what is fed may be read where it is."""
         threads = 1 if call.is_serial else _THREADS
+        bounds = [self.bounds(operand) for operand in call.operands]
 
         def run() -> None:
+            moves = [int(address) - bound[0] for address, bound in zip(addresses, bounds, strict=False)]
+            words = checked_words([tuple(each + move for each in bound) for bound, move in zip(bounds, moves, strict=True)])
             for thread in range(threads):
                 kernel(words.ctypes.data, thread, threads)
                 fault = fault_in(words)

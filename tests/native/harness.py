@@ -19,22 +19,24 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fluid.executor.native import compiler
-from fluid.executor.native.compiler import Library, Target, compile_object
+from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.kernel import Share, checked_words, fault_in, write_kernel
+from fluid.executor.native.target import Target
 
 Body = Callable[[Function, Sequence[Value], Share], None]
 
-AVX2 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt")
-AVX512 = Target("x86_64-unknown-linux-gnu", "x86-64-v4", AVX2.features + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl")
-NEON = Target("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fp-armv8")
+AVX2 = Target.of("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt")
+AVX512 = Target.of("x86_64-unknown-linux-gnu", "x86-64-v4", AVX2.features + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl")
+NEON = Target.of("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fp-armv8")
 CROSS = {"AVX2": AVX2, "AVX-512": AVX512, "NEON": NEON}
 """Processors that code can be made for here, wherever here is (`emits`)."""
 
@@ -42,11 +44,27 @@ CROSS = {"AVX2": AVX2, "AVX-512": AVX512, "NEON": NEON}
 def _runnable() -> list[Target]:
     """Processors whose code runs here: this one, and what it has been before."""
     host = compiler.host()
-    older = [Target(host.triple, target.cpu, target.features) for target in (AVX2,) if host.vector_bytes > target.vector_bytes]
+    older = [Target.of(host.triple, target.cpu, target.features) for target in (AVX2,) if host.vector_bytes > target.vector_bytes]
     return [host, *older]
 
 
 TARGETS = _runnable()
+
+
+def nth_target(number: int) -> Target:
+    """One of them, whatever the number."""
+    return TARGETS[number % len(TARGETS)]
+
+
+def set_limits(patches: pytest.MonkeyPatch, **limits: int) -> None:
+    """Let plans be made with other limits, for this processor."""
+    set_target(patches, replace(compiler.host(), limits=replace(compiler.host().limits, **limits)))
+
+
+def set_target(patches: pytest.MonkeyPatch, target: Target) -> None:
+    """Let plans be made for a processor, whose code runs here."""
+    patches.setattr(compiler, "host", lambda: target)
+
 
 _RED_BYTES = 1024
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.native.compiler import Library, Target, compile_object
+from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.images import Images
 from fluid.executor.native.kernel import Share, checked_words, fault_in, write_kernel
+from fluid.executor.native.target import Target
 
 _GUARD = 64
 _KERNEL = CFUNCTYPE(None, c_void_p, c_int64, c_int64)

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from checks import each
-from harness import TARGETS, texts
+from harness import TARGETS, nth_target, texts
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out
 
-from fluid.executor.native.compiler import Target, compile_object
+from fluid.executor.native.compiler import compile_object
 from fluid.executor.native.convolution import (
     Convolution,
     filter_gradient_phases,
@@ -35,6 +35,7 @@ from fluid.executor.native.depthwise import (
 )
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.images import Images, Pixel, write_channels_first, write_channels_last
+from fluid.executor.native.target import Target
 
 DTYPES = {FLOAT: np.float32, DOUBLE: np.float64}
 
@@ -118,7 +119,7 @@ DENSE = Writers(
     filter_gradient_phases,
     write_packed_filter,
     write_packed_filter_for_input,
-    lambda g, width: (packed_elements(g, width), packed_elements_for_input(g, width), partial_elements(g, width)),
+    lambda g, target: (packed_elements(g, target), packed_elements_for_input(g, target), partial_elements(g, target)),
 )
 DEPTHWISE = Writers(
     write_depthwise,
@@ -126,7 +127,7 @@ DEPTHWISE = Writers(
     depthwise_filter_gradient_phases,
     write_packed_depthwise,
     write_packed_depthwise,
-    lambda g, width: (g.taps * g.x.channels, g.taps * g.x.channels, depthwise_partial_elements(g)),
+    lambda g, target: (g.taps * g.x.channels, g.taps * g.x.channels, depthwise_partial_elements(g, target)),
 )
 CASES = [
     Case(3, 5, (7, 9), 20),
@@ -155,7 +156,7 @@ MORE = [
 
 @each("case, which", [(case, number % 2) for number, case in enumerate(CASES)])
 def test_convolution_is_the_sum_over_taps(case: Case, which: int) -> None:
-    check_convolution(case, which)
+    check_convolution(case, nth_target(which))
 
 
 @pytest.mark.slow
@@ -163,27 +164,26 @@ def test_convolution_is_the_sum_over_taps(case: Case, which: int) -> None:
 @each("element", [FLOAT, DOUBLE], ids=str)
 @each("which", [0, 1])
 def test_more_convolutions_are_the_sum_over_taps(case: Case, element: Type, which: int) -> None:
-    check_convolution(replace(case, element=element), which)
+    check_convolution(replace(case, element=element), nth_target(which))
 
 
-def check_convolution(case: Case, which: int) -> None:
-    """Output and both gradients, by the same kernels with 1, 2 and 4 threads, for one of the processors that run here."""
-    target = TARGETS[min(which, len(TARGETS) - 1)]
-    width, g, dtype = target.vector_bytes, case.geometry(), DTYPES[case.element]
+def check_convolution(case: Case, target: Target) -> None:
+    """Output and both gradients, by the same kernels with 1, 2 and 4 threads, for a processor whose code runs here."""
+    g, dtype = case.geometry(), DTYPES[case.element]
     random = np.random.default_rng(0)
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width)).astype(dtype) for i in (g.x, g.y))
     w = random.standard_normal((case.filters, g.channels, *g.kernel)).astype(dtype)
     kernels = Kernels(target)
     writers = DEPTHWISE if case.depthwise else DENSE
-    forward = kernels.add(3, lambda f, p, share: writers.forward(f, g, *p, share, width))
-    back = kernels.add(3, lambda f, p, share: writers.back(f, g, *p, share, width))
+    forward = kernels.add(3, lambda f, p, share: writers.forward(f, g, *p, share, target))
+    back = kernels.add(3, lambda f, p, share: writers.back(f, g, *p, share, target))
     dense = replace(g, y=Images.dense(g.y.count, g.y.height, g.y.width, g.y.channels))  # nothing lies behind the last pixel
-    phases = [kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write in writers.phases(dense, width)]
-    pack = kernels.add(2, lambda f, p, share: writers.pack(f, g, *p, share, width))
-    pack_back = kernels.add(2, lambda f, p, share: writers.pack_back(f, g, *p, share, width))
+    phases = [kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write in writers.phases(dense, target)]
+    pack = kernels.add(2, lambda f, p, share: writers.pack(f, g, *p, share, target))
+    pack_back = kernels.add(2, lambda f, p, share: writers.pack_back(f, g, *p, share, target))
     bits: list[Any] = []
     for threads in (1, 2, 4):
-        filter_, packed, packed_back, partials = Guarded.of(w), *(Guarded((size,), dtype) for size in writers.sizes(g, width))
+        filter_, packed, packed_back, partials = Guarded.of(w), *(Guarded((size,), dtype) for size in writers.sizes(g, target))
         image, gradient, dense_gradient = laid_out(g.x, x), laid_out(g.y, dy), laid_out(dense.y, dy)
         y, dx = (laid_out(images, np.full_like(array, np.nan)) for images, array in ((g.y, dy), (g.x, x)))
         dw = Guarded(w.shape, dtype)
@@ -208,7 +208,7 @@ def check_convolution(case: Case, which: int) -> None:
 def test_an_epilogue_changes_what_is_stored() -> None:
     """A residual addition from images with another halo, and a sum by an update of the filter."""
     target = TARGETS[0]
-    width, g = target.vector_bytes, Case(2, 3, (5, 5), 19, wider=1).geometry()
+    g = Case(2, 3, (5, 5), 19, wider=1).geometry()
     other = Images.dense(2, 5, 5, 19, 3)
     random = np.random.default_rng(0)
     x, y, w = (random.standard_normal(shape, np.float32) for shape in ((2, 3, 5, 5), (2, 19, 5, 5), (19, 3, 3, 3)))
@@ -219,28 +219,28 @@ def test_an_epilogue_changes_what_is_stored() -> None:
             at = f.at(p[3], other.offset(f, pixel, channel), FLOAT)
             return f.max(f.add(value, f.load(at, value.type)), 0.0)
 
-        write_forward(f, g, *p[:3], share, width, residual)
+        write_forward(f, g, *p[:3], share, target, residual)
 
     def update(f: Function, p: Any, share: Any) -> None:
         def descend(f: Function, value: Value, row: Value, column: Value) -> None:
             at = f.at(p[3], f.add(f.mul(row, 27), column), FLOAT)
             f.store(f.fma(value, -0.5, f.load(at, value.type)), at)
 
-        filter_gradient_phases(g, width, descend)[1](f, *p, share)
+        filter_gradient_phases(g, target, descend)[1](f, *p, share)
 
-    plain = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, width))
+    plain = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, target))
     fused = kernels.add(4, forward)
-    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
-    sums, total = (kernels.add(4, lambda f, p, share, w=w: w(f, *p, share)) for w in filter_gradient_phases(g, width))
+    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, target))
+    sums, total = (kernels.add(4, lambda f, p, share, w=w: w(f, *p, share)) for w in filter_gradient_phases(g, target))
     descend = kernels.add(4, update)
-    packed, image, dy = Guarded((packed_elements(g, width),)), laid_out(g.x, x), laid_out(g.y, y)
+    packed, image, dy = Guarded((packed_elements(g, target),)), laid_out(g.x, x), laid_out(g.y, y)
     kernels.run(pack, [Guarded.of(w), packed])
     outputs = laid_out(g.y, y * 0), laid_out(g.y, y * 0)
     kernels.run(plain, [image, packed, outputs[0]])
     kernels.run(fused, [image, packed, outputs[1], laid_out(other, y)])
     plain_output, fused_output = (inner(g.y, each.array) for each in outputs)
     assert np.array_equal(fused_output, np.maximum(plain_output + y, 0))
-    partials, dw, filter_ = Guarded((partial_elements(g, width),)), Guarded(w.shape), Guarded.of(w)
+    partials, dw, filter_ = Guarded((partial_elements(g, target),)), Guarded(w.shape), Guarded.of(w)
     for phase, written in ((sums, dw), (total, dw), (sums, filter_), (descend, filter_)):
         kernels.run(phase, [image, dy, partials, written])
     np.testing.assert_allclose(filter_.array, w - 0.5 * dw.array, rtol=1e-5, atol=1e-6)
@@ -250,9 +250,9 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
     g = Case(1, 2, (4, 4), 3).geometry()
     narrow = replace(g, x=Images.dense(1, 4, 4, 2), y=Images.dense(1, 4, 4, 3))
     with pytest.raises(ValueError, match="the input has a halo of 0 pixels; this kernel reads 1"):
-        texts(lambda f, p, share: write_forward(f, narrow, *p, share, 64), 3)[0]
+        texts(lambda f, p, share: write_forward(f, narrow, *p, share, TARGETS[0]), 3)[0]
     with pytest.raises(ValueError, match="the gradient of the output has a halo of 0 pixels"):
-        texts(lambda f, p, share: write_input_gradient(f, narrow, *p, share, 64), 3)[0]
+        texts(lambda f, p, share: write_input_gradient(f, narrow, *p, share, TARGETS[0]), 3)[0]
 
 
 @each(
@@ -274,9 +274,9 @@ def test_layouts_there_and_back(shape: tuple[int, ...], halo: int, element: Type
 
 
 def check_layouts(target: Target, images: Images, element: Type, array: Any) -> None:
-    kernels, width = Kernels(target), target.vector_bytes
-    there = kernels.add(2, lambda f, p, share: write_channels_last(f, images, element, *p, share, width))
-    back = kernels.add(2, lambda f, p, share: write_channels_first(f, images, element, *p, share, width))
+    kernels = Kernels(target)
+    there = kernels.add(2, lambda f, p, share: write_channels_last(f, images, element, *p, share, target))
+    back = kernels.add(2, lambda f, p, share: write_channels_first(f, images, element, *p, share, target))
     for threads in (1, 3):
         moved, returned = laid_out(images, np.full_like(array, np.nan)), Guarded(array.shape, array.dtype)
         kernels.run(there, [Guarded.of(array), moved], threads)
@@ -296,13 +296,13 @@ def test_kernels_compile_for_neon() -> None:
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    neon = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8")
-    width, g = neon.vector_bytes, Case(2, 5, (7, 6), 9, strides=(2, 1)).geometry()
+    neon = Target.of("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8")
+    g = Case(2, 5, (7, 6), 9, strides=(2, 1)).geometry()
     depthwise = Case(2, 5, (7, 6), 5, groups=5).geometry()
-    assert width == 16
-    text = texts(lambda f, p, share: write_forward(f, g, *p, share, width), 3)[0]
+    assert neon.vector_bytes == 16
+    text = texts(lambda f, p, share: write_forward(f, g, *p, share, neon), 3)[0]
     assert compile_object(text, neon)[:4] == b"\x7fELF"
-    text = texts(lambda f, p, share: write_depthwise(f, depthwise, *p, share, width), 3)[0]
+    text = texts(lambda f, p, share: write_depthwise(f, depthwise, *p, share, neon), 3)[0]
     assert compile_object(text, neon)[:4] == b"\x7fELF"
 
 
@@ -310,7 +310,7 @@ def test_kernels_compile_for_neon() -> None:
 def test_an_epilogue_is_told_the_column_of_its_pixel(depthwise: bool) -> None:
     """As a value that is right by itself, whatever `Images.offset` makes of the tile that the pixel is in."""
     target = TARGETS[0]
-    width, g = target.vector_bytes, Case(1, 3, (3, 19), 3, (1, 1), pads=(0, 0), groups=3 if depthwise else 1).geometry()
+    g = Case(1, 3, (3, 19), 3, (1, 1), pads=(0, 0), groups=3 if depthwise else 1).geometry()
     write = write_depthwise if depthwise else write_forward
     kernels = Kernels(target)
 
@@ -318,10 +318,10 @@ def test_an_epilogue_is_told_the_column_of_its_pixel(depthwise: bool) -> None:
         def column(f: Function, value: Value, pixel: Pixel, channel: Value) -> Value:
             return f.splat(f.convert(f.add(f.mul(pixel.row, 100), pixel.column), FLOAT), value.type.lanes)
 
-        write(f, g, *p, share, width, column)
+        write(f, g, *p, share, target, column)
 
     kernels.add(3, body)
     zeros = laid_out(g.x, np.zeros((1, 3, 3, 19), np.float32))
-    packed, y = Guarded.of(np.zeros(packed_elements(g, width), np.float32)), Guarded(g.y.shape)
+    packed, y = Guarded.of(np.zeros(packed_elements(g, target), np.float32)), Guarded(g.y.shape)
     kernels.run(0, [zeros, packed, y])
     assert np.array_equal(y.array, np.broadcast_to(np.add.outer(np.arange(3) * 100, np.arange(19))[None, ..., None], g.y.shape))

@@ -17,7 +17,7 @@ pytest.importorskip("llvmlite")
 import fluid
 from fluid import layers
 from fluid.executor.kernels.table import load_kernels
-from fluid.executor.native import cache, fallback, kernel_calls, lowering, plans, tables
+from fluid.executor.native import cache, compiler, fallback, kernel_calls, lowering, tables
 from fluid.executor.native.fallback import NativeUnavailable
 from fluid.executor.native.fusion import Schedule
 from fluid.executor.native.regions import Region
@@ -92,7 +92,7 @@ def test_native_code_is_switched_off(step: Callable[..., Any], monkeypatch: pyte
 
 NO_TARGET = NativeUnavailable("this processor lacks avx2")
 FAULTS = {
-    "an unknown processor": (plans, "host", NO_TARGET, "lacks avx2$"),
+    "an unknown processor": (compiler, "host", NO_TARGET, "lacks avx2$"),
     "no kernel can be compiled": (tables, "compile_kernels", NativeUnavailable("LLVM makes no code"), "LLVM makes no code$"),
     "a compiled kernel cannot be loaded": (cache, "Library", NativeUnavailable("cannot be loaded"), "cannot be loaded$"),
     "the pool cannot be made": (tables, "pool", NativeUnavailable("no pool"), "no pool$"),

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from checked_plans import checked_plans
 from checks import fresh_programs
+from harness import set_limits
 
 pytest.importorskip("llvmlite")
 
 import fluid
 from fluid import layers
-from fluid.executor.native import image_blocks
 
 
 def _bottlenecks(x: Any) -> list[Any]:
@@ -56,7 +56,7 @@ IMAGES = [(6, 6, 10, 9), (8, 6, 8, 8), (5, 6, 7, 12)]
 @pytest.fixture(autouse=True)
 def _new_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """In which each value is large."""
-    monkeypatch.setattr(image_blocks, "_LARGE", 1)
+    set_limits(monkeypatch, image_block_bytes=1)
     monkeypatch.setenv("FLUID_NATIVE_CACHE", "0")
     monkeypatch.delenv("FLUID_NATIVE", raising=False)
 
@@ -106,7 +106,7 @@ def test_blocks_of_an_image(name: str, shape: tuple[int, ...], fresh: None) -> N
     ],
 )
 def test_blocks_of_some_images(name: str, large: int, blocks: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_blocks, "_LARGE", large)
+    set_limits(monkeypatch, image_block_bytes=large)
     _check(*_built(NETS[name], IMAGES[0]), blocks)
 
 

@@ -24,7 +24,7 @@ from test_kernel_cache import DAMAGES, forget
 import fluid
 from fluid import layers
 from fluid.executor.kernels.table import CHECKS, check_of
-from fluid.executor.native import cache, plans
+from fluid.executor.native import cache, compiler, plans
 from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.planned import records
 from fluid.opdef import registry
@@ -352,7 +352,6 @@ def test_where_native_code_cannot_be_made_nothing_is_kept(place: Path, monkeypat
     def fail(*arguments: Any) -> Any:
         raise NativeUnavailable("this processor lacks avx2")
 
-    monkeypatch.setattr(cache, "host", fail)
-    monkeypatch.setattr(plans, "host", fail)
+    monkeypatch.setattr(compiler, "host", fail)
     with pytest.warns(RuntimeWarning, match="lacks avx2"):
         np.testing.assert_allclose(Process(perceptron).losses(), expected, 1e-5)

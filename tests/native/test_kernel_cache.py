@@ -24,9 +24,10 @@ from checks import Checks, each
 from fluid.executor import cache_folder
 from fluid.executor.native import cache, compiler
 from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
-from fluid.executor.native.compiler import NativeUnavailable, Target
+from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
 from fluid.executor.native.kernel import Share, write_kernel
+from fluid.executor.native.target import Target
 
 
 def text(name: str, add: float, helper: bool = False) -> str:
@@ -169,7 +170,7 @@ def test_kernels_of_other_sources_are_not_taken(place: Path, compiled: list[int]
 
 def test_processors_have_kernels_of_their_own(place: Path, compiled: list[int]) -> None:
     host = compiler.host()
-    older = Target(host.triple, "x86-64-v3" if host.triple.startswith("x86") else "generic", "")
+    older = Target.of(host.triple, "x86-64-v3" if host.triple.startswith("x86") else "generic", "")
     kernels = [compile_kernels(writers(1), target) for target in (host, older, host)]
     assert compiled == [1, 1]
     assert kernels[0].addresses == kernels[2].addresses != kernels[1].addresses
@@ -338,11 +339,6 @@ def test_a_text_that_llvm_refuses(place: Path) -> None:
         compile_kernels({"bad": (missing + body).format})
 
 
-class Features(dict[str, bool]):
-    def flatten(self) -> str:
-        return ""
-
-
 def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     import llvmlite.binding as llvm
 
@@ -366,8 +362,22 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
             assert unavailable(compiler.host) == "kernels are made for x86-64 and 64-bit ARM, not for riscv64-unknown-linux-gnu"
         with monkeypatch.context() as patch:
             patch.setattr(llvm, "get_process_triple", lambda: "x86_64-pc-linux-gnu")
-            patch.setattr(llvm, "get_host_cpu_features", lambda: Features(avx2=False, fma=False, sse2=True))
+            patch.setattr(llvm, "get_host_cpu_features", lambda: {"avx2": False, "fma": False, "sse2": True})
             assert unavailable(compiler.host) == "this processor lacks avx2 and fma"
+        with monkeypatch.context() as patch:
+            patch.setattr(llvm, "get_process_triple", lambda: "x86_64-pc-linux-gnu")
+            features = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl"), True)
+            patch.setattr(llvm, "get_host_cpu_features", lambda: features)
+            for words, vector_bytes in {"": 64, "-avx512vl": 64, "-avx512f": 32, " -avx512f, -avx512vl,": 32}.items():
+                patch.setenv("FLUID_NATIVE_FEATURES", words)
+                compiler.host.cache_clear()
+                assert compiler.host().vector_bytes == vector_bytes
+            assert compiler.host().features == "+avx2,-avx512f,-avx512vl,+fma"
+            patch.setenv("FLUID_NATIVE_FEATURES", "-fma,-avx2")
+            assert unavailable(compiler.host) == "this processor lacks avx2 and fma"
+            for wrong in ("+avx2", "avx2", "-avx2x"):
+                patch.setenv("FLUID_NATIVE_FEATURES", wrong)
+                assert unavailable(compiler.host).startswith(f"FLUID_NATIVE_FEATURES: {wrong} takes no feature")
     finally:
         for function in (compiler._llvm, compiler.host):
             function.cache_clear()

@@ -14,7 +14,6 @@ pytest.importorskip("llvmlite")
 from checks import Checks
 from harness import CROSS, TARGETS, compiled, emits
 
-from fluid.executor.native.compiler import Target
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.kernel import Share
 from fluid.executor.native.matmul import (
@@ -27,6 +26,7 @@ from fluid.executor.native.matmul import (
     write_pack,
     write_product,
 )
+from fluid.executor.native.target import Target
 
 Array = Any
 Body = Callable[[Function, Sequence[Value], Share], None]
@@ -84,11 +84,11 @@ LARGE = [Case(130, 530, 600, gap=1), Case(250, 130, 1030, "tn"), Case(30, 130, 7
 """For which B is copied, or A."""
 
 
-def _ways() -> Iterator[tuple[Target, int, Type, list[Case]]]:
-    """Processors, vector widths, element types and cases, not in all combinations."""
-    yield TARGETS[0], TARGETS[0].vector_bytes, FLOAT, CASES
-    yield TARGETS[-1], TARGETS[-1].vector_bytes, DOUBLE, CASES[1::2]
-    yield TARGETS[-1], 16, FLOAT, CASES[::2]
+def _ways() -> Iterator[tuple[Target, Type, list[Case]]]:
+    """Processors, element types and cases, not in all combinations."""
+    yield TARGETS[0], FLOAT, CASES
+    yield TARGETS[-1], DOUBLE, CASES[1::2]
+    yield replace(TARGETS[-1], vector_bytes=16), FLOAT, CASES[::2]
 
 
 class Operands:
@@ -122,25 +122,25 @@ class Operands:
         eps = np.finfo(self.c.dtype).eps
         return a @ b + held, (self.product.inner + 1) * eps * (np.abs(a) @ np.abs(b) + np.abs(held)) + 1e-300
 
-    def workspace(self, vector_bytes: int, threads: int) -> Array:
-        return np.full((threads, workspace_bytes(self.product, vector_bytes) // 4), np.nan, np.float32)
+    def workspace(self, target: Target, threads: int) -> Array:
+        return np.full((threads, workspace_bytes(self.product, target) // 4), np.nan, np.float32)
 
 
-def _product(product: Product, vector_bytes: int, epilogue: Epilogue | None = None) -> Body:
+def _product(product: Product, target: Target, epilogue: Epilogue | None = None) -> Body:
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         a, b, c, workspace = pointers
-        write_product(f, product, a, b, c, share, workspace, vector_bytes, epilogue)
+        write_product(f, product, a, b, c, share, workspace, target, epilogue)
 
     return body
 
 
-def _check(case: Case, target: Target, vector_bytes: int, element: Type, checked: bool) -> Array:
+def check_product(case: Case, target: Target, element: Type, checked: bool) -> Array:
     """The product, computed by 1, 2 and 4 threads: the same bits, near the exact ones. Returns the workspace of four."""
     operands = Operands(case, element)
-    kernels = compiled(_product(operands.product, vector_bytes), 4, target, checked)
+    kernels = compiled(_product(operands.product, target), 4, target, checked)
     results = []
     for threads in (1, 2, 4):
-        arrays = [operands.a, operands.b, operands.c, operands.workspace(vector_bytes, threads)]
+        arrays = [operands.a, operands.b, operands.c, operands.workspace(target, threads)]
         _, _, result, workspace = kernels(arrays, threads)
         results.append(result)
     exact, bound = operands.exact()
@@ -153,22 +153,20 @@ def _check(case: Case, target: Target, vector_bytes: int, element: Type, checked
 
 def test_products_are_near_the_exact_ones() -> None:
     with Checks() as check:
-        for target, vector_bytes, element, cases in _ways():
+        for target, element, cases in _ways():
             for case in cases:
-                with check(f"{case}, {element}, {vector_bytes} bytes"):
-                    _check(case, target, vector_bytes, element, checked=element == FLOAT and vector_bytes > 16)
+                with check(f"{case}, {element}, {target.vector_bytes} bytes"):
+                    check_product(case, target, element, checked=element == FLOAT and target.vector_bytes > 16)
 
 
 def test_cases_are_computed_in_all_ways() -> None:
     """Else, what chooses among them has changed, and the cases should follow."""
     for target in TARGETS:
-        tilings = [
-            _tiling(_plain(Operands(case, FLOAT).product), target.vector_bytes) for case in CASES if case.rows * case.columns
-        ]
+        tilings = [_tiling(_plain(Operands(case, FLOAT).product), target) for case in CASES if case.rows * case.columns]
         assert {tiling.way for tiling in tilings} == {"spread", "turned", "dots"}
         assert {tiling.axis for tiling in tilings} == {"batch", "columns", "rows"}
         assert {(tiling.way, tiling.packs) for tiling in tilings} > {("spread", True), ("turned", True), ("turned", False)}
-        large = [_tiling(_plain(Operands(case, FLOAT).product), target.vector_bytes) for case in LARGE]
+        large = [_tiling(_plain(Operands(case, FLOAT).product), target) for case in LARGE]
         assert any(tiling.packs for tiling in large)
         assert any(tiling.packs_a for tiling in large)
 
@@ -178,9 +176,9 @@ def test_operands_of_large_products_are_copied() -> None:
     with Checks() as check:
         for case in LARGE:
             with check(str(case)):
-                bytes_ = workspace_bytes(Operands(case, FLOAT).product, TARGETS[-1].vector_bytes)
+                bytes_ = workspace_bytes(Operands(case, FLOAT).product, TARGETS[-1])
                 assert 0 < bytes_ < 4 * (case.rows + case.columns) * case.inner
-                workspace = _check(case, TARGETS[-1], TARGETS[-1].vector_bytes, FLOAT, checked=False)
+                workspace = check_product(case, TARGETS[-1], FLOAT, checked=False)
                 assert not np.isnan(workspace).all(axis=1).any(), "each thread uses its own part"
 
 
@@ -195,7 +193,7 @@ def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:
         Case(3, 21, 8, batch=(2, 3)),
     ]
 
-    def kernel(product: Product, vector_bytes: int, gives: bool) -> Body:
+    def kernel(product: Product, target: Target, gives: bool) -> Body:
         """Products times the numbers of another array, which are incremented, or become the result."""
 
         def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
@@ -209,22 +207,22 @@ def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:
                 return result if gives else None
 
             a, b, c = operands
-            write_product(f, product, a, b, c, share, workspace, vector_bytes, epilogue)
+            write_product(f, product, a, b, c, share, workspace, target, epilogue)
 
         return body
 
     with Checks() as check:
         for target in TARGETS:
             for case in cases:
-                operands, bytes_ = Operands(case, FLOAT), target.vector_bytes
+                operands = Operands(case, FLOAT)
                 exact, bound = operands.exact()
                 factors = np.arange(1, operands.c.size + 1, dtype=np.float32).reshape(operands.c.shape)
-                arrays = [operands.a, operands.b, operands.c, operands.workspace(bytes_, 2), factors]
-                with check(f"{case}, {bytes_} bytes"):
-                    _, _, c, _, other = compiled(kernel(operands.product, bytes_, True), 5, target)(arrays, 2)
+                arrays = [operands.a, operands.b, operands.c, operands.workspace(target, 2), factors]
+                with check(f"{case}, {target.vector_bytes} bytes"):
+                    _, _, c, _, other = compiled(kernel(operands.product, target, True), 5, target)(arrays, 2)
                     assert (np.abs(c - exact * factors) <= 2 * bound * factors).all()
                     assert (other == factors + 1).all()
-                    _, _, c, _, other = compiled(kernel(operands.product, bytes_, False), 5, target)(arrays, 2)
+                    _, _, c, _, other = compiled(kernel(operands.product, target, False), 5, target)(arrays, 2)
                     assert (np.abs(other - exact * factors) <= 2 * bound * factors).all()
                     assert case.inner > 1000 or (c == operands.c).all()
 
@@ -234,22 +232,22 @@ def test_packed_operand_gives_the_product() -> None:
     with Checks() as check:
         for target in TARGETS:
             for case in (Case(5, 75, 40, "nt"), Case(20, 33, 1500, "tn"), Case(3, 9, 8, "ns", batch=(4,), shares_b=True)):
-                operands, bytes_ = Operands(case, FLOAT), target.vector_bytes
+                operands = Operands(case, FLOAT)
                 product = operands.product
 
-                def pack(f: Function, pointers: Sequence[Value], share: Share, product=product, bytes_=bytes_) -> None:  # type: ignore[no-untyped-def]
-                    write_pack(f, product, *pointers, share, bytes_)
+                def pack(f: Function, pointers: Sequence[Value], share: Share, product=product, target=target) -> None:  # type: ignore[no-untyped-def]
+                    write_pack(f, product, *pointers, share, target)
 
-                packed = np.full(packed_bytes(product, bytes_) // 4, np.nan, np.float32)
-                with check(f"{case}, {bytes_} bytes"):
+                packed = np.full(packed_bytes(product, target) // 4, np.nan, np.float32)
+                with check(f"{case}, {target.vector_bytes} bytes"):
                     packed = compiled(pack, 2, target, checked=True)([operands.b, packed], 3)[1]
                     assert not np.isnan(packed).any()
-                    multiply = compiled(_product(replace(product, b_is_packed=True), bytes_), 4, target, checked=True)
-                    result = multiply([operands.a, packed, operands.c, operands.workspace(bytes_, 2)], 2)[2]
+                    multiply = compiled(_product(replace(product, b_is_packed=True), target), 4, target, checked=True)
+                    result = multiply([operands.a, packed, operands.c, operands.workspace(target, 2)], 2)[2]
                     exact, bound = operands.exact()
                     assert (np.abs(result - exact) <= bound).all()
 
 
 def test_code_for_other_processors() -> None:
     for case in (Case(13, 75, 9), Case(9, 6, 30, "nt"), Case(64, 3, 30, "tn"), Case(37, 45, 21, "nt")):
-        emits(_product(Operands(case, FLOAT).product, 16), 4, CROSS["NEON"])
+        emits(_product(Operands(case, FLOAT).product, CROSS["NEON"]), 4, CROSS["NEON"])

@@ -20,12 +20,13 @@ import fluid
 
 pytest.importorskip("llvmlite")
 
-from fluid.executor.native.compiler import Library, Target, compile_object, host
+from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import INT64, Function, Module, Value
 from fluid.executor.native.instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall
 from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.pool import Pool, pool, pool_text
 from fluid.executor.native.tables import flags_of
+from fluid.executor.native.target import Target
 
 CHUNKS = 24
 
@@ -255,7 +256,7 @@ def test_other_platforms_have_code_that_compiles(triple: str, cpu: str, features
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    target = Target(triple, cpu, features)
+    target = Target.of(triple, cpu, features)
     text = pool_text(target)
     assert holds in text
     assert ("@worker" in text) == ("linux" in triple)

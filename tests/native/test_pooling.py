@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from checks import each
-from harness import TARGETS
+from harness import TARGETS, nth_target
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out
 
 from fluid.executor.binding.compiled import apply_op
@@ -24,6 +24,7 @@ from fluid.executor.native.pooling import (
     write_max_pool,
     write_max_pool_gradient,
 )
+from fluid.executor.native.target import Target
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ MORE = [
 
 @each("case, which", [(case, number % 2) for number, case in enumerate(CASES)])
 def test_pools_are_those_of_numpy(case: Case, which: int) -> None:
-    check_pools(case, which)
+    check_pools(case, nth_target(which))
 
 
 @pytest.mark.slow
@@ -90,11 +91,11 @@ def test_pools_are_those_of_numpy(case: Case, which: int) -> None:
 @each("element", [FLOAT, DOUBLE], ids=str)
 @each("which", [0, 1])
 def test_more_pools_are_those_of_numpy(case: Case, element: Type, which: int) -> None:
-    check_pools(replace(case, element=element), which)
+    check_pools(replace(case, element=element), nth_target(which))
 
 
-def check_pools(case: Case, which: int) -> None:
-    """Both kinds of pool and their gradients with 1, 2 and 4 threads, for one of the processors that run here."""
+def check_pools(case: Case, target: Target) -> None:
+    """Both kinds of pool and their gradients with 1, 2 and 4 threads, for a processor whose code runs here."""
     random = np.random.default_rng(0)
     x = case.values(random)
     attrs = {kind: {**case.attrs, "pooling_type": kind} for kind in ("max", "avg")}
@@ -103,14 +104,13 @@ def check_pools(case: Case, which: int) -> None:
     grads = {
         kind: apply_op("pool2d_grad", {"X": x, "Out": expected[kind], "Out@GRAD": dy}, attrs[kind])["X@GRAD"] for kind in attrs
     }
-    target = TARGETS[min(which, len(TARGETS) - 1)]
-    width, pool = target.vector_bytes, case.pool(dy.shape)
+    pool = case.pool(dy.shape)
     kernels = Kernels(target)
-    maxima = kernels.add(3, lambda f, p, share: write_max_pool(f, pool, p[0], p[1], share, width, p[2]))
-    plain = kernels.add(2, lambda f, p, share: write_max_pool(f, pool, *p, share, width))
-    back = kernels.add(3, lambda f, p, share: write_max_pool_gradient(f, pool, *p, share, width))
-    averages = kernels.add(2, lambda f, p, share: write_average_pool(f, pool, *p, case.exclusive, share, width))
-    spread = kernels.add(2, lambda f, p, share: write_average_pool_gradient(f, pool, *p, case.exclusive, share, width))
+    maxima = kernels.add(3, lambda f, p, share: write_max_pool(f, pool, p[0], p[1], share, target, p[2]))
+    plain = kernels.add(2, lambda f, p, share: write_max_pool(f, pool, *p, share, target))
+    back = kernels.add(3, lambda f, p, share: write_max_pool_gradient(f, pool, *p, share, target))
+    averages = kernels.add(2, lambda f, p, share: write_average_pool(f, pool, *p, case.exclusive, share, target))
+    spread = kernels.add(2, lambda f, p, share: write_average_pool_gradient(f, pool, *p, case.exclusive, share, target))
     for threads in (1, 2, 4):
         image, gradient = laid_out(pool.x, x), laid_out(pool.y, dy)
         positions = Guarded(pool.y.shape, np.int8 if pool.position == BYTE else np.int32)
@@ -135,6 +135,6 @@ def test_nan_and_infinities_are_maxima() -> None:
     x = np.array([[np.nan, 1, -np.inf, -np.inf], [2, 3, -np.inf, -np.inf], [np.inf, 1, 1, np.nan], [2, 3, 4, 5]], np.float32)
     pool = Case((1, 1, 4, 4), (2, 2), (2, 2)).pool((1, 1, 2, 2))
     kernels, y = Kernels(TARGETS[0]), Guarded((1, 2, 2, 1))
-    kernels.add(2, lambda f, p, share: write_max_pool(f, pool, *p, share, 64))
+    kernels.add(2, lambda f, p, share: write_max_pool(f, pool, *p, share, TARGETS[0]))
     kernels.run(0, [Guarded.of(x.reshape(1, 4, 4, 1)), y])
     assert np.array_equal(y.array.ravel(), [np.nan, -np.inf, np.inf, np.nan], equal_nan=True)

@@ -192,9 +192,6 @@ def test_kernels_touch_what_belongs_to_them_alone() -> None:
             np.testing.assert_array_equal(actual, places)
 
 
-VECTOR_BYTES = 32
-
-
 def _source(pointer: Value, array: Any) -> sparse.Source:
     element = {"float32": FLOAT, "int64": INT64}[array.dtype.name]
     return sparse.Source(pointer, [stride // array.itemsize for stride in array.strides], array.shape, element)
@@ -210,19 +207,19 @@ def _firsts(count: int) -> Any:
 
 def _places(count: int, height: int) -> Any:
     return lambda f, p, share: sparse.write_places(
-        f, _ids_of(p[0], count), _ids_of(p[1], count), p[2], height, share, VECTOR_BYTES
+        f, _ids_of(p[0], count), _ids_of(p[1], count), p[2], height, share, TARGETS[-1]
     )
 
 
 def _scattered(count: int, width: int, rows: Any, cleared: int) -> Any:
     return lambda f, p, share: sparse.write_scattered(
-        f, _source(p[0], rows), _ids_of(p[1], count), p[2], cleared, share, VECTOR_BYTES
+        f, _source(p[0], rows), _ids_of(p[1], count), p[2], cleared, share, TARGETS[-1]
     )
 
 
 def _on_rows(write: Callable[..., None], sources: int, count: int, width: int, rows: Any) -> Any:
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         others = [_ids_of(pointer, count) for pointer in pointers[1:sources]]
-        write(f, _source(pointers[0], rows), *others, pointers[sources], share, VECTOR_BYTES)
+        write(f, _source(pointers[0], rows), *others, pointers[sources], share, TARGETS[-1])
 
     return body

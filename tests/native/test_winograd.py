@@ -12,16 +12,17 @@ pytest.importorskip("llvmlite")
 
 from checked_plans import CheckedTables, checked_plans
 from checks import each
-from harness import TARGETS, texts
+from harness import AVX512, TARGETS, nth_target, texts
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out
 from test_convolution import Case
 
 import fluid
 from fluid import layers
-from fluid.executor.native.compiler import Target, compile_object
+from fluid.executor.native.compiler import compile_object
 from fluid.executor.native.convolution import Convolution, write_packed_filter, write_packed_filter_for_input
 from fluid.executor.native.emitter import DOUBLE, Function, Value
 from fluid.executor.native.images import Images, Pixel
+from fluid.executor.native.target import Target
 from fluid.executor.native.winograd import Blocks, forward_blocks, input_blocks, write_blocks, write_transformed_filter
 from fluid.executor.native.winograd_gradient import gradient_blocks, write_filter_gradient, write_partial_sums
 
@@ -87,35 +88,34 @@ MORE = [
 
 @each("case, which", [(case, number % 2) for number, case in enumerate(CASES)])
 def test_results_are_those_of_the_definition(case: Case, which: int) -> None:
-    check(case, which)
+    check(case, nth_target(which))
 
 
 @pytest.mark.slow
 @each("case", CASES + MORE)
 @each("which", [0, 1])
 def test_more_results_are_those_of_the_definition(case: Case, which: int) -> None:
-    check(case, which)
+    check(case, nth_target(which))
 
 
 @each("case, which", [(case, number % 2) for number, case in enumerate(CASES[:3])])
 def test_gradients_of_filters_are_those_of_the_definition(case: Case, which: int) -> None:
-    check_gradient(replace(case, images=20), which)
+    check_gradient(replace(case, images=20), nth_target(which))
 
 
 @pytest.mark.slow
 @each("case", [replace(case, images=max(case.images, 20)) for case in CASES + MORE[-3:]])
 @each("which", [0, 1])
 def test_more_gradients_of_filters_are_those_of_the_definition(case: Case, which: int) -> None:
-    check_gradient(case, which)
+    check_gradient(case, nth_target(which))
 
 
-def check_gradient(case: Case, which: int) -> None:
-    """By the same kernels with 1, 2 and 4 threads, for a processor that runs here; added to what is there."""
-    target = TARGETS[min(which, len(TARGETS) - 1)]
-    width, g = target.vector_bytes, case.geometry()
+def check_gradient(case: Case, target: Target) -> None:
+    """By the same kernels with 1, 2 and 4 threads, for a processor whose code runs here; added to what is there."""
+    g = case.geometry()
     random = np.random.default_rng(0)
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))
-    blocks = gradient_blocks(g, width)
+    blocks = gradient_blocks(g, target)
     assert blocks is not None
 
     def added(p: Any) -> Any:
@@ -127,8 +127,8 @@ def check_gradient(case: Case, which: int) -> None:
 
     kernels = Kernels(target)
     sums = kernels.add(3, lambda f, p, share: write_partial_sums(f, blocks, *p, share))
-    total = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, blocks, *p, share, width))
-    adding = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, blocks, *p, share, width, added(p)))
+    total = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, blocks, *p, share, target))
+    adding = kernels.add(2, lambda f, p, share: write_filter_gradient(f, g, blocks, *p, share, target, added(p)))
     bits = []
     for threads in (1, 2, 4):
         workspace, result = (
@@ -149,15 +149,14 @@ def check_gradient(case: Case, which: int) -> None:
     assert (error <= bound).all(), f"off by {(error / bound).max():.2g} of the bound"
 
 
-def check(case: Case, which: int) -> None:
-    """Output and the gradient of the input, by the same kernels with 1, 2 and 4 threads, for a processor that runs here."""
-    target = TARGETS[min(which, len(TARGETS) - 1)]
-    width, g = target.vector_bytes, case.geometry()
+def check(case: Case, target: Target) -> None:
+    """Output and the gradient of the input, by the same kernels with 1, 2 and 4 threads, for a processor whose code runs here."""
+    g = case.geometry()
     random = np.random.default_rng(0)
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width), np.float32) for i in (g.x, g.y))
     w = random.standard_normal((case.filters, case.channels, 3, 3), np.float32)
     turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-    forward, back = forward_blocks(g, width), input_blocks(g, width)
+    forward, back = forward_blocks(g, target), input_blocks(g, target)
     assert forward is not None and back is not None
     check_way(target, g, forward, write_packed_filter, (g.x, x), g.y, w, lambda y: check_close(y, x, w, case.pads[0]))
     check_way(
@@ -177,7 +176,7 @@ def check_way(
 ) -> None:
     """The output, or the gradient of the input, from a filter to the result."""
     kernels = Kernels(target)
-    packing = kernels.add(2, lambda f, p, share: pack(f, g, *p, share, target.vector_bytes))
+    packing = kernels.add(2, lambda f, p, share: pack(f, g, *p, share, target))
     transforming = kernels.add(2, lambda f, p, share: write_transformed_filter(f, blocks, *p, share))
     computing = kernels.add(4, lambda f, p, share: write_blocks(f, blocks, *p, share, None))
     bits = []
@@ -195,7 +194,7 @@ def check_way(
 
 def test_few_blocks_are_computed_with_parts_of_the_filters() -> None:
     """So that all threads have work where there is one image."""
-    blocks = forward_blocks(Case(1, 512, (7, 7), 512).geometry(), 64)
+    blocks = forward_blocks(Case(1, 512, (7, 7), 512).geometry(), AVX512)
     assert blocks is not None
     assert (blocks.tiles.blocks, blocks.parts) == (1, 8)
 
@@ -204,7 +203,7 @@ def test_few_blocks_are_computed_with_parts_of_the_filters() -> None:
 def test_what_else_is_left_to_the_definition(change: str) -> None:
     images = Images.dense(2, 8, 8, 32)
     g = Convolution(images, images, (3, 3), pads=(1, 1))
-    assert forward_blocks(g, 64) is not None
+    assert forward_blocks(g, AVX512) is not None
     others = {
         "strides": replace(g, strides=(2, 2), y=Images.dense(2, 4, 4, 32)),
         "dilations": replace(g, dilations=(2, 2), pads=(2, 2)),
@@ -214,16 +213,16 @@ def test_what_else_is_left_to_the_definition(change: str) -> None:
         "element": replace(g, element=DOUBLE),
         "tiles": replace(g, x=Images.dense(1, 4, 4, 32), y=Images.dense(1, 4, 4, 32)),
     }
-    assert forward_blocks(others[change], 64) is None and input_blocks(others[change], 64) is None
+    assert forward_blocks(others[change], AVX512) is None and input_blocks(others[change], AVX512) is None
 
 
 def test_kernels_compile_for_neon() -> None:
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    neon = Target("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8")
+    neon = Target.of("aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8")
     g = CASES[1].geometry()
-    blocks, gradient = forward_blocks(g, neon.vector_bytes), gradient_blocks(replace(CASES[1], images=20).geometry(), 16)
+    blocks, gradient = forward_blocks(g, neon), gradient_blocks(replace(CASES[1], images=20).geometry(), neon)
     assert blocks is not None and gradient is not None
     for text in (
         texts(lambda f, p, share: write_blocks(f, blocks, *p, share, None), 4)[0],
@@ -236,9 +235,9 @@ def test_kernels_compile_for_neon() -> None:
 def test_an_epilogue_sees_each_output_once(extents: tuple[int, int]) -> None:
     """A residual addition from images with another halo."""
     target = TARGETS[0]
-    width, g = target.vector_bytes, Case(2, 16, extents, 21, wider=1).geometry()
+    g = Case(2, 16, extents, 21, wider=1).geometry()
     other = Images.dense(2, *extents, 21, 3)
-    blocks = forward_blocks(g, width)
+    blocks = forward_blocks(g, target)
     assert blocks is not None
     random = np.random.default_rng(0)
     x, y, w = (random.standard_normal(shape, np.float32) for shape in ((2, 16, *extents), (2, 21, *extents), (21, 16, 3, 3)))
@@ -251,7 +250,7 @@ def test_an_epilogue_sees_each_output_once(extents: tuple[int, int]) -> None:
 
         return add
 
-    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
+    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, target))
     transform = kernels.add(2, lambda f, p, share: write_transformed_filter(f, blocks, *p, share))
     plain = kernels.add(4, lambda f, p, share: write_blocks(f, blocks, *p, share, None))
     fused = kernels.add(5, lambda f, p, share: write_blocks(f, blocks, *p[:4], share, residual(p)))

@@ -12,6 +12,7 @@ import gc
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ for cache in ("FLUID_NATIVE_CACHE", "FLUID_XLA_CACHE"):
     if cache not in os.environ:  # of this run alone; the processes of pytest-xdist share it
         os.environ[cache] = tempfile.mkdtemp(prefix="fluid-cache-")
         atexit.register(shutil.rmtree, os.environ[cache], ignore_errors=True)
+
+collect_ignore_glob = [] if find_spec("llvmlite") else ["native/test_*.py"]  # some need it as they are imported
 
 load_kernels()  # since tests look into the tables
 

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import each
 from harness import CROSS, TARGETS, emits, run
 

@@ -12,8 +12,6 @@ from checked_plans import checked_plans
 from checks import fresh_programs
 from harness import set_limits
 
-pytest.importorskip("llvmlite")
-
 import fluid
 from fluid import layers
 

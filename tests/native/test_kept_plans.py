@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import Checks, fresh_programs, own_ops
 from test_kernel_cache import DAMAGES, forget
 

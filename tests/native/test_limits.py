@@ -7,9 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("llvmlite")
-
 import test_convolution
 import test_matmul
 import test_pooling

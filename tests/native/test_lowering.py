@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import Checks, each
 from numeric import flat
 from test_conformance import CASES, Case, OneOp

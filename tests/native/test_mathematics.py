@@ -7,10 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import Checks
 from harness import CROSS, TARGETS, compiled, emits, run
 

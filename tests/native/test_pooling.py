@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import each
 from harness import TARGETS, nth_target
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out

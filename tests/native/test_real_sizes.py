@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from beside_numpy import assert_alike
 from checks import each
 

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from checks import Checks, each
 from numeric import flat
-
-pytest.importorskip("llvmlite")
-
 from test_conformance import CASES, Case, OneOp, every_dtype
 
 from fluid.executor.executor import Executor

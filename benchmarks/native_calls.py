@@ -81,7 +81,7 @@ def compiled(bodies: Mapping[str, tuple[int, Body]]) -> tuple[Library, float]:
     for name, (operands, body) in bodies.items():
         write_kernel(module, name, operands, body)
     code = compile_object(module.text, HOST)
-    return Library([code], module.names), time.thread_time() - start
+    return Library([code], module.footprints), time.thread_time() - start
 
 
 def aligned(shape: int | Sequence[int], dtype: Any = np.float32) -> Any:

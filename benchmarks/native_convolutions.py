@@ -56,7 +56,7 @@ class Kernel:
         write_kernel(module, "kernel", len(self.operands), self.body)
         code = compile_object(module.text, host())
         self.seconds = time.process_time() - start
-        self._library = Library([code], module.names)
+        self._library = Library([code], module.footprints)
         self._words = np.array([array.ctypes.data for array in self.operands], np.int64)
         self._call = CFUNCTYPE(None, c_void_p, c_int64, c_int64)(self._library.addresses["kernel"])
 

@@ -25,7 +25,7 @@ import fluid
 from fluid import io
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
-from fluid.executor.planned.plan import byte_size, compile_plan
+from fluid.executor.planned.plan import compile_plan
 from fluid.formats.pir.files import pir_bytes
 from fluid.formats.pir.json_reading import parse_pir
 from fluid.formats.program import parse_program, serialize_program
@@ -723,7 +723,7 @@ def run(program: fluid.Program, feed: dict[str, Any], fetches: list[str]) -> str
     if not sequences:
         specs = {name: Spec(array.shape, as_dtype(array.dtype)) for name, array in arrays.items()}
         plan = compile_plan(program, specs, fetches, scope)
-        sizes = [byte_size(spec) for spec in (*plan.storage.values(), *plan.externals.values(), *plan.feeds.values())]
+        sizes = [spec.nbytes for spec in (*plan.storage.values(), *plan.externals.values(), *plan.feeds.values())]
         if plan.arena_bytes + sum(sizes) > MOST_RUN:
             return "compiled"
     if any(op.type == "while" for block in program.blocks for op in block.ops):

@@ -19,6 +19,7 @@ not used for longest go first. Where nothing can be written, there is one warnin
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -35,13 +36,14 @@ from ...formats.writing import reason
 from ..cache_folder import CacheFolder, is_own
 from ..threads import available_cores, get_num_threads
 from . import compiler
+from .bounds import Footprint
 from .compiler import Library, NativeUnavailable, compile_object, versions
-from .instructions import Writer
+from .instructions import Writer, WrittenKernel
 from .target import Target
 
 __all__ = ["PLAN", "Kernels", "compile_kernels", "folder", "kept_kernels", "made_by", "read_sealed", "write_sealed"]
 
-_FORMAT = 3
+_FORMAT = 4
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
@@ -66,9 +68,11 @@ class Kernels:
 
     Attributes:
         addresses: signature -> address. They hold as long as this object lives.
+        footprints: signature -> what the kernel accesses of each operand.
     """
 
     addresses: Mapping[str, int]
+    footprints: Mapping[str, Sequence[Footprint]]
     libraries: Collection[Library]
 
 
@@ -88,7 +92,7 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     libraries = _kept(place, keys.values())
     missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
     if missing:
-        bundle = _Bundle(tuple(missing), _compiled(missing, target))
+        bundle = _compiled(missing, target)
         libraries.update(bundle.load())
         if place:
             _write(place, bundle)
@@ -115,7 +119,8 @@ def _kept(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
 def _kernels(keys: Mapping[str, bytes], libraries: dict[bytes, Library]) -> Kernels:
     _loaded.update(libraries)
     addresses = {signature: libraries[key].addresses[_symbol(key)] for signature, key in keys.items()}
-    return Kernels(addresses, [libraries[key] for key in keys.values()])
+    footprints = {signature: libraries[key].footprints[_symbol(key)] for signature, key in keys.items()}
+    return Kernels(addresses, footprints, [libraries[key] for key in keys.values()])
 
 
 @cache
@@ -142,21 +147,23 @@ def _symbol(key: bytes) -> str:
     return f"k{key.hex()}"
 
 
-def _compiled(writers: Mapping[bytes, Writer], target: Target) -> list[bytes]:
-    """The objects of kernels. The next texts are written while other threads compile those before."""
+def _compiled(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
+    """Kernels compiled together. The next texts are written while other threads compile those before."""
     from concurrent.futures import ThreadPoolExecutor  # some modules, for what is compiled
 
+    footprints: dict[bytes, Sequence[Footprint]] = {}
     with ThreadPoolExecutor(min(get_num_threads(), available_cores())) as threads:
-        return list(threads.map(partial(compile_object, target=target), _modules(writers)))
+        objects = list(threads.map(partial(compile_object, target=target), _modules(writers, footprints)))
+    return _Bundle(footprints, objects)
 
 
-def _modules(writers: Mapping[bytes, Writer]) -> Iterator[str]:
-    """The texts of modules of kernels, as few as are worth a thread each."""
+def _modules(writers: Mapping[bytes, Writer], footprints: dict[bytes, Sequence[Footprint]]) -> Iterator[str]:
+    """The texts of modules of kernels, as few as are worth a thread each; notes what each kernel accesses."""
     functions: list[str] = []
     declared: dict[str, None] = {}
     length = 0
     for key, write in writers.items():
-        text = _written(_symbol(key), write)
+        text, footprints[key] = _written(_symbol(key), write)
         lines = text.splitlines()
         declared.update(dict.fromkeys(line for line in lines if line.startswith("declare ")))
         functions += [line for line in lines if not line.startswith("declare ")]
@@ -168,28 +175,35 @@ def _modules(writers: Mapping[bytes, Writer]) -> Iterator[str]:
         yield "\n".join([*declared, *functions])
 
 
-def _written(symbol: str, write: Writer) -> str:
-    """The text of a kernel, with its own functions renamed, so that other kernels may have some of the same names."""
-    text = write(symbol)
+def _written(symbol: str, write: Writer) -> WrittenKernel:
+    """A kernel with its own functions renamed, so that other kernels may have some of the same names."""
+    text, footprints = write(symbol)
     own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
-    return re.sub(r"@([\w.]+)", lambda match: own.get(match[1], match[0]), text) if own else text
+    text = re.sub(r"@([\w.]+)", lambda match: own.get(match[1], match[0]), text) if own else text
+    return WrittenKernel(text, footprints)
 
 
 @dataclass(frozen=True)
 class _Bundle:
-    """Kernels that were compiled together: their keys, and their objects."""
+    """Kernels that were compiled together: what each of them accesses, by its key, and their objects."""
 
-    keys: Collection[bytes]
+    footprints: Mapping[bytes, Sequence[Footprint]]
     objects: Sequence[bytes]
+
+    @property
+    def keys(self) -> Collection[bytes]:
+        return self.footprints.keys()
 
     def load(self) -> dict[bytes, Library]:
         """The library of each kernel: one for all."""
-        return dict.fromkeys(self.keys, Library(self.objects, [_symbol(key) for key in self.keys]))
+        footprints = {_symbol(key): footprints for key, footprints in self.footprints.items()}
+        return dict.fromkeys(self.keys, Library(self.objects, footprints))
 
     def to_bytes(self) -> bytes:
-        sizes = [len(self.objects), *map(len, self.objects)]
+        parts = [json.dumps(list(self.footprints.values())).encode(), *self.objects]
+        sizes = [len(parts), *map(len, parts)]
         numbers = b"".join(size.to_bytes(4, "little") for size in sizes)
-        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *self.objects)))
+        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *parts)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
@@ -203,7 +217,8 @@ class _Bundle:
         ends = list(
             accumulate((int.from_bytes(numbers[4 * i : 4 * i + 4], "little") for i in range(1, count + 1)), initial=4 * count + 4)
         )
-        return cls(keys, [bytes(numbers[start:end]) for start, end in pairwise(ends)])
+        footprints, *objects = [bytes(numbers[start:end]) for start, end in pairwise(ends)]
+        return cls(dict(zip(keys, json.loads(footprints), strict=True)), objects)
 
 
 def _sealed(head: bytes, body: bytes) -> bytes:

@@ -6,13 +6,14 @@ Whatever is in the way of native code is a `NativeUnavailable`, which says what:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import string_at
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from typing import Any
 
+from .bounds import Footprint
 from .fallback import NativeUnavailable
 from .target import Target
 
@@ -147,6 +148,7 @@ class Library:
     """Machine code that is loaded into this process.
 
     Attributes:
+        footprints: name of a function -> what it accesses of each operand.
         addresses: name of a function -> its address. They hold as long as the library lives.
 
     Raises:
@@ -154,17 +156,17 @@ class Library:
     """
 
     objects: Sequence[bytes]
-    names: Sequence[str]
+    footprints: Mapping[str, Sequence[Footprint]]
     addresses: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for code in self.objects:
             builder.add_object_img(code)
-        for name in self.names:
+        for name in self.footprints:
             builder.export_symbol(name)
         try:
             self._tracker = builder.link(_linker(), f"library{next(_numbers)}")
         except RuntimeError as error:
             raise NativeUnavailable(f"compiled kernels cannot be loaded: {error}") from None
-        self.addresses = {name: self._tracker[name] for name in self.names}
+        self.addresses = {name: self._tracker[name] for name in self.footprints}

@@ -20,7 +20,7 @@ from math import prod
 from .emitter import Function, Operand, Type, Value, zero
 from .filter_gradient import filter_gradient_phases, partial_elements, write_filter_gradient, write_partial_filters
 from .geometry import Convolution, Walk, forward_walk, input_walks
-from .images import Epilogue, Pixel, affine, bounds_of, divided, lanes_of, parts, require_halo, within
+from .images import Epilogue, Pixel, affine, bounds_of, lanes_of, parts, require_halo, within
 from .kernel import Share
 from .packing import (
     forward_tiling,
@@ -113,11 +113,11 @@ def _write_walk(
 
         def chunk(number: Value, panel: Panel = panel, count: int = count, blocks: int = blocks) -> None:
             if stays:
-                images, filters = divided(f, number, count)
+                images, filters = f.divided(number, count)
             else:
-                filters, images = divided(f, number, walk.output.count * blocks)
-            image, block = divided(f, images, blocks)
-            group, which = divided(f, filters, panel.count)
+                filters, images = f.divided(number, walk.output.count * blocks)
+            image, block = f.divided(images, blocks)
+            group, which = f.divided(filters, panel.count)
             column = affine(f, panel.first, (which, panel.width))
             base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0]), (group, walk.channels)), g.element)
             at = affine(

@@ -315,13 +315,13 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, target: Target) -
 
         match core:
             case Scattered():
-                sparse.write_scattered(
-                    f, rows(core.rows), rows(core.ids), output, core.shape[0] if core.table is None else 0, share, target
-                )
+                height = core.shape[0]
+                cleared = height if core.table is None else 0
+                sparse.write_scattered(f, rows(core.rows), rows(core.ids), output, height, cleared, share, target)
             case Merged():
                 sparse.write_merged(f, rows(core.rows), rows(core.firsts), output, share, target)
             case Put():
-                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), output, share, target)
+                sparse.write_put(f, rows(core.rows), rows(core.ids), rows(core.firsts), output, core.shape[0], share, target)
             case Places():
                 sparse.write_places(f, rows(core.ids), rows(core.firsts), output, core.shape[0], share, target)
             case Firsts():

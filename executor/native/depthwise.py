@@ -17,7 +17,6 @@ from .images import (
     Pixel,
     affine,
     bounds_of,
-    divided,
     each_vector,
     from_rows,
     parts,
@@ -121,7 +120,7 @@ def _write_walk(
     blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes, target.limits)
 
     def chunk(number: Value) -> None:
-        image, block = divided(f, number, blocks)
+        image, block = f.divided(number, blocks)
         base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0])), element)
         rows = bounds_of(f, block, blocks, walk.extents[0])
 
@@ -242,7 +241,7 @@ def write_depthwise_partial_filters(
     cuts = max(1, min(whole, -(-limits.convolution_chunks // count)))
 
     def chunk(number: Value) -> None:
-        partial, cut = divided(f, number, cuts)
+        partial, cut = f.divided(number, cuts)
         sums(partial, 0, bounds_of(f, cut, cuts, whole), lanes)
 
     if whole:

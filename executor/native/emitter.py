@@ -18,9 +18,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias
+
+from .bounds import Bounds, Footprint, Sum, Turns, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,11 +105,16 @@ FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("float", "double", "
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in a function: how the text names it, and its type. Of a pointer, also the operand that it points into."""
+    """A value in a function: how the text names it, and its type.
+
+    Of an index of 64 bits also what is known of it (see `bounds`), and of a pointer the operand that it points into, and how
+    many bytes behind its first element.
+    """
 
     text: str
     type: Type
     root: int = -1
+    known: Sum | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -128,6 +136,12 @@ def constant(number: Number, type_: Type) -> Value:
     return Value(text, type_)
 
 
+@lru_cache(1 << 12)
+def _index(number: int) -> Value:
+    """A number as an index."""
+    return Value(str(number), INT64, known=Sum(number))
+
+
 def zero(type_: Type) -> Value:
     """Zero in all lanes."""
     return constant(0, type_)
@@ -145,6 +159,8 @@ class Module:
         self._declarations: dict[str, None] = {}
         self._functions: dict[str, str] = {}
         self._exported: list[str] = []
+        self.footprints: dict[str, list[Footprint]] = {}
+        """Kernel -> what it accesses of each operand."""
 
     def declare(self, text: str) -> None:
         """Add a declaration such as ``declare float @llvm.fma.f32(float, float, float)``."""
@@ -194,6 +210,14 @@ class Function:
     _made: dict[str, Value] = field(default_factory=dict, init=False)
     """Instructions since the last label that have no effects -> what they give."""
     _guard: _Guard | None = field(default=None, init=False)
+    _stacks: list[int] = field(default_factory=list, init=False)
+    """The bytes of each `stack`."""
+    bounds: Bounds = field(default_factory=Bounds, init=False)
+    """What is known of indices, and what is accessed."""
+    _compared: dict[str, tuple[str, Sum, Sum]] = field(default_factory=dict, init=False)
+    """Text of a truth value -> the relation of indices that it says."""
+    _both: dict[str, tuple[Value, Value]] = field(default_factory=dict, init=False)
+    """Text of a truth value -> those that it is true with."""
 
     def __post_init__(self) -> None:
         self.arguments = [Value(f"%a{number}", type_) for number, type_ in enumerate(self.parameters)]
@@ -207,21 +231,21 @@ class Function:
         """Add an instruction that gives nothing."""
         self._lines.append(f"  {line}")
 
-    def value(self, instruction: str, type_: Type, root: int = -1) -> Value:
+    def value(self, instruction: str, type_: Type, root: int = -1, known: Sum | None = None) -> Value:
         """Add an instruction that gives a value."""
         name = self._new()
         self._lines.append(f"  {name} = {instruction}")
-        return Value(name, type_, root)
+        return Value(name, type_, root, known)
 
     def _label(self, name: str) -> None:
         self._lines.append(f"{name}:")
         self._block = name
         self._made.clear()
 
-    def _once(self, text: str, type_: Type, root: int = -1) -> Value:
+    def _once(self, text: str, type_: Type, root: int = -1, known: Sum | None = None) -> Value:
         """The value that an instruction without effects gives, which is written once in a row of instructions."""
         if text not in self._made:
-            self._made[text] = self.value(text, type_, root)
+            self._made[text] = self.value(text, type_, root, known)
         return self._made[text]
 
     def end(self, result: Operand | None = None) -> None:
@@ -265,11 +289,14 @@ class Function:
         else:
             self.write(f"br label %loop{number}")
         before = self._block
-        index, phis = Value(self._new(), INT64), [Value(self._new(), value.type, value.root) for value in carried]
+        turns = Turns(self.bounds, self.int64(start).known, self.int64(stop).known, step)
+        index = Value(self._new(), INT64, known=turns.index)
+        phis = [Value(self._new(), value.type, value.root, value.known and self.bounds.variable()) for value in carried]
         self._label(f"loop{number}")
         head = len(self._lines)
         self._lines.append("")
-        after = list(body(index, *phis) or ())
+        with self.bounds.unless(turns.are_none):
+            after = list(body(index, *phis) or ())
         following = self.value(f"add nuw nsw i64 {index}, {step}", INT64)
         if not shows_index:
             following = self._hidden(following)
@@ -283,11 +310,14 @@ class Function:
         ]
         self._lines[head] = "\n".join(lines)
         self._label(f"done{number}")
-        if at_least_once:
-            return after
         results = []
-        for first, last in zip(carried, after, strict=True):
-            results.append(self.value(f"phi {last.type} [ {first}, %{before} ], [ {last}, %{back} ]", last.type, last.root))
+        for first, phi, last in zip(carried, phis, after, strict=True):
+            known = turns.end(first.known, phi.known, last.known)
+            if at_least_once:
+                results.append(replace(last, known=known))
+            else:
+                phi_text = f"phi {last.type} [ {first}, %{before} ], [ {last}, %{back} ]"
+                results.append(self.value(phi_text, last.type, last.root, known))
         return results
 
     def search(self, start: Value, body: Callable[[Value], tuple[Value, Value]]) -> Value:
@@ -299,11 +329,13 @@ class Function:
         number = self._count
         before = self._block
         self.write(f"br label %look{number}")
-        value = Value(self._new(), start.type)
+        value = Value(self._new(), start.type, known=start.known and self.bounds.variable())
         self._label(f"look{number}")
         head = len(self._lines)
         self._lines.append("")
         is_last, following = body(value)
+        if start.known is not None and following.known is not None and value.known is not None:
+            self.bounds.bound(value.known, *self.bounds.hull(start.known, following.known))
         self._lines[head] = f"  {value} = phi {value.type} [ {start}, %{before} ], [ {following}, %{self._block} ]"
         self.write(f"br i1 {is_last}, label %end{number}, label %look{number}")
         self._label(f"end{number}")
@@ -316,9 +348,26 @@ class Function:
         number = self._count
         self.write(f"br i1 {condition}, label %then{number}, label %end{number}")
         self._label(f"then{number}")
-        yield
+        with self.bounds.given(self._facts_of(condition)):
+            yield
         self.write(f"br label %end{number}")
         self._label(f"end{number}")
+
+    # -- what is known
+    def between(self, index: Value, low: int, high: int) -> Value:
+        """The same index, which lies between two numbers, as who writes this knows, or has asked before."""
+        return replace(index, known=self.bounds.between(low, high))
+
+    def _facts_of(self, condition: Value) -> list[Sum]:
+        """Sums that are not negative where a condition holds."""
+        if condition.text in self._compared:
+            return facts_of(*self._compared[condition.text])
+        return [fact for part in self._both.get(condition.text, ()) for fact in self._facts_of(part)]
+
+    def _fact_of(self, condition: Value) -> Sum | None:
+        """The sum that is not negative just where a condition holds; None for conditions of another kind."""
+        facts = self._facts_of(condition) if condition.text in self._compared else []
+        return facts[0] if len(facts) == 1 else None
 
     # -- constants and conversions
     def int64(self, number: Operand) -> Value:
@@ -326,7 +375,9 @@ class Function:
 
     @staticmethod
     def _as(operand: Operand, type_: Type) -> Value:
-        return operand if isinstance(operand, Value) else constant(operand, type_)
+        if isinstance(operand, Value):
+            return operand
+        return _index(int(operand)) if type_ is INT64 else constant(operand, type_)
 
     def _pair(self, a: Operand, b: Operand) -> tuple[Value, Value]:
         if isinstance(a, Value):
@@ -393,7 +444,8 @@ class Function:
         x, y = self._pair(a, b)
         if x.type.is_float:
             return self.value(f"{floats} {x.type} {x}, {y}", x.type)
-        return self._once(f"{integers} {x.type} {x}, {y}", x.type)
+        known = _RESULTS[integers](self.bounds, x.known, y.known) if x.type is INT64 else None
+        return self._once(f"{integers} {x.type} {x}, {y}", x.type, known=known)
 
     def add(self, a: Operand, b: Operand) -> Value:
         if isinstance(a, int) and isinstance(b, int):
@@ -417,9 +469,21 @@ class Function:
     def rem(self, a: Operand, b: Operand) -> Value:
         return self._binary("frem", "srem", a, b)
 
+    def divided(self, index: Value, by: int) -> tuple[Value, Value]:
+        """The quotient, and the remainder, of an index that is not negative."""
+        if by == 1:
+            return index, self.int64(0)
+        quotient = self.div(index, by)
+        rest = self.sub(index, self.mul(quotient, by))
+        return quotient, replace(rest, known=self.bounds.remainder(index.known, Sum(by)))
+
     def bit_and(self, a: Operand, b: Operand) -> Value:
         x, y = self._pair(a, b)
-        return self.value(f"and {x.type} {x}, {y}", x.type)
+        known = self.bounds.masked(x.known, y.known) if x.type is INT64 else None
+        result = self.value(f"and {x.type} {x}, {y}", x.type, known=known)
+        if x.type is BOOL:
+            self._both[result.text] = x, y
+        return result
 
     def bit_or(self, a: Operand, b: Operand) -> Value:
         x, y = self._pair(a, b)
@@ -438,7 +502,8 @@ class Function:
 
     def shift_right_logical(self, a: Value, by: Operand) -> Value:
         """Shifted, with zeros coming in."""
-        return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type)
+        known = self.bounds.between(0, (1 << 64 - by) - 1) if a.type is INT64 and isinstance(by, int) and by > 0 else None
+        return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type, known=known)
 
     def neg(self, a: Value) -> Value:
         return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)
@@ -461,24 +526,32 @@ class Function:
         """Whether a relation holds: of floats ``oeq``, ``une``, ``olt``, ``ole``, ``ogt``, ``oge``, ``uno`` and the like; of
         integers ``eq``, ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``."""
         x, y = self._pair(a, b)
-        return self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", x.type.with_element(BOOL))
+        result = self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", x.type.with_element(BOOL))
+        if x.known is not None and y.known is not None:
+            self._compared[result.text] = relation, x.known, y.known
+        return result
 
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
         """`a` where the condition holds, `b` elsewhere. A number as condition decides for all lanes."""
         x, y = self._pair(a, b)
         if condition.type not in (BOOL, x.type.with_element(BOOL)):
             raise TypeError(f"{condition.type!r} chooses between {x.type!r} and another")
-        return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type)
+        root, known = -1, None
+        if x.type is INT64 or (x.type is POINTER and x.root == y.root):
+            root, known = x.root, self.bounds.either(x.known, y.known, self._fact_of(condition))
+        return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type, root, known)
 
     def max(self, a: Operand, b: Operand) -> Value:
         """The greater one; of floats `b` where either is NaN."""
         x, y = self._pair(a, b)
-        return self.select(self.compare("ogt" if x.type.is_float else "sgt", x, y), x, y)
+        result = self.select(self.compare("ogt" if x.type.is_float else "sgt", x, y), x, y)
+        return replace(result, known=self.bounds.greater(x.known, y.known)) if x.type is INT64 else result
 
     def min(self, a: Operand, b: Operand) -> Value:
         """The lesser one; of floats `b` where either is NaN."""
         x, y = self._pair(a, b)
-        return self.select(self.compare("olt" if x.type.is_float else "slt", x, y), x, y)
+        result = self.select(self.compare("olt" if x.type.is_float else "slt", x, y), x, y)
+        return replace(result, known=self.bounds.lesser(x.known, y.known)) if x.type is INT64 else result
 
     # -- lanes together
     def across(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
@@ -507,7 +580,7 @@ class Function:
         Unlike what is `opaque` it needs no register there.
         """
         self.module.declare("declare i64 @llvm.expect.i64(i64, i64)")
-        return self.value(f"call i64 @llvm.expect.i64(i64 {index}, i64 0)", INT64)
+        return self.value(f"call i64 @llvm.expect.i64(i64 {index}, i64 0)", INT64, known=index.known)
 
     def opaque(self, pointer: Value) -> Value:
         """The same pointer, of which the code generator does not know where it came from.
@@ -515,14 +588,16 @@ class Function:
         A loop that steps such a pointer on keeps it in a register and reads at fixed distances from it. Otherwise LLVM spends
         half of the time of a compilation on looking for better ways to reach many addresses, and finds none.
         """
-        return self.value(f'call ptr asm "", "=r,0"(ptr {pointer})', POINTER, pointer.root)
+        return self.value(f'call ptr asm "", "=r,0"(ptr {pointer})', POINTER, pointer.root, pointer.known)
 
     def at(self, pointer: Value, index: Operand, element: Type) -> Value:
         """The pointer to an element of an array."""
         if isinstance(index, int) and index == 0:
             return pointer
-        text = f"getelementptr inbounds {_in_memory(element)}, ptr {pointer}, i64 {self.int64(index)}"
-        return self._once(text, POINTER, pointer.root)
+        at = self.int64(index)
+        known = None if pointer.known is None or at.known is None else pointer.known.plus(at.known, element.bytes)
+        text = f"getelementptr inbounds {_in_memory(element)}, ptr {pointer}, i64 {at}"
+        return self._once(text, POINTER, pointer.root, known)
 
     def load(self, pointer: Value, type_: Type, align: int | None = None) -> Value:
         """Read a value, or as many neighbours as the type has lanes. Truth values lie in bytes."""
@@ -577,7 +652,8 @@ class Function:
         """Memory for as many values, as long as the function runs."""
         name = self._new()
         self._stack.append(f"  {name} = alloca {type_}, i64 {count}, align 64")
-        return Value(name, POINTER)
+        self._stacks.append(type_.bytes * type_.lanes * count)
+        return Value(name, POINTER, -1 - len(self._stacks), Sum(0))
 
     def store(self, vector: Value, pointer: Value, align: int | None = None) -> None:
         """Write the lanes of a vector to neighbours."""
@@ -609,8 +685,30 @@ class Function:
             _write_within(self.module)
         self._guard = _Guard(bounds, fault, self.value(f"alloca [{_NOWHERE_BYTES} x i8], align 64", POINTER))
 
+    def footprints(self, operands: int) -> list[Footprint]:
+        """What a kernel accesses of each of so many operands.
+
+        Raises:
+            ValueError: it may access what belongs to none of them, or nobody knows how much of one.
+        """
+        found = self.bounds.footprints()
+        for number, size in enumerate(self._stacks):
+            low, high = found.pop(-2 - number, (0, 0))
+            if low < 0 or high > size:
+                raise ValueError(f"{self.name} accesses bytes {low} to {high} of {size} on the stack")
+        footprints = []
+        for number in range(operands):
+            low, high = found.pop(number, (0, 0))
+            if -inf in (low, high) or inf in (low, high):
+                raise ValueError(f"{self.name} accesses nobody knows how much of operand {number}")
+            footprints.append((int(low), int(high)))
+        if found:
+            raise ValueError(f"{self.name} uses a pointer of which nobody knows where it points")
+        return footprints
+
     def within(self, pointer: Value, size: int) -> Value:
         """The pointer for an access of as many bytes: in a function with a guard, one that is safe."""
+        self.bounds.access(pointer.root, pointer.known, size)
         if self._guard is None or pointer.root < 0:
             return pointer
         assert size <= _NOWHERE_BYTES, "an access fits in the memory that serves for nothing"
@@ -627,6 +725,15 @@ class Function:
             self.write(f"call void @{name}({arguments})")
             return None
         return self.value(f"call {result} @{name}({arguments})", result)
+
+
+_RESULTS: dict[str, Callable[[Bounds, Sum | None, Sum | None], Sum | None]] = {
+    "add": lambda bounds, a, b: None if a is None or b is None else a.plus(b),
+    "sub": lambda bounds, a, b: None if a is None or b is None else a.plus(b, -1),
+    "mul": Bounds.product,
+    "sdiv": Bounds.quotient,
+    "srem": Bounds.remainder,
+}
 
 
 def _first_lanes(lanes: int, count: int) -> str:

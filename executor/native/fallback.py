@@ -15,7 +15,9 @@ from weakref import WeakSet
 from fluid.ir.frames import current_frames
 from fluid.ir.program import Program
 
-__all__ = ["NativeFault", "NativeUnavailable", "is_enabled", "or_unavailable", "warn_of", "warn_of_lowering"]
+__all__ = ["NativeFault", "NativeUnavailable", "fault", "is_enabled", "or_unavailable", "warn_of", "warn_of_lowering"]
+
+_WHAT_TO_DO = "This is a fault of Fluid: please report it; FLUID_NATIVE=0 switches native code off"
 
 _warned: dict[str, WeakSet[Program]] = {}
 """Message of a warning -> the programs that it was issued for."""
@@ -27,6 +29,11 @@ class NativeUnavailable(Exception):
 
 class NativeFault(NativeUnavailable):
     """Native code cannot be made of one program, because of a fault of Fluid."""
+
+
+def fault(what: str) -> NativeFault:
+    """The error that says what is wrong with native code."""
+    return NativeFault(f"{what}. {_WHAT_TO_DO}")
 
 
 def is_enabled() -> bool:
@@ -63,11 +70,7 @@ def warn_of_lowering(op_type: str, error: Exception, program: Program | None = N
 def _told(error: Exception) -> str:
     """What an error says that nobody expects, where it was raised, and what to do."""
     last = extract_tb(error.__traceback__)[-1]
-    where = f"{Path(last.filename).name}:{last.lineno}"
-    return (
-        f"{type(error).__name__}: {error} ({where}). This is a fault of Fluid: please report it; FLUID_NATIVE=0 switches native "
-        "code off"
-    )
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno}). {_WHAT_TO_DO}"
 
 
 def _warn(message: str, program: Program | None) -> None:

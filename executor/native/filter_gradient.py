@@ -13,7 +13,6 @@ from .images import (
     Store,
     affine,
     bounds_of,
-    divided,
     from_places,
     parts,
     require_halo,
@@ -77,7 +76,7 @@ def write_partial_filters(
         cuts = max(1, min(sums.strips, -(-target.limits.convolution_chunks // count)))
 
         def chunk(number: Value, sums: _PartialSums = sums, cuts: int = cuts) -> None:
-            partial, cut = divided(f, number, cuts)
+            partial, cut = f.divided(number, cuts)
             output = f.at(partials, affine(f, 0, (partial, each)), g.element)
             sums.write(output, bounds_of(f, partial, count, g.x.count), bounds_of(f, cut, cuts, sums.strips))
 
@@ -136,9 +135,9 @@ class _PartialSums:
         strip's row of taps."""
         f, g, walk, panel = self.f, self.g, self.walk, self.panel
         (tap_rows, tap_columns), length = walk.runs
-        filters, tap = divided(f, strip, tap_rows * tap_columns)
-        group, which = divided(f, filters, panel.count)
-        tap_row, tap_column = divided(f, tap, tap_columns)
+        filters, tap = f.divided(strip, tap_rows * tap_columns)
+        group, which = f.divided(filters, panel.count)
+        tap_row, tap_column = f.divided(tap, tap_columns)
         rows = packed_rows(g)
         steps = (which, panel.width * rows), (tap, length * panel.width)
         before = panel.before * rows
@@ -233,7 +232,7 @@ def write_filter_gradient(
     for panel in panels:
 
         def chunk(number: Value, panel: Panel = panel) -> None:
-            group, which = divided(f, number, panel.count)
+            group, which = f.divided(number, panel.count)
             start = affine(f, panel.before * rows, (group, each_group), (which, panel.width * rows))
             sums = f.at(partials, start, element)
             add_partials(f, element, sums, rows * panel.width, _partials(g, panels, target.limits), g.groups * each_group, target)

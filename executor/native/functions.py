@@ -132,7 +132,7 @@ class NativeFunction:
         for value, spec in specs.items():
             if value not in places:
                 self._scratch.append((value, size))
-                end = size + spec.size * spec.dtype.array_dtype.itemsize
+                end = size + spec.nbytes
                 if value[0].startswith(CLEARED):
                     self._cleared.append((size, end))
                 size = -(-end // _LINE) * _LINE
@@ -152,7 +152,7 @@ class NativeFunction:
                 self._operands.append((value, position[number] if number < inputs else len(position) + number - inputs))
         self._tables, self._lock = Tables(), threading.Lock()
         self._run = self._tables.add(regions)
-        self._tables.compile(lambda value: 0)
+        self._tables.compile(lambda value: 0, lambda value: specs[value].nbytes)
 
     def __call__(self, *arrays: Any) -> Any:
         operands = [*arrays, *[None if layout is None else np.empty(*layout) for layout in self._outputs]]

@@ -189,7 +189,7 @@ class _Run:
     def stretch(self) -> tuple[int, int] | None:
         """The first place of what is to run in blocks, and the one behind the last; None if that does not pay."""
         most = self.target.limits.image_block_bytes
-        large = [value for value in self._inner(0, self.end) if self._bytes(value) > most]
+        large = [value for value in self._inner(0, self.end) if self.specs[value].nbytes > most]
         if not large:
             return None
         return min(self._written[value] for value in large), max(self.last_read[value] for value in large) + 1
@@ -202,20 +202,16 @@ class _Run:
             if value[0].startswith(OWN) and first <= place < self.last_read.get(value, 0) < end
         ]
 
-    def _bytes(self, value: Value) -> int:
-        spec = self.specs[value]
-        return spec.size * spec.dtype.array_dtype.itemsize
-
     def blocks(self, first: int, end: int) -> ImageBlocks:
         """What runs the members between two places in blocks."""
         inner = self._inner(first, end)
         most = self.target.limits.image_block_bytes
-        largest = max(map(self._bytes, inner)) // self.images
+        largest = max(self.specs[value].nbytes for value in inner) // self.images
         sizes = [size for size in range(1, self.images) if self.images % size == 0 and (size == 1 or size * largest <= most)]
         cut = _Cut(self.images, sizes[-1])
         regions = [cut.region(self.members[place]) for place in range(first, end) if place in self.members]
         count = self.images // sizes[-1]
-        steps = {value: self._bytes(value) // count for value in cut.images_of if value not in inner}
+        steps = {value: self.specs[value].nbytes // count for value in cut.images_of if value not in inner}
         for value in inner:
             self.specs[value] = replace(self.specs[value], shape=memory_shape(cut.images_of[value]))
         return ImageBlocks(regions, sizes[-1], count, steps)

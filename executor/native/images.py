@@ -21,7 +21,6 @@ __all__ = [
     "Store",
     "affine",
     "bounds_of",
-    "divided",
     "each_vector",
     "from_places",
     "from_rows",
@@ -121,14 +120,6 @@ def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
             product = f.mul(index, factor)
             total = product if isinstance(total, int) and not total else f.add(total, product)
     return f.int64(total)
-
-
-def divided(f: Function, value: Value, by: int) -> tuple[Value, Value]:
-    """The quotient, and the remainder, of a value that is not negative."""
-    if by == 1:
-        return value, f.int64(0)
-    quotient = f.div(value, by)
-    return quotient, f.sub(value, f.mul(quotient, by))
 
 
 def bounds_of(f: Function, block: Value, blocks: int, extent: int) -> tuple[Operand, Operand]:
@@ -336,7 +327,7 @@ def _place(f: Function, images: Images, element: Type, array: Value, image: Valu
     """What gives the pointer to the pixel of a number in its image, counted from a first one on."""
 
     def place(number: Value) -> Value:
-        row, column = divided(f, f.add(first, number), max(images.width, 1))
+        row, column = f.divided(f.add(first, number), max(images.width, 1))
         return f.at(array, images.offset(f, Pixel(image, row, column)), element)
 
     return place
@@ -351,7 +342,7 @@ def _in_parts(f: Function, images: Images, share: Share, most: int, part: Callab
     whole, rest = divmod(pixels, size)
 
     def chunk(number: Value) -> None:
-        image, which = divided(f, number, whole)
+        image, which = f.divided(number, whole)
         part(image, f.mul(which, size), size)
 
     if whole:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from fluid.values.types import is_floating
 from ..binding.calls import Call
 from ..kernels.table import check_call, check_of
 
+if TYPE_CHECKING:
+    from .bounds import Footprint
+
 __all__ = [
     "AFTER_BARRIER", "CLEARED", "OWN", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
-    "Operand", "Writer", "is_persistable", "stand_in", "values_read",
+    "Operand", "Writer", "WrittenKernel", "is_persistable", "stand_in", "values_read",
 ]  # fmt: skip
 
 OWN = "native."
@@ -26,8 +29,18 @@ CLEARED = f"{OWN}images."
 """How the names of those begin whose memory holds zeros before the first run: images with a halo."""
 
 
-Writer: TypeAlias = Callable[[str], str]
-"""Writes the text of a module with a kernel of a name. Other functions in it are the kernel's own, whatever they are called."""
+class WrittenKernel(NamedTuple):
+    """The text of a module with a kernel, and what the kernel accesses of each operand.
+
+    Other functions in the module are the kernel's own, whatever they are called.
+    """
+
+    text: str
+    footprints: Sequence[Footprint]
+
+
+Writer: TypeAlias = Callable[[str], WrittenKernel]
+"""Writes a kernel of a name."""
 Operand: TypeAlias = "tuple[Value | None, int]"
 """What a kernel is given: the value in whose array it lies, and bytes from the start of that."""
 WORKSPACE: Operand = (None, 0)

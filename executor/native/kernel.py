@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..threads import MOST_THREADS
+from .bounds import Bounds, Sum
 from .emitter import INT64, POINTER, Function, Module, Operand, Value
+from .instructions import WrittenKernel
 
-__all__ = ["Share", "checked_words", "fault_in", "write_kernel"]
+__all__ = ["Share", "checked_words", "fault_in", "write_kernel", "written_kernel"]
 
 
 @dataclass(frozen=True)
@@ -35,22 +38,36 @@ class Share:
             first = f.compare("eq", self.thread, 0)
             return 0, f.select(first, f.int64(1), f.int64(0))
         start = f.div(f.mul(self.thread, chunks), self.threads)
-        return start, f.div(f.mul(f.add(self.thread, 1), chunks), self.threads)
+        stop = f.div(f.mul(f.add(self.thread, 1), chunks), self.threads)
+        return f.between(start, 0, chunks), f.between(stop, 0, chunks)
 
 
-def write_kernel(module: Module, name: str, operands: int, body: Callable[[Function, Sequence[Value], Share], None]) -> None:
-    """Write a kernel: ``body(f, pointers, share)`` writes what it does with its operands."""
+Body: TypeAlias = "Callable[[Function, Sequence[Value], Share], None]"
+"""Writes what a kernel does with its operands."""
+
+
+def write_kernel(module: Module, name: str, operands: int, body: Body, most_threads: int = MOST_THREADS) -> None:
+    """Write a kernel, for so many threads at most."""
     f = Function(module, name, [POINTER, INT64, INT64])
     words, thread, threads = f.arguments
     pointers = []
     for number in range(operands):
         address = f.load(f.at(words, number, POINTER), POINTER)
-        pointers.append(Value(address.text, POINTER, number))
+        pointers.append(Value(address.text, POINTER, number, Sum(0)))
     if module.checked:
         bounds = [f.load(f.at(words, operands + number, INT64), INT64) for number in range(2 * operands)]
         f.guard(list(zip(bounds[::2], bounds[1::2], strict=True)), f.at(words, 3 * operands, INT64))
-    body(f, pointers, Share(thread, threads))
+    f.bounds = Bounds()
+    body(f, pointers, Share(f.between(thread, 0, most_threads - 1), threads))
     f.end()
+    module.footprints[name] = f.footprints(operands)
+
+
+def written_kernel(name: str, operands: int, body: Body) -> WrittenKernel:
+    """A kernel that is alone in its module."""
+    module = Module()
+    write_kernel(module, name, operands, body)
+    return WrittenKernel(module.text, module.footprints[name])
 
 
 def checked_words(operands: Sequence[tuple[int, int, int]]) -> Any:

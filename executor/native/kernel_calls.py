@@ -8,11 +8,11 @@ from typing import Any
 
 from ..threads import MOST_THREADS
 from .cores import Phase, phases_of
-from .emitter import Function, Module, Type, Value, zero
+from .emitter import Function, Type, Value, zero
 from .fusion import source_of
 from .graph import Node, offset_of
-from .instructions import WORKSPACE, KernelCall, Operand, Writer
-from .kernel import Share, write_kernel
+from .instructions import WORKSPACE, KernelCall, Operand, Writer, WrittenKernel
+from .kernel import Share, written_kernel
 from .regions import Region
 from .signatures import described, signature_of, signed
 from .target import Target
@@ -78,13 +78,13 @@ class _Finder:
             phases, workspace_bytes = _phases(region)
             kernels = [signed(signature, number) for number in range(len(phases))]
             self._kernels[description] = kernels, workspace_bytes
-            self.writers.update((kernel, partial(_text, region, phase)) for kernel, phase in zip(kernels, phases, strict=True))
+            self.writers.update((kernel, partial(_kernel, region, phase)) for kernel, phase in zip(kernels, phases, strict=True))
         return self._kernels[description]
 
     def _totals(self, chunks: int, columns: int, element: Type, target: Target) -> str:
         """The kernel that adds up sums over parts of the rows."""
         signature = signed("totals", chunks, columns, element.element)
-        self.writers.setdefault(signature, partial(_text_of_totals, chunks, columns, element, target))
+        self.writers.setdefault(signature, partial(_kernel_of_totals, chunks, columns, element, target))
         return signature
 
 
@@ -96,19 +96,17 @@ def _phases(region: Region) -> tuple[list[Phase], int]:
     return phases_of(region.group, region.target, MOST_THREADS)
 
 
-def _text(region: Region, phase: Phase, name: str) -> str:
-    """The text of a module with a kernel of a region."""
+def _kernel(region: Region, phase: Phase, name: str) -> WrittenKernel:
+    """A kernel of a region."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         phase(f, Pointers(region, pointers), pointers[-1], share)
 
-    module = Module()
-    write_kernel(module, name, len(region.sources) + len(region.targets) + (region.nest is None), body)
-    return module.text
+    return written_kernel(name, len(region.sources) + len(region.targets) + (region.nest is None), body)
 
 
-def _text_of_totals(chunks: int, columns: int, element: Type, target: Target, name: str) -> str:
-    """The text of a module with a kernel that adds up rows, of which each is a part of the sums."""
+def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, name: str) -> WrittenKernel:
+    """A kernel that adds up rows, of which each is a part of the sums."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         parts, out = pointers
@@ -135,6 +133,4 @@ def _text_of_totals(chunks: int, columns: int, element: Type, target: Target, na
             f.loop(0, count, 1, [], vector)
             at += count * width
 
-    module = Module()
-    write_kernel(module, name, 2, body)
-    return module.text
+    return written_kernel(name, 2, body)

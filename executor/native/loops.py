@@ -435,8 +435,7 @@ class Nest:
         if isinstance(node, Rows):
             key = node, "row"
             if key not in self._row.pointers:
-                number = self._scalar(node.ids, node.ids.shape)
-                number = f.convert(number, INT64)
+                number = f.between(f.convert(self._scalar(node.ids, node.ids.shape), INT64), 0, node.table.shape[0] - 1)
                 self._row.pointers[key] = f.at(self.pointers.first(node.table), f.mul(number, node.shape[-1]), node.element)
             return f.load(f.at(self._row.pointers[key], self._column, node.element), node.element.of(width))
         assert isinstance(node, Map)
@@ -447,7 +446,7 @@ class Nest:
         """The value of a node that has one for each row."""
         f = self.f
         if isinstance(node, Choice):
-            number = f.convert(self._scalar(node.ids, node.ids.shape), INT64)
+            number = f.between(f.convert(self._scalar(node.ids, node.ids.shape), INT64), 0, node.source.shape[-1] - 1)
             if source_of(node.source) in self._inside:
                 start = self._row_pointer(source_of(node.source), self._row_size)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .emitter import Function, Type, Value, zero
 from .geometry import Convolution, Walk, input_walks
-from .images import affine, divided, from_rows, parts, square_lanes, to_places, write_transposed
+from .images import affine, from_rows, parts, square_lanes, to_places, write_transposed
 from .kernel import Share
 from .target import Target
 from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
@@ -46,7 +46,7 @@ def packed_rows(g: Convolution) -> int:
 
 def packed_row(f: Function, g: Convolution, index: Value) -> Value:
     """The row of a panel where an element of a filter is, which lies at an index within the filter."""
-    channel, tap = divided(f, index, g.taps)
+    channel, tap = f.divided(index, g.taps)
     return f.add(f.mul(tap, g.channels), channel)
 
 
@@ -70,7 +70,7 @@ def write_packed_filter(f: Function, geometry: Convolution, filter_: Value, pack
     for panel in panels:
 
         def chunk(number: Value, panel: Panel = panel) -> None:
-            group, which = divided(f, number, panel.count)
+            group, which = f.divided(number, panel.count)
             start = affine(f, panel.before * rows, (group, rows * width_of(panels)), (which, panel.width * rows))
             first = affine(f, panel.first, (group, g.filters), (which, panel.width))
             source = f.at(filter_, f.mul(first, rows), element)
@@ -110,7 +110,7 @@ def write_packed_filter_for_input(
     for panel in panels:
 
         def chunk(number: Value, panel: Panel = panel) -> None:
-            group, which = divided(f, number, panel.count)
+            group, which = f.divided(number, panel.count)
             first = affine(f, panel.first, (which, panel.width))
             source = f.at(filter_, affine(f, 0, (group, g.filters * g.channels * g.taps), (first, g.taps)), element)
             targets = []

@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
-from functools import cache, partial
+from functools import cache
 from string import Template
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 from ..threads import available_cores, get_num_threads
 from .cache import compile_kernels
 from .compiler import host
-from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL
+from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, WrittenKernel
 from .target import Target
 
 __all__ = ["Pool", "pool", "pool_text"]
@@ -310,7 +310,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._has_threads = _family_of(host()) is not None
-        self._kernels = compile_kernels({f"pool {self._has_threads}": partial(pool_text, host())})
+        self._kernels = compile_kernels({f"pool {self._has_threads}": lambda name: WrittenKernel(pool_text(host(), name), [])})
         addresses = np.zeros(len(_FUNCTIONS), np.int64)
         (write_addresses,) = self._kernels.addresses.values()
         CFUNCTYPE(None, c_void_p)(write_addresses)(addresses.ctypes.data)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant, zero
-from .images import Epilogue, Images, Pixel, affine, bounds_of, divided, parts, require_halo, store_pixel
+from .images import Epilogue, Images, Pixel, affine, bounds_of, parts, require_halo, store_pixel
 from .kernel import Share
 from .target import Target
 
@@ -302,7 +302,7 @@ def _write_gathered(
 
 def _windows(f: Function, axis: _Axis, element: Value) -> _Windows:
     """The windows that an element may lie in, by rising places in them."""
-    last, place = divided(f, f.add(element, axis.pad[0]), axis.step)
+    last, place = f.divided(f.add(element, axis.pad[0]), axis.step)
     return [(f.sub(last, number), f.add(place, number * axis.step)) for number in range(axis.overlap)]
 
 
@@ -363,7 +363,7 @@ def _each_pixel(
     blocks = min(images.height, -(-target.limits.convolution_chunks // images.count))
 
     def chunk(number: Value) -> None:
-        image, block = divided(f, number, blocks)
+        image, block = f.divided(number, blocks)
         start, stop = bounds_of(f, block, blocks, images.height)
         f.loop(start, stop, 1, [], lambda row: f.loop(*columns, 1, [], lambda column: channels(Pixel(image, row, column))))
 

@@ -12,7 +12,7 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .cores import halos_of, is_small, output_of
+from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .emitter import BYTE, FLOAT, Type
 from .fitting import fit
 from .fusion import HEAVY, Group, Schedule, base_of, is_elementwise, reads_of, source_of
@@ -133,6 +133,12 @@ class Region(NativeInstruction):
         """Where elements are stored: nodes of the group, and offsets in their memory."""
         starts = [(node, 0) for node in self.stored] if self.group.core is not None else []
         return list(dict.fromkeys([*((node, offset_of(node)) for node in self.stored), *starts]))
+
+    @property
+    def keeps_partial_sums_in(self) -> Value | None:
+        """The value in whose memory the kernel of the core keeps partial sums; None if it keeps none."""
+        core, output = self.group.core, self.core_output
+        return self.value_of[output] if core and output and keeps_partial_sums(core, self.target) else None
 
     @property
     def is_serial(self) -> bool:

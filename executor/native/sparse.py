@@ -29,6 +29,10 @@ class Source:
         """The integer in a row."""
         return f.convert(f.load(f.at(self.pointer, affine(f, 0, (row, self.strides[0])), self.element), self.element), INT64)
 
+    def index(self, f: Function, row: Value, end: int) -> Value:
+        """The integer in a row, where it is known to be an index below an end."""
+        return f.between(self.number(f, row), 0, end - 1)
+
     def part(self, f: Function, row: Value, column: Value, start: int, lanes: int) -> Value:
         """Neighbouring elements of a row, from a column on."""
         step = self.strides[1]
@@ -46,8 +50,10 @@ def _by_columns(f: Function, width: int, element: Type, share: Share, target: Ta
         f.loop(*share.of(f, 1), 1, [], lambda _: body(f.int64(whole * block), parts(rest, most)))
 
 
-def write_scattered(f: Function, rows: Source, ids: Source, table: Value, cleared: int, share: Share, target: Target) -> None:
-    """Add rows to those of a table, of which as many are zeros before."""
+def write_scattered(
+    f: Function, rows: Source, ids: Source, table: Value, height: int, cleared: int, share: Share, target: Target
+) -> None:
+    """Add rows to those of a table of a height, of which as many are zeros before; negative ids name none."""
     (count, width), element = rows.shape, rows.element
 
     def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
@@ -58,6 +64,7 @@ def write_scattered(f: Function, rows: Source, ids: Source, table: Value, cleare
         def add(row: Value) -> None:
             number = ids.number(f, row)
             with f.when(f.compare("sge", number, 0)):
+                number = f.between(number, 0, height - 1)
                 for start, lanes in vectors:
                     place = f.at(table, affine(f, start, (number, width), (first, 1)), element)
                     f.store(f.add(f.load(place, element.of(lanes)), rows.part(f, row, first, start, lanes)), place)
@@ -84,6 +91,7 @@ def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share
                 f.store(own, place(row, start))
             is_further = f.bit_and(f.compare("sge", number, 0), f.bit_xor(is_first, 1))
             with f.when(is_further):
+                number = f.between(number, 0, count - 1)
                 for start, lanes in vectors:
                     at = place(number, start)
                     f.store(f.add(f.load(at, element.of(lanes)), rows.part(f, row, first, start, lanes)), at)
@@ -95,14 +103,16 @@ def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share
     _by_columns(f, width, element, share, target, columns)
 
 
-def write_put(f: Function, rows: Source, ids: Source, firsts: Source, table: Value, share: Share, target: Target) -> None:
-    """See `graph.Put`."""
+def write_put(
+    f: Function, rows: Source, ids: Source, firsts: Source, table: Value, height: int, share: Share, target: Target
+) -> None:
+    """See `graph.Put`; the table has as many rows as `height` says."""
     (count, width), element = rows.shape, rows.element
 
     def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
         def put(row: Value) -> None:
             with f.when(f.compare("eq", firsts.number(f, row), row)):
-                number = ids.number(f, row)
+                number = ids.index(f, row, height)
                 for start, lanes in vectors:
                     at = f.at(table, affine(f, start, (number, width), (first, 1)), element)
                     f.store(rows.part(f, row, first, start, lanes), at)
@@ -131,7 +141,7 @@ def write_places(f: Function, ids: Source, firsts: Source, places: Value, height
 
         def place(row: Value) -> None:
             with f.when(f.compare("eq", firsts.number(f, row), row)):
-                f.store_number(row, f.at(places, ids.number(f, row), INT64))
+                f.store_number(row, f.at(places, ids.index(f, row, height), INT64))
 
         f.loop(0, count, 1, [], place)
 
@@ -164,7 +174,7 @@ def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: S
     count, size = ids.shape[0], _slots(ids.shape[0])
 
     def entry(slot: Value) -> Value:
-        return f.convert(f.load(f.at(slots, slot, INT32), INT32), INT64)
+        return f.between(f.convert(f.load(f.at(slots, slot, INT32), INT32), INT64), 0, count)
 
     def look(row: Value) -> None:
         number = ids.number(f, row)
@@ -174,7 +184,8 @@ def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: S
             def fits(slot: Value) -> tuple[Value, Value]:
                 place = entry(slot)
                 is_free = f.compare("eq", place, 0)
-                other = ids.number(f, f.sub(f.select(is_free, f.int64(1), place), 1))
+                row = f.between(f.sub(f.select(is_free, f.int64(1), place), 1), 0, count - 1)
+                other = ids.number(f, row)
                 return f.bit_or(is_free, f.compare("eq", other, number)), f.bit_and(f.add(slot, 1), size - 1)
 
             start = f.shift_right_logical(f.mul(number, f.int64(_HASH)), 64 - (size.bit_length() - 1))

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from . import compiler
 from .cache import compile_kernels
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer
 from .pool import pool
+from .verifying import verify_accesses
 
 __all__ = ["Reader", "Tables", "flags_of"]
 
@@ -114,11 +115,16 @@ class Tables:
             self._workspace_bytes = max(self._workspace_bytes, instruction.workspace_bytes)
         return lambda: self._steps[place]()
 
-    def compile(self, address: Callable[[PlanValue], int]) -> None:
-        """Compile the kernels, and fill in the tables, of arrays at these addresses."""
+    def compile(self, address: Callable[[PlanValue], int], size: Callable[[PlanValue], int]) -> None:
+        """Compile the kernels, and fill in the tables, of arrays at these addresses, with so many bytes.
+
+        Raises:
+            NativeUnavailable: kernels cannot be made here, or they access more than their operands.
+        """
         with _WRITING:
             kernels = compile_kernels(self._writers, self.target)
         self._writers.clear()
+        verify_accesses(chain(*self._tables), kernels.footprints, size, self._workspace_bytes)
         workspace = aligned_bytes(np.empty, self._workspace_bytes)  # for as many threads as there may be; few pages are touched
         address_of = _Addresses(address)
         address_of[None] = workspace.ctypes.data

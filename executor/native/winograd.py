@@ -18,7 +18,7 @@ from functools import cached_property
 
 from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
 from .geometry import Convolution, Walk, forward_walk, input_walks
-from .images import Epilogue, Pixel, affine, divided, each_vector, store_pixel
+from .images import Epilogue, Pixel, affine, each_vector, store_pixel
 from .kernel import Share
 from .target import Target
 from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
@@ -204,7 +204,7 @@ def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, output:
     for panel in blocks.panels:
 
         def row(number: Value, panel: Panel = panel) -> None:
-            which, channel = divided(f, number, channels)
+            which, channel = f.divided(number, channels)
             source = affine(f, panel.before * TAPS * channels, (which, panel.width * TAPS * channels), (channel, panel.width))
             start = affine(f, panel.before * channels, (which, panel.width * channels), (channel, panel.width))
 
@@ -254,7 +254,7 @@ class ImageTiles:
         f, (rows, columns) = self.f, self.tiles.of_image
 
         def row(further: Value) -> None:
-            image, row = divided(f, f.add(first, further), rows)
+            image, row = f.divided(f.add(first, further), rows)
 
             def tile(column: Value) -> None:
                 number = affine(f, 0, (further, columns), (column, 1))
@@ -320,7 +320,7 @@ def write_blocks(
     sums = f.at(images.output, PLACES * tiles.plane_of(tiles.apart), FLOAT)
 
     def chunk(number: Value) -> None:
-        part, which = divided(f, number, tiles.blocks)
+        part, which = f.divided(number, tiles.blocks)
         first = f.mul(which, tiles.rows)
         block = _Block(f, blocks, images, filter_, output, sums, part, epilogue)
         images.transform(first)

@@ -14,7 +14,7 @@ from functools import cached_property
 from .emitter import BYTE, FLOAT, Function, Operand, Value, constant, zero
 from .filter_gradient import RowEpilogue, add_partials, to_filter
 from .geometry import Convolution, forward_walk
-from .images import Images, affine, bounds_of, divided, each_vector, from_places, square_lanes, write_transposed
+from .images import Images, affine, bounds_of, each_vector, from_places, square_lanes, write_transposed
 from .kernel import Share
 from .packing import packed_row, packed_rows
 from .target import Target
@@ -100,7 +100,7 @@ def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value,
     gradients = f.at(own, PLACES * tiles.plane_of(tiles.apart), FLOAT)
 
     def chunk(number: Value) -> None:
-        part, partial = divided(f, number, blocks.partials)
+        part, partial = f.divided(number, blocks.partials)
         steps = (partial, blocks.elements), (part, blocks.elements // blocks.parts)
         sums = _Sums(f, blocks, images, gradients, dy, f.at(workspace, affine(f, 0, *steps), FLOAT), part)
         each_vector(f, blocks.elements // blocks.parts, tiles.lanes, sums.clear)

@@ -39,7 +39,7 @@ from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
 from .memory import Memory, Scratch
 from .placement import padded
-from .plan import AnyInstruction, Instruction, Plan, byte_size
+from .plan import AnyInstruction, Instruction, Plan
 
 __all__ = ["BoundPlan", "without_warnings"]
 
@@ -87,7 +87,7 @@ class BoundPlan:
         """Where native code finds the arena."""
         self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
         images = [value for value in plan.specs if value[0].startswith(CLEARED) and value not in self._shared]
-        ends = list(accumulate((padded(byte_size(plan.specs[value])) for value in images), initial=0))
+        ends = list(accumulate((padded(plan.specs[value].nbytes) for value in images), initial=0))
         zeros = aligned_bytes(place.xp.zeros, ends[-1])  # together, as large arrays have large pages
         self._cleared = {value: self._within(zeros, start, value) for value, start in zip(images, ends, strict=False)}
         self._lasting: dict[Value, Any] = {}
@@ -115,7 +115,7 @@ class BoundPlan:
     def _within(self, memory: Any, offset: int, value: Value) -> Any:
         """The array of a value at some bytes of memory."""
         spec = self.plan.specs[value]
-        return memory[offset : offset + byte_size(spec)].view(spec.dtype.array_dtype).reshape(spec.shape)
+        return memory[offset : offset + spec.nbytes].view(spec.dtype.array_dtype).reshape(spec.shape)
 
     def is_of(self, scope: Scope) -> bool:
         """Whether the calls are bound to the arrays that a scope holds now."""
@@ -191,7 +191,7 @@ class BoundPlan:
         if tables is not None:
             with or_unavailable():
                 first = tables.add(list(once)) if once else None
-                tables.compile(self._address)
+                tables.compile(self._address, lambda value: plan.specs[value].nbytes)
             if first is not None:
                 first()
         self._inputs = {name: array for name in plan.feeds if (array := self._input(name)) is not None}

@@ -40,7 +40,7 @@ from .placement import Tenant, live_bytes, place, place_apart
 if TYPE_CHECKING:
     from ..native.tables import Tables
 
-__all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
+__all__ = ["Instruction", "Plan", "compile_plan", "ops_to_run"]
 
 
 _EDGES = ("feed", "fetch")
@@ -460,7 +460,7 @@ class _Planner:
 
         def settle(value: Value, start: int) -> None:
             if self._is_temporary(value) and value not in tenant_of:
-                tenant_of[value] = tenant = Tenant(byte_size(self.specs[value]), start, last_use[value])
+                tenant_of[value] = tenant = Tenant(self.specs[value].nbytes, start, last_use[value])
                 tenants.append(tenant)
 
         for name in self.feeds:
@@ -473,7 +473,7 @@ class _Planner:
                 settle(value, number)
         self.arena_bytes = place(tenants) if reuse else place_apart(tenants)
         self.offset_of = {value: tenant.offset for value, tenant in tenant_of.items()}
-        self.temporaries_bytes = sum(byte_size(self.specs[value]) for value in tenant_of)
+        self.temporaries_bytes = sum(self.specs[value].nbytes for value in tenant_of)
         self.live_bytes = live_bytes(tenants)
         self.tenants = tenant_of
 
@@ -583,8 +583,3 @@ class _Planner:
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
             new_tables=self.new_tables,
         )
-
-
-def byte_size(spec: Spec) -> int:
-    """Size in bytes of a tensor whose shape is fully known."""
-    return spec.size * spec.dtype.array_dtype.itemsize

@@ -30,7 +30,7 @@ from fluid.values.types import VarType
 from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS
 from ..native.cache import PLAN, Kernels, folder, kept_kernels, made_by, read_sealed, write_sealed
 from ..native.fallback import NativeUnavailable
-from ..native.instructions import Check, KernelCall, NativeInstruction, Writer
+from ..native.instructions import Check, KernelCall, NativeInstruction, Writer, WrittenKernel
 from ..native.tables import Tables
 from ..stepwise.handlers import HANDLERS
 from .placement import Tenant
@@ -358,5 +358,5 @@ def _spec_of(shape: list[int], dtype: int, type: int, lod: list[Any]) -> Spec:
     return Spec(tuple(shape), VarType(dtype), VarType(type), levels)
 
 
-def _is_gone(name: str) -> str:
+def _is_gone(name: str) -> WrittenKernel:
     raise NativeUnavailable("a kernel that the plan keeps is not loaded any more")

@@ -140,7 +140,7 @@ def _buckets(gradients: Sequence[Variable], most: int) -> Iterator[list[str]]:
     for gradient in gradients:
         names, size = open_buckets.pop(gradient.dtype, ([], 0))
         names.append(gradient.name)
-        size += gradient.spec.size * gradient.dtype.array_dtype.itemsize
+        size += gradient.spec.nbytes
         if size >= most:
             yield names
         else:

@@ -60,6 +60,11 @@ class Spec(ValueOperators):
         """Number of elements; -1 if a dimension is unknown."""
         return -1 if any(size < 0 for size in self.shape) else prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, of which the number has to be known."""
+        return self.size * int(self.dtype.array_dtype.itemsize)
+
     def with_shape(self, shape: tuple[int, ...]) -> Spec:
         """The same, with this shape."""
         return Spec(tuple(shape), self.dtype, self.type, self.lod)

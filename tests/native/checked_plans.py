@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.native import kernel_calls, plans, tables
+from fluid.executor.native import kernel, plans, tables
+from fluid.executor.native.bounds import Footprint
 from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Module
 from fluid.executor.native.instructions import KernelCall, Operand
@@ -31,10 +32,12 @@ class CheckedTables(tables.Tables):
     calls = 0
     """How often kernels were called, of all tables."""
 
-    def compile(self, address: Any) -> None:
+    def compile(self, address: Any, size: Any) -> None:
         self._array = address.__self__.array  # of the plan that is bound
+        written = {kernel: write("kernel") for kernel, write in self._writers.items()}
         libraries = {
-            kernel: Library([compile_object(write("kernel"), self.target)], ["kernel"]) for kernel, write in self._writers.items()
+            kernel: Library([compile_object(text, self.target)], {"kernel": footprints})
+            for kernel, (text, footprints) in written.items()
         }
         self._workspace = aligned_bytes(np.empty, self._workspace_bytes)
         kernels = {kernel: _KERNEL(library.addresses["kernel"]) for kernel, library in libraries.items()}
@@ -42,25 +45,15 @@ class CheckedTables(tables.Tables):
             words = np.array([self.bounds(operand)[0] for call in calls for operand in call.operands], np.int64)
             self._words.append(words)
             starts = accumulate((len(call.operands) for call in calls), initial=0)
-            runs = [self._call(call, kernels[call.kernel], words[start:]) for call, start in zip(calls, starts, strict=False)]
+            runs = []
+            for call, start in zip(calls, starts, strict=False):
+                bounds = [
+                    _narrowed(self.bounds(operand), footprint)
+                    for operand, footprint in zip(call.operands, written[call.kernel].footprints, strict=True)
+                ]
+                runs.append(_run(call, kernels[call.kernel], words[start:], bounds))
             self._steps.append(partial(_run_all, runs))
         self._keep.append(libraries)
-
-    def _call(self, call: KernelCall, kernel: Any, addresses: Any) -> Callable[[], None]:
-        """What runs a kernel on operands that lie where `addresses` say: what is fed may be read where it is."""
-        threads = 1 if call.is_serial else _THREADS
-        bounds = [self.bounds(operand) for operand in call.operands]
-
-        def run() -> None:
-            moves = [int(address) - bound[0] for address, bound in zip(addresses, bounds, strict=False)]
-            words = checked_words([tuple(each + move for each in bound) for bound, move in zip(bounds, moves, strict=True)])
-            for thread in range(threads):
-                kernel(words.ctypes.data, thread, threads)
-                fault = fault_in(words)
-                assert fault is None, f"operand {fault[0]} of a kernel is accessed at byte {fault[1]}, outside"
-                CheckedTables.calls += 1
-
-        return run
 
     def bounds(self, operand: Operand) -> tuple[int, int, int]:
         """The addresses of the first element, of the first byte and of the byte after the last."""
@@ -72,6 +65,29 @@ class CheckedTables(tables.Tables):
         return array.ctypes.data + offset, *np.lib.array_utils.byte_bounds(array)
 
 
+def _narrowed(bounds: tuple[int, int, int], footprint: Footprint) -> tuple[int, int, int]:
+    """The bounds of what a kernel says that it accesses: none is accessed that was not foreseen."""
+    first, low, high = bounds
+    return first, max(low, first + footprint[0]), min(high, first + footprint[1])
+
+
+def _run(call: KernelCall, kernel: Any, addresses: Any, bounds: Sequence[tuple[int, int, int]]) -> Callable[[], None]:
+    """What runs a kernel on operands that lie where `addresses` say: what is fed may be read where it is."""
+
+    threads = 1 if call.is_serial else _THREADS
+
+    def run() -> None:
+        moves = [int(address) - bound[0] for address, bound in zip(addresses, bounds, strict=False)]
+        words = checked_words([tuple(each + move for each in bound) for bound, move in zip(bounds, moves, strict=True)])
+        for thread in range(threads):
+            kernel(words.ctypes.data, thread, threads)
+            fault = fault_in(words)
+            assert fault is None, f"operand {fault[0]} of a kernel is accessed at byte {fault[1]}, outside"
+            CheckedTables.calls += 1
+
+    return run
+
+
 def _run_all(calls: Sequence[Callable[[], None]]) -> None:
     for call in calls:
         call()
@@ -81,7 +97,7 @@ def _run_all(calls: Sequence[Callable[[], None]]) -> None:
 def checked_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CheckedTables]]:
     """Inside, plans are bound to kernels that check each access; their class counts calls."""
     with monkeypatch.context() as patches:
-        patches.setattr(kernel_calls, "Module", partial(Module, checked=True))
+        patches.setattr(kernel, "Module", partial(Module, checked=True))
         patches.setattr(plans, "Tables", CheckedTables)
         patches.setattr(CheckedTables, "calls", 0)
         patches.setenv("FLUID_NATIVE_CACHE", "0")  # no plan is one that was bound to other kernels

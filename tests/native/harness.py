@@ -27,10 +27,12 @@ import numpy as np
 import pytest
 
 from fluid.executor.native import compiler
+from fluid.executor.native.bounds import Footprint
 from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.kernel import Share, checked_words, fault_in, write_kernel
 from fluid.executor.native.target import Target
+from fluid.executor.threads import MOST_THREADS
 
 Body = Callable[[Function, Sequence[Value], Share], None]
 
@@ -105,6 +107,8 @@ class Compiled:
     """Kernels that follow each other, with a barrier between two, over the same operands."""
 
     addresses: Sequence[int]
+    footprints: Callable[[int], Sequence[list[Footprint]]]
+    """What kernels say that they access of each operand, by how many threads there are."""
     checked: bool
     library: Library
 
@@ -115,6 +119,7 @@ class Compiled:
         """
         guarded = [_Guarded(number, array, align or array.itemsize) for number, array in enumerate(arrays)]
         words = checked_words([(copy.array.ctypes.data, copy.low, copy.high) for copy in guarded])
+        footprints = self.footprints(threads)
         for number, address in enumerate(self.addresses):
             kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
             for thread in reversed(range(threads)):
@@ -125,27 +130,40 @@ class Compiled:
                 for operand, copy in enumerate(guarded):
                     damage = copy.damage()
                     assert not damage, f"{where}: it wrote outside operand {operand}, at bytes {damage[:8]}"
+            for operand, (footprint, copy) in enumerate(zip(footprints[number], guarded, strict=True)):
+                first = copy.array.ctypes.data
+                assert_within(operand, footprint, copy.low - first, copy.high - first)
         return [copy.array for copy in guarded]
 
 
-def texts(phases: Body | Sequence[Body], operands: int, checked: bool = False) -> tuple[str, list[str]]:
-    """The text of kernels, one for each phase, and their names."""
+def assert_within(operand: int, footprint: Footprint, low: int, high: int) -> None:
+    """Assert that what a kernel says that it accesses of an operand lies within bytes."""
+    first, end = footprint
+    assert first == end or low <= first <= end <= high, f"operand {operand}: bytes {first} to {end} of {low} to {high}"
+
+
+def texts(phases: Body | Sequence[Body], operands: int, checked: bool = False, threads: int = MOST_THREADS) -> Module:
+    """Kernels, one for each phase."""
     module = Module(checked=checked)
     for number, body in enumerate([phases] if callable(phases) else phases):
-        write_kernel(module, f"kernel{number}", operands, body)
-    return module.text, module.names
+        write_kernel(module, f"kernel{number}", operands, body, threads)
+    return module
 
 
 def compiled(phases: Body | Sequence[Body], operands: int, target: Target | None = None, checked: bool = False) -> Compiled:
     """Compile kernels for a processor that code of runs here; the same text is compiled once."""
-    text, names = texts(phases, operands, checked)
-    library = _library(text, tuple(names), target or compiler.host())
-    return Compiled([library.addresses[name] for name in names], checked, library)
+    module = texts(phases, operands, checked)
+    library = _library(module.text, tuple(module.names), target or compiler.host())
+
+    def footprints(threads: int) -> list[list[Footprint]]:
+        return list(texts(phases, operands, threads=threads).footprints.values())
+
+    return Compiled([library.addresses[name] for name in module.names], footprints, checked, library)
 
 
 @cache
 def _library(text: str, names: tuple[str, ...], target: Target) -> Library:
-    return Library([compile_object(text, target)], names)
+    return Library([compile_object(text, target)], dict.fromkeys(names, ()))
 
 
 def run(
@@ -186,6 +204,6 @@ def emits(phases: Body | Sequence[Body], operands: int, target: Target) -> bytes
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    code = compile_object(texts(phases, operands)[0], target)
+    code = compile_object(texts(phases, operands).text, target)
     assert code[:4] == b"\x7fELF"
     return code

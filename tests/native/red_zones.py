@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from harness import assert_within, texts
 
+from fluid.executor.native.bounds import Footprint
 from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.images import Images
@@ -68,8 +70,12 @@ class Kernels:
             module = Module(checked=checked)
             for count, (operands, body) in enumerate(self.bodies):
                 write_kernel(module, f"kernel{count}", operands, body)
-            self.libraries[checked] = Library([compile_object(module.text, self.target)], module.names)
+            self.libraries[checked] = Library([compile_object(module.text, self.target)], module.footprints)
         return self.libraries[checked]
+
+    def _footprints(self, number: int, threads: int) -> list[Footprint]:
+        """What a kernel says that it accesses of each operand, by so many threads."""
+        return texts(self.bodies[number][1], self.bodies[number][0], threads=threads).footprints["kernel0"]
 
     def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:
         """Run a kernel on arrays, a thread after the other, and check the red zones; one thread asks of each access, too,
@@ -77,6 +83,8 @@ class Kernels:
         bounds = [(each.array.ctypes.data, each.array.ctypes.data, each.array.ctypes.data + each.array.nbytes) for each in arrays]
         words = checked_words(bounds)
         function = _KERNEL(self._library(threads == 1).addresses[f"kernel{number}"])
+        for operand, (footprint, each) in enumerate(zip(self._footprints(number, threads), arrays, strict=True)):
+            assert_within(operand, footprint, 0, each.array.nbytes)
         for thread in range(threads):
             function(words.ctypes.data, thread, threads)
         fault = fault_in(words)

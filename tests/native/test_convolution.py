@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import each
 from harness import TARGETS, nth_target, texts
 from red_zones import Guarded, Kernels, check_halo, inner, laid_out
@@ -250,9 +247,9 @@ def test_a_halo_that_is_too_narrow_is_refused() -> None:
     g = Case(1, 2, (4, 4), 3).geometry()
     narrow = replace(g, x=Images.dense(1, 4, 4, 2), y=Images.dense(1, 4, 4, 3))
     with pytest.raises(ValueError, match="the input has a halo of 0 pixels; this kernel reads 1"):
-        texts(lambda f, p, share: write_forward(f, narrow, *p, share, TARGETS[0]), 3)[0]
+        texts(lambda f, p, share: write_forward(f, narrow, *p, share, TARGETS[0]), 3)
     with pytest.raises(ValueError, match="the gradient of the output has a halo of 0 pixels"):
-        texts(lambda f, p, share: write_input_gradient(f, narrow, *p, share, TARGETS[0]), 3)[0]
+        texts(lambda f, p, share: write_input_gradient(f, narrow, *p, share, TARGETS[0]), 3)
 
 
 @each(
@@ -300,9 +297,9 @@ def test_kernels_compile_for_neon() -> None:
     g = Case(2, 5, (7, 6), 9, strides=(2, 1)).geometry()
     depthwise = Case(2, 5, (7, 6), 5, groups=5).geometry()
     assert neon.vector_bytes == 16
-    text = texts(lambda f, p, share: write_forward(f, g, *p, share, neon), 3)[0]
+    text = texts(lambda f, p, share: write_forward(f, g, *p, share, neon), 3).text
     assert compile_object(text, neon)[:4] == b"\x7fELF"
-    text = texts(lambda f, p, share: write_depthwise(f, depthwise, *p, share, neon), 3)[0]
+    text = texts(lambda f, p, share: write_depthwise(f, depthwise, *p, share, neon), 3).text
     assert compile_object(text, neon)[:4] == b"\x7fELF"
 
 

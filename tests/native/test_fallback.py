@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("llvmlite")
-
 import fluid
 from fluid import layers
 from fluid.executor.kernels.table import load_kernels
@@ -97,7 +95,7 @@ FAULTS = {
     "a compiled kernel cannot be loaded": (cache, "Library", NativeUnavailable("cannot be loaded"), "cannot be loaded$"),
     "the pool cannot be made": (tables, "pool", NativeUnavailable("no pool"), "no pool$"),
     "a fault of fusion": (Schedule, "place", AssertionError("what?"), r"AssertionError: what\? \(test_fallback.py:\d+\).*report"),
-    "a fault of emission": (kernel_calls, "write_kernel", KeyError("x"), r"KeyError: 'x'.*please report it"),
+    "a fault of emission": (kernel_calls, "written_kernel", KeyError("x"), r"KeyError: 'x'.*please report it"),
     "a fault of signatures": (kernel_calls, "signature_of", KeyError("x"), r"KeyError: 'x'.*please report it"),
     "a fault of regions": (Region, "sources", ValueError("y"), "ValueError: y.*please report it"),
 }

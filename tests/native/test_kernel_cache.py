@@ -16,9 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import Checks, each
 
 from fluid.executor import cache_folder
@@ -26,11 +23,12 @@ from fluid.executor.native import cache, compiler
 from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
 from fluid.executor.native.compiler import NativeUnavailable
 from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
+from fluid.executor.native.instructions import WrittenKernel
 from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.target import Target
 
 
-def text(name: str, add: float, helper: bool = False) -> str:
+def written(name: str, add: float, helper: bool = False) -> WrittenKernel:
     """A kernel that adds a number to its operand, in a function that it calls or by itself."""
     module = Module()
     if helper:
@@ -44,11 +42,16 @@ def text(name: str, add: float, helper: bool = False) -> str:
         f.store_number(total, pointers[0])
 
     write_kernel(module, name, 1, body)
-    return module.text
+    return WrittenKernel(module.text, module.footprints[name])
 
 
 def writers(*added: float, helper: bool = False) -> dict[str, Writer]:
-    return {f"add{number}": partial(text, add=number, helper=helper) for number in added}
+    return {f"add{number}": partial(written, add=number, helper=helper) for number in added}
+
+
+def bad(text: str) -> Writer:
+    """Writes a text, with the kernel's name in it."""
+    return lambda name: WrittenKernel(text.format(name), [])
 
 
 def unwritten(name: str) -> str:
@@ -139,7 +142,7 @@ def test_kernels_are_compiled_in_several_modules(place: Path, compiled: list[int
     """By several threads, into one bundle; a text that LLVM refuses is told, whichever it is."""
     monkeypatch.setattr(cache, "get_num_threads", lambda: 3)
     monkeypatch.setattr(cache, "available_cores", lambda: 3)
-    monkeypatch.setattr(cache, "_LONG_TEXT", 2 * len(text("k" * 65, 1, helper=True)) - 1)
+    monkeypatch.setattr(cache, "_LONG_TEXT", 2 * len(written("k" * 65, 1, helper=True).text) - 1)
     numbers = range(7)
     expected = {f"add{number}": number for number in numbers}
     assert results(compile_kernels(writers(*numbers, helper=True))) == expected
@@ -148,7 +151,7 @@ def test_kernels_are_compiled_in_several_modules(place: Path, compiled: list[int
     assert results(compile_kernels(dict.fromkeys(expected, unwritten))) == expected
     forget()
     with pytest.raises(NativeUnavailable, match="LLVM makes no code"):
-        compile_kernels(writers(10, 11) | {"bad": "define void @{}() {{\n  ret i32 %nothing\n}}".format} | writers(12, 13))
+        compile_kernels(writers(10, 11) | {"bad": bad("define void @{}() {{\n  ret i32 %nothing\n}}")} | writers(12, 13))
 
 
 def test_kernels_of_other_sources_are_not_taken(place: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +200,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a billion keys": lambda path: flip(path, HEAD + 3),
     "another digest": lambda path: flip(path, HEAD - 1),
     "something else": lambda path: path.write_bytes(b"x" * 5000),
-    "of no use": lambda path: path.write_bytes(cache._Bundle(cache._keys_in(path.read_bytes()), [b"no object"]).to_bytes()),
+    "of no use": lambda path: path.write_bytes(
+        cache._Bundle(dict.fromkeys(cache._keys_in(path.read_bytes()), ()), [b"no object"]).to_bytes()
+    ),
     "writable by others": lambda path: path.chmod(0o622),
     "a fifo": lambda path: replace_by(path, os.mkfifo),
     "a link": lambda path: path.symlink_to(path.rename(path.with_name("elsewhere"))),
@@ -331,12 +336,12 @@ def test_a_text_that_llvm_refuses(place: Path) -> None:
         NativeUnavailable, match=r"(?s)LLVM makes no code of a kernel: .*error: use of undefined value '%nothing'"
     ):
         compile_kernels(
-            {"bad": "define void @{}(ptr %a0, i64 %a1, i64 %a2) #0 {{\n  %v = add i64 %nothing, 1\n  ret void\n}}".format}
+            {"bad": bad("define void @{}(ptr %a0, i64 %a1, i64 %a2) #0 {{\n  %v = add i64 %nothing, 1\n  ret void\n}}")}
         )
     with pytest.raises(NativeUnavailable, match=r"(?s)compiled kernels cannot be loaded"):
         missing = "declare void @no_such_function()\n"
         body = "define void @{}(ptr %a, i64 %b, i64 %c) #0 {{\n  call void @no_such_function()\n  ret void\n}}"
-        compile_kernels({"bad": (missing + body).format})
+        compile_kernels({"bad": bad(missing + body)})
 
 
 def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,8 @@ from checks import Checks, each, fresh_programs
 from random_programs import Instruction, RandomProgram
 from random_updates import check_updates
 
-pytest.importorskip("llvmlite")
-
 import fluid
 from fluid import layers
-from fluid.executor.native import fallback, plans
 from fluid.executor.native.fusion import Schedule
 from fluid.formats import tensors
 from fluid.values.unchanging import never_changes, unchanging
@@ -165,16 +162,6 @@ def read_late(block: Any, a: Any, b: Any) -> None:
 def test_what_a_scope_holds_is_overwritten_in_order(append: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     expected, values = state_after(monkeypatch, append, {"a": (5, 5), "b": (5, 5)})
     assert_close(values, expected, 1e-5, 1e-6)
-
-
-def test_a_plan_in_a_wrong_order_runs_on_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would see that a value is read after its memory was overwritten: each plan is held to its order."""
-    in_order = plans.native_regions
-    monkeypatch.setattr(plans, "native_regions", lambda *arguments: in_order(*arguments)[::-1])
-    monkeypatch.setattr(fallback, "_warned", {})
-    with pytest.warns(RuntimeWarning, match=r"native code is not used.* at a wrong time"):
-        expected, values = state_after(monkeypatch, twice, {"a": (5, 5), "b": (5, 5)})
-    assert_close(values, expected, 0, 0)
 
 
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 1500), marks=pytest.mark.slow)], ids=["some", "many"])

@@ -17,9 +17,6 @@ import pytest
 from checks import each
 
 import fluid
-
-pytest.importorskip("llvmlite")
-
 from fluid.executor.native.compiler import Library, compile_object, host
 from fluid.executor.native.emitter import INT64, Function, Module, Value
 from fluid.executor.native.instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall
@@ -65,7 +62,7 @@ def compiled() -> Library:
     module = Module()
     write_kernel(module, "mixed", 2, write_mixed)
     write_kernel(module, "counted", 1, write_counted)
-    return Library([compile_object(module.text, host())], module.names)
+    return Library([compile_object(module.text, host())], module.footprints)
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import fresh_programs
 
 import fluid
@@ -93,7 +90,7 @@ def test_a_signature_determines_the_text(monkeypatch: pytest.MonkeyPatch) -> Non
         for region in regions_of(build, monkeypatch):
             count += 1
             signature = signature_of(described(region))
-            text = "\n".join(kernel_calls._text(region, phase, "kernel") for phase in kernel_calls._phases(region)[0])
+            text = "\n".join(kernel_calls._kernel(region, phase, "kernel").text for phase in kernel_calls._phases(region)[0])
             assert text_of.setdefault(signature, text) == text, region.describe()
             signatures_of[text].add(signature)
     assert len(signatures_of) > 100 and len(text_of) < 1.1 * len(signatures_of) < count

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checks import each
 from harness import TARGETS, run
 
@@ -180,11 +178,15 @@ def test_kernels_touch_what_belongs_to_them_alone() -> None:
                     _on_rows(sparse.write_merged, 2, count, width, source), [source, firsts, _rows(count + 1, width)], target
                 )
                 np.testing.assert_array_equal(actual, merged)
-                *_, actual = run(_on_rows(sparse.write_put, 3, count, width, source), [source, column, firsts, table], target)
+                *_, actual = run(
+                    _on_rows(partial(sparse.write_put, height=height), 3, count, width, source),
+                    [source, column, firsts, table],
+                    target,
+                )
                 np.testing.assert_array_equal(actual, put)
-                *_, actual = run(_scattered(count, width, source, 0), [source, column, table], target)
+                *_, actual = run(_scattered(count, width, source, height, 0), [source, column, table], target)
                 np.testing.assert_array_equal(actual, added)
-            *_, actual = run(_scattered(count, width, rows, height), [rows, column, table], target)
+            *_, actual = run(_scattered(count, width, rows, height, height), [rows, column, table], target)
             np.testing.assert_allclose(actual, added - table, rtol=1e-5, atol=1e-5)
             places = np.full((height, 1), count)
             places[ids[is_first], 0] = np.flatnonzero(is_first)
@@ -211,15 +213,15 @@ def _places(count: int, height: int) -> Any:
     )
 
 
-def _scattered(count: int, width: int, rows: Any, cleared: int) -> Any:
+def _scattered(count: int, width: int, rows: Any, height: int, cleared: int) -> Any:
     return lambda f, p, share: sparse.write_scattered(
-        f, _source(p[0], rows), _ids_of(p[1], count), p[2], cleared, share, TARGETS[-1]
+        f, _source(p[0], rows), _ids_of(p[1], count), p[2], height, cleared, share, TARGETS[-1]
     )
 
 
 def _on_rows(write: Callable[..., None], sources: int, count: int, width: int, rows: Any) -> Any:
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         others = [_ids_of(pointer, count) for pointer in pointers[1:sources]]
-        write(f, _source(pointers[0], rows), *others, pointers[sources], share, TARGETS[-1])
+        write(f, _source(pointers[0], rows), *others, pointers[sources], share=share, target=TARGETS[-1])
 
     return body

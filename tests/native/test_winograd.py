@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("llvmlite")
-
 from checked_plans import CheckedTables, checked_plans
 from checks import each
 from harness import AVX512, TARGETS, nth_target, texts
@@ -225,8 +222,8 @@ def test_kernels_compile_for_neon() -> None:
     blocks, gradient = forward_blocks(g, neon), gradient_blocks(replace(CASES[1], images=20).geometry(), neon)
     assert blocks is not None and gradient is not None
     for text in (
-        texts(lambda f, p, share: write_blocks(f, blocks, *p, share, None), 4)[0],
-        texts(lambda f, p, share: write_partial_sums(f, gradient, *p, share), 3)[0],
+        texts(lambda f, p, share: write_blocks(f, blocks, *p, share, None), 4).text,
+        texts(lambda f, p, share: write_partial_sums(f, gradient, *p, share), 3).text,
     ):
         assert compile_object(text, neon)[:4] == b"\x7fELF"
 

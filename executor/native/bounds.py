@@ -1,0 +1,331 @@
+"""Bounds of indices, found while a kernel is written: so what it accesses is known without running it.
+
+An index is a `Sum`: a number, and factors times *variables*. A variable stands for what is known by its bounds alone: the turn of
+a loop, the number of a thread, a quotient, the lesser of two indices. Its bounds are sums of older variables, and there may be
+several of them, which all hold. The greatest value of a sum is found by putting an upper bound in place of its newest variable (a
+lower one, where its factor is negative), until a number is left; of several bounds, that which gives the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from math import gcd, inf
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Bounds", "Footprint", "Sum", "Turns", "facts_of"]
+
+Footprint: TypeAlias = "tuple[int, int]"
+"""The first byte of an operand that is accessed, and the one after the last, counted from where its pointer points."""
+
+
+class Sum(NamedTuple):
+    """A number, and the sum of variables, the newest first, times factors that are not zero."""
+
+    number: int
+    terms: tuple[tuple[int, int], ...] = ()
+
+    def plus(self, other: Sum, factor: int = 1) -> Sum:
+        """This sum, and a factor times another one."""
+        if not other.terms or not factor:
+            return Sum(self.number + factor * other.number, self.terms)
+        terms = dict(self.terms)
+        for variable, own in other.terms:
+            terms[variable] = terms.get(variable, 0) + factor * own
+        return Sum(self.number + factor * other.number, tuple(sorted([term for term in terms.items() if term[1]], reverse=True)))
+
+    def times(self, factor: int) -> Sum:
+        if not factor:
+            return Sum(0)
+        return Sum(self.number * factor, tuple([(variable, own * factor) for variable, own in self.terms]))
+
+    def divided(self, by: int) -> Sum | None:
+        """The greatest integer that is not above a part of this sum, if that is a sum, too."""
+        if any(factor % by for _, factor in self.terms):
+            return None
+        return Sum(self.number // by, tuple([(variable, factor // by) for variable, factor in self.terms]))
+
+    @property
+    def unit(self) -> int:
+        """The greatest number that this is a multiple of, whatever the variables are; 0 for 0."""
+        return gcd(self.number, *[factor for _, factor in self.terms])
+
+
+Bound: TypeAlias = "tuple[Sum, int]"
+"""A sum, and what it is divided by."""
+
+
+class Bounds:
+    """The variables of a kernel, and what it accesses."""
+
+    def __init__(self) -> None:
+        self._lows: list[list[Bound]] = []
+        self._highs: list[list[Bound]] = []
+        self._facts: tuple[Sum, ...] = ()
+        """Sums that are not negative where what is being written runs."""
+        self._is_run = True
+        """Whether what is being written can run at all."""
+        self._greatest: dict[object, float] = {}
+        self._divided: dict[tuple[Sum, int], tuple[Sum, Sum]] = {}
+        """Sum and divisor -> the quotient and the remainder."""
+        self._accesses: dict[tuple[int, tuple[tuple[int, int], ...], tuple[Sum, ...]], tuple[int, int]] = {}
+        """Root, terms and facts of accesses -> the least number, and the greatest one with the access's bytes."""
+        self._unbounded: set[int] = set()
+        """Roots of accesses of which nobody knows where they are."""
+
+    # -- variables
+    def variable(self, lows: Iterable[Sum | None] = (), highs: Iterable[Sum | None] = ()) -> Sum:
+        """A new variable with such bounds; those that are None are not known."""
+        self._lows.append([(low, 1) for low in lows if low is not None])
+        self._highs.append([(high, 1) for high in highs if high is not None])
+        return Sum(0, ((len(self._lows) - 1, 1),))
+
+    def between(self, low: int, high: int) -> Sum:
+        """A new variable between two numbers."""
+        return self.variable([Sum(low)], [Sum(high)])
+
+    def bound(self, variable: Sum, low: Sum | None = None, high: Sum | None = None, by: int = 1) -> None:
+        """Tell more bounds of a variable, divided by a number."""
+        ((number, _),) = variable.terms
+        self._lows[number] += [] if low is None else [(low, by)]
+        self._highs[number] += [] if high is None else [(high, by)]
+        self._greatest.clear()
+
+    def greatest(self, total: Sum, facts: Sequence[Sum] = ()) -> float:
+        """The greatest value that a sum may have; infinity if that is not known."""
+        if not total.terms:
+            return total.number
+        key = total, facts
+        if key in self._greatest:
+            return self._greatest[key]
+        self._greatest[key] = result = inf
+        (variable, factor), *_ = total.terms
+        rest = Sum(total.number, total.terms[1:])
+        for bound, by in [*(self._highs if factor > 0 else self._lows)[variable], *self._bounds_by(facts, variable, factor > 0)]:
+            value = self.greatest(rest.times(by).plus(bound, factor) if by > 1 else rest.plus(bound, factor), facts)
+            result = min(result, value if value in (inf, -inf) else int(value) // by)
+        self._greatest[key] = result
+        return result
+
+    def _bounds_by(self, facts: Sequence[Sum], variable: int, is_upper: bool) -> Iterator[Bound]:
+        """The bounds of a variable that facts give whose newest variable it is."""
+        for fact in facts:
+            if fact.terms and fact.terms[0][0] == variable and (fact.terms[0][1] < 0) is is_upper:
+                factor = fact.terms[0][1]
+                rest = Sum(fact.number, fact.terms[1:])
+                yield (rest if is_upper else rest.times(-1)), abs(factor)
+                end = _number(self.greatest(rest) // abs(factor))
+                if end is not None:
+                    yield end.times(1 if is_upper else -1), 1
+
+    def least(self, total: Sum, facts: Sequence[Sum] = ()) -> float:
+        """The least value that a sum may have; minus infinity if that is not known."""
+        return -self.greatest(total.times(-1), facts)
+
+    def hull(self, a: Sum, b: Sum) -> tuple[Sum | None, Sum | None]:
+        """Numbers that are not greater, and not less, than either."""
+        return _number(min(self.least(a), self.least(b))), _number(max(self.greatest(a), self.greatest(b)))
+
+    # -- what instructions give; None stands for what is not known
+    def product(self, a: Sum | None, b: Sum | None) -> Sum | None:
+        if a is None or b is None:
+            return None
+        if not b.terms:
+            return a.times(b.number)
+        if not a.terms:
+            return b.times(a.number)
+        ends = [*(self.least(each) for each in (a, b)), *(self.greatest(each) for each in (a, b))]
+        if inf in ends or -inf in ends:
+            return None
+        products = [int(x) * int(y) for x in ends[::2] for y in ends[1::2]]
+        return self.between(min(products), max(products))
+
+    def quotient(self, a: Sum | None, b: Sum | None) -> Sum | None:
+        """What a division gives that cuts towards zero."""
+        return None if a is None or b is None or b.terms or b.number < 1 or self.least(a) < 0 else self._parts(a, b.number)[0]
+
+    def remainder(self, a: Sum | None, b: Sum | None) -> Sum | None:
+        """What a division leaves that cuts towards zero."""
+        if b is None or b.terms or b.number < 1:
+            return None
+        if a is None or self.least(a) < 0:
+            return self.between(1 - b.number, b.number - 1)
+        return self._parts(a, b.number)[1]
+
+    def _parts(self, a: Sum, by: int) -> tuple[Sum, Sum]:
+        """The quotient and the remainder of what is not negative."""
+        key = a, by
+        if key not in self._divided:
+            whole = Sum(a.number // by * by, tuple([term for term in a.terms if term[1] % by == 0]))
+            rest = a.plus(whole, -1)
+            if self.least(rest) >= 0 and self.greatest(rest) < by:
+                self._divided[key] = Sum(whole.number // by, tuple([(v, factor // by) for v, factor in whole.terms])), rest
+            else:
+                least, most = (_number(end // by) for end in (self.least(a), self.greatest(a)))
+                quotient = self.variable([least], [most, *[high.divided(by) for high in self._highs_of(a)]])
+                self.bound(quotient, a.plus(Sum(1 - by)), a, by)
+                rest = a.plus(quotient, -by)
+                self._divided[key] = quotient, self.variable([Sum(0), rest], [Sum(by - 1), rest])
+        return self._divided[key]
+
+    def _highs_of(self, total: Sum) -> list[Sum]:
+        """Upper bounds of a sum that has one variable; none of others."""
+        if len(total.terms) != 1 or total.terms[0][1] < 0:
+            return []
+        ((variable, factor),) = total.terms
+        return [high.times(factor).plus(Sum(total.number)) for high, by in self._highs[variable] if by == 1]
+
+    def masked(self, a: Sum | None, b: Sum | None) -> Sum | None:
+        """What is left of an index of the bits of a number."""
+        numbers = [each.number for each in (a, b) if each is not None and not each.terms and each.number >= 0]
+        return self.between(0, numbers[0]) if numbers else None
+
+    def either(self, a: Sum | None, b: Sum | None, fact: Sum | None = None) -> Sum | None:
+        """One of two: the first where a fact is not negative, the second elsewhere. Without a fact, nobody knows which."""
+        chosen = self._between(a, b, least=None)
+        if chosen is not None and a is not None and b is not None and fact is not None and not a.plus(b, -1).terms:
+            self._choose(chosen, a, b, fact)
+            self._choose(chosen, b, a, fact.times(-1).plus(Sum(-1)))
+        return chosen
+
+    def _choose(self, chosen: Sum, a: Sum, b: Sum, fact: Sum) -> None:
+        """Bound what is `a` where a fact is not negative, and `b` where it is -1, less than which it never is."""
+        apart = a.number - b.number
+        if not apart or self.least(fact) < -1:
+            return
+        ((variable, factor),) = chosen.terms
+        bound = b.plus(fact.plus(Sum(1)), apart).plus(Sum(chosen.number), -1)
+        low, high = (None, bound) if apart > 0 else (bound, None)
+        self.bound(Sum(0, ((variable, 1),)), low, high, factor)
+
+    def lesser(self, a: Sum | None, b: Sum | None) -> Sum | None:
+        return self._between(a, b, least=True)
+
+    def greater(self, a: Sum | None, b: Sum | None) -> Sum | None:
+        return self._between(a, b, least=False)
+
+    def _between(self, a: Sum | None, b: Sum | None, least: bool | None) -> Sum | None:
+        if a is None or b is None:
+            known = a if b is None else b
+            if known is None or least is None:
+                return None
+            return self.variable([], [known]) if least else self.variable([known], [])
+        apart = b.plus(a, -1)
+        nearest, furthest = self.least(apart), self.greatest(apart)
+        if nearest == furthest == 0:
+            return a
+        if least is not None and (nearest >= 0 or furthest <= 0):
+            return a if least == (nearest >= 0) else b
+        unit = gcd(a.unit, b.unit)
+        if unit > 1:
+            return self._between(a.divided(unit), b.divided(unit), least).times(unit)  # type: ignore[union-attr]
+        ahead, behind = _number(max(furthest, 0)), _number(max(-nearest, 0))
+        """How far `b` may be above `a`, and below it."""
+        low, high = self.hull(a, b)
+        lows = [low, behind and a.plus(behind, -1), ahead and b.plus(ahead, -1)]
+        highs = [high, ahead and a.plus(ahead), behind and b.plus(behind)]
+        return self.variable(lows if least is not False else [a, b], highs if least is not True else [a, b])
+
+    # -- accesses
+    @contextmanager
+    def given(self, facts: Sequence[Sum]) -> Iterator[None]:
+        """What is accessed inside is accessed only where these sums are not negative."""
+        before = self._facts
+        self._facts = (*before, *facts)
+        yield
+        self._facts = before
+
+    @contextmanager
+    def unless(self, never: bool) -> Iterator[None]:
+        """What is written inside runs never, if that is so."""
+        before = self._is_run
+        self._is_run = before and not never
+        yield
+        self._is_run = before
+
+    def access(self, root: int, place: Sum | None, size: int) -> None:
+        """Note an access of as many bytes, so many bytes behind where the pointer of a root points."""
+        if not self._is_run:
+            return
+        if place is None:
+            self._unbounded.add(root)
+            return
+        key = root, place.terms, self._facts
+        low, high = self._accesses.get(key, (place.number, place.number + size))
+        self._accesses[key] = min(low, place.number), max(high, place.number + size)
+
+    def footprints(self) -> dict[int, tuple[float, float]]:
+        """Of each root the first byte that is accessed, and the one after the last."""
+        self._greatest.clear()
+        found: dict[int, tuple[float, float]] = dict.fromkeys(self._unbounded, (-inf, inf))
+        for (root, terms, facts), (low, high) in self._accesses.items():
+            first, end = found.get(root, (inf, -inf))
+            least = self.least(Sum(low, terms), facts)
+            greatest = self.greatest(Sum(high, terms), facts)
+            found[root] = min(first, least), max(end, greatest)
+        return found
+
+
+def _number(value: float) -> Sum | None:
+    """A number as a sum; None for infinity."""
+    return Sum(int(value)) if -inf < value < inf else None
+
+
+class Turns:
+    """What is known of a loop's index, and of the values that its turns hand on.
+
+    Attributes:
+        index: the index, if it is known.
+        are_none: whether there is no turn, whatever happens.
+    """
+
+    def __init__(self, bounds: Bounds, start: Sum | None, stop: Sum | None, step: int) -> None:
+        self._bounds = bounds
+        self.are_none = False
+        self._turn, self._count = bounds.variable([Sum(0)]), bounds.variable([Sum(0)])
+        """The number of a turn, from 0 on; how many turns there are."""
+        if start is not None and stop is not None:
+            extent = stop.plus(start, -1)
+            most = bounds.greatest(extent)
+            self.are_none = most <= 0
+            before_end = extent.plus(Sum(-1))
+            for bound in (_number((most - 1) // step), before_end.divided(step)):
+                bounds.bound(self._turn, None, bound)
+            bounds.bound(self._turn, None, before_end, step)
+            count = extent.divided(step)
+            if count is not None and extent.unit % step == 0 and bounds.least(extent) >= 0:
+                self._count = count
+            else:
+                bounds.bound(self._count, None, extent.plus(Sum(step - 1)), step)
+        self.index = start and start.plus(self._turn, step)
+
+    def end(self, first: Sum | None, phi: Sum | None, last: Sum | None) -> Sum | None:
+        """Tell how a value goes on from turn to turn: `phi` is a variable without bounds that stands for it at the beginning of
+        a turn, `last` is what the turn makes of it. Returns what is known of it after the loop."""
+        if first is None or phi is None or last is None:
+            return None
+        step = last.plus(phi, -1)
+        if phi.terms[0][0] in dict(step.terms):
+            return None
+        steps = self._bounds.least(step), self._bounds.greatest(step)
+        if -inf in steps or inf in steps:
+            return None
+        low, high = (first.plus(self._turn, int(each)) for each in steps)
+        self._bounds.bound(phi, low, high)
+        least, most = (first.plus(self._count, int(each)) for each in steps)
+        return least if steps[0] == steps[1] else self._bounds.variable([least], [most])
+
+
+def facts_of(relation: str, x: Sum, y: Sum) -> list[Sum]:
+    """Sums that are not negative where a relation holds; if it is one, it is negative elsewhere."""
+    less, more = y.plus(x, -1), x.plus(y, -1)
+    return {
+        "slt": [less.plus(Sum(-1))],
+        "sle": [less],
+        "sgt": [more.plus(Sum(-1))],
+        "sge": [more],
+        "eq": [less, more],
+    }.get(relation, [])

@@ -1,0 +1,90 @@
+"""Verifies plans with native code before they run: what is wrong is a `NativeFault`, and the program runs on numpy.
+
+Each of these faults gave wrong results silently before it was looked for here. To verify takes a small part of the time that
+planning takes, and nothing in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fluid.ir.versions import Value
+
+from .fallback import fault
+from .instructions import OWN, KernelCall, NativeInstruction, is_persistable, values_read
+
+if TYPE_CHECKING:
+    from .bounds import Footprint
+    from .regions import Region
+
+__all__ = ["verify_accesses", "verify_order", "verify_partial_sums", "verify_writes"]
+
+
+def verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
+    """Each value is written before it is read, and read before its memory is overwritten.
+
+    Args:
+        storage: names whose values live in the scope, where they are overwritten in place.
+    """
+    written: set[Value] = set()
+    versions: dict[str, int] = {}
+    for instruction in instructions:
+        for name, version in values_read(instruction):
+            is_there = versions.get(name, 0) == version if name in storage else (name, version) in written
+            if not is_there and (name in storage or name.startswith(OWN)):
+                raise fault(f"{_told(instruction)} reads {name} at a wrong time")
+        for name, version in instruction.written:
+            if name in storage and version < versions.get(name, 0):
+                raise fault(f"{_told(instruction)} writes {name} too late")
+            versions[name] = version
+            written.add((name, version))
+
+
+def verify_writes(given: Sequence[Any], instructions: Sequence[Any]) -> None:
+    """The last value of each variable of the scope that the given instructions write is still written."""
+    written = {value for instruction in instructions for value in instruction.written}
+    last = {name: (name, version) for each in given for name, version in each.written if is_persistable(each.op, name)}
+    lost = [name for name, value in last.items() if value not in written]
+    if lost:
+        raise fault(f"no instruction writes {', '.join(lost)}")
+
+
+def verify_partial_sums(regions: Iterable[Region], storage: Container[str]) -> None:
+    """A kernel that keeps partial sums in its output reads nothing else in that memory."""
+    for region in regions:
+        if (output := region.keeps_partial_sums_in) is None:
+            continue
+        for value in region.read:
+            if value == output or (value[0] == output[0] and value[0] in storage):
+                raise fault(f"{region.describe()} keeps partial sums in {output[0]}, which it reads")
+
+
+def verify_accesses(
+    calls: Iterable[KernelCall],
+    footprints: Mapping[str, Sequence[Footprint]],
+    size: Callable[[Value], int],
+    workspace_bytes: int,
+) -> None:
+    """What each kernel accesses lies within the arrays of its operands.
+
+    Args:
+        footprints: signature of a kernel -> what it accesses of each operand.
+        size: the bytes of a value's array.
+    """
+    sizes: dict[Value | None, int] = {None: workspace_bytes}
+    for kernel, operands, _ in calls:
+        of_kernel = footprints[kernel]
+        if len(of_kernel) != len(operands):
+            raise fault(f"a kernel of {len(of_kernel)} operands is given {len(operands)}")
+        for (value, offset), (low, high) in zip(operands, of_kernel, strict=True):
+            if value not in sizes:
+                sizes[value] = size(value)  # type: ignore[arg-type]
+            end = sizes[value]
+            if (offset + low < 0 or offset + high > end) and low < high:
+                name = "the workspace" if value is None else value[0]
+                raise fault(f"a kernel accesses bytes {offset + low} to {offset + high} of {name}, which has {end}")
+
+
+def _told(instruction: Any) -> str:
+    return instruction.describe() if isinstance(instruction, NativeInstruction) else str(instruction.op.type)

@@ -264,6 +264,26 @@ def test_what_has_a_name_is_used_in_a_branch() -> None:
     assert list(layer.state_dict()) == ["weight"]
 
 
+MIXED = {
+    "a function": lambda: (LayerOf(layers.fc, size=3, act="tanh"), lambda layer, x: layer(x)),
+    "a function of lists": lambda: (LayerOf(layers.fc, size=3), lambda layer, x: layer([x, x])),
+    "FC of a list": lambda: (dygraph.FC("net", 3), lambda layer, x: layer([x, x])),
+}
+
+
+@each("case", MIXED)
+def test_a_program_computes_what_tensors_compute(case: str) -> None:
+    layer, call = MIXED[case]()
+    x = RNG.random((2, 4)).astype("float32")
+    wanted = call(layer, Tensor(x)).numpy()
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        out = call(layer, fluid.data("x", [None, 4]))
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(startup, scope=scope)
+    assert np.array_equal(executor.run(main, {"x": x}, [out], scope=scope)[0], wanted)
+
+
 @each(
     "make",
     [

@@ -19,7 +19,7 @@ from .. import layers
 from ..building.layer_helper import keeping, listed
 from ..building.weight_norm import PARTS
 from ..eager.dispatch import namespace
-from ..eager.mode import no_grad, tracing
+from ..eager.mode import no_grad, state, tracing
 from ..eager.program import EAGER
 from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, ProgramError
@@ -32,7 +32,7 @@ from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType, accumulated
 from .container import LayerList
 from .layers import Layer
-from .twins import program_among
+from .twins import appending
 
 __all__ = [
     "FC",
@@ -92,7 +92,7 @@ class _Functional(Layer):
         for value in args:
             if value is not None and not isinstance(value, Variable):
                 _refuse(self, value)
-        program = program_among(args) or EAGER
+        program = state.target or EAGER
         names = itertools.chain(self._names, (f"weight_{number}" for number in itertools.count(1)))
         with program_guard(program, program.startup), keeping(self._keep(names), self.full_name()):
             result = layer(*args, **kwargs)
@@ -106,7 +106,7 @@ class _Functional(Layer):
 
     def _make(self, layer: Callable[..., Any], *shapes: Sequence[int], **kwargs: Any) -> None:
         """Make the parameters in advance, by a call with zeros of these shapes."""
-        with tracing(None), no_grad():
+        with appending(None), tracing(None), no_grad():
             self._call(layer, *(Tensor(np.zeros(shape), self._dtype) for shape in shapes), **kwargs)
 
     def _may_make(self, name: str) -> bool:

@@ -39,8 +39,8 @@ def program_among(values: Iterable[Any]) -> Program | None:
 
 
 @contextlib.contextmanager
-def appending(program: Program) -> Iterator[None]:
-    """Inside the ``with``, the parameters of layers are variables of this program."""
+def appending(program: Program | None) -> Iterator[None]:
+    """Inside the ``with``, the parameters of layers are variables of this program; for None, tensors."""
     before, state.target = state.target, program
     try:
         yield

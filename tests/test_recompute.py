@@ -23,7 +23,7 @@ from fluid.errors import BackwardError, ProgramError
 from fluid.executor import Executor, Scope
 from fluid.executor.kernels.table import KERNELS
 from fluid.formats.text import parse_program_text
-from fluid.ir.copying import RANDOM_STREAM, SEEDS
+from fluid.ir.copying import RANDOM_STREAM
 from fluid.ir.program import OpRole, Parameter, Program, Variable
 from fluid.opdef.registry import all_ops
 
@@ -221,7 +221,7 @@ def started(made: Made) -> Scope:
 def test_every_op_that_draws_is_known_to() -> None:
     """A copy of an op that draws without this being known would draw other numbers."""
     drawing = {name for name, known in KERNELS.items() if ("rng", "context", "rng") in known.parameters}
-    assert drawing and drawing <= {name for name, op in all_ops().items() if SEEDS & set(op.attrs)}
+    assert drawing and drawing <= {name for name, op in all_ops().items() if op.is_random}
 
 
 def test_random_ops_that_write_to_one_name_are_kept() -> None:

@@ -101,7 +101,7 @@ def compiled(
     inputs = inputs_of(definition, arguments)
     if specs is None:
         specs = infer_specs(definition, inputs, attrs, declared)
-    rng = rng or RANDOM.source(xp, own_seed(attrs))
+    rng = rng or RANDOM.source(xp, own_seed(attrs), definition.type)
     wants = dict.fromkeys(specs, True) if wants is None else wants
     runs = WRITE_AFTER if write_after is None else write_after
     return Compiled(definition, attrs, arguments, inputs, xp, specs, wants, into or {}, on_copies, rng, use_kernel, runs)

@@ -31,7 +31,7 @@ Check = Callable[[Operator, str, Any], None]
 class Streams(Protocol):
     """Where the random ops of a program draw from: see `RandomStreams`."""
 
-    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Callable[[], Any]: ...
+    def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Callable[[], Any]: ...
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Callable[[], Any]: ...
 
@@ -322,13 +322,13 @@ class Machine:
         """A function that returns the random generator for the op's next run; `attrs` include defaults."""
         seed = own_seed(attrs)
         if RANDOM_STREAM in op.attrs:  # a copy of the op that writes this name
-            return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op)
+            return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op, op.type)
         name = next(iter(op.output_arg_names), op.type)
         if op.block.idx == 0 and not op.input_arg_names and isinstance(op.block.vars.get(name), Parameter):
             if self._from_zero is None:
                 self._from_zero = names_from_zero(op.block.vars)
             return self.streams.first_values(name, seed, self._from_zero[name])
-        return self.streams.source(name, seed)
+        return self.streams.source(name, seed, None, op.type)
 
 
 def describe(value: Any) -> str:

@@ -112,7 +112,7 @@ class _Streams:
     def __init__(self) -> None:
         self.words: Any = None
 
-    def source(self, name: str, op_seed: int, drawer: Any = None) -> Callable[[], Any]:
+    def source(self, name: str, op_seed: int, drawer: Any = None, op_type: str = "") -> Callable[[], Any]:
         return _Words(self)
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Callable[[], Any]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import FluidError
-from fluid.ir.copying import SEEDS
 from fluid.ir.dataflow import needed_ops
 from fluid.ir.program import Operator
 from fluid.ir.versions import BlockVersions
+from fluid.opdef.registry import SEEDS
 
 from ..random import RandomStreams
 from ..stepwise.handlers import HANDLERS

@@ -93,10 +93,10 @@ class KeyStreams:
         self._words, self.is_used = words, False
         self.draws.clear()
 
-    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
+    def source(self, name: str, op_seed: int, drawer: Hashable = None, op_type: str = "") -> Source:
         """A source of generators for the draws of the op that writes `name`; see `RandomStreams.source`."""
         if draw := draw_of_stream(name):
-            return _Fixed(_words_of(*draw))
+            return _Fixed(_words_of(*draw) if draw.key else _words_of(draw.seed, draw.number))
         return _Fixed(_words_of(op_seed)) if op_seed else _ByName(self, name, drawer, slice(0, 2))
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
@@ -120,7 +120,7 @@ def words_of_run(program_seed: int, run: int) -> Any:
     """What decides the draws of a run, as ``uint32[4]``: two words for all draws, and two for first values of parameters, which,
     where there is a seed, do not depend on the run."""
     if RANDOM.is_shared:
-        words = _words_of(*RANDOM.next_draw())
+        words = _words_of(*RANDOM.next_draw_of("run"))
         return np.concatenate([words, words])
     seed = seed_of(program_seed)
     words = _words_of(seed, run)

@@ -131,7 +131,8 @@ class LayerHelper:
         **kwargs: Any,
     ) -> None:
         self.layer_type = layer_type
-        self.name = name or _keepers.name or unique_name.generate(layer_type)
+        self._given_name = name or _keepers.name
+        self.name = self._given_name or unique_name.generate(layer_type)
         self.param_attr: Any = ParamAttr._to_attr(param_attr)
         self.bias_attr: Any = ParamAttr._to_attr(bias_attr)
         self.act = act
@@ -330,9 +331,10 @@ class LayerHelper:
                     raise _mixed(self.layer_type, inputs)
                 home = program
         program = home if home is not None and home.eager else self.main_program
-        return program.current_block().apply(
-            definition, inputs, attrs or {}, outputs or {}, self.create_variable_for_type_inference, count, also
-        )
+        with program.drawing(self.layer_type, self._given_name, definition, outputs or {}, count):
+            return program.current_block().apply(
+                definition, inputs, attrs or {}, outputs or {}, self.create_variable_for_type_inference, count, also
+            )
 
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
         """Add a bias of the layer; `input_var` itself if the layer has none.

@@ -54,7 +54,8 @@ class LayerOf(nn._Functional):
         for argument in fixed:
             if named and argument not in parameters:
                 raise FluidTypeError(f"LayerOf: {name} has no argument {argument!r}; it has {', '.join(parameters)}")
-        self._function, self._said = function, fixed
+        self._function = function
+        self._make_later(fixed)
         self._called: dict[str, str | None] = {}
         """Parameter names here -> the names that the function gives them."""
         self._tells_test = "is_test" in parameters and "is_test" not in fixed

@@ -25,7 +25,7 @@ from ..param_attr import AttrLike
 from ..training.states import check_state, some
 from ..values.types import DTypeLike, VarType, as_dtype
 from .backward_hooks import called_between
-from .twins import appending, drawing_for_program, is_appending, program_among, twin_of
+from .twins import appending, drawing_for_program, expect_parameters, is_appending, program_among, twin_of
 
 __all__ = ["Layer"]
 
@@ -86,8 +86,9 @@ class Layer(core.Layer):
     """Values from `set_dict` for parameters still to be made, by names in the layer or their own; None without `set_dict`."""
 
     def __init__(self, name_scope: str | None = None, dtype: DTypeLike = VarType.FP32) -> None:
-        own = self.__dict__
-        own["_full_name"] = unique_name.generate(self._kind_of_name(name_scope))
+        own, kind = self.__dict__, self._kind_of_name(name_scope)
+        own["_full_name"] = unique_name.generate(kind)
+        RANDOM.add_object(kind)
         own["_dtype"] = as_dtype(dtype)
         own["_parameters"], own["_buffers"], own["_sub_layers"] = {}, {}, {}
         own["_unsaved"], own["_norms"], own["_taken_away"] = set(), {}, set()
@@ -95,6 +96,7 @@ class Layer(core.Layer):
         own["training"] = True
         if self._builds:
             own["_made"], own["_to_build"] = False, True
+            expect_parameters(self._full_name)
         own["_helper"] = LayerHelper(self._full_name, self._full_name)
 
     def _kind_of_name(self, name_scope: str | None) -> str:

@@ -32,7 +32,7 @@ from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType, accumulated
 from .container import LayerList
 from .layers import Layer
-from .twins import appending
+from .twins import appending, drawing_for_program, expect_parameters
 
 __all__ = [
     "FC",
@@ -72,6 +72,11 @@ def _refuse(layer: Layer, value: Any) -> NoReturn:
     raise FluidTypeError(f"{layer.full_name()} takes tensors, not {description}; dygraph.to_variable makes one of an array")
 
 
+def _attrs_in(arguments: Any) -> list[Any]:
+    """The attributes of weights and bias among the arguments of a layer's function."""
+    return [ParamAttr._to_attr(attr) for key in ("param_attr", "bias_attr") for attr in listed(arguments.get(key))]
+
+
 class _Functional(Layer):
     """A layer of `fluid.layers` that keeps its parameters."""
 
@@ -79,6 +84,8 @@ class _Functional(Layer):
     """Names of the parameters other than the bias, in the order in which the function requests them."""
     _old_names: Mapping[str, str] = {}
     """Names of parameters in the classes of Fluid 1.6 -> names here."""
+    _said: Any
+    """Arguments of the layer's function."""
 
     def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
         if name_scope is not None and not isinstance(name_scope, str):
@@ -104,9 +111,15 @@ class _Functional(Layer):
                 self.__dict__["_given"] = None
         return result
 
+    def _make_later(self, arguments: Mapping[str, Any]) -> None:
+        """Keep the arguments of the layer's function; the first call makes the parameters."""
+        self._said = arguments
+        if any(attr and attr.name is None for attr in _attrs_in(arguments)):
+            expect_parameters(self._full_name)
+
     def _make(self, layer: Callable[..., Any], *shapes: Sequence[int], **kwargs: Any) -> None:
         """Make the parameters in advance, by a call with zeros of these shapes."""
-        with appending(None), tracing(None), no_grad():
+        with drawing_for_program(), appending(None), tracing(None), no_grad():
             self._call(layer, *(Tensor(np.zeros(shape), self._dtype) for shape in shapes), **kwargs)
 
     def _may_make(self, name: str) -> bool:
@@ -114,9 +127,7 @@ class _Functional(Layer):
         return name == "bias" or name in self._names or re.fullmatch(r"weight_\d+", name) is not None
 
     def _names_its(self, name: str) -> bool:
-        arguments = self.__dict__.get("_said", {})
-        attrs = [ParamAttr._to_attr(attr) for key in ("param_attr", "bias_attr") for attr in listed(arguments.get(key))]
-        names = [attr.name for attr in attrs if attr and attr.name is not None]
+        names = [attr.name for attr in _attrs_in(self.__dict__.get("_said", {})) if attr and attr.name is not None]
         return name.startswith((f"{self._full_name}.w_", f"{self._full_name}.b_")) or any(
             name in (one, *(one + part for part in PARTS)) for one in names
         )
@@ -182,7 +193,7 @@ class FC(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
-        self._said = _arguments(locals(), "is_test")
+        self._make_later(_arguments(locals(), "is_test"))
 
     def forward(self, input: Any) -> Any:
         if isinstance(input, (list, tuple)):
@@ -316,7 +327,7 @@ class BilinearTensorProduct(_Functional):
         bias_attr: AttrLike = None,
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         return self._call(layers.bilinear_tensor_product, x, y, **self._said)
@@ -352,7 +363,7 @@ class NCE(_Functional):
     ) -> None:
         super().__init__(name_scope)
         self._sample_weight = sample_weight
-        self._said = _arguments(locals(), "sample_weight")
+        self._make_later(_arguments(locals(), "sample_weight"))
 
     def forward(self, input: Tensor, label: Tensor, sample_weight: Any = None) -> Any:
         weight = sample_weight if sample_weight is not None else self._sample_weight
@@ -377,7 +388,7 @@ class RowConv(_Functional):
         self, name_scope: str | None, future_context_size: int, param_attr: AttrLike = None, act: str | None = None
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.row_conv, input, **self._said)
@@ -421,7 +432,7 @@ class Conv2D(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.conv2d, input, **self._said)
@@ -457,7 +468,7 @@ class Conv3D(_Functional):
         act: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.conv3d, input, **self._said)
@@ -494,7 +505,7 @@ class Conv2DTranspose(_Functional):
         act: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.conv2d_transpose, input, **self._said)
@@ -533,7 +544,7 @@ class Conv3DTranspose(_Functional):
         name: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.conv3d_transpose, input, **self._said)
@@ -673,7 +684,7 @@ class LayerNorm(_Functional):
         act: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.layer_norm, input, **self._said)
@@ -704,7 +715,7 @@ class GroupNorm(_Functional):
         data_layout: str = "NCHW",
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.group_norm, input, **self._said)
@@ -730,7 +741,7 @@ class SpectralNorm(_Functional):
         self, name_scope: str | None, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
     ) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, weight: Tensor) -> Any:
         return self._call(layers.spectral_norm, weight, **self._said)
@@ -752,7 +763,7 @@ class PRelu(_Functional):
 
     def __init__(self, name_scope: str | None, mode: str, param_attr: AttrLike = None) -> None:
         super().__init__(name_scope)
-        self._said = _arguments(locals())
+        self._make_later(_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
         return self._call(layers.prelu, input, **self._said)

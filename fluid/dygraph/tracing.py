@@ -33,7 +33,7 @@ from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import Executor, Scope, scope_guard
 from ..executor.binding.array_types import place_of_programs
-from ..executor.random import RANDOM
+from ..executor.random import RANDOM, Caller
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
@@ -58,6 +58,7 @@ class Tracer:
         program: the ops traced so far.
         captured: variable -> the tensor from outside in the same memory.
         layers: id -> a layer that was called, its mode (`training`) and its buffers before the call.
+        callers: first output of a random op -> what called it, where its type does not say that.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class Tracer:
         self.startup = Program()
         self.captured: dict[str, Tensor] = {}
         self.layers: dict[int, tuple[Layer, bool, dict[str, Any]]] = {}
+        self.callers: dict[str, Caller] = {}
         self._recording = state.recording
         self._whole = False
         """Whether in the forward of a `PyLayer`: ops are not recorded, but gradients flow through them in the program."""
@@ -271,6 +273,8 @@ class Tracer:
             return len(value) if isinstance(value, list) else int(value is not None)
 
         appended = append_call(self.program, definition, op.attrs, inputs, self._names, count)
+        if definition.is_random and RANDOM.caller is not None:
+            self.callers[appended.output_arg_names[0]] = RANDOM.caller
         block = self.program.current_block()
         if self._recording and not state.recording and not self._whole:
             for name in appended.output_arg_names:
@@ -690,6 +694,7 @@ class TracedFunction:
         self._written = [tensor for key, tensor in self.captured.items() if key in written]
         self._sent: dict[str, tuple[Any, ...]] | None = {} if isinstance(self.executor.place, XLAPlace) else None
         """Where the scope lives on a device: the arrays from outside that it has, with the versions of their tensors."""
+        self._callers = tracer.callers
         self._random = any(_is_random(op) for block in blocks for op in block.ops)
 
     @property
@@ -740,7 +745,7 @@ class TracedFunction:
         if self._sent is not None:
             self._send(self._sent)
         if self._random:
-            with RANDOM.shared():
+            with RANDOM.shared(self._callers):
                 results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
         else:
             results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)

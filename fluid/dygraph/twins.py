@@ -7,7 +7,6 @@ parameter, or holds the values of one that has been set since.
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,10 +21,7 @@ from ..initializer import ConstantInitializer, NumpyArrayInitializer
 from ..ir.copying import RANDOM_STREAM
 from ..ir.program import Block, Program, Variable, default_main_program
 
-__all__ = ["appending", "drawing_for_program", "is_appending", "program_among", "twin_of"]
-
-_drawn: weakref.WeakKeyDictionary[Program, list[int]] = weakref.WeakKeyDictionary()
-"""How many draws have initialized parameters of layers for each startup program."""
+__all__ = ["appending", "drawing_for_program", "expect_parameters", "is_appending", "program_among", "twin_of"]
 
 
 def program_among(values: Iterable[Any]) -> Program | None:
@@ -88,14 +84,17 @@ class _Start:
         return op
 
 
+def expect_parameters(layer: str) -> None:
+    """Let the numbers in the names of parameters count from those of a layer with this name, which makes its own later."""
+    program = default_main_program()
+    RANDOM.expect(layer, None if program.eager else program.startup)
+
+
 @contextlib.contextmanager
 def drawing_for_program() -> Iterator[None]:
-    """Inside the ``with``, parameters that are made for a program with a seed draw as they would in eager mode with that seed."""
-    startup = default_main_program().startup
-    if default_main_program().eager or not startup.random_seed:
-        yield
-        return
-    with RANDOM.drawing(startup.random_seed, _drawn.setdefault(startup, [0])):
+    """Inside the ``with``, layers give their parameters the first values that a program with a seed gives its own."""
+    program = default_main_program()
+    with contextlib.nullcontext() if program.eager else RANDOM.for_program(program.startup):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from math import prod, sqrt
@@ -17,6 +18,7 @@ from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, sa
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, sparse_kernel_of
+from ..executor.random import RANDOM
 from ..executor.workers import stating
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
@@ -171,6 +173,8 @@ class CompiledOp:
         xp = kinds[0].xp if kinds else default_xp()
         call = compiled(definition, op.attrs, arguments, xp, wants=wants, specs=self._specs, write_after=0)
         self.run = stating(definition.type, op.attrs, [kind.spec for kind in kinds], xp, call.run)
+        if definition.is_random:
+            self.run = RANDOM.naming(definition.type, self.run)
         self.out_kinds = tuple(self._out_kind(xp, *place) for place in call.places)
         self._slots = tuple(slot for slot, _ in call.places)
         only = len(call.places) == len(op.visible) == 1 and call.places[0][1] is None
@@ -772,7 +776,8 @@ class UpdateOp:
         if run is None:
             run = self._compiled.keep(kinds, self._compile(kinds))
         arrays = [tensor._array for tensor in tensors]
-        quietly.run(run, *arrays)
+        with RANDOM.update(tensors[self._targets[0]].name) if self.definition.is_random else nullcontext():
+            quietly.run(run, *arrays)
         line = user_line()
         for target in self._targets:
             version = tensors[target]._version

@@ -26,6 +26,7 @@ from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
 from ..executor import timing
 from ..executor.binding.array_types import CPU, DEVICES, array_of, ones_like
 from ..executor.binding.halves import added
+from ..executor.random import RANDOM
 from ..executor.threads import HAS_THREADS
 from ..ir.collector import collector_paused
 from ..values.types import is_complex
@@ -726,6 +727,7 @@ def backward(
     if inputs is None:
         seeds = _seeds(outputs, grad_tensors, "backward: grad_tensors", create_graph)
         engine.execute(lambda: GraphTask(roots, seeds, keep, create_graph))
+        RANDOM.end_run()
         return
     wanted = _listed(inputs, "backward: inputs")
     if not wanted:
@@ -734,6 +736,7 @@ def backward(
     for tensor, value in zip(wanted, gradients, strict=True):
         if value is not None:
             accumulate(tensor, value if create_graph else value.copy())
+    RANDOM.end_run()
 
 
 def grad(

@@ -10,6 +10,7 @@ import numpy as np
 from ..building.layer_helper import apply, inside
 from ..building.nested import flatten, rebuild, structure
 from ..errors import FluidTypeError, ProgramError
+from ..executor.random import RANDOM
 from ..ir.checked import check_variable
 from ..ir.program import Variable, program_guard
 from ..layers import control_flow, io, learning_rate_scheduler
@@ -47,7 +48,9 @@ def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
     start = list(loop_vars)
     # Copies, so that body may modify them in place without changing the caller's tensors, as in a program.
     now: list[Any] = refilled(start, iter([item.clone() if isinstance(item, Tensor) else item for item in tensors_in(start)]))
-    while bool(cond(*now)):
+    goes_on, begin = bool(cond(*now)), RANDOM.loop()
+    while goes_on:
+        begin()
         value = body(*now)
         if not isinstance(value, (list, tuple)) or (len(now) == 1 and structure([value]) == structure(now)):
             value = [value]
@@ -56,6 +59,7 @@ def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
                 f"while_loop: body takes {structure(now)} but returns {structure(value)}; both must have the same structure"
             )
         now = list(value)
+        goes_on = bool(cond(*now))
     return now
 
 
@@ -70,8 +74,10 @@ def _recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, res
             raise ProgramError(f"rnn: inputs should have the same number of time steps, at least one; they have {steps}")
         apart = [namespace.unstack(x, axis=0, num=count) for x in whole]
         insides = [None] * count if mask is None else namespace.unstack(mask, axis=0, num=count)
-        outputs = []
+        outputs: list[Any] = []
+        begin = RANDOM.loop()
         for number in range(count):
+            begin()
             slices = rebuild(sequences, iter([parts[number] for parts in apart]))
             output, states = step(slices, states, insides[number])
             outputs.append(output)
@@ -83,7 +89,9 @@ def _recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, res
 def _decode(goes_on: Callable[..., Any], body: Callable[..., Any], loop_vars: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     steps: list[Any] = []
     with inside("the steps of dynamic_decode"):
+        begin = RANDOM.loop()
         while bool(goes_on(*loop_vars)):
+            begin()
             loop_vars = body(lambda outputs, time: steps.append(outputs), *loop_vars)
     if not steps:
         raise ProgramError("dynamic_decode: no step was made, so there is no result")

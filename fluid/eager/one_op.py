@@ -40,9 +40,12 @@ class _Watch:
 
     def __init__(self) -> None:
         self.calls: list[tuple[TensorOp, Sequence[Tensor], Any]] = []
+        self.has_caller = False
+        """Whether it depends on the layer what an op draws."""
         self._around = state.interceptor
 
     def call(self, op: TensorOp, tensors: Sequence[Tensor]) -> Any:
+        self.has_caller |= RANDOM.caller is not None
         with tracing(None), intercepting(self._around):
             result = op(*tensors)
         self.calls.append((op, tensors, result))
@@ -114,7 +117,9 @@ def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[s
             kept.keep(signature, ())
             return function(*args, **kwargs)
         places = {id(tensor): place for place, tensor in enumerate(tensors)}
-        if len(places) == len(tensors):  # else the place of an input is ambiguous
+        if watch.has_caller:
+            kept.keep(signature, ())
+        elif len(places) == len(tensors):  # else the place of an input is ambiguous
             kept.keep(signature, _single(watch.calls, result, places))
         return result
 

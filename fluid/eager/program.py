@@ -16,7 +16,7 @@ from ..ir import program as framework
 from ..ir.program import Block, OpRole, Program, Variable, program_guard
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
-from ..opdef.registry import OpDef, updated_input
+from ..opdef.registry import OpDef, Slot, updated_input
 from ..values.types import DTypeLike, as_dtype
 from .dispatch import UpdateOp, namespace, update_op
 from .graph import AccumulateGrad, keep_gradient
@@ -180,7 +180,7 @@ class EagerBlock(Block):
 
     def initialize(self, var: Any, initializer: Callable[[Any, Block], Any]) -> Any:
         draws: list[Draw] = []
-        with RANDOM.noting(draws):
+        with RANDOM.noting(draws), RANDOM.first_values(var.name):
             initializer(var, self)
         var._start = initializer, draws, var.version  # for programs that start from the same values
         return var
@@ -248,6 +248,13 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def _temporaries(slot: Slot, target: Any, layer: str, count: int) -> int:
+    """How many variables with the name of a layer a program would have for an output of its op."""
+    if target is not None:
+        return sum(item.name.startswith(f"{layer}.tmp") for item in _listed(target))
+    return count if slot.many else int(not slot.optional)
+
+
 def write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
     if isinstance(target, Unset):
         target._array, target._kind, target._edge, target._stop = value._array, value._kind, value._edge, value._stop
@@ -295,6 +302,19 @@ class EagerProgram(Program):
     def apart(self) -> Iterator[None]:
         with tracing(None), RANDOM.apart():
             yield
+
+    def drawing(
+        self, layer: str, name: str | None, definition: OpDef, outputs: Mapping[str, Any], count: int
+    ) -> contextlib.AbstractContextManager[None]:
+        if name is None:
+            if layer == definition.type or not definition.is_random:
+                return contextlib.nullcontext()
+            return RANDOM.call_of_kind(layer)
+        temporaries = sum(_temporaries(slot, outputs.get(slot.name), name, count) for slot in definition.outputs.values())
+        if definition.is_random:
+            return RANDOM.call_of_layer(name, temporaries)
+        RANDOM.pass_over(name, temporaries)
+        return contextlib.nullcontext()
 
     def version_of(self, layer: Callable[..., Any]) -> Callable[..., Any]:
         return VERSIONS.get(layer, layer)

@@ -9,14 +9,12 @@ from .program import Block, Operator, OpRole, Variable
 
 RANDOM_STREAM = "random_stream"
 """Attribute of a random op that repeats the draws of another: the name of that op's first output."""
-SEEDS = {"seed", "startup_seed", "use_random"}
-"""Attributes that mark an op as one that draws random numbers."""
 
 
 def _is_random(op: Operator) -> bool:
     """Whether the op may draw random numbers; they depend on the name of its first output."""
     definition = op.definition
-    return definition is not None and definition.forward is None and bool(SEEDS & definition.attrs.keys() and op.output_arg_names)
+    return definition is not None and definition.is_random and bool(op.output_arg_names)
 
 
 def _random_writers(block: Block) -> Counter[str]:

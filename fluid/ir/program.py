@@ -1200,6 +1200,18 @@ class Program:
         """Inside the ``with``, parameters are created. In eager mode, that is not traced, and draws its own random numbers."""
         return contextlib.nullcontext()
 
+    def drawing(
+        self, layer: str, name: str | None, definition: OpDef, outputs: Mapping[str, Any], count: int
+    ) -> contextlib.AbstractContextManager[None]:
+        """Inside the ``with``, a layer applies an op. In eager mode a random op draws what it draws in a program.
+
+        Args:
+            layer: its type.
+            name: of the layer; None for a generated one.
+            definition, outputs, count: see `Block.apply`.
+        """
+        return contextlib.nullcontext()
+
     def version_of(self, layer: Callable[..., Any]) -> Callable[..., Any]:
         """The function to call for a layer that builds what only programs have, such as blocks and schedules: the layer itself.
 

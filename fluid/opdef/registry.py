@@ -57,6 +57,7 @@ __all__ = [
     "OWN",
     "PADDLE_SLOTS",
     "REGION",
+    "SEEDS",
     "ZERO_GRADIENT",
     "Attr",
     "OpDef",
@@ -130,6 +131,8 @@ PADDLE_SLOTS = {
 """(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
 OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}
 """(op, Paddle's name of the slot) -> the slot, where they differ."""
+SEEDS = {"seed", "startup_seed", "use_random"}
+"""Attributes that mark an op as one that draws random numbers."""
 UNUSED_SLOTS = {("save", "kLookupTablePath")}
 """(op, slot) that Paddle has, and that nothing is written to here."""
 
@@ -515,6 +518,11 @@ class OpDef:
     def is_inferred(self) -> bool:
         """Whether the specs of the outputs can be inferred."""
         return self.infer is not None or self.forward is not None or self.composition is not None
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether the op draws random numbers, at least with some attributes."""
+        return self.forward is None and not SEEDS.isdisjoint(self.attrs)
 
     @cached_property
     def updated(self) -> tuple[str, ...]:

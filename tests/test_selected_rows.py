@@ -568,6 +568,32 @@ def run_op(scope: fluid.Scope, op_type: str, inputs: dict[str, Any], outputs: di
         fluid.Executor(fluid.CPUPlace()).run(scope=scope)
 
 
+CHANGES: dict[str, Callable[[fluid.Scope], Any]] = {
+    "an op writes over its input": lambda scope: run_op(scope, "scale", {"X": "grad"}, {"Out": "grad"}, scale=2.0),
+    "an op writes other rows": lambda scope: run_op(scope, "sum", {"X": ["grad", "more"]}, {"Out": "grad"}),
+    "an op writes all rows": lambda scope: run_op(scope, "uniform_random", {}, {"Out": "grad"}, shape=[4, 2]),
+    "a value is put": lambda scope: scope.put("grad", SelectedRows(np.array([3]), np.ones((1, 2), "float32"), 4)),
+    "values are set": lambda scope: scope.var("grad").get_selected_rows().get_tensor().set(np.zeros((2, 2), "float32")),
+    "all is set": lambda scope: filled(scope, "grad", [1], 4, [[7, 8]]),
+}
+
+
+@each("change", CHANGES)
+def test_handles_of_sparse_values_follow_all_changes(change: str) -> None:
+    scope = fluid.Scope()
+    filled(scope, "more", [2], 4, [[5, 6]])
+    rows = filled(scope, "grad", [3, 1], 4, [[1, 2], [3, 4]])
+    handle = rows.get_tensor()
+    before = np.array(handle)
+    for _ in range(2):
+        CHANGES[change](scope)
+        now = scope.var("grad").get_tensor().array
+        assert np.array_equal(np.asarray(handle), now.value) and handle.shape() == list(now.value.shape)
+        assert handle.array is rows.value and handle._get_float_element(0) == now.value[0, 0]
+        assert scope.find_var("grad").get_selected_rows() is rows and rows.rows() == now.rows()
+    assert not np.array_equal(np.asarray(handle), before)
+
+
 def test_sparse_values_of_scopes_are_set_and_follow_runs() -> None:
     alone = fluid.core.SelectedRows([0, 4, 7], 10)
     alone.get_tensor().set(np.full((3, 2), 2.0, np.float32), fluid.CPUPlace())

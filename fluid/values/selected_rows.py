@@ -227,7 +227,12 @@ class _StoredRows(LoDTensor):
 
     def __init__(self, rows: SelectedRows) -> None:
         self._rows = rows
-        super().__init__(rows.value)
+        super().__init__()
+
+    @property
+    def held(self) -> Any:
+        """The rows as they are now."""
+        return self._rows.value
 
     @property
     def array(self) -> Any:

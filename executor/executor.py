@@ -29,13 +29,14 @@ from fluid.values.types import VarType, as_dtype, is_floating
 from . import timing
 from .binding.arrays import spec_of
 from .native.fallback import NativeUnavailable, is_enabled, warn_of
-from .planned.bound_plan import BoundPlan, without_warnings
+from .planned.bound_plan import BoundPlan
 from .planned.memory import Memory
 from .planned.plan import Plan, compile_plan
 from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.interpreter import Check
 from .stepwise.program import StepwiseProgram
+from .threads import OnNumpy
 from .timing import Watch
 from .widening import holds_bfloat16, widened_copy
 from .xla.lod import LodPolicy
@@ -163,7 +164,7 @@ class Executor:
             feeds, fed = self._feeds(program, feeds), feeds
             _check_fetches(program, fetches)
         whole = nullcontext() if timer is None else timing.whole_run(timer, f"run of {len(program.global_block().ops)} ops")
-        with whole, self.place.active(), without_warnings() if bound is None else bound.without_warnings():
+        with whole, self.place.active(), OnNumpy() if bound is None else bound.settings():
             try:
                 if bound is None and self._is_compiled_for(program, feeds, fetches):
                     bound = self._bound(program, feeds, fetches, scope, native, mesh)
@@ -216,7 +217,7 @@ class Executor:
         scope = _scope(scope)
         program = self._without_bfloat16(_program(program), scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _check_fetches(program, _names(fetch_list))
-        with self.place.active(), without_warnings():
+        with self.place.active(), OnNumpy():
             try:
                 results = StepwiseProgram(program, fetches, self.place).run(feeds, scope, check, timer)
             except ExecutionError as error:

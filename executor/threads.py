@@ -1,7 +1,8 @@
-"""How many threads compute: those of native code, and those of numpy's BLAS.
+"""How many threads compute: those of native code, and those that share numpy's large products (`products.py`).
 
-Results of native code do not depend on that number. Two pools whose threads wait by spinning take each other's cores, hence
-`hold_blas`: as long as native code computes with threads of its own, BLAS computes with one.
+Results do not depend on that number. Those of numpy's BLAS depend on its own, so BLAS has one thread while a program or an op
+computes (`OnNumpy`, `on_one_thread`). It has one as long as native code with threads is there, too (`hold_blas`): two pools whose
+threads wait by spinning take each other's cores.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from functools import cache
 from operator import index
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fluid.errors import FluidTypeError, ProgramError
 
 __all__ = [
-    "HAS_THREADS", "MOST_THREADS", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads",
-    "with_blas_threads",
+    "HAS_THREADS", "MOST_THREADS", "OnNumpy", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "on_one_thread",
+    "set_num_threads",
 ]  # fmt: skip
 
 MOST_THREADS = 256
@@ -87,25 +90,15 @@ class _Threads:
         with self._lock:
             if not self._holds:
                 self._of_blas = blas_threads() or 1
-                _set_blas(1)
+                if self._of_blas > 1:
+                    _set_blas(1)
             self._holds += 1
 
     def release(self) -> None:
         with self._lock:
             self._holds -= 1
-            if not self._holds:
+            if not self._holds and self._of_blas > 1:
                 _set_blas(self._of_blas)
-
-    def unheld(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function while BLAS has the threads that it has when nothing holds it."""
-        if not self._holds or self._of_blas == 1:
-            return function(*arguments)
-        _set_blas(self._of_blas)
-        try:
-            return function(*arguments)
-        finally:
-            if self._holds:
-                _set_blas(1)
 
 
 def _set_blas(count: int) -> None:
@@ -118,11 +111,11 @@ _THREADS = _Threads()
 
 
 def set_num_threads(number: int) -> None:
-    """Set how many threads compute one program: those of native code, and those of numpy's BLAS (OpenBLAS).
+    """Set how many threads compute one program, or op; results have the same bits with any number.
 
-    At first native code has as many as the environment variable ``OMP_NUM_THREADS`` says, or else one for each core that the
-    process may use, and BLAS has its own. Native code gives the same bits with any number. Without llvmlite (the extra
-    ``native``) only BLAS has threads.
+    At first there are as many as the environment variable ``OMP_NUM_THREADS`` says, or else one for each core that the process
+    may use. They share native code and, where numpy computes, large products. All else in numpy has one thread, also its BLAS
+    (OpenBLAS) while programs and ops compute; outside, BLAS has this number from now on.
 
     Args:
         number: at least 1; the calling thread is one of them.
@@ -168,7 +161,31 @@ def hold_blas() -> object:
     return hold
 
 
-def with_blas_threads(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls `function` while BLAS has its threads, though it be held to one: for products so large that they gain
-    more by threads than what follows loses by the threads of BLAS, which spin for a while."""
-    return lambda *arguments: _THREADS.unheld(function, *arguments)
+class OnNumpy:
+    """A context in which numpy computes for a program: its BLAS has one thread, and it does not warn, which would not name the op
+    (check_nan does)."""
+
+    def __init__(self) -> None:
+        self._settings = np.errstate(all="ignore")
+
+    def __enter__(self) -> None:
+        _THREADS.hold()
+        self._settings.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._settings.__exit__(*error)
+        _THREADS.release()
+
+
+def on_one_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls `function` while BLAS has one thread."""
+    hold, release = _THREADS.hold, _THREADS.release
+
+    def call(*arguments: Any) -> Any:
+        hold()
+        try:
+            return function(*arguments)
+        finally:
+            release()
+
+    return call

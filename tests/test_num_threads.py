@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,16 +68,44 @@ class TestBlas:
         gc.collect()
         assert threads.blas_threads() == 4
 
-    def test_has_its_threads_for_a_call(self) -> None:
-        call = threads.with_blas_threads(lambda number: (number, threads.blas_threads()))
-        assert call(5) == (5, 3)
-        hold = threads.hold_blas()
-        assert call(5) == (5, 3)
-        assert threads.blas_threads() == 1
+    def test_has_one_where_numpy_computes(self) -> None:
+        with threads.OnNumpy():
+            assert threads.blas_threads() == 1
+            with threads.OnNumpy():
+                assert threads.blas_threads() == 1
+            assert threads.blas_threads() == 1 and np.geterr()["divide"] == "ignore"
+        assert threads.blas_threads() == 3
+        call = threads.on_one_thread(lambda number: (number, threads.blas_threads()))
+        assert call(5) == (5, 1) and threads.blas_threads() == 3
         with pytest.raises(ZeroDivisionError):
-            threads.with_blas_threads(lambda: 1 / 0)()
-        assert threads.blas_threads() == 1
-        del hold
+            threads.on_one_thread(lambda: 1 / 0)()
+        assert threads.blas_threads() == 3
+
+    def test_has_one_in_programs_and_ops(self) -> None:
+        counts: list[Any] = []
+
+        def note(x: Any) -> Any:
+            counts.append(threads.blas_threads())
+            return x
+
+        class Noting(fluid.dygraph.PyLayer):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 1.0
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                note(grad)
+                return grad
+
+        with fluid.program_guard(fluid.Program(), fluid.Program()):
+            x = fluid.data("x", [2])
+            out = fluid.default_main_program().current_block().create_var(name="out", dtype="float32", shape=[2])
+            fluid.layers.py_func(note, x, out)
+            fluid.Executor().run(feed={"x": np.ones(2, "float32")}, fetch_list=[out])
+        tensor = fluid.dygraph.Tensor(np.ones(2, "float32"), stop_gradient=False)
+        Noting.apply(tensor).sum().backward()
+        assert counts == [1, 1] and threads.blas_threads() == 3
 
 
 def test_another_blas_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +114,6 @@ def test_another_blas_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = threads.hold_blas()
     fluid.set_num_threads(5)
     assert (threads.blas_threads(), fluid.get_num_threads()) == (None, 5)
-    assert threads.with_blas_threads(lambda: 7)() == 7
+    assert threads.on_one_thread(lambda: 7)() == 7
     del hold
     fluid.set_num_threads(before)

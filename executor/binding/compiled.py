@@ -26,6 +26,7 @@ from fluid.values.types import VarType
 from ..kernels.table import CHECKS, check_call, kernel_of
 from ..native.fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
 from ..random import RANDOM, RandomStreams, own_seed
+from ..threads import OnNumpy
 from . import spare
 from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
@@ -429,7 +430,7 @@ def apply_op(
     arguments = [Argument(slot, None if value is None else spec_of(value)) for slot, value in values]
     into = updates_of(definition)
     op = compiled(definition, full, arguments, xp, wants=wants, into=into, on_copies=True, rng=source, use_kernel=use_kernel)
-    with np.errstate(all="ignore"):  # as in a run
+    with OnNumpy():  # as in a run
         return op.by_slot(op.bound_run(*[array_of(value) for _, value in values]))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from fluid.ops.conv import conv_geometry, image_axes
 
+from ..products import product_call
 from .table import Call, fill, prepared
 
 _PATCHES = 2 << 20
@@ -238,7 +239,7 @@ def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: d
     for start, end in layout.chunks():
         lay_out, patches = layout.lay_out(image[start:end])
         product, turned = layout.outputs(out[start:end])
-        steps += [*lay_out, partial(xp.matmul, weights, patches, product)]
+        steps += [*lay_out, product_call(xp, weights, patches, product)]
         if turned is not None:
             steps.append(partial(xp.copyto, out[start:end], turned))
     return steps
@@ -258,7 +259,8 @@ def _backward(
     layout = _Layout(xp, scratch, g, out.dtype, d_image is not None, contiguous)
     matrix = (g.groups, g.filters // g.groups, g.taps // g.groups)
     filter_part = None
-    combine = xp.multiply if g.filters == g.groups else xp.matmul  # with one filter in each group, an outer product
+    is_outer = g.filters == g.groups  # with one filter in each group, an outer product
+    combine = partial(partial, xp.multiply) if is_outer else partial(product_call, xp)
     steps: list[Call] = []
     for start, end in layout.chunks():
         gradient, turned = layout.outputs(out[start:end])
@@ -272,7 +274,7 @@ def _backward(
                 if start and filter_part is None:
                     filter_part = scratch(matrix, out.dtype)
                 product = filter_part if start else target
-                steps.append(partial(xp.matmul, gradient, patches.swapaxes(1, 2), product))
+                steps.append(product_call(xp, gradient, patches.swapaxes(1, 2), product))
                 if start:
                     steps.append(partial(xp.add, target, product, target))
             else:
@@ -281,17 +283,15 @@ def _backward(
                 count = end - start
                 if start:  # the sum so far is one more term
                     steps.append(partial(xp.copyto, filter_part[count], target))
-                steps.append(partial(xp.matmul, gradient, patches.swapaxes(2, 3), filter_part[:count]))
+                steps.append(product_call(xp, gradient, patches.swapaxes(2, 3), filter_part[:count]))
                 steps.append(partial(xp.add.reduce, filter_part[: count + (start > 0)], 0, None, target))
         if d_image is not None:
             weights = filter_.reshape(matrix).swapaxes(1, 2)
             part = d_image[start:end]
             if layout.own:
-                steps.append(
-                    partial(combine, weights, gradient, part.reshape(end - start, g.groups, g.channels // g.groups, g.places))
-                )
+                steps.append(combine(weights, gradient, part.reshape(end - start, g.groups, g.channels // g.groups, g.places)))
             else:
-                steps.append(partial(combine, weights, gradient, layout.patches(end - start)))
+                steps.append(combine(weights, gradient, layout.patches(end - start)))
                 steps += layout.add_back(part)
     return steps
 

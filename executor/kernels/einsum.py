@@ -8,6 +8,7 @@ from typing import Any
 
 from fluid.ops.einsum import parsed
 
+from ..products import multiply
 from .manipulation import copy
 from .table import kernel
 
@@ -44,7 +45,9 @@ def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: 
     def matrices(array: Any, labels: str, *groups: str) -> Any:
         return _ordered(array, labels, "".join(groups)).reshape([prod(extents[x] for x in group) for group in groups])
 
-    product = xp.matmul(matrices(left, left_labels, batch, rows, summed), matrices(right, right_labels, batch, summed, columns))
+    product = multiply(
+        xp, matrices(left, left_labels, batch, rows, summed), matrices(right, right_labels, batch, summed, columns)
+    )
     labels = batch + rows + columns
     return product.reshape([extents[letter] for letter in labels]), labels
 

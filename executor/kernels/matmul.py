@@ -10,6 +10,7 @@ from typing import Any
 from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
+from ..products import is_large, multiply, multiply_in_parts, product_call
 from .einsum import contracted
 from .elementwise import scalar, unbroadcast
 from .table import Call, kernel, prepared
@@ -17,6 +18,8 @@ from .table import Call, kernel, prepared
 
 def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Call:
     """The call that multiplies two matrices."""
+    if is_large(xp, a, b, out):
+        return partial(multiply_in_parts, a, b, out)
     if out.flags.c_contiguous and a.dtype == b.dtype == out.dtype:
         return partial(xp.dot, a, b, out)  # asks less of its arguments than matmul, which costs time
     return partial(xp.matmul, a, b, out)
@@ -37,9 +40,9 @@ def _stacks(xp: Any, a: Any, b: Any, out: Any, scratch: Callable[..., Any]) -> l
         return [_matrices(xp, turned.reshape(count, rows).T, b.reshape(count, width), out)]
     whole = (*broadcast(a.shape[:-2], b.shape[:-2]), rows, width)
     if out.shape == whole:
-        return [partial(xp.matmul, a, b, out)]
+        return [product_call(xp, a, b, out)]
     products = scratch(whole, out.dtype)
-    return [partial(xp.matmul, a, b, products), *unbroadcast(xp, products, -1, out, scratch)]
+    return [product_call(xp, a, b, products), *unbroadcast(xp, products, -1, out, scratch)]
 
 
 def _turned(array: Any, turn: bool) -> Any:
@@ -149,7 +152,7 @@ def mv(xp: Any, X: Any, Vec: Any, Out: Any, scratch: Any) -> list[Call]:
 
 @kernel("addmm")
 def addmm(xp: Any, Input: Any, X: Any, Y: Any, Beta: float, Alpha: float, Out: Any) -> None:
-    xp.matmul(X, Y, Out)
+    multiply(xp, X, Y, Out)
     xp.multiply(Out, Alpha, Out)
     xp.add(Out, Input * Beta, Out)
 

@@ -19,6 +19,7 @@ from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
 from fluid.values.lod_array import last_offsets
 from fluid.values.spec import Lod
 
+from ..products import multiply
 from .manipulation import flattened
 from .table import kernel
 
@@ -143,7 +144,7 @@ class _Network:
                 xp.multiply(weights[b_h], factor, out=hidden_bias[d, 0])
                 # With one direction the product goes where it is to be: large arrays that are new cost more than their sums.
                 product = pre.reshape(-1, columns) if g.directions == 1 else xp.empty((len(x), columns), dtype)
-                xp.matmul(x, weights[w_x].T * factor, out=product)
+                multiply(xp, x, weights[w_x].T * factor, product)
                 product = product.reshape(self.steps, self.batch, columns)
                 xp.add(product[::-1] if d else product, weights[b_x] * factor, out=pre[:, d])
             self.loops.forward[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
@@ -170,17 +171,17 @@ class _Network:
             for d, (w_x, w_h, b_x, b_h) in enumerate(places):
                 of_hidden = d_h[:, d].reshape(-1, rows)
                 if d_weights[w_h] is not None:
-                    xp.matmul(of_hidden.T, layer.states[0, :-1, d].reshape(-1, g.hidden), out=d_weights[w_h])
+                    multiply(xp, of_hidden.T, layer.states[0, :-1, d].reshape(-1, g.hidden), d_weights[w_h])
                 if d_weights[b_h] is not None:
                     xp.sum(of_hidden, axis=0, out=d_weights[b_h])
                 in_time = xp.ascontiguousarray(d_x[::-1, d] if d else d_x[:, d]).reshape(-1, rows)
                 if d_weights[w_x] is not None:
                     x = self.input_of(index) if x is None else x
-                    xp.matmul(in_time.T, x, out=d_weights[w_x])
+                    multiply(xp, in_time.T, x, d_weights[w_x])
                 if d_weights[b_x] is not None:
                     xp.sum(in_time, axis=0, out=d_weights[b_x])
                 if index or d_input is not None:
-                    part = in_time @ weights[w_x]
+                    part = multiply(xp, in_time, weights[w_x])
                     below = part if below is None else xp.add(below, part, out=below)
             if index:
                 d_out = below.reshape(self.steps, self.batch, below.shape[-1])
@@ -628,8 +629,8 @@ def _gru_deliver(xp: Any, before: Any, reset: Any, d_gates: Any, d_weight: Any, 
         xp.sum(d_gates, axis=0, out=d_bias.reshape(-1))
     if d_weight is not None:
         into_gates, into_candidate = _gru_weights(d_weight)
-        xp.matmul(before.T, d_gates[:, : 2 * size], out=into_gates)
-        xp.matmul(reset.T, d_gates[:, 2 * size :], out=into_candidate)
+        multiply(xp, before.T, d_gates[:, : 2 * size], into_gates)
+        multiply(xp, reset.T, d_gates[:, 2 * size :], into_candidate)
 
 
 @kernel("gru_unit")
@@ -916,9 +917,9 @@ def dynamic_lstmp_grad(
     packed.give(dh, dH0)
     packed.give(dc, dC0)
     if dWeight is not None:
-        xp.matmul(packed.previous(first_h, handed).T, d_gates, out=dWeight)
+        multiply(xp, packed.previous(first_h, handed).T, d_gates, dWeight)
     if dProjWeight is not None:
-        xp.matmul(BatchHidden.T, d_projected, out=dProjWeight)
+        multiply(xp, BatchHidden.T, d_projected, dProjWeight)
     if dBias is not None:
         parts = [d_gates.sum(0)]
         if peepholes is not None:

@@ -16,6 +16,7 @@ from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
+from ..products import multiply
 from .manipulation import check_ids, flattened
 from .table import Slots, checked, kernel
 
@@ -340,7 +341,7 @@ def sequence_conv(
     if paddingTrainable:
         margins = _margins(offsets, contextStart, contextLength)
         columns[xp.asarray(margins >= 0)] = PaddingData[xp.asarray(margins[margins >= 0])]
-    xp.matmul(flattened(columns, 1), Filter, out=Out)
+    multiply(xp, flattened(columns, 1), Filter, Out)
 
 
 @kernel("row_conv")

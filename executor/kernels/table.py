@@ -46,7 +46,8 @@ from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
 __all__ = [
     "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind",
-    "check_call", "check_of", "checked", "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
+    "check_call", "check_of", "checked", "fill", "kernel", "kernel_of", "load_kernels", "may_thread", "prepared", "sparse",
+    "sparse_kernel_of",
 ]  # fmt: skip
 
 
@@ -124,6 +125,15 @@ FAMILIES = (
 """The modules of kernels, named as in `fluid.ops`."""
 
 
+MULTIPLYING = frozenset(
+    ("conv", "crf", "ctc", "einsum", "fused_sequence", "linalg", "matmul", "norm", "optimizer", "recommendation", "reduction",
+     "rnn", "roi", "sampling", "selected_rows", "sequence", "vision")
+)  # fmt: skip
+"""Those of them that multiply matrices or vectors, so that BLAS computes."""
+_THREADED = 8192
+"""From so many elements on OpenBLAS may use threads: 64^3 multiplications of matrices, or a matrix of 96^2 by a vector."""
+
+
 @cache
 def load_kernels() -> None:
     """Import the modules of kernels, which fill the tables. Programs that are only built, read or printed need none of them."""
@@ -135,6 +145,15 @@ def kernel_of(op_type: str) -> Kernel | None:
     """The kernel of an op; None if it has none."""
     load_kernels()
     return KERNELS.get(op_type)
+
+
+def may_thread(op_type: str, elements: int) -> bool:
+    """Whether BLAS may use threads for an op whose inputs and outputs have so many elements."""
+    entry = kernel_of(op_type)
+    family = entry.fn.__module__.rpartition(".")[2] if entry is not None else ""
+    if family in ("matmul", "norm", "optimizer", "reduction"):  # where BLAS is given inputs as they are
+        return elements >= _THREADED
+    return not family or family in MULTIPLYING
 
 
 def check_of(op_type: str) -> Kernel | None:

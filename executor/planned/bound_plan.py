@@ -35,20 +35,16 @@ from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
 from ..stepwise.program import not_made
+from ..threads import OnNumpy
 from ..timing import Watch, counted, timed
 from ..workers import Meeting, reductions_in_flight
 from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan
 
-__all__ = ["BoundPlan", "without_warnings"]
+__all__ = ["BoundPlan"]
 
 _NOTHING = nullcontext()
-
-
-def without_warnings() -> AbstractContextManager[Any]:
-    """A context without numpy's warnings, which do not name the op; check_nan does."""
-    return np.errstate(all="ignore")
 
 
 class BoundPlan:
@@ -77,7 +73,7 @@ class BoundPlan:
         self._readers: dict[str, Any] = {}
         """See `_readers_of`."""
         self._is_native = False
-        """Whether numpy computes nothing that it may warn of."""
+        """Whether numpy computes nothing."""
         self._starts: list[int] = []
         self._meeting = Meeting.of(plan.program, plan.ops)
         """Where the workers tell each other what they run; None if the plan speaks to nobody."""
@@ -378,9 +374,9 @@ class BoundPlan:
         return step
 
     # -- running
-    def without_warnings(self) -> AbstractContextManager[Any]:
+    def settings(self) -> AbstractContextManager[Any]:
         """A context for runs of this plan as it is bound now."""
-        return _NOTHING if self._is_native else without_warnings()
+        return _NOTHING if self._is_native else OnNumpy()
 
     def run(
         self,

@@ -18,6 +18,7 @@ from ..binding.calls import Source
 from ..kernels.table import CHECKS, kernel_of
 from ..stepwise.handlers import HANDLERS as OF_INTERPRETER
 from ..stepwise.interpreter import BlockOp, Environment, Machine, signature_of
+from ..threads import on_one_thread
 from ..unsupported import with_owned
 from . import function_kernels, region_kernels  # noqa: F401  (they fill the table)
 from .arrays import ValueAsked, type_of_jax, value_of, wrap
@@ -176,7 +177,7 @@ def trace_on_host(tracer: Tracer, op: Operator, env: Environment) -> None:
 
     def run(words: Any, *arrays: Any) -> Any:
         host.streams.words = words
-        result = host.call(host.compiled.bound_run, arrays)
+        result = host.call(on_one_thread(host.compiled.bound_run), arrays)
         return tuple(np.asarray(array_of(value)) for value in host.compiled.values(result))
 
     shapes = tuple(jax.ShapeDtypeStruct(spec.shape, type_of_jax(spec.dtype.array_dtype)) for spec in host.specs)

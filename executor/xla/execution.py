@@ -259,7 +259,7 @@ class XlaStep:
         """Whether what it has on the device is what a scope holds now."""
         return self._scope() is scope and self.generation == scope.generation
 
-    def without_warnings(self) -> contextlib.AbstractContextManager[Any]:
+    def settings(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def _bind(self, scope: Scope) -> None:

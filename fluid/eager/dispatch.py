@@ -17,8 +17,9 @@ import numpy as np
 from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, said_of, while_running
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
-from ..executor.kernels.table import kernel_of, sparse_kernel_of
+from ..executor.kernels.table import kernel_of, may_thread, sparse_kernel_of
 from ..executor.random import RANDOM
+from ..executor.threads import on_one_thread
 from ..executor.workers import stating
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
@@ -176,6 +177,8 @@ class CompiledOp:
         if definition.is_random:
             self.run = RANDOM.naming(definition.type, self.run)
         self.out_kinds = tuple(self._out_kind(xp, *place) for place in call.places)
+        if xp is np and may_thread(definition.type, sum([kind.size for kind in (*kinds, *self.out_kinds) if kind is not None])):
+            self.run = on_one_thread(self.run)
         self._slots = tuple(slot for slot, _ in call.places)
         only = len(call.places) == len(op.visible) == 1 and call.places[0][1] is None
         self.single = self.out_kinds[0] if only else None
@@ -786,8 +789,10 @@ class UpdateOp:
 
     def _compile(self, kinds: Sequence[ArrayType]) -> Callable[..., Any]:
         arguments = [Argument(slot, kind.spec) for slot, kind in zip(self._slots, kinds, strict=True)]
-        wants, into = dict.fromkeys(self._into, True), self._into
-        return compiled(self.definition, self._attrs, arguments, kinds[0].xp, wants=wants, into=into, write_after=0).run
+        wants, into, xp = dict.fromkeys(self._into, True), self._into, kinds[0].xp
+        run = compiled(self.definition, self._attrs, arguments, xp, wants=wants, into=into, write_after=0).run
+        is_threaded = xp is np and may_thread(self.definition.type, sum([kind.size for kind in kinds]))
+        return on_one_thread(run) if is_threaded else run
 
 
 def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], into: Mapping[str, str]) -> UpdateOp:

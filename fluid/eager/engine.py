@@ -27,7 +27,7 @@ from ..executor import timing
 from ..executor.binding.array_types import CPU, DEVICES, array_of, ones_like
 from ..executor.binding.halves import added
 from ..executor.random import RANDOM
-from ..executor.threads import HAS_THREADS
+from ..executor.threads import HAS_THREADS, OnNumpy
 from ..ir.collector import collector_paused
 from ..values.types import is_complex
 from . import anomaly
@@ -574,7 +574,7 @@ class Engine:
 
 
 def quietly_run(task_of: Callable[[], GraphTask]) -> list[Any]:
-    with np.errstate(all="ignore"):  # gradients may be infinite or NaN
+    with OnNumpy():  # gradients may be infinite or NaN
         return task_of().run()
 
 

@@ -1,0 +1,179 @@
+"""Products of large matrices, in parts that threads share.
+
+How a product is cut depends on its sizes alone, and BLAS computes each part with one thread. So the bits are those of any number
+of threads, which BLAS with threads of its own does not grant: there, that number decides where it cuts.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .binding.calls import Call, Written
+from .threads import HAS_THREADS, blas_threads, get_num_threads
+
+__all__ = ["is_large", "multiply", "multiply_in_parts", "product_call"]
+
+_PART = 8_000_000
+"""Multiplications in a part, at least; some 100 us of one core, several times what it takes to wake a thread."""
+_MOST_PARTS = 16
+_NARROWEST = 256
+"""Rows or columns of a part, at least: BLAS copies the other factor for each part, which takes a tenth of this many of them."""
+_UNIT = 16
+"""Rows or columns of a part are a multiple of this, for the inner loops of BLAS."""
+
+
+def is_large(xp: Any, a: Any, b: Any, out: Any) -> bool:
+    """Whether ``out = a @ b`` is computed in parts."""
+    return xp is np and len(_cuts(a, b, out)[1]) > 1
+
+
+def product_call(xp: Any, a: Any, b: Any, out: Any) -> Call:
+    """The call of ``xp.matmul(a, b, out)``; large products of numpy are computed in parts."""
+    return partial(multiply_in_parts if is_large(xp, a, b, out) else xp.matmul, a, b, out)
+
+
+def multiply(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """Compute ``xp.matmul(a, b, out)``, in parts where that is large; `out` is a new array if None."""
+    if out is None:
+        if xp is not np or a.ndim < 2 or a.ndim != b.ndim or a.dtype != b.dtype:
+            return xp.matmul(a, b)
+        out = np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
+    product_call(xp, a, b, out)()
+    return out
+
+
+def multiply_in_parts(a: Any, b: Any, out: Written) -> None:
+    """Compute ``out = a @ b`` in parts, on several threads."""
+    axis, cuts = _cuts(a, b, out)
+    if a.__array_interface__["data"] == b.__array_interface__["data"]:
+        np.matmul(a, b, out)  # of a matrix and its transpose BLAS makes a symmetric one
+    elif axis == 0:
+        _HELPERS.make([partial(np.matmul, _matrices(a, out, cut), _matrices(b, out, cut), out[cut]) for cut in cuts])
+    elif axis == -2:
+        _HELPERS.make([partial(np.matmul, a[..., cut, :], b, out[..., cut, :]) for cut in cuts])
+    else:
+        _HELPERS.make([partial(np.matmul, a, b[..., cut], out[..., cut]) for cut in cuts])
+
+
+def _cuts(a: Any, b: Any, out: Any) -> tuple[int, list[slice]]:
+    """The axis along which a product is cut, 0 for the matrices of a stack, and the parts. Only sizes and types decide."""
+    if a.ndim < 2 or b.ndim < 2 or not a.dtype == b.dtype == out.dtype or out.dtype.kind not in "fc":
+        return -1, [slice(None)]
+    count = min(out.size * a.shape[-1] // _PART, _MOST_PARTS)
+    if out.ndim > 2 and len(out) > 1:
+        axis, unit, most = 0, 1, len(out)
+    else:
+        axis, unit = -2 if out.shape[-2] > out.shape[-1] else -1, _UNIT
+        most = out.shape[axis] // _NARROWEST
+    length, count = out.shape[axis], min(count, most)
+    if count < 2:
+        return -1, [slice(None)]
+    step = -(-length // (count * unit)) * unit
+    return axis, [slice(start, start + step) for start in range(0, length, step)]
+
+
+def _matrices(factor: Any, out: Any, cut: slice) -> Any:
+    """The matrices of a factor that some matrices of a stack of products are made of."""
+    return factor[cut] if factor.ndim == out.ndim and len(factor) > 1 else factor
+
+
+class _Job:
+    """Calls that several threads make, each the next one that is left."""
+
+    def __init__(self, calls: list[Call]) -> None:
+        self._left = list(calls)
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        try:
+            while True:
+                try:
+                    call = self._left.pop()
+                except IndexError:
+                    return
+                call()
+        except BaseException as error:  # raised again by the thread that waits for the job
+            self.error = error
+            self._left.clear()
+
+
+class _Helper:
+    """A thread that works on one job after another, and sleeps in between."""
+
+    def __init__(self) -> None:
+        self._begin, self._end = threading.Semaphore(0), threading.Semaphore(0)
+        self._job: _Job | None = None
+        threading.Thread(target=self._serve, name="fluid products", daemon=True).start()
+
+    def begin(self, job: _Job) -> None:
+        self._job = job
+        self._begin.release()
+
+    def wait(self) -> None:
+        """Wait until the job has ended."""
+        self._end.acquire()
+
+    def _serve(self) -> None:
+        np.seterr(all="ignore")  # as where programs run
+        while True:
+            self._begin.acquire()
+            if self._job is not None:
+                self._job.work()
+            self._job = None
+            self._end.release()
+
+
+class _Helpers:
+    """The threads that share products; one product at a time."""
+
+    def __init__(self) -> None:
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begin without threads: a child process has those of its parent in memory alone."""
+        self._lock = threading.Lock()
+        self._helpers: list[_Helper] = []
+
+    def make(self, calls: list[Call]) -> None:
+        """Make calls, on as many threads as `fluid.set_num_threads` says."""
+        count = min(get_num_threads(), len(calls)) - 1
+        is_free = count > 0 and HAS_THREADS and blas_threads() is not None and self._lock.acquire(blocking=False)
+        job = _Job(calls)
+        if is_free:
+            try:
+                self._work(job, count)
+            finally:
+                self._lock.release()
+        else:
+            job.work()
+        if job.error is not None:
+            raise job.error
+
+    def _work(self, job: _Job, count: int) -> None:
+        helpers = self._started(count)
+        for helper in helpers:
+            helper.begin(job)
+        try:
+            job.work()
+        finally:
+            for helper in helpers:  # they write to arrays that the caller may free
+                helper.wait()
+
+    def _started(self, count: int) -> list[_Helper]:
+        """So many helpers; fewer where the system has no more threads."""
+        while len(self._helpers) < count:
+            try:
+                self._helpers.append(_Helper())
+            except RuntimeError:
+                break
+        return self._helpers[:count]
+
+
+_HELPERS = _Helpers()

@@ -106,7 +106,9 @@ class _Helper:
     """A thread that works on one job after another, and sleeps in between."""
 
     def __init__(self) -> None:
-        self._begin, self._end = threading.Semaphore(0), threading.Semaphore(0)
+        self._begin, self._end = threading.Lock(), threading.Lock()
+        self._begin.acquire()
+        self._end.acquire()
         self._job: _Job | None = None
         threading.Thread(target=self._serve, name="fluid products", daemon=True).start()
 
@@ -160,11 +162,13 @@ class _Helpers:
         helpers = self._started(count)
         for helper in helpers:
             helper.begin(job)
+        job.work()
         try:
-            job.work()
-        finally:
-            for helper in helpers:  # they write to arrays that the caller may free
+            for helper in helpers:
                 helper.wait()
+        except BaseException:  # the user interrupts: these may still be at work
+            self._helpers = []
+            raise
 
     def _started(self, count: int) -> list[_Helper]:
         """So many helpers; fewer where the system has no more threads."""

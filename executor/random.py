@@ -1,4 +1,4 @@
-"""Counter-based random numbers: they depend only on the seed, the op, the run and the number of the draw."""
+"""Counter-based random numbers: they depend only on the seed, the name of what is drawn, the run and the number of the draw."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MASK = 2**64 - 1
 
 def seed(number: int) -> None:
     """Set the seed of all that draws random numbers without a seed of its own: programs whose ``random_seed`` is 0, and eager
-    mode, whose stream starts again.
+    mode, which begins anew.
 
     With a seed, parameters start from the same values in every program that makes the same ones in the same order, in every run
-    of its startup program. What a program's other ops draw depends on their names and on the number of runs in the scope too.
+    of its startup program, and in eager mode. What other ops draw depends on their names and on the number of runs too.
 
     Args:
         number: the seed; 0 stands for a new one in every process, as at the start.

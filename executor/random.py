@@ -414,7 +414,7 @@ class _Tape(threading.local):
 
 
 class RandomStream:
-    """What random ops draw outside programs: the same as in a program of the same layers, see docs/how_to/random_numbers.md.
+    """What random ops draw outside programs: the same as in a program of the same layers, see docs/how_to/same_results.md.
 
     `seed` begins anew.
     """

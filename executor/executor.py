@@ -402,21 +402,8 @@ class Executor:
             from .xla.execution import compile_for_xla
 
             return compile_for_xla(program, specs, fetches, scope, self.place, mesh)
-        plan = self._kept_plan(program, specs, fetches, scope) if native else compile_plan(program, specs, fetches, scope)
+        plan = compile_plan(program, specs, fetches, scope, native=native)
         plan.calls_of = calls_of
-        return plan
-
-    @staticmethod
-    def _kept_plan(program: Program, specs: dict[str, Spec], fetches: list[str], scope: Scope) -> Plan:
-        """A plan with native code, which is on disk from then on, if it can be."""
-        from .planned.records import kept_at, read_plan, write_plan
-
-        path = kept_at(program, specs, fetches)
-        plan = read_plan(path, program, fetches) if path is not None else None
-        if plan is None or not _fits(plan, scope):
-            plan = compile_plan(program, specs, fetches, scope, native=True)
-            if path is not None:
-                write_plan(path, plan)
         return plan
 
     def _bind(self, plan: AnyPlan, scope: Scope, memory: Memory) -> AnyBoundPlan:

@@ -141,9 +141,20 @@ def load_kernels() -> None:
         import_module(f"{__package__}.{family}")
 
 
+def _load_family(op_type: str) -> None:
+    """Import the kernels that stand in the family of an op, as nearly all of its own do."""
+    definition = registry.find(op_type)
+    family = (definition.forward or definition).module.rpartition(".")[2] if definition is not None else ""
+    if family in FAMILIES:
+        import_module(f"{__package__}.{family}")
+
+
 def kernel_of(op_type: str) -> Kernel | None:
     """The kernel of an op; None if it has none."""
-    load_kernels()
+    if op_type not in KERNELS:
+        _load_family(op_type)
+    if op_type not in KERNELS:
+        load_kernels()
     return KERNELS.get(op_type)
 
 
@@ -158,10 +169,7 @@ def may_thread(op_type: str, elements: int) -> bool:
 
 def check_of(op_type: str) -> Kernel | None:
     """What checks the values that an op reads; None if nothing does. Only kernels of the op's own family are loaded."""
-    definition = registry.find(op_type)
-    family = (definition.forward or definition).module.rpartition(".")[2] if definition is not None else ""
-    if family in FAMILIES:
-        import_module(f"{__package__}.{family}")
+    _load_family(op_type)
     return CHECKS.get(op_type)
 
 

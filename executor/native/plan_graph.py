@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -253,10 +252,7 @@ class PlanGraph:
                 continue
             (value,) = instruction.writes[slot]
             tensor.node.value, self.nodes[value] = value, tensor.node
-            stand_ins = {
-                name: self.specs[values[0]] for name, values in instruction.reads.items() if values and values[0] is not None
-            }
-            self.draws.append(replace(instruction, reads={}, writes={slot: [value]}, outer={}, shares={}, stand_ins=stand_ins))
+            self.draws.append(instruction.drawing(slot, self.specs))
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
         """The outputs of an op, those that overwrite memory behind those that read what it held before.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
@@ -38,6 +38,7 @@ from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
 
 if TYPE_CHECKING:
+    from ..native.cache import Kernels
     from ..native.tables import Tables
 
 __all__ = ["Instruction", "Plan", "compile_plan", "ops_to_run"]
@@ -101,6 +102,12 @@ class Instruction:
     def read(self) -> list[Value]:
         return [value for values in self.reads.values() for value in values if value is not None]
 
+    def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Instruction:
+        """The op that draws random numbers into one output, whatever its inputs hold."""
+        stand_ins = {name: specs[values[0]] for name, values in self.reads.items() if values and values[0] is not None}
+        writes = {slot: list(self.writes[slot])}
+        return replace(self, reads={}, writes=writes, outer={}, shares={}, stand_ins=stand_ins)
+
 
 AnyInstruction: TypeAlias = "Instruction | Check | NativeInstruction"
 """What a plan consists of: ops, and what stands in the place of ops that native code computes."""
@@ -149,7 +156,7 @@ class Plan:
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
     new_tables: Callable[[], Tables] | None = field(default=None, repr=False)
     """Makes what the regions of native code are bound by; None for a plan that has none."""
-    kernels: Any = field(default=None, repr=False)
+    kernels: Kernels | None = field(default=None, repr=False)
     """Keeps kernels loaded that nothing can write anew, as the plan was read from the disk."""
     has_failed: bool = field(default=False, repr=False)
     """Whether its native code could not be made when it was bound."""
@@ -276,6 +283,7 @@ class _Planner:
         self.frees: list[list[Value]] = []
         self.tenants: dict[Value, Tenant] = {}
         self.new_tables: Callable[[], Tables] | None = None
+        self.kernels: Kernels | None = None
         self._memo: dict[Any, dict[str, Any]] = {}
         self._analysis = SpecAnalysis()
 
@@ -431,18 +439,34 @@ class _Planner:
 
     # -- native code
     def use_native_code(self) -> None:
-        """Put regions of native code in the place of the ops that they compute; if that cannot be, all stays as it is."""
-        specs, kept = dict(self.specs), [self.versions.current(name) for name in self.fetches]
+        """Put native code in the place of ops: from the disk, or new; if neither can be, all stays as it is."""
         try:
             with or_unavailable():
-                from ..native.plans import Tables, with_native_code
-
-                self.instructions = with_native_code(self.instructions, specs, kept, self.storage, _FEWEST)
+                instructions, specs, kernels = self._native_code()
         except NativeUnavailable as error:
             warn_of(error, self.program)
-        else:
-            if any(isinstance(instruction, NativeInstruction) for instruction in self.instructions):
-                self.specs, self.new_tables = specs, Tables
+            return
+        if any(isinstance(instruction, NativeInstruction) for instruction in instructions):
+            from ..native.tables import Tables
+
+            self.instructions, self.specs, self.kernels, self.new_tables = instructions, specs, kernels, Tables
+
+    def _native_code(self) -> tuple[list[AnyInstruction], dict[Value, Spec], Kernels | None]:
+        """The instructions with native code among them, the specs of all values, and the kernels if they were on disk."""
+        from .records import read_native_code, record_path, write_native_code
+
+        given = [each for each in self.instructions if isinstance(each, Instruction)]
+        fetched = [self.versions.current(name) for name in self.fetches]
+        path = record_path(self.program, self.specs, self.storage, self.fetches)
+        if path is not None and (code := read_native_code(path, given, self.specs, self.storage, fetched)):
+            return code.instructions, {**self.specs, **code.specs}, code.kernels
+        from ..native.plans import with_native_code
+
+        specs = dict(self.specs)
+        instructions = with_native_code(given, specs, fetched, self.storage, _FEWEST)
+        if path is not None and any(isinstance(each, NativeInstruction) for each in instructions):
+            write_native_code(path, given, instructions, specs)
+        return instructions, specs, None
 
     # -- places
     def place(self, reuse: bool) -> None:
@@ -467,7 +491,7 @@ class _Planner:
             if (name, 0) in last_use:
                 settle((name, 0), -1)
         for number, instruction in enumerate(self.instructions):
-            if reuse and not instruction.dynamic:
+            if reuse and isinstance(instruction, Instruction) and not instruction.dynamic:
                 self._share(instruction, number, last_use, tenant_of)
             for value in instruction.written:
                 settle(value, number)
@@ -506,9 +530,7 @@ class _Planner:
         is_external = value[1] == 0 and value[0] in self.externals
         return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not is_external
 
-    def _share(
-        self, instruction: AnyInstruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]
-    ) -> None:
+    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
         """Let outputs take over the bytes of inputs that die here if the kernel works in place."""
         kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
@@ -582,4 +604,5 @@ class _Planner:
             self.tenants,
             step_by_step=any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values()),
             new_tables=self.new_tables,
+            kernels=self.kernels,
         )

@@ -1,12 +1,15 @@
-"""Plans kept on disk: what a program comes to is data, which the next process need not find again.
+"""The native code of plans on disk, so that the next process need not lower the program again.
 
-The file of a plan is named by a digest of all that the plan was made of: the program, what is fed and fetched, the sources of
-this package (their names, sizes and times, by which Python itself knows what it has compiled), processor and LLVM. It lies among
-the kernels (see `fluid.executor.native.cache`, which also says what is read), and is JSON: ops by their number in the program,
-values by their number in a list, calls of kernels by signatures. It is used if its kernels are loaded or on disk. Whether a plan
-fits what a scope holds is asked by who uses it, as of any plan.
+A file is named by a digest of everything that native code depends on: the program, the spec of each value, the fetches, the
+sources of this package (their names, sizes and times, as Python's own cache of bytecode), processor and LLVM. It lies among the
+kernels (see `fluid.executor.native.cache`) and is JSON: instructions and values by number, kernels by signature. It is used if
+its kernels are loaded or on disk.
 
-Only plans with native code are kept, of programs without blocks, and without ops or kernels that others have defined.
+Only native code is read. Versions, specs and the placement of values are found again in each process, and what is read is
+verified against them, so that a file which says something else is passed over. Who can write into the folder of the cache can
+replace machine code there; the digest in a file is against damage.
+
+Kept are plans of programs without blocks, and without ops or kernels that others have defined.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ import json
 import marshal
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluid import errors
 from fluid.ir.program import Operator, Program
@@ -27,26 +30,32 @@ from fluid.opdef import registry
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS
+from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, check_of
 from ..native.cache import PLAN, Kernels, folder, kept_kernels, made_by, read_sealed, write_sealed
-from ..native.fallback import NativeUnavailable
-from ..native.instructions import Check, KernelCall, NativeInstruction, Writer, WrittenKernel
-from ..native.tables import Tables
+from ..native.fallback import NativeUnavailable, fault
+from ..native.instructions import OWN, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from ..native.verifying import verify_accesses, verify_order, verify_writes
 from ..stepwise.handlers import HANDLERS
-from .placement import Tenant
-from .plan import AnyInstruction, Instruction, Plan
 
-__all__ = ["kept_at", "read_plan", "write_plan"]
+if TYPE_CHECKING:
+    from .plan import AnyInstruction, Instruction
 
-_HEAD = b"fluid plan 1\n"
+__all__ = ["NativeCode", "read_native_code", "record_path", "write_native_code"]
+
+_HEAD = b"fluid plan 2\n"
 """How files begin; the number counts the changes of what they say."""
 _FEWEST_OPS = 32
 """Programs of fewer ops are planned about as soon as they are looked for."""
 
 
 # ------------------------------------------------------------------------------------------------------------ the name
-def kept_at(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str]) -> str | None:
-    """The file in which the plan of a program with native code is, or would be; None if it is not kept."""
+def record_path(program: Program, specs: Mapping[Value, Spec], storage: Iterable[str], fetches: Sequence[str]) -> str | None:
+    """The file of a program's native code; None if it is not kept.
+
+    Args:
+        specs: the specs of all values of the program's plan, before native code is made.
+        storage: names whose values live in the scope, where they are overwritten in place.
+    """
     ops = program.global_block().ops
     if len(program.blocks) > 1 or len(ops) < _FEWEST_OPS:
         return None
@@ -58,12 +67,13 @@ def kept_at(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str])
     place = folder()
     if place is None:
         return None
+    told = [(*value, spec.shape, int(spec.dtype), int(spec.type), spec.lod) for value, spec in specs.items()]
     try:
-        parts = [made_by(), sources, _specs_told(feeds), fetches, *_told(program)]
+        parts = [made_by(), sources, told, sorted(storage), list(fetches), *_told(program)]
     except NativeUnavailable:
         return None
-    told = marshal.dumps(parts, 2)  # in this version equal parts give equal bytes; several times as quick as JSON
-    return os.path.join(place, sha256(told).hexdigest() + PLAN)
+    digest = sha256(marshal.dumps(parts, 2))  # in this version equal parts give equal bytes; several times as quick as JSON
+    return os.path.join(place, digest.hexdigest() + PLAN)
 
 
 def _told(program: Program) -> Iterator[Any]:
@@ -74,10 +84,6 @@ def _told(program: Program) -> Iterator[Any]:
     for var in block.vars.values():
         dtype, shape = int(var.dtype) if var.has_dtype else None, var.shape if var.has_shape else None
         yield var.name, int(var.type), dtype, shape, var.lod_level, var.persistable, var.is_data
-
-
-def _specs_told(specs: Mapping[str, Spec]) -> list[Any]:
-    return [(name, spec.shape, int(spec.dtype), int(spec.type), spec.lod) for name, spec in specs.items()]
 
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -120,242 +126,241 @@ def _modules_in(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 # -------------------------------------------------------------------------------------------------------- to the disk
-def write_plan(path: str, plan: Plan) -> None:
-    """Keep a plan in the file that `kept_at` gives, if it has native code that runs."""
-    if plan.new_tables is None or plan.step_by_step:
-        return
-    record = _Recorder(plan).record()
-    if record is not None:
-        write_sealed(path, _HEAD, json.dumps(record, separators=(",", ":")).encode())
+@dataclass(frozen=True)
+class NativeCode:
+    """Native code of a plan, read from the disk.
+
+    Attributes:
+        instructions: those of the plan, with native code among them.
+        specs: the specs of the values that native code hands to itself.
+        kernels: keeps the kernels loaded, which nothing can write anew.
+    """
+
+    instructions: list[AnyInstruction]
+    specs: dict[Value, Spec]
+    kernels: Kernels
 
 
-class _Unrecorded(Exception):
-    """A plan has what a record cannot say."""
+def write_native_code(
+    path: str, given: Sequence[Instruction], instructions: Sequence[AnyInstruction], specs: Mapping[Value, Spec]
+) -> None:
+    """Write the native code of a plan into the file that `record_path` names.
+
+    Args:
+        given: the instructions of the plan without native code.
+        instructions: those with native code.
+        specs: the specs of all values.
+    """
+    record = _Recorder(given, specs).record(instructions)
+    write_sealed(path, _HEAD, json.dumps(record, separators=(",", ":")).encode())
 
 
 class _Recorder:
-    """Says a plan as lists, numbers and texts."""
+    """Writes instructions as lists, numbers and texts."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._op_numbers = {id(op): number for number, op in enumerate(plan.program.global_block().ops)}
+    def __init__(self, given: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
+        self._specs = specs
+        self._number_of = {id(instruction): number for number, instruction in enumerate(given)}
+        self._number_of.update((id(instruction.op), number) for number, instruction in enumerate(given))
         self._values: dict[Value, int] = {}
-        self._specs: dict[Spec, int] = {}
         self._kernels: dict[str, int] = {}
 
-    def record(self) -> dict[str, Any] | None:
-        plan = self._plan
-        try:
-            record = {
-                "ops": [self._op(op) for op in plan.ops],
-                "instructions": [self._instruction(instruction) for instruction in plan.instructions],
-                "feeds": self._named(plan.feeds),
-                "storage": self._named(plan.storage),
-                "externals": self._named(plan.externals),
-                "absent": sorted(plan.absent),
-                "fetches": self._all(plan.fetch_values),
-                "frees": [self._all(values) for values in plan.frees],
-                "tenants": self._tenants(),
-                "bytes": [plan.arena_bytes, plan.temporaries_bytes, plan.live_bytes],
-            }
-            values = list(self._values)
-            specs = [None if (spec := plan.specs.get(value)) is None else self._spec(spec) for value in values]
-        except _Unrecorded:
-            return None
+    def record(self, instructions: Sequence[AnyInstruction]) -> dict[str, Any]:
+        written = [self._instruction(instruction) for instruction in instructions]
         return {
-            **record,
-            "values": [[name for name, _ in values], [version for _, version in values], specs],
-            "specs": [[spec.shape, spec.dtype, spec.type, spec.lod] for spec in self._specs],
+            "instructions": written,
             "kernels": list(self._kernels),
+            "values": [
+                [*value, *([self._specs[value].shape, self._specs[value].dtype] if value[0].startswith(OWN) else [])]
+                for value in self._values
+            ],
         }
 
     def _instruction(self, instruction: AnyInstruction) -> list[Any]:
         if isinstance(instruction, Check):
-            return ["check", *self._of_op(instruction.instruction)]
+            return ["check", self._number_of[id(instruction.instruction)]]
         if isinstance(instruction, NativeInstruction):
             return ["native", *self._native(instruction)]
-        return ["op", *self._of_op(instruction)]
-
-    def _of_op(self, instruction: Instruction) -> list[Any]:
-        return [
-            self._op(instruction.op),
-            {slot: self._all(values) for slot, values in instruction.reads.items()},
-            {slot: self._all(values) for slot, values in instruction.writes.items()},
-            {name: self._value(value) for name, value in instruction.outer.items()},
-            instruction.dynamic,
-            self._shares(instruction.shares),
-            self._named(instruction.stand_ins),
-        ]
+        number = self._number_of.get(id(instruction))
+        if number is not None:
+            return ["op", number]
+        ((slot, (value,)),) = instruction.writes.items()
+        return ["draw", self._number_of[id(instruction.op)], slot, self._value(value)]
 
     def _native(self, instruction: NativeInstruction) -> list[Any]:
         return [
-            [self._op(op) for op in instruction.ops],
+            [self._number_of[id(op)] for op in instruction.ops],
             instruction.describe(),
             [[self._value(value), layout] for value, layout in instruction.layouts.items()],
-            self._all(instruction.read),
-            self._all(instruction.written),
-            self._shares(instruction.shares),
+            [self._value(value) for value in instruction.read],
+            [self._value(value) for value in instruction.written],
             instruction.workspace_bytes,
             [self._call(call) for call in instruction.calls],
         ]
 
     def _call(self, call: KernelCall) -> list[Any]:
         kernel = self._kernels.setdefault(call.kernel, len(self._kernels))
-        return [kernel, call.is_serial, [None if value is None else self._value(value) for value, _ in call.operands],
+        return [kernel, call.is_serial, [self._value(value) for value, _ in call.operands],
                 [offset for _, offset in call.operands]]  # fmt: skip
 
-    def _tenants(self) -> list[Any]:
-        values: dict[int, list[int]] = {}
-        for value, tenant in self._plan.tenants.items():
-            values.setdefault(id(tenant), []).append(self._value(value))
-        tenants = {id(tenant): tenant for tenant in self._plan.tenants.values()}
-        return [[each.size, each.start, each.end, each.offset, values[number]] for number, each in tenants.items()]
-
-    def _op(self, op: Operator) -> int:
-        number = self._op_numbers.get(id(op))
-        if number is None:  # an op that planning has made
-            raise _Unrecorded
-        return number
-
-    def _value(self, value: Value) -> int:
-        return self._values.setdefault(value, len(self._values))
-
-    def _all(self, values: Iterable[Value | None]) -> list[int | None]:
-        return [None if value is None else self._value(value) for value in values]
-
-    def _shares(self, shares: Mapping[Value, Value]) -> list[list[int]]:
-        return [[self._value(out), self._value(value)] for out, value in shares.items()]
-
-    def _spec(self, spec: Spec) -> int:
-        return self._specs.setdefault(spec, len(self._specs))
-
-    def _named(self, specs: Mapping[str, Spec]) -> dict[str, int]:
-        return {name: self._spec(spec) for name, spec in specs.items()}
+    def _value(self, value: Value | None) -> int | None:
+        return None if value is None else self._values.setdefault(value, len(self._values))
 
 
 # ------------------------------------------------------------------------------------------------------ from the disk
+_MOST_SLACK = 4096
+"""Bytes of a value, or of the workspace, at most, that native code does not access."""
+
+
 @dataclass(eq=False)
 class _Recorded(NativeInstruction):
-    """Native code as a record says it."""
+    """Native code, read from a record."""
 
     ops: list[Operator]
     text: str
     layouts: dict[Value, str]
     read: list[Value]
     written: list[Value]
-    shares: dict[Value, Value]
     workspace_bytes: int
     calls: list[KernelCall]
     writers: dict[str, Writer]
+    shares: dict[Value, Value] = field(default_factory=dict)
 
     def describe(self) -> str:
         return self.text
 
 
-def read_plan(path: str, program: Program, fetches: Sequence[str]) -> Plan | None:
-    """The plan that a file keeps for a program; None if there is none, or kernels of it are nowhere."""
+def read_native_code(
+    path: str, given: Sequence[Instruction], specs: Mapping[Value, Spec], storage: Mapping[str, Spec], fetched: Iterable[Value]
+) -> NativeCode | None:
+    """The native code in a file for the instructions of a plan; None if there is none that can be used.
+
+    Args:
+        given: the instructions of the plan, without native code.
+        specs: the specs of their values.
+        storage: names whose values live in the scope, where they are overwritten in place.
+        fetched: values that are fetched.
+    """
     body = read_sealed(path, _HEAD)
     if body is None:
         return None
-    record = json.loads(body)
     try:
+        record = json.loads(body)
         kernels = kept_kernels(record["kernels"])
-    except NativeUnavailable:
+        if kernels is None:
+            return None
+        code = _Reader(record, given, specs).native_code(kernels)
+        _verify(code, given, {**specs, **code.specs}, storage, fetched)
+    except Exception:  # a file may say anything
         return None
-    return None if kernels is None else _Reader(record, program).plan(list(fetches), kernels)
+    return code
+
+
+def _verify(
+    code: NativeCode,
+    given: Sequence[Instruction],
+    specs: Mapping[Value, Spec],
+    storage: Mapping[str, Spec],
+    fetched: Iterable[Value],
+) -> None:
+    """Raise an error if instructions cannot run, or access memory that is not theirs."""
+    verify_order(code.instructions, storage)
+    verify_writes(given, code.instructions)
+    available = {value for instruction in code.instructions for value in instruction.written}
+    read = {value for instruction in code.instructions for value in (*values_read(instruction), *fetched)}
+    if any(version and (name, version) not in available for name, version in read):
+        raise fault("a value is read that no instruction writes")
+    regions = [instruction for instruction in code.instructions if isinstance(instruction, NativeInstruction)]
+    calls = [call for region in regions for call in region.calls]
+    workspace_bytes = max((region.workspace_bytes for region in regions), default=0)
+    verify_accesses(calls, code.kernels.footprints, lambda value: specs[value].nbytes, workspace_bytes)
+    for region in regions:
+        if {value for call in region.calls for value, _ in call.operands} - {None} != {*region.read, *region.written}:
+            raise fault(f"{region.describe()} is given other values than it reads and writes")
+    ends: dict[Value | None, int] = {}
+    for call in calls:
+        for (value, offset), (_, high) in zip(call.operands, code.kernels.footprints[call.kernel], strict=True):
+            ends[value] = max(ends.get(value, 0), offset + high)
+    sizes = {value: spec.nbytes for value, spec in code.specs.items()}
+    if any(size > ends.get(value, 0) + _MOST_SLACK for value, size in [*sizes.items(), (None, workspace_bytes)]):
+        raise fault("a value has more bytes than native code accesses")
 
 
 class _Reader:
-    """Makes a plan of what a record says."""
+    """Makes instructions of a record, in which anything may stand."""
 
-    def __init__(self, record: Mapping[str, Any], program: Program) -> None:
-        self._record, self._program = record, program
-        self._ops = program.global_block().ops
-        names, versions, spec_numbers = record["values"]
-        self._values: list[Value] = list(zip(names, versions, strict=True))
-        self._specs = [_spec_of(*told) for told in record["specs"]]
+    def __init__(self, record: Mapping[str, Any], given: Sequence[Instruction], specs: Mapping[Value, Spec]) -> None:
+        self._record = record
+        self._given: dict[int, Instruction] = dict(enumerate(given))  # which has no item -1
+        self._left = dict(self._given)
+        """The ops that have not run yet."""
+        self._given_specs = specs
+        self._kernels: dict[int, str] = dict(enumerate(record["kernels"]))
         self._writers: dict[str, Writer] = dict.fromkeys(record["kernels"], _is_gone)
-        self._spec_of = {
-            value: self._specs[number] for value, number in zip(self._values, spec_numbers, strict=True) if number is not None
+        self._values: dict[Any, Value] = {}
+        self._specs: dict[Value, Spec] = {}
+        for number, (name, version, *spec) in enumerate(record["values"]):
+            self._values[number] = value = _text(name), _number(version)
+            if name.startswith(OWN):
+                shape, dtype = spec
+                self._specs[value] = Spec(tuple(map(_number, shape)), VarType(dtype))
+            elif value not in specs:
+                raise ValueError(f"the program has no {name}, version {version}")
+
+    def native_code(self, kernels: Kernels) -> NativeCode:
+        makers: dict[str, Callable[..., AnyInstruction]] = {
+            "op": self._given.__getitem__,
+            "check": self._check,
+            "draw": self._draw,
+            "native": self._native,
         }
+        instructions = [makers[kind](*parts) for kind, *parts in self._record["instructions"]]
+        return NativeCode(instructions, self._specs, kernels)
 
-    def plan(self, fetches: list[str], kernels: Kernels) -> Plan:
-        record = self._record
-        arena_bytes, temporaries_bytes, live_bytes = record["bytes"]
-        tenants: dict[Value, Tenant] = {}
-        for *numbers, values in record["tenants"]:
-            tenants.update(dict.fromkeys(self._all(values), Tenant(*numbers)))
-        makers: dict[str, Callable[..., AnyInstruction]] = {"op": self._of_op, "check": self._check, "native": self._native}
-        return Plan(
-            self._program,
-            self._named(record["feeds"]),
-            fetches,
-            [self._ops[number] for number in record["ops"]],
-            [makers[kind](*told) for kind, *told in record["instructions"]],
-            self._spec_of,
-            {value: tenant.offset for value, tenant in tenants.items()},
-            arena_bytes,
-            self._named(record["storage"]),
-            self._named(record["externals"]),
-            [self._all(values) for values in record["frees"]],
-            self._all(record["fetches"]),
-            frozenset(record["absent"]),
-            temporaries_bytes,
-            live_bytes,
-            tenants,
-            new_tables=Tables,
-            kernels=kernels,
-        )
+    def _op(self, number: int) -> Instruction:
+        return self._left.pop(number)
 
-    def _of_op(self, op: int, reads: Any, writes: Any, outer: Any, dynamic: bool, shares: Any, stand_ins: Any) -> Instruction:
-        operator, values = self._ops[op], self._values
-        return Instruction(
-            operator,
-            operator.definition,
-            {slot: [None if number is None else values[number] for number in numbers] for slot, numbers in reads.items()},
-            {slot: [None if number is None else values[number] for number in numbers] for slot, numbers in writes.items()},
-            {name: values[number] for name, number in outer.items()},
-            dynamic,
-            self._shares(shares),
-            self._named(stand_ins),
-        )
+    def _check(self, number: int) -> Check:
+        instruction = self._given[number]
+        if check_of(instruction.op.type) is None:
+            raise ValueError(f"{instruction.op.type} needs no check")
+        return Check(instruction, self._given_specs)
 
-    def _check(self, *told: Any) -> Check:
-        return Check(self._of_op(*told), self._spec_of)
+    def _draw(self, number: int, slot: str, value: int) -> Instruction:
+        instruction = self._given[number]
+        if instruction.writes[slot] != [self._values[value]]:
+            raise ValueError(f"{instruction.op.type} does not write this")
+        return instruction.drawing(slot, self._given_specs)
 
-    def _native(
-        self, ops: Any, text: str, layouts: Any, read: Any, written: Any, shares: Any, workspace_bytes: int, calls: Any
-    ) -> _Recorded:
+    def _native(self, ops: Any, text: Any, layouts: Any, read: Any, written: Any, workspace_bytes: Any, calls: Any) -> _Recorded:
         return _Recorded(
-            [self._ops[number] for number in ops],
-            text,
-            {self._values[number]: layout for number, layout in layouts},
-            self._all(read),
-            self._all(written),
-            self._shares(shares),
-            workspace_bytes,
+            [self._given[number].op for number in ops],
+            _text(text),
+            {self._values[number]: _text(layout) for number, layout in layouts},
+            [self._values[number] for number in read],
+            [self._values[number] for number in written],
+            _number(workspace_bytes),
             [self._call(*call) for call in calls],
             self._writers,
         )
 
-    def _call(self, kernel: int, is_serial: bool, numbers: list[int | None], offsets: list[int]) -> KernelCall:
+    def _call(self, kernel: Any, is_serial: Any, numbers: Any, offsets: Any) -> KernelCall:
         values = [None if number is None else self._values[number] for number in numbers]
-        return KernelCall(self._record["kernels"][kernel], list(zip(values, offsets, strict=True)), is_serial)
-
-    def _all(self, numbers: Iterable[int]) -> list[Value]:
-        values = self._values
-        return [values[number] for number in numbers]
-
-    def _shares(self, pairs: Iterable[tuple[int, int]]) -> dict[Value, Value]:
-        return {self._values[out]: self._values[value] for out, value in pairs}
-
-    def _named(self, numbers: Mapping[str, int]) -> dict[str, Spec]:
-        return {name: self._specs[number] for name, number in numbers.items()}
+        operands = [(value, _number(offset)) for value, offset in zip(values, offsets, strict=True)]
+        return KernelCall(self._kernels[kernel], operands, bool(is_serial))
 
 
-def _spec_of(shape: list[int], dtype: int, type: int, lod: list[Any]) -> Spec:
-    levels = tuple(None if level is None else tuple(level) for level in lod)
-    return Spec(tuple(shape), VarType(dtype), VarType(type), levels)
+def _number(value: Any) -> int:
+    """A number of bytes, a version, or the length of an axis."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number from 0")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is no text")
+    return value
 
 
 def _is_gone(name: str) -> WrittenKernel:

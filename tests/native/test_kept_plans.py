@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks, fresh_programs, own_ops
+from checks import MORE, Checks, fresh_programs, own_ops
 from test_kernel_cache import DAMAGES, forget
 
 import fluid
@@ -23,6 +25,7 @@ from fluid import layers
 from fluid.executor.kernels.table import CHECKS, check_of
 from fluid.executor.native import cache, compiler, plans
 from fluid.executor.native.compiler import NativeUnavailable
+from fluid.executor.native.instructions import OWN
 from fluid.executor.planned import records
 from fluid.opdef import registry
 
@@ -181,6 +184,12 @@ def test_checks_are_kept(planned: list[int]) -> None:
     assert not planned
 
 
+def path_of(plan: Any, fetches: list[str] | None = None) -> str | None:
+    """The file of a plan's native code."""
+    specs = {value: spec for value, spec in plan.specs.items() if not value[0].startswith(OWN)}
+    return records.record_path(plan.program, specs, plan.storage, fetches or plan.fetches)
+
+
 def attribute_set(value: Any) -> Any:
     loss = perceptron()
     fluid.default_main_program().global_block().ops[0].attrs["made_by"] = value
@@ -190,12 +199,11 @@ def attribute_set(value: Any) -> Any:
 def test_another_program_has_a_plan_of_its_own(planned: list[int]) -> None:
     def kept(build: Callable[[], Any], rows: int = 6) -> str | None:
         process = Process(build, rows)
-        specs = process.plan().feeds
-        return records.kept_at(process.main, specs, [process.loss.name])
+        return path_of(process.plan())
 
     def fetched_more() -> str | None:
         process = Process(perceptron)
-        return records.kept_at(process.main, process.plan().feeds, [process.loss.name, "fc_0.tmp_1"])
+        return path_of(process.plan(), [process.loss.name, "fc_0.tmp_1"])
 
     def persistent() -> Any:
         loss = perceptron()
@@ -231,7 +239,7 @@ def test_what_is_no_data_or_not_of_this_package_is_not_kept(monkeypatch: pytest.
     def is_kept(build: Callable[[], Any]) -> bool:
         with fresh_programs() as (main, _):
             build()
-            return records.kept_at(main, {}, []) is not None
+            return records.record_path(main, {}, {}, []) is not None
 
     def loop() -> None:
         count = layers.fill_constant([1], "int64", 0)
@@ -270,24 +278,23 @@ def test_other_sources_have_plans_of_their_own(tmp_path: Path, monkeypatch: pyte
     sources = records._sources.__wrapped__()
     assert {"executor.py", "plan.py", "records.py", "activation.py"} <= {os.path.basename(path) for path, _, _ in sources}
     process = Process(perceptron)
-    specs, fetches = process.plan().feeds, [process.loss.name]
-    before = records.kept_at(process.main, specs, fetches)
+    plan = process.plan()
+    before = path_of(plan)
     path, time, size = sources[5]
     for changed in ((path, time + 1, size), (path, time, size + 1), (path + "x", time, size)):
         monkeypatch.setattr(records, "_sources", lambda changed=changed: [*sources[:5], changed, *sources[6:]])
-        assert before != records.kept_at(process.main, specs, fetches) is not None
+        assert before != path_of(plan) is not None
     monkeypatch.setattr(records, "_sources", list)
-    assert records.kept_at(process.main, specs, fetches) is None
+    assert path_of(plan) is None
 
 
-def test_plans_that_run_step_by_step_or_on_numpy_are_not_kept(place: Path) -> None:
-    process = Process(perceptron)
-    plan, path = process.plan(), place / ("0" * 64 + ".plan")
-    for other in ({"step_by_step": True}, {"new_tables": None}):
-        records.write_plan(str(path), replace(plan, **other))
-        assert not path.exists()
-    records.write_plan(str(path), plan)
-    assert path.exists()
+def test_a_plan_without_native_code_is_not_kept(place: Path) -> None:
+    def build() -> Any:
+        x = layers.cumsum(fluid.data("x", [6, 4]))
+        return layers.reduce_sum(layers.cumsum(layers.cumsum(layers.cumsum(x))))
+
+    Process(build).losses()
+    assert not plan_files(place)
 
 
 def plan_files(place: Path) -> list[Path]:
@@ -352,3 +359,46 @@ def test_where_native_code_cannot_be_made_nothing_is_kept(place: Path, monkeypat
     monkeypatch.setattr(compiler, "host", fail)
     with pytest.warns(RuntimeWarning, match="lacks avx2"):
         np.testing.assert_allclose(Process(perceptron).losses(), expected, 1e-5)
+
+
+THINGS = (-1, 0, 1, 2, 3, 7, 64, 2**31, 2**62, 2**70, -(2**70), 1.5, float("inf"), True, None, "", "x", "native.0", [], [0], {})
+
+
+def parts_of(record: Any) -> list[tuple[Any, Any]]:
+    """Every place in a record: a list or a dict, and an index or a key of it."""
+    places = []
+    for key in record if isinstance(record, dict) else range(len(record)) if isinstance(record, list) else ():
+        places += [(record, key), *parts_of(record[key])]
+    return places
+
+
+def edit(record: Any, draws: random.Random) -> None:
+    """Change one thing in a record."""
+    holder, key = draws.choice(parts_of(record))
+    former = holder[key]
+    match draws.randrange(4):
+        case 0:
+            holder[key] = draws.choice(THINGS)
+        case 1:
+            holder[key] = former + draws.choice((-64, -8, -4, -1, 1, 4, 8, 64)) if type(former) is int else None
+        case 2:
+            del holder[key]
+        case _:
+            other_holder, other_key = draws.choice(parts_of(record))
+            holder[key] = copy.deepcopy(other_holder[other_key])
+
+
+@pytest.mark.parametrize("build", [perceptron, convolutions, words])
+def test_edited_plans_raise_nothing(build: Callable[[], Any], place: Path) -> None:
+    """Files with a right digest that say something else: what cannot run is passed over."""
+    expected = Process(build).losses()
+    path = plan_files(place)[-1]
+    record = json.loads(cache.read_sealed(str(path), records._HEAD) or b"")
+    draws = random.Random(0)
+    others = 0
+    for _ in range(40 * MORE):
+        edited = copy.deepcopy(record)
+        edit(edited, draws)
+        cache.write_sealed(str(path), records._HEAD, json.dumps(edited).encode())
+        others += Process(build).losses() != expected
+    assert others <= 2 * MORE  # nobody can see that a kernel should read at another place of the same array

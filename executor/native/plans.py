@@ -1,4 +1,4 @@
-"""What plans ask of native code: it is loaded when the first of them does."""
+"""Puts native code into plans. Importing this module imports everything that lowers ops."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from . import (  # noqa: F401  (say how ops are lowered)
 from .image_blocks import in_blocks, regions_of
 from .kernel_calls import find_calls
 from .regions import native_regions
-from .tables import Tables
 from .verifying import verify_order, verify_partial_sums, verify_writes
 
-__all__ = ["Tables", "with_native_code"]
+__all__ = ["with_native_code"]
 
 
 def with_native_code(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.native import kernel, plans, tables
+from fluid.executor.native import kernel, tables
 from fluid.executor.native.bounds import Footprint
 from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Module
@@ -98,7 +98,7 @@ def checked_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CheckedTable
     """Inside, plans are bound to kernels that check each access; their class counts calls."""
     with monkeypatch.context() as patches:
         patches.setattr(kernel, "Module", partial(Module, checked=True))
-        patches.setattr(plans, "Tables", CheckedTables)
+        patches.setattr(tables, "Tables", CheckedTables)
         patches.setattr(CheckedTables, "calls", 0)
         patches.setenv("FLUID_NATIVE_CACHE", "0")  # no plan is one that was bound to other kernels
         yield CheckedTables

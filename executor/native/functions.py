@@ -15,8 +15,9 @@ from fluid.values.spec import Spec
 
 from ..binding import spare
 from .instructions import CLEARED
-from .plans import Tables, with_native_code
+from .plans import with_native_code
 from .regions import Region
+from .tables import Tables
 
 __all__ = ["NativeFunction", "native_function"]
 

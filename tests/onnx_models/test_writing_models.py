@@ -379,3 +379,35 @@ def test_writing_takes_time_in_proportion_to_the_ops(tmp_path: Path) -> None:
 
     seconds(100)
     assert seconds(10_000) < 20 * max(seconds(1_000), 0.01)
+
+
+# ------------------------------------------------------------------------------------------------------ dynamic sizes
+def frames_of_sound() -> Any:
+    sound = layers.unsqueeze(fluid.data("x", [None, None]), [1, 2])
+    return layers.squeeze(layers.conv2d(sound, 257, [1, 400], stride=[1, 160], bias_attr=False), [2])
+
+
+def pooled_twice() -> Any:
+    image = layers.unsqueeze(fluid.data("x", [None, None]), [1, 2])
+    pooled = layers.pool2d(image, [1, 130], pool_stride=[1, 130], pool_type="avg")
+    return layers.flatten(layers.squeeze(pooled, [2]), 2)
+
+
+def every_hundredth() -> Any:
+    x = layers.unsqueeze(fluid.data("x", [None, None]), [1])
+    return layers.squeeze(layers.strided_slice(x, [2], [0], [2**31 - 1], [100]), [1]) * 2.0
+
+
+@each("build", [frames_of_sound, pooled_twice, every_hundredth])
+def test_a_dynamic_size_that_is_divided_is_no_number(build: Any) -> None:
+    """A stride of more than 64 made a number of the stand-in for a dimension, which the model then had for its size."""
+    out = build()
+    fluid.default_startup_program().random_seed = 1
+    fluid.Executor().run(fluid.default_startup_program())
+    value_of = fluid.global_scope().array
+    for rows, length in ((1, 400), (2, 1601), (3, 7000)):
+        feed = {"x": np.random.default_rng(length).standard_normal((rows, length)).astype("float32")}
+        (want,) = fluid.Executor().run(feed=feed, fetch_list=[out])
+        (found,) = run_program(fluid.default_main_program(), feed, [out.name], value_of)
+        assert found.shape == want.shape
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)

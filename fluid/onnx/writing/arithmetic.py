@@ -10,7 +10,7 @@ from fluid.ops.shapes import aligned
 from fluid.values.types import VarType, as_dtype
 
 from .exporting import exports
-from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
+from .graph import Graph, NotExported, Tensor, is_number
 
 __all__ = ["align", "is_nan", "number_of", "plus", "times"]
 
@@ -207,7 +207,7 @@ def sum_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
         return g.reshape_as(X, Like)
     small = aligned(Like.sizes, ndim, axis)
     sure = [place for place, (a, b) in enumerate(zip(small, X.sizes, strict=True)) if a == 1 and b != 1]
-    doubtful = any(a != b and a != 1 and not (0 <= a < FIRST_SYMBOL) for a, b in zip(small, X.sizes, strict=True))
+    doubtful = any(a != b and a != 1 and not is_number(a) for a, b in zip(small, X.sizes, strict=True))
     doubtful = doubtful or any(a == -1 for a in small)
     if X.dtype is VarType.BOOL:
         raise NotExported("sums of truth values")
@@ -398,9 +398,7 @@ def allclose(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
 
 @exports("equal_all")
 def equal_all(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    if X.ndim != Y.ndim or any(
-        0 <= a < FIRST_SYMBOL and 0 <= b < FIRST_SYMBOL and a != b for a, b in zip(X.sizes, Y.sizes, strict=True)
-    ):
+    if X.ndim != Y.ndim or any(is_number(a) and is_number(b) and a != b for a, b in zip(X.sizes, Y.sizes, strict=True)):
         return g.constant([False])
     if X.sizes != Y.sizes or -1 in X.sizes:
         raise NotExported("whether shapes are equal that are known only at run time")

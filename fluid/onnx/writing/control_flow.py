@@ -18,7 +18,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .arrays import empty_array, insert, is_array, read
-from .graph import FIRST_SYMBOL, Graph, NotExported, Scope, Size, Tensor
+from .graph import Graph, NotExported, Scope, Size, Symbol, Tensor, without_symbols
 from .making import filled
 from .program import Names, Writer, handles
 from .runs import Frames, Run, scalar
@@ -57,12 +57,12 @@ def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
         same = one.ndim == other.ndim
         size = tuple(a if a == b else -1 for a, b in zip(one.sizes, other.sizes, strict=True)) if same else (-1,) * one.ndim
         sizes.append(size)
-        specs.append(replace(one.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size)))
+        specs.append(replace(one.spec, shape=without_symbols(size)))
     results = g.nodes("If", [taken], specs, then_branch=yes, else_branch=no)
     for result, size in zip(results, sizes, strict=True):
         result.sizes = size
     for result, part in zip(results[len(ends) :], parts, strict=True):  # what a gradient reads is what the branch gave
-        result.spec, result.sizes = part.spec, tuple(n if n < FIRST_SYMBOL else -1 for n in part.sizes)
+        result.spec, result.sizes = part.spec, without_symbols(part.sizes)
     run.finish(results[: len(ends)], [])
     if run.region.scopes is not None:
         frames = kept.of_parts(results[len(ends) :])
@@ -132,7 +132,7 @@ def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Seque
     """Inputs of a graph inside of a node for what one run hands to the next."""
     inputs = []
     for first, size in zip(firsts, sizes, strict=True):
-        shape = tuple(-1 if n >= FIRST_SYMBOL else n for n in size)
+        shape = without_symbols(size)
         tensor = Tensor(g, g.unique("state"), replace(first.spec, shape=shape), size)
         tensor.lengths = first.lengths if first.sizes[:1] == size[:1] else None
         scope.inputs.append(tensor)
@@ -149,13 +149,13 @@ def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None
     return inner.of_parts(parts)
 
 
-def _varies(part: Tensor, last: int) -> bool:
+def _varies(part: Tensor, last: Symbol) -> bool:
     """Whether the values of several runs may differ in shape, so that they cannot be stacked.
 
     Args:
-        last: the last size that stood for an unknown one before the block was written.
+        last: the last symbol before the block was written.
     """
-    return not is_array(part) and any(size == -1 or size > max(last, FIRST_SYMBOL) for size in part.sizes)
+    return not is_array(part) and any(size == -1 or size > last for size in part.sizes)
 
 
 def _stacked_frames(kept: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
@@ -174,7 +174,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     written: dict[str, Any] = {}
 
     def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
-        last = g.last_symbol
+        last = Symbol()
         with g.inside() as scope:
             number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
             going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
@@ -211,10 +211,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
             raise NotExported(f"the condition {condition} has no value")
         first = scalar(g, g.cast(value, VarType.BOOL))
     limit = None if count is None else scalar(g, count)
-    specs = [
-        replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
-        for each, size in zip(run.firsts, sizes, strict=True)
-    ]
+    specs = [replace(each.spec, shape=without_symbols(size)) for each, size in zip(run.firsts, sizes, strict=True)]
     rows = [Spec((-1, *each.shape), each.dtype) for each in (*written["stacks"], *written["parts"])]
     counter = run.region.scopes is not None and condition is not None
     arrays = [empty_array(g, row.spec) for row in written["rows"]]
@@ -308,15 +305,12 @@ def _write_scan(run: Run, backwards: bool) -> None:
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
-    specs = [
-        replace(each.spec, shape=tuple(-1 if n >= FIRST_SYMBOL else n for n in size))
-        for each, size in zip(run.firsts, sizes, strict=True)
-    ]
+    specs = [replace(each.spec, shape=without_symbols(size)) for each, size in zip(run.firsts, sizes, strict=True)]
     if backwards:  # turned here, as onnx's reference evaluator knows no directions
         scanned = [_turned(g, each) for each in scanned]
     steps = scanned[0].sizes[0]
     outs = [*written["stacks"], *written["parts"]]
-    rows = [Spec((steps if steps < FIRST_SYMBOL else -1, *each.shape), each.dtype) for each in outs]
+    rows = [Spec(without_symbols((steps, *each.shape)), each.dtype) for each in outs]
     results = g.nodes(
         "Scan",
         [*run.firsts, *scanned],
@@ -373,7 +367,7 @@ def select_input(writer: Writer, op: Operator, names: Names) -> None:
             chosen.spec = first.spec
         else:
             chosen.sizes = tuple(a if a == b else -1 for a, b in zip(first.sizes, other.sizes, strict=True))
-            chosen.spec = chosen.spec.with_shape(tuple(-1 if n >= FIRST_SYMBOL else n for n in chosen.sizes))
+            chosen.spec = chosen.spec.with_shape(without_symbols(chosen.sizes))
     names.set(op.output("Out")[0], chosen)
 
 

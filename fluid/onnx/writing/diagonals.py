@@ -10,7 +10,7 @@ from fluid.executor.binding.compiled import apply_op
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
+from .graph import Graph, NotExported, Tensor, is_number
 from .shaping import padded, positions
 
 __all__: list[str] = []
@@ -79,7 +79,7 @@ def diag_v2(g: Graph, f: Any, X: Tensor, offset: int, padding_value: float, spec
     if X.ndim == 2:
         return diagonal(g, X, offset, 0, 1)
     rows, columns = specs["Out"].shape
-    if not (0 <= rows < FIRST_SYMBOL and 0 <= columns < FIRST_SYMBOL):
+    if not (is_number(rows) and is_number(columns)):
         raise NotExported("a diagonal whose length is known only at run time")
     flat = _diagonal_places(rows, columns, offset)
     source = np.full(rows * columns, len(flat))

@@ -12,9 +12,9 @@ An op without such a function that is a gradient is written by its rule, which r
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from fluid.opdef.registry import OpDef, Rule, grad_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Tensor
+from .graph import ELEMENTS, Graph, NotExported, Symbol, Tensor, is_number, without_symbols
 from .refused import REFUSED
 
 __all__ = ["EXPORTS", "Namespace", "export", "exports", "is_exported"]
@@ -66,66 +66,66 @@ def _each(value: Any, function: Callable[[Any], Any]) -> Any:
     return None if value is None else function(value)
 
 
-def _with_symbols(tensor: Tensor) -> Spec:
-    return tensor.spec if tensor.sizes == tensor.spec.shape else tensor.spec.with_shape(tensor.sizes)
-
-
 def specs_of(
     definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The specs of an op's outputs, with symbols among their sizes where these follow; -1 for other unknown ones."""
-    symbolic = {slot: _each(value, _with_symbols) for slot, value in inputs.items()}
-    if any(size >= FIRST_SYMBOL for spec in _specs(symbolic) for size in spec.shape):  # then each unknown size is one, too
-        fresh = count(2 * FIRST_SYMBOL)
-        symbolic = {slot: _each(value, lambda spec: _without_unknown(spec, fresh)) for slot, value in symbolic.items()}
-    plain = {slot: _each(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
-    if symbolic == plain or (definition.forward or definition).lod_aware:  # which may go through rows one by one
-        return infer_specs(definition, plain, attrs, declared)
-    symbols = sorted({size for spec in _specs(symbolic) for size in spec.shape if size >= FIRST_SYMBOL})
+    specs = _specs_of_symbols(definition, inputs, attrs, declared)
+    if specs is None:
+        plain = {slot: _each(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
+        specs = infer_specs(definition, plain, attrs, declared)
+    return specs
+
+
+def _specs_of_symbols(
+    definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """What `specs_of` gives where inputs have symbols; None where they have none, or where these say too little.
+
+    Inference computes with numbers, so it runs twice, with different numbers for each unknown size. A size that comes out the
+    same is known. One that comes out as a symbol's number both times is that symbol. The numbers are in opposite order, so that
+    the greater of two symbols is neither.
+    """
+    tensors = [tensor for value in inputs.values() for tensor in (value if isinstance(value, list) else [value])]
+    symbols = {size for tensor in tensors if tensor is not None for size in tensor.sizes if isinstance(size, Symbol)}
+    if not symbols or (definition.forward or definition).lod_aware:  # which may go through rows one by one
+        return None
+    symbolic = {slot: _each(value, _with_each_size) for slot, value in inputs.items()}
+    unknown = sorted({size for spec in _specs(symbolic) for size in spec.shape if isinstance(size, Symbol)})
+    first = {symbol: 1_000_000_007 + 1009 * place**2 for place, symbol in enumerate(unknown)}
+    second = {symbol: 1_500_000_001 + 2003 * place**2 for place, symbol in enumerate(reversed(unknown))}
+    runs = []
     try:
-        inferred = infer_specs(definition, symbolic, attrs, declared)
-        if len(symbols) == 1:
-            return {slot: _each(value, lambda spec: _cleared(spec, symbols, symbols)) for slot, value in inferred.items()}
-        # What is the greater of two sizes, say, is neither: then it changes when the symbols change places.
-        mirrored = symbols[::-1]
-        places = dict(zip(symbols, mirrored, strict=True))
-        turned = {slot: _each(value, lambda spec: _replaced(spec, places)) for slot, value in symbolic.items()}
-        again = infer_specs(definition, turned, attrs, declared)
-    except FluidError:  # two symbols that may be equal, say
-        return infer_specs(definition, plain, attrs, declared)
+        for numbers in (first, second):
+            numbered = {slot: _each(value, partial(_numbered, numbers)) for slot, value in symbolic.items()}
+            runs.append(infer_specs(definition, numbered, attrs, declared))
+    except FluidError:  # two sizes that may be equal, say
+        return None
+    symbol_of = {(first[symbol], second[symbol]): symbol for symbol in symbols}
     return {
-        slot: [_agreed(*pair, symbols, mirrored) for pair in zip(value, again[slot], strict=True)]
+        slot: [_agreed(*pair, symbol_of) for pair in zip(value, runs[1][slot], strict=True)]
         if isinstance(value, list)
-        else _agreed(value, again[slot], symbols, mirrored)
-        for slot, value in inferred.items()
+        else _agreed(value, runs[1][slot], symbol_of)
+        for slot, value in runs[0].items()
     }
 
 
-def _without_unknown(spec: Spec, fresh: Iterator[int]) -> Spec:
-    return spec.with_shape(tuple(next(fresh) if size < 0 else size for size in spec.shape)) if -1 in spec.shape else spec
+def _with_each_size(tensor: Tensor) -> Spec:
+    """The spec of a tensor with a symbol for each unknown size."""
+    return tensor.spec.with_shape(tuple(Symbol() if size < 0 else size for size in tensor.sizes))
 
 
-def _replaced(spec: Spec, places: Mapping[int, int]) -> Spec:
-    return spec.with_shape(tuple(places.get(size, size) for size in spec.shape))
+def _numbered(numbers: Mapping[Any, int], spec: Spec) -> Spec:
+    return spec.with_shape(tuple(numbers.get(size, size) for size in spec.shape))
 
 
-def _cleared(spec: Spec, symbols: list[int], meant: list[int]) -> Spec:
-    """A spec with -1 for sizes that were computed of symbols; `meant` are those that `symbols` stand for."""
-    names = dict(zip(symbols, meant, strict=True))
-    shape = tuple(
-        size if size < FIRST_SYMBOL // 64 else names.get(size, -1) if size < 2 * FIRST_SYMBOL else -1 for size in spec.shape
-    )
-    return spec if shape == spec.shape else spec.with_shape(shape)
-
-
-def _agreed(one: Spec | None, other: Spec | None, symbols: list[int], mirrored: list[int]) -> Spec | None:
-    """A spec with -1 for the sizes in which two inferences differ."""
+def _agreed(one: Spec | None, other: Spec | None, symbol_of: Mapping[tuple[int, int], Symbol]) -> Spec | None:
+    """The spec that two runs of inference say: their sizes where they agree, a symbol, or -1."""
     if one is None or other is None:
         return one
-    one, other = _cleared(one, symbols, symbols), _cleared(other, mirrored, symbols)
-    if one.shape == other.shape or len(one.shape) != len(other.shape):
-        return one
-    return one.with_shape(tuple(a if a == b else -1 for a, b in zip(one.shape, other.shape, strict=True)))
+    if len(one.shape) != len(other.shape):
+        return one.with_shape((-1,) * len(one.shape))
+    return one.with_shape(tuple(a if a == b else symbol_of.get((a, b), -1) for a, b in zip(one.shape, other.shape, strict=True)))
 
 
 def _specs(values: Mapping[str, Any]) -> list[Spec]:
@@ -273,7 +273,7 @@ def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
     if spec.type is not VarType.LOD_TENSOR or tensor.spec.type is not VarType.LOD_TENSOR:
         if spec.type is VarType.SELECTED_ROWS:
             return tensor
-        tensor.spec = replace(spec, shape=tuple(-1 if size >= FIRST_SYMBOL else size for size in spec.shape))
+        tensor.spec = replace(spec, shape=without_symbols(spec.shape))
         tensor.sizes = spec.shape
         return tensor
     if tensor.dtype is not spec.dtype:
@@ -287,12 +287,11 @@ def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
         tensor.lengths = lengths
     elif tensor.sizes != spec.shape:
         known = tuple(
-            one if 0 <= one < FIRST_SYMBOL else other if other != -1 else one
-            for one, other in zip(tensor.sizes, spec.shape, strict=True)
+            one if is_number(one) else other if other != -1 else one for one, other in zip(tensor.sizes, spec.shape, strict=True)
         )
         if known != tensor.sizes:
             tensor.sizes = known
-            tensor.spec = tensor.spec.with_shape(tuple(-1 if size >= FIRST_SYMBOL else size for size in known))
+            tensor.spec = tensor.spec.with_shape(without_symbols(known))
     return tensor
 
 

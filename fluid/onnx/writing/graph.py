@@ -19,9 +19,9 @@ from fluid.values.types import VarType, as_dtype
 if TYPE_CHECKING:
     from fluid.opdef.inference import OpNamespace
 
-from .tensors import ELEMENTS, FIRST_SYMBOL, Node, NotExported, Scope, Size, Tensor
+from .tensors import ELEMENTS, Node, NotExported, Scope, Size, Symbol, Tensor, is_number, without_symbols
 
-__all__ = ["ELEMENTS", "FIRST_SYMBOL", "Graph", "Node", "NotExported", "Scope", "Size", "Tensor"]
+__all__ = ["ELEMENTS", "Graph", "Node", "NotExported", "Scope", "Size", "Symbol", "Tensor", "is_number", "without_symbols"]
 
 _MOST_FOLDED = 64
 """Elements of the largest constants that are computed with."""
@@ -57,12 +57,11 @@ class Graph:
         self.constants: dict[str, Any] = {}
         self._constants: dict[Any, Tensor] = {}
         self._names: dict[str, int] = {}
-        self._symbols = FIRST_SYMBOL
         self._rows: dict[str, int] = {}
         self._symbol_of: dict[int, tuple[Tensor, int, Scope]] = {}
         self.scopes: list[Scope] = [Scope()]
 
-    # -- names, symbols, scopes
+    # -- names, scopes
     def unique(self, base: str) -> str:
         """A name that no other value has."""
         count = self._names.get(base)
@@ -76,21 +75,11 @@ class Graph:
                 self._names[base], self._names[name] = count, 0
                 return name
 
-    def symbol(self) -> int:
-        """A size that stands for a dimension that is known only when the model runs."""
-        self._symbols += 1
-        return self._symbols
-
-    @property
-    def last_symbol(self) -> int:
-        """The greatest size so far that stands for an unknown one."""
-        return self._symbols
-
     def rows_of(self, lengths: Tensor, rows: int | None = None) -> int:
         """The size that stands for the number of rows of sequences of these lengths: `rows`, the first time."""
         if lengths.sizes == (-1,):
-            lengths.sizes = (self.symbol(),)
-        return self._rows.setdefault(lengths._name, self.symbol() if rows is None else rows)
+            lengths.sizes = (Symbol(),)
+        return self._rows.setdefault(lengths._name, Symbol() if rows is None else rows)
 
     @property
     def scope(self) -> Scope:
@@ -108,7 +97,7 @@ class Graph:
     def input(self, name: str, spec: Spec, sizes: tuple[int, ...] | None = None) -> Tensor:
         """A new input of the present scope; its unknown sizes get symbols."""
         if sizes is None:
-            sizes = tuple(self.symbol() if size < 0 else size for size in spec.shape)
+            sizes = tuple(Symbol() if size < 0 else size for size in spec.shape)
         tensor = Tensor(self, self.unique(name), spec, sizes)
         self.scope.inputs.append(tensor)
         self._note(tensor)
@@ -117,7 +106,7 @@ class Graph:
     def _note(self, tensor: Tensor) -> None:
         """Remember where the size of a new symbol can be looked up."""
         for axis, size in enumerate(tensor.sizes):
-            if size >= FIRST_SYMBOL:
+            if isinstance(size, Symbol):
                 self._symbol_of.setdefault(size, (tensor, axis, self.scope))
 
     # -- nodes
@@ -189,7 +178,7 @@ class Graph:
     def size(self, x: Tensor, axis: int) -> Size:
         """The size of a dimension."""
         axis = axis % x.ndim
-        if 0 <= x.sizes[axis] < FIRST_SYMBOL:
+        if is_number(x.sizes[axis]):
             return x.sizes[axis]
         if x.like is not None:
             return self._lazy_size(x, axis)
@@ -208,7 +197,7 @@ class Graph:
 
     def dims(self, x: Tensor) -> Tensor:
         """The shape of a tensor, as int64."""
-        if all(0 <= size < FIRST_SYMBOL for size in x.sizes):
+        if all(is_number(size) for size in x.sizes):
             return self.ints(*x.sizes)
         if x.like is not None:
             return self.joined_sizes([self._lazy_size(x, axis) for axis in range(x.ndim)])
@@ -273,7 +262,7 @@ class Graph:
         return self._reshape(x, self.joined_sizes(sizes), shape)
 
     def _reshape(self, x: Tensor, dims: Tensor, shape: tuple[int, ...]) -> Tensor:
-        spec = Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in shape), x.dtype)
+        spec = Spec(without_symbols(shape), x.dtype)
         zeros: dict[str, Any] = {}
         if dims.value is None or 0 in dims.value:
             if self.opset >= 14:
@@ -295,7 +284,7 @@ class Graph:
 
     def in_shape(self, x: Tensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]]) -> Tensor:
         """A tensor in a shape of which one size may be unknown; if more are, `exact` computes them."""
-        unknown = [place for place, size in enumerate(sizes) if size < 0 or size >= FIRST_SYMBOL]
+        unknown = [place for place, size in enumerate(sizes) if not is_number(size)]
         if len(unknown) > 1 or (unknown and 0 in sizes):
             asked = list(exact())
             # Of those that are unknown, one follows from the others.
@@ -322,7 +311,7 @@ class Graph:
 
     def _sized(self, op: str, inputs: Sequence[Tensor | None], dtype: VarType, sizes: tuple[int, ...], **attrs: Any) -> Tensor:
         """Append a node whose output has these sizes."""
-        result = self.node(op, inputs, Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes), dtype), **attrs)
+        result = self.node(op, inputs, Spec(without_symbols(sizes), dtype), **attrs)
         if result.value is None:
             result.sizes = sizes
         return result
@@ -364,9 +353,9 @@ class Graph:
         sizes = list(x.sizes)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
             size = sizes[axis % x.ndim]
-            sizes[axis % x.ndim] = len(range(*slice(start, end, step).indices(size))) if 0 <= size < FIRST_SYMBOL else -1
+            sizes[axis % x.ndim] = len(range(*slice(start, end, step).indices(size))) if is_number(size) else -1
             if end < -(2**31):
-                sizes[axis % x.ndim] = len(range(*slice(start, None, step).indices(size))) if 0 <= size < FIRST_SYMBOL else -1
+                sizes[axis % x.ndim] = len(range(*slice(start, None, step).indices(size))) if is_number(size) else -1
         inputs = [x, self.ints(*starts), self.ints(*ends), self.ints(*axes)]
         inputs += [self.ints(*steps)] if any(step != 1 for step in steps) else []
         return self._sized("Slice", inputs, x.dtype, tuple(sizes))
@@ -436,5 +425,5 @@ def _common_size(one: int, other: int) -> int:
         return one
     if one == 1:
         return other
-    known = [size for size in (one, other) if 0 <= size < FIRST_SYMBOL]
+    known = [size for size in (one, other) if is_number(size)]
     return known[0] if known else -1

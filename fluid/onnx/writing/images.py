@@ -13,7 +13,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
+from .graph import Graph, NotExported, Tensor, is_number, without_symbols
 
 __all__ = ["channels_back", "channels_second"]
 
@@ -74,7 +74,7 @@ def conv(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any]) -> Tens
 
 def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequence[int], geometry: Geometry) -> Tensor:
     """The transpose of a convolution: from y to images of spatial sizes, of which unknown ones are those of `like`."""
-    channels = w.sizes[1] * geometry.groups if 0 <= w.sizes[1] < FIRST_SYMBOL else -1
+    channels = w.sizes[1] * geometry.groups if is_number(w.sizes[1]) else -1
     arguments = geometry.arguments
     spatial = list(range(2, y.ndim))
     least = [
@@ -169,7 +169,7 @@ def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any
     x = channels_second(g, Input, attrs["data_format"])
     out = specs["Output"].shape
     _, spatial = image_axes(attrs["data_format"], x.ndim)
-    sizes = [out[axis] if out[axis] < FIRST_SYMBOL else -1 for axis in spatial]
+    sizes = list(without_symbols(out[axis] for axis in spatial))
     # The padding SAME is that of a convolution of Input.
     geometry = Geometry(x.shape, _kernel_of(Filter), attrs)
     geometry.known()
@@ -322,7 +322,7 @@ def _max_index(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
     """Where in its image the first maximum of each window is, counted row by row."""
     arguments = pooling.arguments()
     if arguments is not None:
-        spec = Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in _pool_sizes(x, pooling)), x.dtype)
+        spec = Spec(without_symbols(_pool_sizes(x, pooling)), x.dtype)
         _, index = g.nodes("MaxPool", [x], [spec, spec.with_dtype(VarType.INT64)], **arguments)
         index.sizes = _pool_sizes(x, pooling)
         places = g.product_of(g.sizes_of(x)[2:])

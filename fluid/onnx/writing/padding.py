@@ -10,7 +10,7 @@ import numpy as np
 from fluid.ops.manipulation import PAD_MODES, all_paddings
 
 from .exporting import exports
-from .graph import FIRST_SYMBOL, Graph, NotExported, Tensor
+from .graph import Graph, NotExported, Tensor, is_number
 from .making import as_vector
 from .shaping import added_along, pad_node
 
@@ -28,7 +28,7 @@ def _padded_by(g: Graph, X: Tensor, paddings: Sequence[int], mode: str, value: f
                 X = g.gather(X, _copies(g, X, axis, pair, mode), axis)
         return X
     sizes = tuple(
-        size + low + high if 0 <= size < FIRST_SYMBOL else (size if low + high == 0 else -1)
+        size + low + high if is_number(size) else (size if low + high == 0 else -1)
         for size, low, high in zip(X.sizes, before, after, strict=True)
     )
     return pad_node(g, X, g.ints(*before, *after), sizes, value, mode)

@@ -19,7 +19,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import EXPORTS, Namespace, export, is_exported
-from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Tensor
+from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Symbol, Tensor
 from .refused import REFUSED
 from .serializing import Contents
 
@@ -392,7 +392,7 @@ def contents_of(
         var = block.var(name)
         array = value_of(name) if name in signature.state else None
         spec = _input_spec(var) if array is None else Spec(tuple(array.shape), _input_spec(var).dtype)
-        tensor = Tensor(graph, name, spec, tuple(graph.symbol() if size < 0 else size for size in spec.shape))
+        tensor = Tensor(graph, name, spec, tuple(Symbol() if size < 0 else size for size in spec.shape))
         graph.scope.inputs.append(tensor)
         names.set(name, tensor)
         if array is not None:
@@ -441,7 +441,7 @@ def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
     if var.lod_level > 1:
         raise ProgramError(f"{var.name} has {var.lod_level} levels of sequences; ONNX can be told the lengths of one")
     graph = writer.graph
-    lengths = Tensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (graph.symbol(),))
+    lengths = Tensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (Symbol(),))
     graph.scope.inputs.append(lengths)
     tensor.lengths = lengths
     graph.rows_of(lengths, tensor.sizes[0])

@@ -13,7 +13,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import ELEMENTS, FIRST_SYMBOL, Graph, NotExported, Size, Tensor
+from .graph import ELEMENTS, Graph, NotExported, Size, Tensor, without_symbols
 from .making import as_vector, asked_dims, filled
 from .shaping import positions
 
@@ -42,7 +42,7 @@ def _normal(g: Graph, like: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 
 def _in_shape(g: Graph, dims: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any], draw: _Draw) -> Tensor:
-    shape = tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes)
+    shape = without_symbols(sizes)
     like = filled(g, dims, 0.0, Spec(shape, VarType.FP32))
     if like.value is not None:
         like = g.identity(like)

@@ -12,7 +12,7 @@ from fluid.formats.writing import together, write_file
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from ..wire import head_of_field
-from .graph import ELEMENTS, FIRST_SYMBOL, Graph, Node, Scope, Tensor
+from .graph import ELEMENTS, Graph, Node, Scope, Symbol, Tensor, is_number
 
 __all__ = ["LARGEST", "Contents", "chunks_of", "write_contents"]
 
@@ -62,7 +62,7 @@ def _read_names(scope: Scope) -> set[str]:
 def _value_info(tensor: Tensor, parts: Mapping[int, str]) -> Any:
     from onnx import helper
 
-    shape = [parts.get(size, None) if size < 0 or size >= FIRST_SYMBOL else size for size in tensor.sizes]
+    shape = [size if is_number(size) else parts.get(size) for size in tensor.sizes]
     if tensor.spec.type is VarType.LOD_TENSOR_ARRAY:
         return helper.make_tensor_sequence_value_info(tensor.name, ELEMENTS[tensor.dtype], None)
     return helper.make_tensor_value_info(tensor.name, ELEMENTS[tensor.dtype], shape)
@@ -102,7 +102,7 @@ def _names_of_sizes(graph: Graph) -> dict[int, str]:
     names: dict[int, str] = {}
     for tensor in graph.scopes[0].inputs:
         for axis, size in enumerate(tensor.sizes):
-            if size >= FIRST_SYMBOL:
+            if isinstance(size, Symbol):
                 names.setdefault(size, f"{tensor.name}.size{axis}")
     return names
 

@@ -11,7 +11,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
+from .graph import Graph, NotExported, Size, Tensor, is_number, without_symbols
 from .making import as_vector, filled, joined_vector
 
 __all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "padded", "positions", "shape_of"]
@@ -37,11 +37,11 @@ def reshape(g: Graph, X: Tensor, Shape: Tensor | None, ShapeTensor: Any, shape: 
         dims = as_vector(g, Shape)
     elif 0 in X.shape or 0 in spec.shape:
         return _with_shape_of(X, g.in_shape(X, spec.shape, lambda: _copied(g, X, shape)))
-    elif all(0 <= size < FIRST_SYMBOL for size in spec.shape):
+    elif all(is_number(size) for size in spec.shape):
         dims = g.ints(*spec.shape)
     else:  # where a copied size is 0, what is asked for as -1 does not follow; where it is known, it is told
         pairs = zip(shape, spec.shape, strict=True)
-        dims = g.ints(*(size if asked == -1 and 0 <= size < FIRST_SYMBOL else asked for asked, size in pairs))
+        dims = g.ints(*(size if asked == -1 and is_number(size) else asked for asked, size in pairs))
     return _with_shape_of(X, g._sized("Reshape", [X, dims], X.dtype, spec.shape))
 
 
@@ -131,7 +131,7 @@ def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:
     if len(sizes) == 1:
         return [g.identity(x)]
     shapes = [(*x.sizes[:axis], size if isinstance(size, int) else -1, *x.sizes[axis + 1 :]) for size in sizes]
-    specs = [Spec(tuple(-1 if size >= FIRST_SYMBOL else size for size in each), x.dtype) for each in shapes]
+    specs = [Spec(without_symbols(each), x.dtype) for each in shapes]
     parts = g.nodes("Split", [x, g.joined_sizes(sizes)], specs, axis=axis)
     for part, each in zip(parts, shapes, strict=True):
         part.sizes = each
@@ -269,7 +269,7 @@ def padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
     left: list[Size] = [0] * x.ndim
     right: list[Size] = [0] * x.ndim
     left[axis], right[axis] = before, after
-    known = isinstance(before, int) and isinstance(after, int) and 0 <= x.sizes[axis] < FIRST_SYMBOL
+    known = isinstance(before, int) and isinstance(after, int) and is_number(x.sizes[axis])
     size = before + after + x.sizes[axis] if known else -1
     return pad_node(g, x, g.joined_sizes([*left, *right]), (*x.sizes[:axis], size, *x.sizes[axis + 1 :]))
 
@@ -417,7 +417,7 @@ def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes
     rows = g.transpose(x, order)
     turned = tuple(sizes[place] for place in order)
     dims = g.joined_sizes([size, *g.sizes_of(rows)[1:]])
-    zeros = filled(g, dims, 0, Spec(tuple(-1 if each >= FIRST_SYMBOL else each for each in turned), x.dtype))
+    zeros = filled(g, dims, 0, Spec(without_symbols(turned), x.dtype))
     added = add_rows(g, zeros, index, rows)
     added.sizes = turned
     return g.transpose(added, [order.index(place) for place in range(x.ndim)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from .graph import Graph
 
-__all__ = ["ELEMENTS", "FIRST_SYMBOL", "Node", "NotExported", "Scope", "Size", "Tensor"]
+__all__ = ["ELEMENTS", "Node", "NotExported", "Scope", "Size", "Symbol", "Tensor", "is_number", "without_symbols"]
 
 ELEMENTS: dict[VarType, int] = {
     VarType.FP32: 1,
@@ -31,8 +33,36 @@ ELEMENTS: dict[VarType, int] = {
 }
 """Element type -> ONNX's number for it."""
 
-FIRST_SYMBOL = 1_000_000_007
-"""Sizes from here on stand for dimensions that are known only when the model runs; two that are equal are the same number."""
+
+class Symbol(int):
+    """A size that is known only when the model runs: it equals itself alone, and arithmetic on it gives another symbol.
+
+    As an int it is greater than any size, and than the symbols before it.
+    """
+
+    def __new__(cls) -> Symbol:
+        return int.__new__(cls, next(_SYMBOLS))
+
+    def _computed(self, *operands: int) -> Symbol:
+        return Symbol()
+
+    __add__ = __sub__ = __mul__ = __floordiv__ = __mod__ = _computed
+    __radd__ = __rsub__ = __rmul__ = __rfloordiv__ = __rmod__ = _computed
+    __neg__ = __pos__ = __abs__ = _computed
+
+
+_SYMBOLS = itertools.count(1_000_000_007)
+
+
+def is_number(size: int) -> bool:
+    """Whether a size is known: neither -1 nor a symbol."""
+    return size >= 0 and not isinstance(size, Symbol)
+
+
+def without_symbols(sizes: Iterable[int]) -> tuple[int, ...]:
+    """The sizes, with -1 for symbols."""
+    return tuple(-1 if isinstance(size, Symbol) else size for size in sizes)
+
 
 Size = Union[int, "Tensor"]
 """The size of a dimension: a number, or an int64 tensor of shape [1]."""
@@ -67,8 +97,8 @@ class Tensor(ValueOperators):
 
     Attributes:
         name: its name there.
-        spec: what is known of it, with sizes below `FIRST_SYMBOL`.
-        sizes: its shape, with sizes from `FIRST_SYMBOL` on for those that are known by identity alone; -1 for unknown ones.
+        spec: what is known of it, with -1 for sizes that are not.
+        sizes: its shape, with a `Symbol` for sizes that are known by identity alone; -1 for unknown ones.
         value: its elements, of a constant.
         like: of a tensor that only says the shape of another one: that one.
         lengths: of rows that form sequences: their lengths, int64 [sequences].
@@ -81,9 +111,8 @@ class Tensor(ValueOperators):
     ) -> None:
         self.graph, self._name = graph, name
         sizes = spec.shape if sizes is None else sizes
-        if sizes and max(sizes) >= FIRST_SYMBOL:
-            shape = tuple(-1 if size >= FIRST_SYMBOL else size for size in sizes)
-            spec = Spec(shape, spec.dtype, spec.type, spec.lod)
+        if any(isinstance(size, Symbol) for size in sizes):
+            spec = spec.with_shape(without_symbols(sizes))
         self.spec, self.sizes, self.like = spec, sizes, like
         self.value: Any = None
         self.lengths: Tensor | None = None

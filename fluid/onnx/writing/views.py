@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import FIRST_SYMBOL, Graph, NotExported, Size, Tensor
+from .graph import Graph, NotExported, Size, Tensor, is_number
 from .making import as_vector, filled
 from .shaping import add_rows, added_along, positions
 
@@ -104,7 +104,7 @@ def interleaved_sum(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Like: Ten
 @exports("broadcast_tensors")
 def broadcast_tensors(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
     sizes = specs["Out"][0].shape
-    if all(0 <= size < FIRST_SYMBOL for size in sizes):
+    if all(is_number(size) for size in sizes):
         return {"Out": [g.expand(each, g.ints(*sizes), sizes) for each in X]}
     whole = X[0]
     zeros = [g.where(g.binary("Equal", each, each, VarType.BOOL), g.number(0, each), g.number(0, each)) for each in X]

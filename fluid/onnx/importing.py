@@ -25,6 +25,7 @@ from .tensors import TensorReader, check_shape
 from .types import STRING, element_type, is_held_wider
 from .values import Absent, Tensor, Value
 from .values import Sequence as SequenceValue
+from .weights import names_of_weights
 
 __all__ = ["Imported", "Importer", "import_model"]
 
@@ -96,6 +97,7 @@ class Importer:
         names = {each.name for each in (*graph.input, *graph.initializer)}
         for node in graph.node:
             names.update(node.output)
+        self._weights = names_of_weights(graph.node)
         self.builder = Builder(self.program, names, self._room)
 
     # -- the model
@@ -143,16 +145,17 @@ class Importer:
     def _initializer(self, name: str, tensor: Any) -> Tensor:
         return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)
 
-    def _weight(self, name: str, array: Any, onnx_type: int) -> Tensor:
+    def _weight(self, name: str, array: Any, onnx_type: int | None) -> Tensor:
         is_weight = array.dtype.kind in "fc" and array.ndim > 0
+        wider = onnx_type if onnx_type is not None and is_held_wider(onnx_type) else None
         if self._scopes[1:] or array.ndim == 0:  # of a graph inside; or a number, such as what scores are divided by
-            return self.builder.constant(array, onnx_type if is_held_wider(onnx_type) else None)
+            return self.builder.constant(array, wider)
         ours = self._variable_name(name)
         return Tensor(
             array=array,
             make=lambda value: self.builder.persistable(ours, value),
             is_weight=is_weight,
-            onnx_type=onnx_type if is_held_wider(onnx_type) else None,
+            onnx_type=wider,
         )
 
     def array_of(self, tensor: Any, where: str) -> Any:
@@ -339,6 +342,8 @@ class Importer:
                 self._rename(result, self._variable_name(name), start)
         elif isinstance(result, (np.ndarray, np.generic)):
             scope[name] = self.builder.constant(result)
+        elif isinstance(result, Tensor) and name in self._weights and result.fixed is not None and result.array.dtype.kind == "f":
+            scope[name] = result if self._calls else self._weight(name, result.array, result.onnx_type)
         elif isinstance(result, (Tensor, SequenceValue, Absent)):
             scope[name] = result
             if isinstance(result, Tensor) and result.array is None and not self._calls:

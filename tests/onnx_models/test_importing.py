@@ -104,6 +104,50 @@ def test_it_trains(mlp: Path) -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
+def trained(path: Path) -> dict[str, Any]:
+    """What three steps make of the weights and statistics of a model from x to y."""
+    model = load(path)
+    model.program.make_trainable()
+    with fluid.program_guard(model.program, fluid.Program()):
+        loss = layers.mean(layers.square(model.program.global_block().var("y") - 1.0))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        startup = fluid.default_startup_program()
+    executor = fluid.Executor()
+    executor.run(startup, scope=model.scope)
+    x = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)
+    for _ in range(3):
+        executor.run(model.program, {"x": x}, [loss], scope=model.scope)
+    return {name: model.value(name).copy() for name in ("w1", "s1", "b1", "s2", "s3", "w2", "b2")}
+
+
+@pytest.mark.parametrize("channels", [1, 4, 600])
+def test_weights_in_constant_nodes_train_as_initializers_do(tmp_path: Path, channels: int) -> None:
+    """Of any size: a convolution without bias, its statistics, a product, and a bias that is added to it."""
+    draw = np.random.default_rng(1)
+    shapes = {"w1": (channels, 3, 3, 3), "s1": (channels,), "b1": (channels,), "s2": (channels,), "s3": (channels,)}
+    shapes |= {"w2": (channels, 2), "b2": (2,)}
+    weights = [numpy_helper.from_array(draw.uniform(0.5, 1, shape).astype(np.float32), name) for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", "s1", "b1", "s2", "s3"], ["n"]),
+        helper.make_node("GlobalAveragePool", ["n"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "w2"], ["m"]),
+        helper.make_node("Add", ["m", "b2"], ["a"]),
+        constant("half", [0.5, 0.5], np.float32),
+        helper.make_node("Mul", ["a", "half"], ["y"]),
+    ]
+    constants = [helper.make_node("Constant", [], [each.name], value=each) for each in weights]
+    inputs = {"x": (FLOAT, ["n", 3, 8, 8])}
+    want = trained(saved(tmp_path / "initializers.onnx", nodes, inputs, ["y"], weights))
+    path = saved(tmp_path / "constants.onnx", [*constants, *nodes], inputs, ["y"])
+    assert sorted(load(path).parameters) == sorted({*shapes})
+    found = trained(path)
+    for name, array in want.items():
+        np.testing.assert_array_equal(found[name], array, name)
+        assert not np.array_equal(array, numpy_helper.to_array(weights[list(shapes).index(name)])), name
+
+
 def test_it_is_saved_as_paddle_does(mlp: Path, tmp_path: Path) -> None:
     model = load(mlp)
     x = RANDOM.standard_normal((2, 4)).astype(np.float32)

@@ -27,7 +27,15 @@ from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType
 from .reverse import Differentiator, nameable, unfit
 
-__all__ = ["expand_active", "expand_as_loop", "expand_regions", "expands", "recurrence_as_loop"]
+__all__ = [
+    "expand_active",
+    "expand_as_loop",
+    "expand_composition",
+    "expand_gradient",
+    "expand_regions",
+    "expands",
+    "recurrence_as_loop",
+]
 
 
 def _holds(block: Block, is_one: Callable[[Operator], bool]) -> bool:
@@ -66,6 +74,24 @@ def _expand_all(block: Block, is_one: Callable[[Operator], bool]) -> None:
 def expand_regions(block: Block) -> None:
     """Replace every gradient op of `block`, and of the blocks inside it, that owns a block by loops and branches."""
     _expand_all(block, lambda op: bool(op.sub_blocks) and is_gradient_op(op))
+
+
+def expand_gradient(block: Block, op: Operator) -> None:
+    """Replace a gradient op of `block` by ordinary ops."""
+    _replace(block, op)
+
+
+def expand_composition(block: Block, op: Operator) -> None:
+    """Replace a composed op of `block` by the ops that it is composed of."""
+    definition = op.definition
+    assert definition is not None and definition.composition is not None
+    targets = {slot: names for slot, names in op.outputs.items() if any(name != EMPTY for name in names)}
+    with _in_place_of(block, op):
+        first = len(block.ops)
+        with block.program.derive_guard(block, op.role, op):
+            values = _inputs_of(op, definition)
+            results = definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), set(targets))
+        _name_results(block, op, first, {slot: (targets[slot], value) for slot, value in _listed(results).items()})
 
 
 def recurrence_as_loop(block: Block, op: Operator) -> None:
@@ -141,14 +167,15 @@ def _in_place_of(block: Block, op: Operator) -> Iterator[None]:
 
 # ------------------------------------------------------------------------------------------------------ plain ops
 class _Writer:
-    """Appends backward ops to a block, on behalf of one op."""
+    """Appends ops to a block, by default backward ones, on behalf of one op."""
 
-    def __init__(self, block: Block, source: Operator) -> None:
+    def __init__(self, block: Block, source: Operator, role: int = OpRole.BACKWARD) -> None:
         self.block = block
         self.source = source
+        self.role = role
 
     def __call__(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: Any) -> Operator:
-        attrs[OpRole.NAME] = OpRole.BACKWARD
+        attrs[OpRole.NAME] = self.role
         return self.block.append_op(op_type, inputs, outputs, attrs, frames=self.source.frames)
 
     def variable(self, base: str, like: Variable | None = None, **kwargs: Any) -> Variable:
@@ -192,11 +219,20 @@ def _expand_rule(block: Block, op: Operator) -> None:
     first = len(block.ops)
     with block.program.derive_guard(block, OpRole.BACKWARD, op):
         results = rule(BuildNamespace(block), values, definition.defaults(op.attrs), wanted)
-    write = _Writer(block, op)
     gradients = _listed(results)
-    places = nameable(block.ops[first:], [result for values in gradients.values() for result in values])
-    for slot in rule.wrt:
-        for target, result in zip(targets[slot], gradients.get(slot, [None]), strict=False):
+    _name_results(block, op, first, {slot: (targets[slot], gradients.get(slot, [None])) for slot in rule.wrt})
+
+
+def _name_results(block: Block, op: Operator, first: int, results: Mapping[str, tuple[list[str], list[Any]]]) -> None:
+    """Give the values that the ops from position `first` on compute the names that `op` gave its outputs.
+
+    Args:
+        results: slot -> the names, and the variables; for a gradient, None in place of zeros.
+    """
+    write = _Writer(block, op, OpRole.BACKWARD if is_gradient_op(op) else op.role)
+    places = nameable(block.ops[first:], [value for _, values in results.values() for value in values])
+    for slot, (targets, values) in results.items():
+        for target, result in zip(targets, values, strict=False):
             if target == EMPTY:
                 continue
             if result is None:

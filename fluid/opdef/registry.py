@@ -135,6 +135,8 @@ SEEDS = {"seed", "startup_seed", "use_random"}
 """Attributes that mark an op as one that draws random numbers."""
 UNUSED_SLOTS = {("save", "kLookupTablePath")}
 """(op, slot) that Paddle has, and that nothing is written to here."""
+UNREAD_SLOTS = {"batch_norm_grad": ("Mean", "Variance")}
+"""Inputs that Paddle's gradient op has under some attributes, and that hold what ours reads in other slots."""
 
 
 def grad_slot(slot: str) -> str:
@@ -825,6 +827,8 @@ def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
     for name in rule.cotangents:
         slot = forward.outputs[name]
         inputs[grad_slot(name)] = Slot(grad_slot(name), slot.many, name in rule.optional or slot.optional)
+    for name in UNREAD_SLOTS.get(forward.grad_type, ()):
+        inputs[name] = Slot(name, optional=True, shape_only=True)
     outputs = {grad_slot(name): Slot(grad_slot(name), forward.inputs[name].many, True) for name in rule.wrt}
     doc = f"Gradient of `{forward.type}`."
     return OpDef(forward.grad_type, inputs, outputs, forward.attrs, doc=doc, forward=forward)

@@ -127,18 +127,20 @@ def softmax_with_cross_entropy(
     Without `use_softmax`, Logits are probabilities. The result is numerically stable for any `numeric_stable_mode`.
     """
     hard: dict[str, Any] = {"axis": axis, "ignore_index": ignore_index}
-    if not use_softmax:
-        if soft_label:
-            d_logits = -(dLoss * Label / Softmax)
-        else:
-            d_logits = -f.place(dLoss / f.pick(Softmax, Label, default=1.0, **hard), Label, Softmax, **hard)
-        d_logits = d_logits if dSoftmax is None else d_logits + dSoftmax
-    else:
+
+    def by_logits() -> Any:
+        if not use_softmax:
+            if soft_label:
+                d_logits = -(dLoss * Label / Softmax)
+            else:
+                d_logits = -f.place(dLoss / f.pick(Softmax, Label, default=1.0, **hard), Label, Softmax, **hard)
+            return d_logits if dSoftmax is None else d_logits + dSoftmax
         # g is the gradient with respect to -log(Softmax), and q / Softmax that with respect to Softmax.
         g = dLoss * Label if soft_label else f.place(dLoss, Label, Softmax, **hard)
         q = -g if dSoftmax is None else Softmax * dSoftmax - g
-        d_logits = q - Softmax * f.reduce_sum(q, dim=[axis], keep_dim=True)
-    return {"Logits": d_logits, "Label": lambda: -(dLoss * f.log(Softmax))}
+        return q - Softmax * f.reduce_sum(q, dim=[axis], keep_dim=True)
+
+    return {"Logits": by_logits, "Label": lambda: -(dLoss * f.log(Softmax))}
 
 
 # ------------------------------------------------------------------------------------------------------- other losses

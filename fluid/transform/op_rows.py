@@ -8,8 +8,12 @@ from typing import Any
 
 from ..ir.program import Operator, OpRole, Variable
 from ..opdef.registry import EMPTY
+from ..values.types import VarType
 
-__all__ = ["Names", "Refused", "Rewrite", "Row", "input_of", "only", "put", "set_type", "shape_of", "temporary"]
+__all__ = [
+    "BOTH", "Condition", "Names", "Refused", "Rewrite", "Row", "align", "cast_input", "constant", "filled_like", "input_of",
+    "is_written", "only", "put", "put_view", "refuse_if", "set_type", "shape_of", "temporary", "times_in", "unsqueeze_input",
+]  # fmt: skip
 
 
 class Refused(Exception):
@@ -17,6 +21,12 @@ class Refused(Exception):
 
 
 Rewrite = Callable[[Operator], None]
+Condition = Callable[[Operator], bool]
+"""Whether something holds of an op."""
+
+BOTH = ("", "_grad")
+"""What follows the name of an op, and of its gradient op."""
+
 Names = Mapping[str, Any]
 
 
@@ -59,12 +69,13 @@ def only(op: Operator, *slots: str) -> None:
     op.inputs = {slot: names for slot, names in op.inputs.items() if slot in slots}
 
 
-def temporary(op: Operator, like: Variable, shape: Iterable[int] | None) -> Variable:
-    """A new variable in the block of `op`."""
+def temporary(op: Operator, like: Variable, shape: Iterable[int] | None, dtype: VarType | None = None) -> Variable:
+    """A new variable in the block of `op`, of the element type of `like`; of another one, without a gradient."""
     base, block = f"{like.name}.tmp", op.block
     name = block.program.fresh_name(base if block.find_var(base) is None else f"{base}_{len(block.vars)}")
     sizes = None if shape is None else list(shape)
-    return op.block.create_var(name=name, shape=sizes, dtype=like.dtype, stop_gradient=like.stop_gradient)
+    stops = like.stop_gradient if dtype is None else True
+    return op.block.create_var(name=name, shape=sizes, dtype=like.dtype if dtype is None else dtype, stop_gradient=stops)
 
 
 def put(
@@ -81,3 +92,85 @@ def set_type(op: Operator, type_: str, **attrs: Any) -> None:
     """Set the type and attributes of an op, and keep the attributes that any op has."""
     kept = {name: value for name, value in op.attrs.items() if name.startswith("op_")}
     op.type, op.attrs, op.wire = type_, attrs | kept, None
+
+
+def times_in(shape: Iterable[int], wanted: Iterable[int]) -> list[int]:
+    """How often each dimension of `shape` is repeated in `wanted`."""
+    times = []
+    for size, target in zip(shape, wanted, strict=True):
+        if target == -1 or size == target:
+            times.append(1)
+        elif size == 1 and target > 0:
+            times.append(target)
+        else:
+            raise Refused(f"how often a dimension of {size} is in {target} is not known")
+    return times
+
+
+def is_written(op: Operator, slot: str) -> bool:
+    """Whether an output slot of an op names a variable."""
+    return op.output(slot) not in ([], [EMPTY])
+
+
+def put_view(op: Operator, type_: str, x: Variable, out: Any, attrs: Mapping[str, Any], after: bool) -> None:
+    """Insert an op that changes only the shape of X: ``reshape2``, ``squeeze2``, ``unsqueeze2`` or ``transpose2``."""
+    put(op, type_, {"X": x}, {"Out": out, "XShape": temporary(op, x, (0, *shape_of(x)))}, attrs, after)
+
+
+def unsqueeze_input(op: Operator, slot: str, axes: Iterable[int]) -> None:
+    """Give an input dimensions of 1 at these places of the result, and take them from its gradient."""
+    var, places = input_of(op, slot), list(axes)
+    shape = list(shape_of(var))
+    for axis in places:
+        shape.insert(axis, 1)
+    wide, kept = temporary(op, var, shape), temporary(op, var, (0, *shape_of(var)))
+    put(op, "unsqueeze2", {"X": var}, {"Out": wide, "XShape": kept}, {"axes": places}, after=False)
+    op.inputs[slot] = [wide.name]
+    if is_written(op, f"{slot}@GRAD"):
+        inner = temporary(op, var, shape)
+        put(op, "unsqueeze2_grad", {"Out@GRAD": inner, "XShape": kept}, {"X@GRAD": op.output(f"{slot}@GRAD")}, {}, after=True)
+        op.outputs[f"{slot}@GRAD"] = [inner.name]
+
+
+def cast_input(op: Operator, slot: str, dtype: VarType) -> None:
+    """Cast the variables of an input slot that have another element type."""
+    for position, name in enumerate(op.input(slot)):
+        var = op.block.var(name) if name != EMPTY else None
+        if var is not None and var.dtype is not dtype:
+            cast = temporary(op, var, var._shape, dtype)
+            put(op, "cast", {"X": var}, {"Out": cast}, {"in_dtype": int(var.dtype), "out_dtype": int(dtype)}, after=False)
+            op.inputs[slot][position] = cast.name
+
+
+def filled_like(op: Operator, like: Variable, value: float) -> Variable:
+    """A tensor of the shape and type of `like`, of one number, made before `op`."""
+    filled = temporary(op, like, like._shape)
+    put(op, "fill_any_like", {"X": like}, {"Out": filled}, {"value": value, "dtype": -1}, after=False)
+    return filled
+
+
+def constant(op: Operator, like: Variable, shape: Iterable[int], value: float, dtype: VarType | None = None) -> Variable:
+    """A tensor of one number, of the element type of `like` or of another, made before `op`."""
+    sizes = list(shape)
+    filled = temporary(op, like, sizes, dtype)
+    attrs = {"shape": sizes, "dtype": int(filled.dtype), "value": value}
+    put(op, "fill_constant", {}, {"Out": filled}, attrs, after=False)
+    return filled
+
+
+def align(op: Operator) -> None:
+    """Put ones behind the dimensions of Y, where they are not aligned with the last ones of X."""
+    x, y, axis = shape_of(input_of(op, "X")), shape_of(input_of(op, "Y")), op.attr("axis")
+    op.attrs["axis"] = -1
+    if axis != -1 and y and len(x) > axis + len(y):
+        unsqueeze_input(op, "Y", range(len(y), len(x) - axis))
+
+
+def refuse_if(is_wrong: Condition, why: str) -> Rewrite:
+    """A check that refuses the ops of which something holds."""
+
+    def check(op: Operator) -> None:
+        if is_wrong(op):
+            raise Refused(why)
+
+    return check

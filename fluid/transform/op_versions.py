@@ -12,25 +12,23 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from ..errors import FluidError, ProgramError
 from ..formats.pir.files import is_of_pir
 from ..formats.program import KINDS, attr_kind, fits
 from ..ir.program import COMMON_ATTRS, Operator, Program, Variable
-from ..ir.regions import region_of
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
-from .edit import Edit, EditReport, agree, infer_downstream
+from .edit import Edit, EditReport, infer_downstream
 from .op_rows import Refused, Row
 from .op_rows import input_of as _input
 from .op_rows import only as _only
-from .op_rows import put as _put
 from .op_rows import set_type as _set
 from .op_rows import shape_of as _shape
-from .op_rows import temporary as _temporary
-from .to_paddle3 import SHARED, TO_3, types_of_paddle_3, without_gradients_of_blocks
+from .op_rows import times_in as _times_in
+from .paddle26 import EXPANDED, TO_2_6, prepare
+from .to_paddle3 import EXPANDED_3, NOT_SHARED, TO_3, types_of_paddle_3, without_gradients_of_blocks
 
 __all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops"]
 
@@ -83,25 +81,12 @@ def _tile(op: Operator) -> None:
     _set(op, "expand", expand_times=list(times))
 
 
-def _times(shape: Iterable[int], wanted: Iterable[int]) -> list[int]:
-    """How often each dimension of `shape` is repeated in `wanted`."""
-    times = []
-    for size, target in zip(shape, wanted, strict=True):
-        if target == -1 or size == target:
-            times.append(1)
-        elif size == 1 and target > 0:
-            times.append(target)
-        else:
-            raise Refused(f"how often a dimension of {size} is in {target} is not known")
-    return times
-
-
 def _expand_v2(op: Operator) -> None:
     _only(op, "X")
     shape, wanted = _shape(_input(op)), op.attrs.get("shape", [])
     if len(shape) != len(wanted):
         raise Refused(f"it makes {list(wanted)} of {list(shape)}, which adds dimensions")
-    _set(op, "expand", expand_times=_times(shape, wanted))
+    _set(op, "expand", expand_times=_times_in(shape, wanted))
 
 
 def _flatten_contiguous_range(op: Operator) -> None:
@@ -138,123 +123,6 @@ def _fill_constant(op: Operator) -> None:
         value = exact
     kept = {name: op.attrs[name] for name in ("dtype", "force_cpu") if name in op.attrs}
     _set(op, "fill_constant", shape=list(op.attrs.get("shape", [])) or [1], value=value, **kept)
-
-
-# ------------------------------------------------------------------------------------------------------- to Paddle 2.6
-def _one_hot(op: Operator) -> None:
-    x = _input(op)
-    shape = _shape(x)
-    if not shape or shape[-1] != 1:
-        raise Refused(f"its input is {list(shape)}, the last dimension of which should be 1")
-    ids = _temporary(op, x, shape[:-1])
-    _put(op, "squeeze2", {"X": x}, {"Out": ids, "XShape": _temporary(op, x, (0, *shape))}, {"axes": [-1]}, after=False)
-    op.inputs["X"] = [ids.name]
-    op.type = "one_hot_v2"
-
-
-def _unsqueeze(op: Operator) -> None:
-    x = _input(op)
-    op.type = "unsqueeze2"
-    op.outputs["XShape"] = [_temporary(op, x, (0, *_shape(x))).name]
-
-
-def _isfinite(op: Operator) -> None:
-    x = _input(op)
-    (out,) = op.output("Out")
-    each = _temporary(op, x, _shape(x))
-    each.dtype = "bool"
-    op.outputs["Out"] = [each.name]
-    op.type = "isfinite_v2"
-    attrs = {"dim": list(range(len(x.shape))), "reduce_all": True, "keep_dim": False}
-    _put(op, "reduce_all", {"X": each}, {"Out": out}, attrs, after=True)
-
-
-def _expand_as(op: Operator) -> None:
-    x, target = _shape(_input(op)), _shape(_input(op, "target_tensor"))
-    _times(x, target)  # the old op can repeat dimensions larger than 1, the new one cannot
-    op.inputs = {"X": op.inputs["X"], "Y": op.inputs["target_tensor"]}
-    _set(op, "expand_as_v2", target_shape=list(target))
-
-
-def _rnn_memory_helper_grad(op: Operator) -> None:
-    gradient = op.input("Out@GRAD")  # zeros if missing
-    op.inputs, op.outputs = {"X": gradient or op.input("X")}, {"Out": op.output("X@GRAD")}
-    _set(op, "assign" if gradient else "fill_zeros_like")
-
-
-def _expand_to(op: Operator) -> None:
-    x, like = _input(op), _input(op, "Like")
-    axis = op.attr("axis")
-    if axis not in (-1, len(_shape(like)) - len(_shape(x))):
-        raise Refused(f"it aligns {list(x.shape)} with axis {axis} of {list(like.shape)}, and Paddle aligns the last ones")
-    op.inputs = {"X": op.input("X"), "Y": op.input("Like")}
-    _set(op, "expand_as_v2", target_shape=list(like.shape))
-
-
-def _diag(op: Operator) -> None:
-    op.inputs = {"X": op.inputs.get("Diagonal", [])}
-    _set(op, "diag_v2", offset=0, padding_value=0.0)
-
-
-def _read_from_array(op: Operator) -> None:
-    """Add zeros to a gradient array before it is read: Paddle reads zeros behind its end, but fails at skipped entries."""
-    if not op.input("X_W"):
-        return
-    array, like = _input(op), _input(op, "X_W")
-    if array.has_shape and like.has_shape and not agree(array.shape, like.shape):
-        shapes = f"{list(array.shape)} and {list(like.shape)}"
-        raise Refused(f"entries of {array.name} are of shapes {shapes}, and Paddle has one for the zeros of overwritten entries")
-    zeros = _temporary(op, like, like._shape)
-    kind: dict[str, Any] = {"type": VarType.LOD_TENSOR_ARRAY, "shape": array._shape, "dtype": array._dtype}
-    fresh = op.block.program.fresh_name
-    single, filled = (op.block.create_var(name=fresh(f"{array.name}.tmp"), **kind) for _ in range(2))
-    written = any(other.type == "write_to_array" and other.output("Out") == [array.name] for other in op.block.ops)
-    _put(op, "fill_any_like", {"X": like}, {"Out": zeros}, {"value": 0.0, "dtype": -1}, after=False)
-    _put(op, "write_to_array", {"X": zeros, "I": op.input("I")}, {"Out": single}, {}, after=False)
-    _put(op, "sum", {"X": [array, single]}, {"Out": array if written else filled}, {}, after=False)
-    if not written:
-        op.inputs["X"] = [filled.name]
-
-
-def _split_array(op: Operator) -> None:
-    op.inputs = {"X": op.input("Like"), "Out@GRAD": op.input("X")}
-    op.outputs = {"X@GRAD": op.output("Out")}
-    _set(op, "tensor_array_to_tensor_grad", axis=op.attr("axis"), use_stack=op.attr("use_stack"))
-
-
-def _while_grad(op: Operator) -> None:
-    scopes = op.input("StepScopes")
-    same = (other for block in op.block.program.blocks for other in block.ops if other.type == op.type)
-    if next(other for other in same if other.input("StepScopes") == scopes) is not op:
-        raise Refused("it is the second gradient of one loop, and Paddle runs one; add the losses before they are differentiated")
-
-
-def _recurrent_grad(op: Operator) -> None:
-    scopes = op.input("step_scopes")
-    for block in op.block.program.blocks:
-        for forward in block.ops:
-            if forward.type == "recurrent" and forward.output("step_scopes") == scopes:
-                for name in _overwritten_after(forward) & {*forward.input("inputs"), *forward.input("initial_states")}:
-                    raise Refused(
-                        f"it reads {name} again, which is overwritten after the recurrence, and Paddle keeps no copy; let the "
-                        f"recurrence go over layers.assign({name})"
-                    )
-
-
-def _overwritten_after(op: Operator) -> set[str]:
-    """Names that may be written after an op, in its block or around it; in a loop, by any op of a later trip."""
-    owners = {sub: owner for block in op.block.program.blocks for owner in block.ops for sub in owner.sub_blocks}
-    written: set[str] = set()
-    at: Operator | None = op
-    while at is not None:
-        ops, owner = at.block.ops, owners.get(at.block)
-        region = region_of(owner) if owner is not None else None
-        runs_again = region is not None and region.repeats
-        first = 0 if runs_again else next(i for i, one in enumerate(ops) if one is at) + 1
-        local = at.block.vars if first == 0 else {}
-        written.update(name for other in ops[first:] if other is not at for name in other.output_arg_names if name not in local)
-        at = owner
-    return written
 
 
 def _complete(op: Operator) -> None:
@@ -334,26 +202,11 @@ _TO_1_6 = [
     Row("split", slots=("AxisTensor", "SectionsTensorList")),
     *[Row(f"{kind}_random", slots=("ShapeTensor", "ShapeTensorList")) for kind in ("uniform", "gaussian")],
 ]
-_TO_2_6 = [
-    Row("one_hot", _one_hot),
-    Row("unsqueeze", _unsqueeze),
-    Row("isfinite", _isfinite),
-    Row("expand_as", _expand_as),
-    Row("expand_to", _expand_to),
-    Row("diag", _diag),
-    Row("rnn_memory_helper", lambda op: _set(op, "assign")),
-    Row("rnn_memory_helper_grad", _rnn_memory_helper_grad),
-    Row("read_from_array", _read_from_array),
-    Row("split_array", _split_array),
-    Row("while_grad", check=_while_grad),
-    Row("recurrent_grad", check=_recurrent_grad),
-]
-
 TABLE: dict[str, dict[str, Row]] = {
     "paddle-1.6": {row.type: row for row in _TO_1_6},
-    "paddle-2.6": {row.type: row for row in _TO_2_6},
+    "paddle-2.6": {row.type: row for row in TO_2_6},
 }
-TABLE["paddle-3"] = {name: TABLE["paddle-2.6"][name] for name in SHARED} | {row.type: row for row in TO_3}
+TABLE["paddle-3"] = {row.type: row for row in [*TO_2_6, *TO_3] if row in TO_3 or row.type not in NOT_SHARED}
 """Version -> type of op -> row."""
 
 _SEARCHING = frozenset({"read_from_array", "while_grad", "recurrent_grad"})
@@ -377,6 +230,8 @@ def convert(program: Program, target: str) -> EditReport:
         changed: list[Variable] = []
         if target == "paddle-3":
             without_gradients_of_blocks(new)
+        if target != "paddle-1.6":
+            prepare(new, EXPANDED_3 if target == "paddle-3" else EXPANDED, supported)
         for block in new.blocks:
             before: list[Operator] = []
             ops = block.ops

@@ -10,22 +10,44 @@ from ..formats.pir.files import WRITTEN
 from ..formats.pir.table import types_with_rows
 from ..ir.program import Block, Operator, Program, Variable
 from ..opdef.registry import EMPTY
+from ..ops.quantization import greatest
 from ..values.types import VarType
-from .op_rows import Refused, Row, input_of, only, put, set_type, shape_of, temporary
-
-__all__ = ["SHARED", "TO_3", "types_of_paddle_3", "without_gradients_of_blocks"]
-
-SHARED = (
-    "one_hot",
-    "unsqueeze",
-    "expand_as",
-    "expand_to",
-    "diag",
-    "read_from_array",
-    "rnn_memory_helper",
-    "rnn_memory_helper_grad",
+from .op_rows import (
+    BOTH,
+    Refused,
+    Rewrite,
+    Row,
+    align,
+    cast_input,
+    constant,
+    filled_like,
+    input_of,
+    is_written,
+    only,
+    put,
+    put_view,
+    refuse_if,
+    set_type,
+    shape_of,
+    temporary,
+    unsqueeze_input,
 )
-"""Ops that are rewritten as for Paddle 2.6."""
+from .paddle26 import EXPANDED
+from .paddle26.images import pad_images, refuse_integers
+from .paddle26.inputs import columns_of_labels, isclose, matmul_v2_grad
+from .paddle26.old_ops import to_second_version
+
+__all__ = ["EXPANDED_3", "NOT_SHARED", "TO_3", "types_of_paddle_3", "without_gradients_of_blocks"]
+
+NOT_SHARED = frozenset({"gather_grad", "isfinite", "recurrent_grad", "split_array", "while_grad"})
+"""Rows for Paddle 2.6 that Paddle 3 needs no longer, or has others for."""
+
+EXPANDED_3 = {
+    **{kind: is_needed for kind, is_needed in EXPANDED.items() if kind not in ("reduce_amax_grad", "reduce_amin_grad")},
+    "masked_fill_grad": lambda op: is_written(op, "value@GRAD"),
+    "set_value_grad": lambda op: not op.input("ValueTensor"),
+}
+"""As `EXPANDED`, for Paddle 3."""
 
 
 @functools.cache
@@ -73,8 +95,7 @@ def _mul(op: Operator) -> None:
     (out,) = op.output("Out")
     if len(wanted) != 2:
         product = temporary(op, op.block.var(out), (-1, columns))
-        outputs = {"Out": out, "XShape": temporary(op, product, (0, *shape_of(product)))}
-        put(op, "reshape2", {"X": product}, outputs, {"shape": wanted}, after=True)
+        put_view(op, "reshape2", product, out, {"shape": wanted}, after=True)
         op.outputs["Out"] = [product.name]
     set_type(op, "matmul_v2", trans_x=False, trans_y=False)
 
@@ -94,50 +115,63 @@ def _mul_grad(op: Operator) -> None:
     set_type(op, "matmul_v2_grad", trans_x=False, trans_y=False)
 
 
+def _as_matrices(op: Operator) -> None:
+    """Old products take a vector for a row of X or a column of Y, and transpose it: where they do, let it be one."""
+    for slot in ("X", "Y"):
+        if len(shape_of(input_of(op, slot))) == 1 and (op.attr("transpose_X") or op.attr("transpose_Y")):
+            unsqueeze_input(op, slot, [0 if slot == "X" else 1])
+
+
+def _shape_of_product(op: Operator) -> tuple[int, ...]:
+    """The shape that a product of matrices gives."""
+    x, y = list(shape_of(input_of(op, "X"))), list(shape_of(input_of(op, "Y")))
+    x[-2:] = x[:-3:-1] if op.attr("transpose_X") else x[-2:]
+    y[-2:] = y[:-3:-1] if op.attr("transpose_Y") else y[-2:]
+    batch = x[:-2] if len(x) > len(y) else y[:-2]
+    return *batch, x[-2], y[-1]
+
+
 def _matmul(op: Operator) -> None:
     alpha = op.attr("alpha")
+    _as_matrices(op)
     flags = {"trans_x": op.attr("transpose_X"), "trans_y": op.attr("transpose_Y")}
+    (out,) = op.output("Out")
+    declared = shape_of(op.block.var(out))
     if alpha != 1.0:
-        (out,) = op.output("Out")
-        product = temporary(op, op.block.var(out), shape_of(op.block.var(out)))
+        product = temporary(op, op.block.var(out), declared)
         op.outputs["Out"] = [product.name]
         put(op, "scale", {"X": product}, {"Out": out}, {"scale": alpha}, after=True)
+    if all(len(shape_of(input_of(op, slot))) > 1 for slot in ("X", "Y")) and len(shape := _shape_of_product(op)) != len(declared):
+        product = temporary(op, op.block.var(out), shape)
+        put_view(op, "reshape2", product, op.output("Out"), {"shape": _with_one_unknown(declared)}, after=True)
+        op.outputs["Out"] = [product.name]
     set_type(op, "matmul_v2", **flags)
 
 
 def _matmul_grad(op: Operator) -> None:
     alpha = op.attr("alpha")
+    _as_matrices(op)
     flags = {"trans_x": op.attr("transpose_X"), "trans_y": op.attr("transpose_Y")}
     if alpha != 1.0:
         gradient = input_of(op, "Out@GRAD")
         scaled = temporary(op, gradient, shape_of(gradient))
         put(op, "scale", {"X": gradient}, {"Out": scaled}, {"scale": alpha}, after=False)
         op.inputs["Out@GRAD"] = [scaled.name]
+    gradient = input_of(op, "Out@GRAD")
+    if all(len(shape_of(input_of(op, slot))) > 1 for slot in ("X", "Y")):
+        shape = _shape_of_product(op)
+        if len(shape) != len(shape_of(gradient)):
+            wide = temporary(op, gradient, shape)
+            put_view(op, "reshape2", gradient, wide, {"shape": _with_one_unknown(shape)}, after=False)
+            op.inputs["Out@GRAD"] = [wide.name]
     set_type(op, "matmul_v2_grad", **flags)
+    matmul_v2_grad(op)
 
 
-# --------------------------------------------------------------------------------------------------------- broadcasting
-def _elementwise(op: Operator) -> None:
-    """Y is given ones behind its dimensions, where it is not aligned with the last ones of X."""
-    axis = op.attr("axis")
-    x, y = input_of(op, "X"), input_of(op, "Y")
-    sizes, rank = shape_of(y), len(shape_of(x))
-    behind = rank - axis - len(sizes) if axis != -1 else 0
-    op.attrs["axis"] = -1
-    if behind <= 0 or not sizes:
-        return
-    if sizes.count(-1) > 1:
-        raise Refused(f"its Y is {list(sizes)}, of which too many dimensions are not known")
-    shape = [*sizes, *[1] * behind]
-    aligned = temporary(op, y, shape)
-    xshape = temporary(op, y, (0, *sizes))
-    put(op, "reshape2", {"X": y}, {"Out": aligned, "XShape": xshape}, {"shape": shape}, after=False)
-    op.inputs["Y"] = [aligned.name]
-    gradients = op.output("Y@GRAD")
-    if op.type.endswith("_grad") and gradients and gradients[0] in op.block.vars:
-        inner = temporary(op, y, shape)
-        op.outputs["Y@GRAD"] = [inner.name]
-        put(op, "reshape2_grad", {"Out@GRAD": inner, "XShape": xshape}, {"X@GRAD": gradients[0]}, {}, after=True)
+def _with_one_unknown(shape: tuple[int, ...]) -> list[int]:
+    if shape.count(-1) > 1:
+        raise Refused(f"its result is {list(shape)}, of which too many dimensions are not known")
+    return list(shape)
 
 
 # ------------------------------------------------------------------------------------------------------- other versions
@@ -147,8 +181,11 @@ def _top_k(op: Operator) -> None:
 
 
 def _top_k_grad(op: Operator) -> None:
-    given = {} if op.input("K") else {"k": op.attr("k")}
-    set_type(op, "top_k_v2_grad", axis=-1, largest=True, sorted=True, **given)
+    """Its k is the number of what it was given back: a gradient op of old does not read K."""
+    count = shape_of(input_of(op, "Indices"))[-1]
+    if count < 0:
+        raise Refused("how many elements it takes is in a tensor, which its gradient does not read")
+    set_type(op, "top_k_v2_grad", axis=-1, largest=True, sorted=True, k=count)
 
 
 def _lookup_table(op: Operator) -> None:
@@ -157,7 +194,7 @@ def _lookup_table(op: Operator) -> None:
     if not shape or shape[-1] != 1:
         raise Refused(f"its Ids are {list(shape)}, the last dimension of which should be 1")
     flat = temporary(op, ids, shape[:-1])
-    put(op, "squeeze2", {"X": ids}, {"Out": flat, "XShape": temporary(op, ids, (0, *shape))}, {"axes": [-1]}, after=False)
+    put_view(op, "squeeze2", ids, flat, {"axes": [-1]}, after=False)
     op.inputs["Ids"] = [flat.name]
     attrs = {name: op.attr(name) for name in ("padding_idx", "is_sparse")}
     set_type(op, op.type.replace("lookup_table", "lookup_table_v2"), **attrs)
@@ -193,15 +230,9 @@ def _flatten2_grad(op: Operator) -> None:
     set_type(op, "reshape2_grad")
 
 
-def _with_xshape(op: Operator) -> None:
-    """The first version of an op keeps no shape for its gradient."""
-    x = input_of(op)
-    op.outputs["XShape"] = [temporary(op, x, (0, *shape_of(x))).name]
-    op.type += "2"
-
-
 def _cross_entropy(op: Operator) -> None:
     """Of probabilities, which the softmax before has made."""
+    columns_of_labels(op)
     x = input_of(op)
     (out,) = op.output("Y")
     op.inputs = {"Logits": op.input("X"), "Label": op.input("Label")}
@@ -211,6 +242,7 @@ def _cross_entropy(op: Operator) -> None:
 
 
 def _cross_entropy_grad(op: Operator) -> None:
+    columns_of_labels(op)
     op.inputs = {"Softmax": op.input("X"), "Label": op.input("Label"), "Loss@GRAD": op.input("Y@GRAD")}
     op.outputs = {"Logits@GRAD": op.output("X@GRAD")}
     attrs = {name: op.attr(name) for name in ("soft_label", "ignore_index")}
@@ -221,8 +253,7 @@ def _tested(op: Operator) -> None:
     """Whether any, or for ``isfinite`` each, element is."""
     x = input_of(op)
     (out,) = op.output("Out")
-    each = temporary(op, x, shape_of(x))
-    each._dtype = VarType.BOOL
+    each = temporary(op, x, shape_of(x), VarType.BOOL)
     op.outputs["Out"] = [each.name]
     reduction = "reduce_all" if op.type == "isfinite" else "reduce_any"
     op.type += "_v2"
@@ -231,40 +262,142 @@ def _tested(op: Operator) -> None:
 
 
 def _interp(op: Operator) -> None:
-    scale = op.attr("scale")
-    dimensions = len(shape_of(input_of(op))) - 2
-    names = ("out_d", "out_h", "out_w", "interp_method", "align_corners", "align_mode", "data_layout")
-    kept = {name: op.attrs[name] for name in names if name in op.attrs}
+    """A scale says the size here, and there the ratio too, which is that of the sizes only where the scale is a whole number."""
+    refuse_integers(op)
+    scale, x = op.attr("scale"), input_of(op)
+    sizes = [
+        size
+        for axis, size in enumerate(shape_of(x))
+        if axis not in (0, 1 if op.attr("data_layout") == "NCHW" else len(shape_of(x)) - 1)
+    ]
+    kind = op.type.partition("_interp")[0]
+    names = ("out_d", "out_h", "out_w")
+    kept = {name: op.attr(name) for name in (*names, "align_corners", "align_mode", "data_layout")}
+    if scale > 0 and not float(scale).is_integer() and not op.attr("align_corners"):
+        if -1 in sizes:
+            raise Refused(f"it resizes what is known when it runs by {scale}, and Paddle 3 computes another ratio of the sizes")
+        kept |= dict(zip(names[3 - len(sizes) :], (int(size * scale) for size in sizes), strict=True))
+        scale = 0.0
     name = op.type.removesuffix("_grad") + "_v2" + "_grad" * op.type.endswith("_grad")
-    set_type(op, name, scale=[scale] * dimensions if scale else [], **kept)
+    set_type(op, name, scale=[scale] * len(sizes) if scale > 0 else [], interp_method=kind, **kept)
 
 
-_PADDINGS = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+def _reshape_as(op: Operator, x: str, like: str, result: str) -> None:
+    """Let an op put a tensor into the shape of another."""
+    var, shape = op.block.var(x), op.block.var(like)
+    sizes = temporary(op, shape, (len(shape_of(shape)),), VarType.INT32)
+    put(op, "shape", {"Input": shape}, {"Out": sizes}, {}, after=False)
+    op.inputs = {"X": [x], "Shape": [sizes.name]}
+    op.outputs = {"Out": [result], "XShape": [temporary(op, var, (0, *shape_of(var))).name]}
+    set_type(op, "reshape2", shape=[])
 
 
-def _pad2d(op: Operator) -> None:
-    """As images of one layer in depth."""
-    only(op, "X")
-    x, out = input_of(op), op.block.var(op.output("Out")[0])
-    sizes = list(shape_of(x))
-    depth = 2 if op.attr("data_format") == "NCHW" else 1
-    top, bottom, left, right = op.attr("paddings")
-    deep = temporary(op, x, [*sizes[:depth], 1, *sizes[depth:]])
-    outputs = {"Out": deep, "XShape": temporary(op, x, (0, *sizes))}
-    put(op, "unsqueeze2", {"X": x}, outputs, {"axes": [depth]}, after=False)
-    wide = shape_of(out)
-    padded = temporary(op, x, [*wide[:depth], 1, *wide[depth:]])
-    outputs = {"Out": out, "XShape": temporary(op, x, (0, *shape_of(padded)))}
-    put(op, "squeeze2", {"X": padded}, outputs, {"axes": [depth]}, after=True)
-    op.inputs, op.outputs = {"X": [deep.name]}, {"Out": [padded.name]}
-    layout = "NCDHW" if depth == 2 else "NDHWC"
-    mode, value = _PADDINGS[op.attr("mode")], op.attr("pad_value")
-    set_type(op, "pad3d", paddings=[left, right, top, bottom, 0, 0], mode=mode, value=value, data_format=layout)
+def _reshape_like(op: Operator) -> None:
+    _reshape_as(op, op.input("X")[0], op.input("Like")[0], op.output("Out")[0])
 
 
-def _einsum(op: Operator) -> None:
-    if len(op.input("Operands")) > 2:
-        raise Refused("it has more than two operands, at which Paddle 3 ends the process")
+def _back_to_shape(op: Operator) -> None:
+    _reshape_as(op, op.input("Out@GRAD")[0], op.input("X")[0], op.output("X@GRAD")[0])
+
+
+def _view_shape_grad(op: Operator) -> None:
+    _reshape_as(op, op.input("out@GRAD")[0], op.input("input")[0], op.output("input@GRAD")[0])
+
+
+def _transpose_grad(op: Operator) -> None:
+    order = op.attr("axis")
+    gradient = input_of(op, "Out@GRAD")
+    op.inputs = {"X": [gradient.name]}
+    op.outputs = {"Out": op.output("X@GRAD"), "XShape": [temporary(op, gradient, (0, *shape_of(gradient))).name]}
+    set_type(op, "transpose2", axis=sorted(range(len(order)), key=lambda i: order[i]))
+
+
+def _widened(slot: str) -> Rewrite:
+    """Rewrites an op whose output in this slot is int64 there: a cast brings it back to its type."""
+
+    def rewrite(op: Operator) -> None:
+        (out,) = op.output(slot)
+        var = op.block.var(out)
+        if var.dtype is not VarType.INT64:
+            wide = temporary(op, var, var._shape, VarType.INT64)
+            op.outputs[slot] = [wide.name]
+            attrs = {"in_dtype": int(VarType.INT64), "out_dtype": int(var.dtype)}
+            put(op, "cast", {"X": wide}, {"Out": out}, attrs, after=True)
+
+    return rewrite
+
+
+def _tolerances(op: Operator) -> None:
+    """Paddle 3 takes them as tensors."""
+    like = input_of(op, "Input")
+    for slot, name in (("Rtol", "rtol"), ("Atol", "atol")):
+        if not op.input(slot):
+            op.inputs[slot] = [constant(op, like, [1], float(op.attr(name)), VarType.FP64).name]
+        op.attrs.pop(name, None)
+    if op.type == "isclose":
+        isclose(op)
+
+
+def _states(op: Operator) -> None:
+    """Paddle 3 wants states, also where it does not read them."""
+    for slot in ("InAccum", "InState"):
+        if not op.input(slot):
+            op.inputs[slot] = [constant(op, input_of(op, "Scale"), [1], 0.0).name]
+
+
+def _dequantize_linear(op: Operator) -> None:
+    """By its formula: Paddle 3 quantizes once more."""
+    scale, (out,) = input_of(op, "Scale"), op.output("Y")
+    for state in ("Scale", "State", "Accum"):  # which it leaves as they are
+        names = op.input("Scale") if state == "Scale" else op.input(f"In{state}")
+        if is_written(op, f"Out{state}") and names != op.output(f"Out{state}"):
+            source = names or [constant(op, scale, [1], 0.0).name]
+            put(op, "assign", {"X": source}, {"Out": op.output(f"Out{state}")}, {}, after=True)
+    op.outputs = {"Out": [out]}
+    if op.attr("only_observer"):
+        op.inputs = {"X": op.input("X")}
+        return set_type(op, "assign")
+    cast_input(op, "X", scale.dtype)
+    x = input_of(op)
+    product = temporary(op, scale, x._shape)
+    put(op, "scale", {"X": product}, {"Out": out}, {"scale": 1.0 / greatest(op.attr("bit_length"))}, after=True)
+    op.inputs, op.outputs = {"X": [x.name], "Y": [scale.name]}, {"Out": [product.name]}
+    set_type(op, "elementwise_mul", axis=max(op.attr("quant_axis"), -1))
+    align(op)
+
+
+def _unreshape(op: Operator) -> None:
+    sizes = shape_of(input_of(op, "XShape"))[1:]
+    if sizes.count(-1) > 1:
+        op.inputs, op.outputs = {"XShape": op.input("XShape"), "Out@GRAD": op.input("X")}, {"X@GRAD": op.output("Out")}
+        return set_type(op, "reshape2_grad", shape=[])
+    x = input_of(op)
+    op.inputs = {"X": [x.name]}
+    op.outputs = {"Out": op.output("Out"), "XShape": [temporary(op, x, (0, *shape_of(x))).name]}
+    set_type(op, "reshape2", shape=list(sizes))
+
+
+def _rmsprop(op: Operator) -> None:
+    """Without `centered`, Paddle makes nothing of MeanGrad, and would overwrite it."""
+    if not op.attr("centered"):
+        op.inputs.pop("MeanGrad", None)
+        op.outputs.pop("MeanGradOut", None)
+
+
+def _strided_slice(op: Operator) -> None:
+    """Backwards, an end of -1 is before the first element here, and the last element there; and nothing is inferred."""
+    op.attrs.pop("infer_flags", None)
+    strides, ends = op.attr("strides"), list(op.attr("ends"))
+    if any(stride < 0 for stride in strides) and (op.input("EndsTensor") or op.input("EndsTensorList")):
+        raise Refused("it goes backwards to an end in a tensor, where Paddle 3 takes -1 for the last element")
+    for position, (end, stride) in enumerate(zip(ends, strides, strict=False)):
+        if end == -1 and stride < 0:
+            ends[position] = _BEFORE
+    op.attrs["ends"] = ends
+
+
+_BEFORE = -(2**31 - 1)
+"""An end before the first element, however many there are."""
 
 
 # -------------------------------------------------------------------------------------------------- arrays and branches
@@ -273,8 +406,7 @@ def _select_output(op: Operator) -> None:
     x, mask, outs = input_of(op), input_of(op, "Mask"), op.output("Out")
     if len(outs) != 2:
         raise Refused(f"it chooses among {len(outs)} values")
-    zeros = temporary(op, x, x._shape)
-    put(op, "fill_any_like", {"X": x}, {"Out": zeros}, {"value": 0.0, "dtype": -1}, after=False)
+    zeros = filled_like(op, x, 0.0)
     if EMPTY not in outs:
         put(op, "select_input", {"X": [zeros, x], "Mask": mask}, {"Out": outs[1]}, {}, after=True)
     chosen = [zeros.name, x.name] if outs[0] == EMPTY else [x.name, zeros.name]
@@ -362,8 +494,8 @@ TO_3 = [
     Row("mul_grad", _mul_grad),
     Row("matmul", _matmul),
     Row("matmul_grad", _matmul_grad),
-    *[Row(f"elementwise_{kind}{grad}", _elementwise) for kind in _BINARY for grad in ("", "_grad")],
-    *[Row(kind, _elementwise) for kind in _COMPARISONS],
+    *[Row(f"elementwise_{kind}{grad}", align) for kind in _BINARY for grad in BOTH],
+    *[Row(kind, align) for kind in _COMPARISONS],
     Row("top_k", _top_k),
     Row("top_k_grad", _top_k_grad),
     Row("lookup_table", _lookup_table),
@@ -375,16 +507,29 @@ TO_3 = [
     Row("flatten", _flatten),
     Row("flatten2", _flatten),
     Row("flatten2_grad", _flatten2_grad),
-    *[Row(kind, _with_xshape) for kind in ("reshape", "squeeze", "transpose")],
+    *[Row(kind, to_second_version) for kind in ("reshape", "squeeze", "transpose")],
     Row("cross_entropy", _cross_entropy),
     Row("cross_entropy_grad", _cross_entropy_grad),
-    Row("einsum", check=_einsum),
+    *[Row(f"strided_slice{grad}", _strided_slice) for grad in BOTH],
+    Row("reshape_like", _reshape_like),
+    *[Row(f"{kind}_grad", _back_to_shape) for kind in ("squeeze", "unsqueeze", "flatten", "reshape")],
+    Row("transpose_grad", _transpose_grad),
+    Row("view_shape_grad", _view_shape_grad),
+    Row("matrix_rank", _widened("Out")),
+    Row("crf_decoding", _widened("ViterbiPath")),
+    Row("sequence_pool_grad", check=refuse_if(lambda op: op.attr("pooltype") == "MAX", "of maxima, it ends Paddle's process")),
+    Row("rmsprop", _rmsprop),
+    *[Row(kind, _tolerances) for kind in ("isclose", "allclose")],
+    Row("unreshape", _unreshape),
+    Row("quantize_linear", _states),
+    Row("dequantize_linear", _dequantize_linear),
     Row("select_output", _select_output),
     Row("unstack_array", _unstack_array),
     Row("stack_array_like", _stack_array_like),
-    Row("pad2d", _pad2d),
+    Row("pad2d", pad_images),
+    Row("pad2d_grad", pad_images),
     Row("minus", _minus),
     *[Row(kind, _tested) for kind in ("isfinite", "isinf", "isnan")],
-    *[Row(f"{kind}_interp{grad}", _interp) for kind in _OLD_INTERP for grad in ("", "_grad")],
+    *[Row(f"{kind}_interp{grad}", _interp) for kind in _OLD_INTERP for grad in BOTH],
     Row("conditional_block_infer", lambda op: set_type(op, "conditional_block", **dict(op.attrs))),
 ]

@@ -421,6 +421,8 @@ class BlockWriter:
         value = attr.constant
         if attr.type == "dtype" and not attr.attr:  # 2.x goes by the type of the result
             value = self.var(next(iter(op.outputs.values()))[0]).dtype
+        elif op.type == "quantize_linear" and attr.name in _BOUNDS:  # 2.x goes by the number of bits
+            value = _BOUNDS[attr.name](attrs["bit_length"])
         elif attr.attr:
             value = attrs.get(attr.attr, _DEFAULTS.get((op.type, attr.attr)))
             if attr.attr == "dim" and attrs.get("reduce_all"):
@@ -502,6 +504,12 @@ _ADJUSTED: Mapping[str, Callable[[BlockWriter, Operator, Any], Any]] = {
     "interp_method": _method, "target_shape": _target_shape, "offsets": _offsets
 }  # fmt: skip
 """Attributes that Paddle has to be told, and 2.x infers."""
+
+_BOUNDS: Mapping[str, Callable[[int], int]] = {
+    "qmin": lambda bits: -(1 << (bits - 1)),
+    "qmax": lambda bits: (1 << (bits - 1)) - 1,
+}
+"""The least and the greatest integer of so many bits, by the attributes for them."""
 
 _PIR_NAMES = {element.text: name for name, element in ELEMENTS.items()}
 _EMPTY: Mapping[str, Any] = {"bool": False, "i32": 0, "i64": 0, "f32": 0.0, "f64": 0.0, "str": "", "intarray": []}

@@ -93,12 +93,14 @@ split split x=X sections=sections@[]int64|SectionsTensorList* axis=axis@int32|Ax
 set_value set_value x=Input starts=starts@[]int64|StartsTensorList* ends=ends@[]int64|EndsTensorList*\
  steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64] none_axes=none_axes:[i64]\
  shape=shape:[i64] values=values:[f64] } out=Out
-set_value_grad set_value_grad out_grad=Out@GRAD starts=starts@[]int64|StartsTensorList* ends=ends@[]int64|EndsTensorList*\
- steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64] none_axes=none_axes:[i64] }\
- x_grad=Input@GRAD
 set_value_grad set_value_with_tensor_grad values=ValueTensor out_grad=Out@GRAD starts=starts@[]int64|StartsTensorList*\
  ends=ends@[]int64|EndsTensorList* steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64]\
  none_axes=none_axes:[i64] } x_grad=Input@GRAD values_grad=ValueTensor@GRAD
+set_value_grad set_value_grad out_grad=Out@GRAD starts=starts@[]int64|StartsTensorList* ends=ends@[]int64|EndsTensorList*\
+ steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64] none_axes=none_axes:[i64] }\
+ x_grad=Input@GRAD
+repeat_interleave_grad repeat_interleave_grad x=X out_grad=Out@GRAD { repeats=Repeats:i32 axis=dim:i32 output_size=#-1:i64 }\
+ x_grad=X@GRAD
 masked_fill masked_fill x=x mask=mask value=value { } out=out
 masked_fill_grad masked_fill_grad x=x mask=mask value=value out_grad=out@GRAD { } x_grad=x@GRAD value_grad=value@GRAD
 median median x=x { axis=axis:intarray keepdim=keepdim:bool mode=mode:str } out=out medians=medians
@@ -109,9 +111,9 @@ set_value set_value_with_tensor x=Input values=ValueTensor starts=starts@[]int64
  ends=ends@[]int64|EndsTensorList* steps=steps@[]int64|StepsTensorList* { axes=axes:[i64] decrease_axes=decrease_axes:[i64]\
  none_axes=none_axes:[i64] } out=Out
 """
-"""Rows that the translation of single ops does not give: Paddle 3 has the statistics of batch_norm updated in place; and ops
-that become one or another, as their attributes and inputs are. Words that begin with ``+`` are attributes of 2.x that a row
-implies."""
+"""Rows that the translation of single ops does not give: Paddle 3 has the statistics of batch_norm updated in place; ops that
+become one or another, as their attributes and inputs are; an attribute that it asks for, and does not translate. Words that
+begin with ``+`` are attributes of 2.x that a row implies."""
 
 
 @functools.cache

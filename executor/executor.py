@@ -622,7 +622,7 @@ def _tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[st
         if is_other_type or not _is_of_declared_sizes(var, array):
             others.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
     if others:
-        error.args = (str(error) + "".join(others),)
+        error.restate(str(error) + "".join(others))
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ir.program import Operator
@@ -32,6 +32,7 @@ __all__ = [
     "did_you_mean",
     "locate",
     "printable",
+    "readable",
     "said_of",
     "while_running",
 ]
@@ -41,8 +42,29 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_LONGEST, _LONGEST_LINE = 16_000, 2_000
+"""Most characters of a message, and of a line in it."""
+
+
 class FluidError(Exception):
-    """Every error that Fluid raises on purpose."""
+    """Every error that Fluid raises on purpose. Its message is one that `readable` returns.
+
+    >>> print(fluid.errors.FluidError("a name with a bell" + chr(7)))
+    a name with a bell\\x07
+    """
+
+    def __init__(self, *args: object, **kwargs: Any) -> None:
+        super().__init__(*(readable(arg) if isinstance(arg, str) else arg for arg in args), **kwargs)
+
+    def restate(self, text: str) -> None:
+        """Give the error another message.
+
+        >>> error = fluid.errors.FluidError("too large")
+        >>> error.restate(f"relu: {error}")
+        >>> print(error)
+        relu: too large
+        """
+        self.args = (readable(text),)
 
 
 class FluidTypeError(FluidError, TypeError):
@@ -155,6 +177,30 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+
+
+def readable(text: str) -> str:
+    """A message as a person can read it: control characters escaped, and what is too long left out in the middle.
+
+    Files, and errors of other processes, put texts of any length into messages, with anything that moves a terminal's cursor.
+    Line breaks and tabs stay.
+
+    >>> fluid.errors.readable("x" * 5000)[1490:1540]
+    'xxxxxxxxxx ... (3000 characters left out) ... xxxx'
+    """
+    if len(text) <= _LONGEST_LINE and text.isprintable():
+        return text
+    text = _shortened(text, _LONGEST)
+    text = "\n".join(_shortened(printable(_shortened(line, _LONGEST_LINE), "\t"), _LONGEST_LINE) for line in text.split("\n"))
+    return _shortened(text, _LONGEST)
+
+
+def _shortened(text: str, most: int) -> str:
+    """The first and the last part of a text that has more characters than this."""
+    if len(text) <= most + 100:  # what was shortened before stays
+        return text
+    end = most // 4
+    return f"{text[: most - end]} ... ({len(text) - most} characters left out) ... {text[-end:]}"
 
 
 def said_of(op_type: str, error: object, verb: str = "") -> str:

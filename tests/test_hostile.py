@@ -6,6 +6,7 @@ does: load a model, or run what could be loaded. `tests/test_fuzz.py` does the s
 
 from __future__ import annotations
 
+import pickle
 import struct
 import time
 import tracemalloc
@@ -20,7 +21,7 @@ from checks import Checks, each
 from fuzzing import differentiate, op_corpus
 
 import fluid
-from fluid import io, layers
+from fluid import errors, io, layers
 from fluid.errors import FluidError, FluidTypeError, FormatError, InferenceError, ProgramError
 from fluid.executor import Scope
 from fluid.formats import program as serde
@@ -796,3 +797,51 @@ def test_parts_of_regions_are_as_many_as_their_gradient_has(fresh: None) -> None
     assert f.moved_parts_back(**inputs, **attrs, pooled_height=3).shape == (1, 4, 8, 8)
     with pytest.raises(InferenceError, match=r"Output float32\[2, 1, 3, 3\] should be float32\[2, 1, 2147483647, 3\]"):
         f.moved_parts_back(**inputs, **attrs, pooled_height=2**31 - 1)
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+HOSTILE_TEXT = "a\x1b[31m\x00\x85\u202e\udcff\r" + "b" * 100_000 + "\nc"
+
+
+def test_messages_are_text_that_a_person_reads() -> None:
+    """Whoever makes an error, of whatever text: no control character but line breaks, and no more than a screen or two."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FluidError)]
+    assert len(kinds) >= 20
+    for kind in kinds:
+        error = kind(HOSTILE_TEXT)
+        again = pickle.loads(pickle.dumps(error))
+        error.restate(f"where: {error}\n{HOSTILE_TEXT * 50}")
+        for shown in (str(error), str(again), repr(again)):
+            assert shown.replace("\n", "").isprintable() and len(shown) < 17_000, kind
+            assert "a\\x1b[31m\\x00\\x85\\u202e\\udcff\\rbbb" in shown.replace("\\\\", "\\") and "characters left out" in shown
+        assert str(again).endswith("b\nc") and max(map(len, str(error).split("\n"))) < 2_200
+
+
+def test_messages_that_are_short_stay_as_they_are() -> None:
+    for text in ("", "plain", "two\nlines\tand a tab", "Größe 12 µs, 名前", "x" * 2000, "\n".join(["y" * 100] * 100)):
+        assert str(FluidError(text)) == errors.readable(errors.readable(text)) == text
+    assert FluidError(3, "x").args == (3, "x")
+
+
+def test_names_from_files_reach_no_message_as_they_are(tmp_path: Path) -> None:
+    """A name of each kind in a program, with a terminal's escape sequences in it."""
+    name = b"\x1b]0;x\x07\x00" + b"y" * 100_000
+
+    def rename(message: Any) -> None:
+        op(message, b"mul").inputs[0].arguments[0] = name
+
+    changes: list[Callable[[Any], Any]] = [
+        rename,
+        lambda m: setattr(op(m, b"mul"), "type", name),
+        lambda m: setattr(op(m, b"mul").inputs[0], "parameter", name),
+        lambda m: setattr(op(m, b"scale").attrs.add(name=name, type=0), "s", b""),
+        lambda m: m.blocks[0].vars.extend([var(m, b"x"), m.blocks[0].vars.add(name=name), m.blocks[0].vars.add(name=name)]),
+    ]
+    for number, change in enumerate(changes):
+        (tmp_path / "net.pdmodel").write_bytes(changed(change))
+        (tmp_path / "net.pdiparams").write_bytes(PARAMS)
+        with pytest.raises(FluidError) as caught:
+            model = fluid.load_model(tmp_path / "net.pdmodel")
+            fluid.Executor().run(model.program, {"x": np.ones((2, 13), "float32")}, model.fetches)
+        text = str(caught.value)
+        assert text.replace("\n", "").isprintable() and len(text) < 17_000, number

@@ -22,7 +22,7 @@ from checks import each
 
 import fluid
 from fluid import dygraph, io, layers
-from fluid.errors import DataError, FluidTypeError, ProgramError
+from fluid.errors import DataError, FluidError, FluidTypeError, ProgramError
 from fluid.loading.shared_batches import BatchReader, BatchWriter
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -235,6 +235,19 @@ def test_an_error_has_the_sample_the_worker_and_the_traceback() -> None:
     lines = str(caught.value).splitlines()
     assert 'raise OSError("the disk is gone")' in str(caught.value) and lines[-1] == "OSError: the disk is gone"
     assert "fluid/loading" not in "".join(line for line in lines if line.startswith("  File")).replace("datasets.py", "")
+
+
+@each("kind", [OSError, FluidError, DataError])
+def test_an_error_of_a_worker_is_as_short_as_others(kind: type[Exception]) -> None:
+    """100 MB, with what moves a terminal's cursor, once went from the worker to the screen."""
+
+    def fail(number: int) -> Any:
+        raise kind("\x1b[2J" + "x" * (100 << 20))
+
+    with pytest.raises(DataError, match=r"\\x1b\[2Jxxx") as caught:
+        list(io.DataLoader(numbered(fail), 4, num_workers=1))
+    text = str(caught.value)
+    assert len(text) < 17_000 and text.replace("\n", "").isprintable() and "in worker 0 of a DataLoader" in text
 
 
 def test_a_killed_worker_is_an_error() -> None:

@@ -80,9 +80,9 @@ class ParametersLost(ProgramError):
 
     def speak_of(self, layer: str) -> None:
         """Set the message for the layer that the user called, with the code to write instead."""
-        self.args = (
+        self.restate(
             f"{layer} would make its parameters anew in each call; in eager mode make, once, an object that keeps them, "
-            f"{type(self).how_to_keep(layer)}, and call that with the tensors",
+            f"{type(self).how_to_keep(layer)}, and call that with the tensors"
         )
 
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, readable
 from .by_jax import join_jax
 from .communicator import time_limit
 from .ending import end_at_once
@@ -93,7 +93,7 @@ def _tee(log: Path, is_shown: bool) -> None:
 
 def fail(text: str) -> None:
     """End this process, and by that all, with this error."""
-    print(text, file=sys.stderr, end="" if text.endswith("\n") else "\n")
+    print(readable(text), file=sys.stderr, end="" if text.endswith("\n") else "\n")
     _note(text)
     _end_all()
 
@@ -105,6 +105,7 @@ def _file(suffix: str) -> Path:
 
 def _note(text: str) -> None:
     """Keep the error where the launcher finds it; where there is none, show it."""
+    text = readable(text)
     if _screen is not None and UNATTENDED in os.environ:
         os.write(_screen, f"{text.rstrip()}\n".encode(errors="replace"))
     if LOG_DIR in os.environ:

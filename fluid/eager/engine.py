@@ -489,7 +489,7 @@ def located(error: Exception, node: Node) -> Exception:
     place = f"in the backward pass, in {node.name}" + ("" if node._line is None else f", recorded at: {node.where}")
     if isinstance(error, FluidError):
         if "recorded at: " not in str(error):
-            error.args = (f"{error}\n  {place}",)
+            error.restate(f"{error}\n  {place}")
     elif hasattr(error, "add_note"):
         error.add_note(place)
     else:

@@ -41,7 +41,7 @@ def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
     frame = user_frame(user_frames(1))
     if frame is not None and "\n  made at: " not in text:
         text += "\n  made at: {}:{} in {}".format(*frame)
-    error.args = (text,)
+    error.restate(text)
 
 
 on_tensors: Callable[[Callable[..., Any]], Callable[[tuple[Any, ...], dict[str, Any]], Any]] | None = None
@@ -92,7 +92,7 @@ def speaking_of(arguments: Mapping[str, str]) -> Iterator[None]:
         head, *rest = str(error).split("\n")
         for attribute, argument in arguments.items():
             head = re.sub(rf"(?<!\w){attribute}(?!\w)", argument, head)
-        error.args = ("\n".join([head, *rest]),)
+        error.restate("\n".join([head, *rest]))
         raise
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import DataError, FluidTypeError, ProgramError
+from ..errors import DataError, FluidTypeError, ProgramError, readable
 from ..executor.threads import set_num_threads
 from .reading import OfNumbers, OfStream
 from .shared_batches import BatchReader, BatchWriter
@@ -37,7 +37,7 @@ _PATIENCE = 5.0
 """Seconds that a worker has to end when it is told to."""
 _OF_SPAWN = """. What it said stands above. It imports the script anew, which therefore starts workers under
 if __name__ == "__main__": and finds only classes of modules, not those of a notebook"""
-_LONGEST = 1 << 15
+_LONGEST = 1 << 13
 """How much of a traceback is told."""
 
 
@@ -286,7 +286,7 @@ def _answer(make: Callable[[Any], Any], batches: BatchWriter, task: Any) -> tupl
     except DataError as error:
         return "error", (str(error), _trace_of(error.__cause__ or error))
     except BaseException as error:
-        return "error", (f"{type(error).__name__}: {error}", _trace_of(error))
+        return "error", (readable(f"{type(error).__name__}: {error}"), _trace_of(error))
 
 
 def _trace_of(error: BaseException) -> str:
@@ -295,4 +295,4 @@ def _trace_of(error: BaseException) -> str:
     here = os.path.dirname(__file__)
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(here):
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))[-_LONGEST:]
+    return readable("".join(traceback.format_exception(type(error), error, trace))[-_LONGEST:])

@@ -11,21 +11,28 @@ from typing import Any
 from ..errors import CommunicationError
 from .agreement import digest_of
 
-__all__ = ["EXCHANGE", "Alone", "Communicator", "Statement", "Traffic", "statement_of", "time_limit"]
+__all__ = ["EXCHANGE", "Alone", "Communicator", "Statement", "Traffic", "seconds_of", "statement_of", "time_limit"]
 
 _TIMEOUT = "FLUID_DISTRIBUTED_TIMEOUT"
 _DEFAULT_TIMEOUT = 300.0
+_LONGEST_TIMEOUT = 1e9
 
 
 def time_limit() -> float:
     """How many seconds a worker waits for the others: the environment variable ``FLUID_DISTRIBUTED_TIMEOUT``, or 300."""
-    text = os.environ.get(_TIMEOUT, str(_DEFAULT_TIMEOUT))
+    return seconds_of(os.environ.get(_TIMEOUT, str(_DEFAULT_TIMEOUT)), _TIMEOUT)
+
+
+def seconds_of(text: str, name: str) -> float:
+    """The number of seconds that an option or a variable of this name gives as text; `CommunicationError` if it is none."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not seconds > 0:
-        raise CommunicationError(f"{_TIMEOUT} is {text!r}; it should be a number of seconds")
+    if not 0 < seconds <= _LONGEST_TIMEOUT:  # which NaN is not, either
+        raise CommunicationError(
+            f"{name} is {text!r}; it should be a number of seconds, above 0 and at most {_LONGEST_TIMEOUT:.0f}"
+        )
     return seconds
 
 

@@ -14,7 +14,9 @@ Workers on one machine share its cores (``OMP_NUM_THREADS``, if that is not set 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,63 +27,103 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import CommunicationError
+from ..errors import CommunicationError, readable
+from .communicator import seconds_of
 from .environment import BACKEND, LOG_DIR, RUNNING, UNATTENDED, worker_of
 
 __all__ = ["main"]
 
 _WORKER = "fluid.distributed.worker"
 _POLL = 0.05
+_MOST_WORKERS = 1 << 16
+_MOST_PER_CORE, _MOST_BY_HAND = 32, 64
+"""Workers that this process starts itself: so many for each core of the machine, and so many on any."""
+_NUMBER = re.compile("[0-9]+")
+_MOST_DIGITS = 18
+_OF_WORKER = re.compile(rf"worker\.([0-9]+)(\.log|\.error|{re.escape(RUNNING)})")
+"""The files that a worker writes into the folder of logs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start workers as the command line says; returns 0, or what the first worker that failed returned, or 1."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return _started(options)
+    except CommunicationError as error:
+        parser.error(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fluid.distributed.launch", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-n", "--workers", type=int, help="how many; by default as many as the job has, or 2")
+    parser.add_argument("-n", "--workers", help="how many; by default as many as the job has, or 2")
     parser.add_argument("--backend", choices=("mpi", "jax"), default="mpi", help="by what the workers speak (%(default)s)")
     parser.add_argument("--log-dir", type=Path, default=Path("log"), help="where each worker's log goes (%(default)s)")
-    parser.add_argument("--timeout", type=float, help="seconds after which a worker that waits for the others gives up (300)")
+    parser.add_argument("--timeout", help="seconds after which a worker that waits for the others gives up (300)")
     parser.add_argument("--mpiexec", help="the mpiexec to use, with options (that beside this Python, or the first in PATH)")
     parser.add_argument("script", help="what each worker runs")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
-    options = parser.parse_args(arguments)
-    if options.workers is not None and options.workers < 1:
-        parser.error(f"-n is {options.workers}; it should be the number of workers")
+    return parser
+
+
+def _started(options: argparse.Namespace) -> int:
+    """Start the workers and wait for them; `CommunicationError` if they cannot be started so."""
+    wanted = None if options.workers is None else _count_of(options.workers, "-n")
     if not os.path.isfile(options.script):
-        parser.error(f"there is no script {options.script}")
-    environment = {LOG_DIR: str(options.log_dir.resolve()), BACKEND: options.backend}
+        raise CommunicationError(f"there is no script {options.script}")
+    environment = {BACKEND: options.backend}
     if options.timeout is not None:
-        environment["FLUID_DISTRIBUTED_TIMEOUT"] = str(options.timeout)
+        environment["FLUID_DISTRIBUTED_TIMEOUT"] = str(seconds_of(options.timeout, "--timeout"))
     command = [sys.executable, "-m", _WORKER, options.script, *options.arguments]
     if worker_of().size > 1:  # started by srun, mpiexec or a job of Kubernetes
-        os.environ.update({**environment, UNATTENDED: "1"})
+        os.environ.update({**environment, LOG_DIR: os.path.abspath(options.log_dir), UNATTENDED: "1"})
         os.execv(sys.executable, command)
-    options.log_dir.mkdir(parents=True, exist_ok=True)
-    for old in options.log_dir.glob("worker.*"):
-        old.unlink()
+    environment[LOG_DIR] = str(_emptied(options.log_dir))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is started is ended on the way out
     of_job = _workers_of_job(os.environ)
-    count = options.workers or of_job or 2
+    count = wanted or of_job or 2
     if not of_job and "OMP_NUM_THREADS" not in os.environ:  # all on this machine, whose cores they share
         environment["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
-    try:
-        if options.backend == "mpi":
-            end = _by_mpi(command, count, environment, options.mpiexec)
-        else:
-            end = _by_hand(command, count, environment)
-    except CommunicationError as error:
-        parser.error(str(error))
+    if options.backend == "mpi":
+        end = _by_mpi(command, count, environment, options.mpiexec)
+    else:
+        end = _by_hand(command, count, environment)
     if not end.code and not _unfinished(options.log_dir):
         return 0
     print(_account(options.log_dir, end), file=sys.stderr)
     return end.code or 1
 
 
+def _count_of(text: str, name: str) -> int:
+    """The number of workers that an option or a variable of this name gives as text; `CommunicationError` if it is none."""
+    count = int(text) if _NUMBER.fullmatch(text) and len(text) <= _MOST_DIGITS else 0
+    if not 0 < count <= _MOST_WORKERS:
+        raise CommunicationError(f"{name} is {text}; it should be the number of workers, from 1 to {_MOST_WORKERS}")
+    return count
+
+
+def _emptied(folder: Path) -> Path:
+    """The folder of the logs, made if it is missing, without those of an earlier run; `CommunicationError` if it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old, _ in _files_of_workers(folder):
+            old.unlink()
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return folder.resolve()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        where = getattr(error, "filename", None) or folder
+        raise CommunicationError(
+            f"the logs cannot go to {folder} ({where}: {reason}); --log-dir should be a folder to write to"
+        ) from None
+
+
 def _workers_of_job(environ: Mapping[str, str]) -> int:
     """How many workers the allocation of a batch system is for; 0 if there is none."""
     for name in ("SLURM_NTASKS", "PADDLE_TRAINERS_NUM", "WORLD_SIZE"):
-        if environ.get(name, "").isdigit():
-            return int(environ[name])
+        if _NUMBER.fullmatch(environ.get(name, "")) and environ[name].strip("0"):
+            return _count_of(environ[name], name)
     return 0
 
 
@@ -97,7 +139,9 @@ class _Outcome(NamedTuple):
 
 def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> _Outcome:
     """Run `count` workers by mpiexec, which ends all when one fails."""
-    words = mpiexec.split() if mpiexec else [_mpiexec()]
+    words = [_mpiexec()] if mpiexec is None else mpiexec.split()
+    if not words:
+        raise CommunicationError("--mpiexec is empty; it should be the path of an mpiexec, with its options")
     try:
         process = subprocess.Popen([*words, "-n", str(count), *command], env={**os.environ, **environment})
     except OSError as error:
@@ -116,6 +160,9 @@ def _mpiexec() -> str:
 
 def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str]) -> _Outcome:
     """Run `count` workers, and end all when one fails."""
+    most = max(_MOST_BY_HAND, _MOST_PER_CORE * (os.cpu_count() or 1))
+    if count > most:
+        raise CommunicationError(f"{count} workers are too many for this machine, on which this process starts {most} at most")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -127,7 +174,11 @@ def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str])
             "PADDLE_LOCAL_RANK": str(rank),
             "FLUID_COORDINATOR": address,
         }
-        processes.append(subprocess.Popen(command, env={**os.environ, **environment, **own}))
+        try:
+            processes.append(subprocess.Popen(command, env={**os.environ, **environment, **own}))
+        except OSError as error:
+            _end(processes)
+            raise CommunicationError(f"worker {rank} of {count} cannot be started: {error}") from None
     return _wait(processes)
 
 
@@ -160,14 +211,21 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], patience: float = 5.0) ->
 
 
 # ---------------------------------------------------------------------------------------------------------------- telling
+def _files_of_workers(folder: Path) -> list[tuple[Path, int]]:
+    """The files that workers have written into the folder of logs, each with the number of its worker."""
+    matches = [(path, _OF_WORKER.fullmatch(path.name)) for path in folder.iterdir() if path.is_file()]
+    return [(path, int(match[1])) for path, match in matches if match is not None]
+
+
 def _unfinished(folder: Path) -> list[int]:
     """The workers that have ended without having come to the end of the script, or to an error."""
-    return sorted(int(path.name.split(".")[1]) for path in folder.glob(f"worker.*{RUNNING}"))
+    return sorted(rank for path, rank in _files_of_workers(folder) if path.suffix == RUNNING)
 
 
 def _account(folder: Path, end: _Outcome) -> str:
     """What went wrong: who ended without a word, and the error of the worker that failed first, as it noted it."""
-    errors = sorted(folder.glob("worker.*.error"), key=lambda path: path.stat().st_mtime_ns)
+    errors = [(path, rank) for path, rank in _files_of_workers(folder) if path.suffix == ".error"]
+    errors.sort(key=lambda error: error[0].stat().st_mtime_ns)
     told = []
     if silent := [f"{rank} (code {end.gone[rank]})" for rank in _unfinished(folder) if rank in end.gone]:
         told.append(
@@ -177,9 +235,9 @@ def _account(folder: Path, end: _Outcome) -> str:
     elif not errors:
         told.append(f"a worker ended with code {end.code} and left no error (was it killed?); the logs are in {folder}")
     if errors:
-        rank = errors[0].name.split(".")[1]
+        path, rank = errors[0]
         told.append(f"worker {rank} failed first; the logs are in {folder}" if not silent else f"worker {rank} failed then")
-        told.append(errors[0].read_text(encoding="utf-8", errors="replace").rstrip())
+        told.append(readable(path.read_text(encoding="utf-8", errors="replace").rstrip()))
     return "\n".join(told)
 
 

@@ -31,14 +31,54 @@ def close(some: dict[int, float], others: dict[int, float]) -> None:
 
 def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where logs go
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder" / "worker.0.log").mkdir(parents=True)
+    one = [str(EXAMPLE)]
     for arguments, message in (
         (["no_script.py"], "there is no script no_script.py"),
-        (["-n", "0", str(EXAMPLE)], "-n is 0; it should be the number of workers"),
-        (["--mpiexec", "/nowhere/mpiexec -v", str(EXAMPLE)], "/nowhere/mpiexec cannot be started"),
+        (["folder"], "there is no script folder"),
+        *(
+            (["-n", count, *one], f"-n is {count}; it should be the number of workers, from 1 to 65536")
+            for count in ("0", "-1", "two", "1.5", "9" * 20, "9" * 500, "65537", "\u0663")
+        ),
+        (["--backend", "jax", "-n", "65536", *one], "65536 workers are too many for this machine"),
+        *(
+            (["--timeout", seconds, *one], f"--timeout is '{seconds}'; it should be a number of seconds")
+            for seconds in ("nan", "inf", "-1", "0", "1e300", "soon")
+        ),
+        (["--mpiexec", "/nowhere/mpiexec -v", *one], "/nowhere/mpiexec cannot be started"),
+        *((["--mpiexec", words, *one], "--mpiexec is empty") for words in ("", " ", "\t")),
+        (["--log-dir", "file", *one], "the logs cannot go to file (file: File exists)"),
+        (["--log-dir", "file/below", *one], "the logs cannot go to file/below (file/below: Not a directory)"),
+        (["--log-dir", "/proc/nowhere/log", *one], "the logs cannot go to /proc/nowhere/log (/proc/nowhere"),
+        (["--log-dir", "x" * 300, *one], "File name too long); --log-dir should be a folder to write to"),
+        (["--log-dir", "a\0b", *one], "embedded null"),
     ):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as caught:
             main(arguments)
-        assert message in capsys.readouterr().err
+        assert message in capsys.readouterr().err and caught.value.code == 2, arguments
+
+
+def test_logs_replace_those_of_an_earlier_run_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder of the scripts, one of which may be called worker.py."""
+    monkeypatch.chdir(tmp_path)
+    names = {"worker.py", "worker.abc.running", "worker.log", "worker.1.error.old", "worker.\u0663.log"}
+    for name in (*names, "worker.0.log", "worker.11.error", "worker.3.running"):
+        (tmp_path / name).write_text("")
+    assert main(["--mpiexec", "true", "--log-dir", ".", str(EXAMPLE)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_errors_of_workers_are_shown_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "mpiexec"
+    script.write_text("#!/bin/sh\ncd log; printf '\\033[2J%0100000d' 1 > worker.1.error; touch worker.abc.error; exit 3\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert main(["--mpiexec", str(script), str(EXAMPLE)]) == 3
+    shown = capsys.readouterr().err
+    assert "worker 1 failed first" in shown and "\\x1b[2J0000" in shown and "characters left out" in shown and len(shown) < 5000
 
 
 @pytest.mark.slow

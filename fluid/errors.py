@@ -44,6 +44,8 @@ def __dir__() -> list[str]:
 
 _LONGEST, _LONGEST_LINE = 16_000, 2_000
 """Most characters of a message, and of a line in it."""
+_LONGEST_NAME = 200
+"""Most characters of names that are compared, in time that grows with the square of that."""
 
 
 class FluidError(Exception):
@@ -162,7 +164,10 @@ def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Call
     """
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), list(choices), most)
+    text = str(name)
+    if len(text) > _LONGEST_NAME:
+        return ""
+    near = get_close_matches(text, [choice for choice in choices if len(choice) <= _LONGEST_NAME], most)
     return f"; did you mean {' or '.join(map(show, near))}?" if near else ""
 
 

@@ -28,9 +28,11 @@ from fluid.formats import program as serde
 from fluid.formats import room
 from fluid.formats import tensors as tensor_io
 from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
+from fluid.formats.pir.files import pir_bytes
 from fluid.formats.program import parse_program, serialize_program
 from fluid.formats.text import parse_program_text
-from fluid.ir.program import Operator, Program
+from fluid.ir.program import Block, Operator, Program
+from fluid.ir.verify import find_faults
 from fluid.opdef import registry
 from fluid.opdef.inference import infer_specs
 from fluid.proto import ProgramDesc
@@ -372,17 +374,17 @@ def nested(depth: int) -> Program:
     for name, dtype in (("c", "bool"), ("x", "float32")):
         block.create_var(name=name, shape=[1], dtype=dtype, is_data=True)
     block.create_var(name="y", shape=[1], dtype="float32")
-    blocks = [block]
-    for _ in range(depth - 1):
-        blocks.append(program.create_block(blocks[-1]))
+    for number in range(1, depth):  # by hand, since `create_block` would refuse
+        program.blocks.append(Block(program, number, program.blocks[-1]))
+    blocks = program.blocks
     for number, (block, inner) in enumerate(zip(blocks, [*blocks[1:], None], strict=True)):
         if inner is None:
-            block.append_op("scale", {"X": "x"}, {"Out": "y"}, {"scale": 3.0})
+            block.ops.append(Operator(block, "scale", {"X": ["x"]}, {"Out": ["y"]}, {"scale": 3.0}))
         else:
             block.create_var(name=f"scope{number}", type=VarType.STEP_SCOPES)
-            outputs = {"Out": "y", "Scope": f"scope{number}"}
-            block.append_op("conditional_block", {"Cond": "c", "Input": "x"}, outputs, {"sub_block": inner})
-    return parse_program(serialize_program(program))
+            inputs, outputs = {"Cond": ["c"], "Input": ["x"]}, {"Out": ["y"], "Scope": [f"scope{number}"]}
+            block.ops.append(Operator(block, "conditional_block", inputs, outputs, {"sub_block": inner}))
+    return program
 
 
 def test_blocks_nested_deeply_end_in_no_recursion() -> None:
@@ -395,7 +397,7 @@ def test_blocks_nested_deeply_end_in_no_recursion() -> None:
     program = nested(300)
     root = program.global_block()
     root.vars["x"].stop_gradient = False
-    parse_program_text(program.to_string())
+    data, text = serialize_program(program), program.to_string()
     act: Callable[[], Any]
     for act in (
         lambda: fluid.gradients(root.vars["y"], root.vars["x"]),
@@ -405,9 +407,75 @@ def test_blocks_nested_deeply_end_in_no_recursion() -> None:
         lambda: program.prune([], ["y"]),
         lambda: program.explain_gradient("y", "x"),
         lambda: program.extract(["x", "c"], ["y"]),
+        lambda: pir_bytes(program),
+        lambda: parse_program(data),
+        lambda: parse_program_text(text),
     ):
-        with pytest.raises(FluidError, match=r"blocks are nested 300 deep.*64 at most"):
+        with pytest.raises(FluidError, match=r"blocks are nested more than 64 deep.*64 at most"):
             act()
+
+
+def test_programs_of_many_blocks_are_checked_in_time_that_their_size_bounds() -> None:
+    """Nested by ops that own them, or only by their parents; each name was looked up through all blocks around."""
+    program = nested(30_000)
+    for how in ("by ops that own them", "by their parents"):
+        start = time.process_time()
+        assert [fault.message for fault in find_faults(program)] == [
+            f"blocks are nested more than 64 deep, {how}; a program may nest 64 at most"
+        ]
+        with pytest.raises(FluidError, match=f"nested more than 64 deep, {how}"):
+            fluid.Executor().run(program, {"c": np.array([True]), "x": np.ones(1, "float32")}, ["y"])
+        assert time.process_time() - start < 1
+        for block in program.blocks:
+            for op in block.ops:
+                op.attrs.pop("sub_block", None)
+    wide = Program()
+    for name in range(300):
+        wide.global_block().create_var(name=f"variable{name}" + "x" * 50_000 * (name % 2))
+    wide.global_block().ops = [
+        Operator(wide.global_block(), "f", {"X": [f"varible{name}" + "x" * 49_999 * (name % 2)]}, {}, {})
+        for name in range(10_000)
+    ]
+    start = time.process_time()
+    faults = find_faults(wide)
+    assert time.process_time() - start < 1 and len(faults) == 10_000 and "did you mean" in faults[0].message
+
+
+def nest_cond(depth: int, x: Any) -> Any:
+    return layers.cond(x[0] > 0.0, lambda: nest_cond(depth - 1, x), lambda: x * 2.0) if depth else x * 3.0
+
+
+def nest_while(depth: int, x: Any) -> Any:
+    if not depth:
+        return x * 3.0
+    going, y = layers.fill_constant([1], "bool", True), layers.assign(x)
+    with layers.While(going).block():
+        layers.assign(nest_while(depth - 1, x), y)
+        layers.fill_constant([1], "bool", False, out=going)
+    return y
+
+
+def nest_recurrence(depth: int, x: Any) -> Any:
+    if not depth:
+        return x * 3.0
+    sequence, rnn = layers.unsqueeze(x, [0]), layers.StaticRNN()
+    with rnn.step():
+        rnn.output(nest_recurrence(depth - 1, rnn.step_input(sequence)))
+    return layers.squeeze(rnn(), [0])
+
+
+@each("build", [nest_cond, nest_while, nest_recurrence])
+def test_blocks_that_would_be_nested_too_deeply_are_refused_while_building(build: Callable[[int, Any], Any]) -> None:
+    x = fluid.data("x", [1], "float32")
+    x.stop_gradient = False
+    y = build(63, x)
+    (grad,) = fluid.gradients(y, x)
+    found = fluid.Executor().run(fluid.default_main_program(), {"x": np.ones(1, "float32")}, [y, grad])
+    assert [value.tolist() for value in found] == [[3.0], [3.0]]
+    blocks = len(fluid.default_main_program().blocks)
+    with pytest.raises(ProgramError, match=r"a block in block \d+ would be nested more than 64 deep, which no program may be"):
+        build(500, x)
+    assert len(fluid.default_main_program().blocks) == blocks
 
 
 def test_gradients_of_damaged_programs_end_in_errors_of_ours() -> None:

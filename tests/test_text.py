@@ -16,7 +16,7 @@ from fluid.errors import FormatError
 from fluid.formats import room
 from fluid.formats.program import parse_program, serialize_program, versions_of, with_versions
 from fluid.formats.text import block_to_string, op_to_string, parse_program_text, program_to_screen, program_to_string
-from fluid.ir.program import Operator, OpRole, Program
+from fluid.ir.program import Block, Operator, OpRole, Program
 from fluid.values.types import VarType
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
@@ -170,13 +170,16 @@ def test_many_blocks_are_cut_too():
 
 
 def test_deep_nesting_is_no_recursion():
+    """As deep as a program may be it comes back; deeper ones, which only hands and files make, are refused in a line."""
     program = Program()
-    block = program.global_block()
-    for _ in range(3000):
-        inner = program.create_block(block)
-        block.append_op("loop", {}, {}, {"sub_block": inner})
-        block = inner
-    assert content(parse_program_text(program_to_string(program))) == content(program)
+    for depth in range(2, 3000):
+        block, inner = program.blocks[-1], Block(program, depth - 1, program.blocks[-1])
+        program.blocks.append(inner)
+        block.ops.append(Operator(block, "loop", {}, {}, {"sub_block": inner}))
+        if depth == 64:
+            assert content(parse_program_text(program_to_string(program))) == content(program)
+    with pytest.raises(FormatError, match="blocks are nested more than 64 deep, by ops that own them"):
+        parse_program_text(program_to_string(program))
 
 
 def test_a_shared_block_is_printed_once():

@@ -26,7 +26,7 @@ from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
 from ..ir.collector import collector_paused
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
-from ..ir.verify import self_owning
+from ..ir.verify import self_owning, too_deep
 from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
 from ..proto import BlockDesc, OpDesc, ProgramDesc, ProgramFrame, TensorDesc, VarDesc
 from ..values.types import AttrType, VarType, is_floating
@@ -599,11 +599,17 @@ class _Reader:
             done.update(path)
         if self.blocks[0].parent is not None:
             raise FormatError(f"block 0: the root has a parent, block {self.blocks[0].parent_idx}")
+        self.check_depth()
+
+    def check_depth(self) -> None:
+        if reason := too_deep(self.program):
+            raise FormatError(reason)
 
     def check_owners(self) -> None:
         pair = self_owning(self.blocks)
         if pair is not None:
             raise FormatError(f"block {pair[0].idx}: it holds itself, by way of an op of block {pair[1].idx}")
+        self.check_depth()
 
     # -- their contents
     def read_block(self, block: Block, frame: Any, is_careful: bool) -> None:

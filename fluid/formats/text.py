@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, NoReturn
 from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
 from ..ir.program import COMMON_ATTRS, Block, Operator, OpRole, Parameter, Program, Variable
-from ..ir.verify import on_cycles
+from ..ir.verify import on_cycles, too_deep
 from ..not_here import names_here
 from ..values.types import VarType
 from .room import Room
@@ -614,6 +614,8 @@ class _Parser:
             attrs[name] = [self.resolve(item) for item in value] if isinstance(value, list) else self.resolve(value)
         for block in on_cycles(self.program):
             raise FormatError(f"line {number}, column 1: block {block.idx} is its own ancestor, by way of its parent blocks")
+        if reason := too_deep(self.program):
+            raise FormatError(f"line {number}, column 1: {reason}")
         return self.program
 
     def resolve(self, item: Any) -> Any:

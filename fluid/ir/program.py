@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from .desc import BlockDesc, OpDesc, ProgramDesc, VarDesc
 
 __all__ = [
-    "COMMON_ATTRS", "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
-    "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program", "switch_startup_program",
+    "COMMON_ATTRS", "MOST_DEPTH", "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable",
+    "default_main_program", "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program",
+    "switch_startup_program",
 ]  # fmt: skip
 
 
@@ -58,6 +59,9 @@ class OpRole:
     NAME = "op_role"
     VARS = "op_role_var"
 
+
+MOST_DEPTH = 64
+"""How many blocks may lie inside of each other: analyses recurse into them, and look names up through all of them."""
 
 COMMON_ATTRS: Mapping[str, Any] = {
     OpRole.NAME: OpRole.FORWARD,
@@ -1136,8 +1140,20 @@ class Program:
         Args:
             parent: the block around it.
             forward: the block that it differentiates, if any.
+
+        Raises:
+            ProgramError: `MOST_DEPTH` blocks lie inside of each other already.
         """
-        block = Block(self, len(self.blocks), parent if parent is not None else self.current_block(), forward)
+        parent = parent if parent is not None else self.current_block()
+        around: Block | None = parent
+        for _ in range(MOST_DEPTH - 1):
+            around = around.parent if around is not None else None
+        if around is not None:
+            raise ProgramError(
+                f"a block in block {parent.idx} would be nested more than {MOST_DEPTH} deep, which no program may be: "
+                "let a loop or a recurrence repeat what branches and loops inside of each other do"
+            )
+        block = Block(self, len(self.blocks), parent, forward)
         self.blocks.append(block)
         self._changed()
         return block

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 from ..errors import ProgramError, did_you_mean
 from ..opdef.registry import EMPTY, Slot
-from .program import Block, Operator, Program, crowded_slots
+from .program import MOST_DEPTH, Block, Operator, Program, crowded_slots
 
 __all__ = [
     "Finding", "describe_faults", "faults_of", "find_faults", "misuses_of", "on_cycles", "reason_of",
-    "refuse_deep", "self_owning", "verify",
+    "refuse_deep", "self_owning", "too_deep", "verify",
 ]  # fmt: skip
 
 _AROUND = 2
 _MOST = 20
 _MOST_NAMES = 300
-_MOST_DEPTH = 64
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,12 @@ def find_faults(program: Program) -> list[Finding]:
     """Every fault of a program, block by block; see `verify`."""
     faults = list(_check_tree(program))
     if faults:
-        return faults  # names cannot be looked up along broken links
-    depth = _depth(program)
-    if depth > _MOST_DEPTH:
-        faults.append(Finding(_too_deep(depth), program.global_block()))
+        return faults  # names cannot be looked up along broken links, nor along thousands of them for each name
     for block in program.blocks:
         faults += _check_vars(block)
         for position, op in enumerate(block.ops):
-            faults += [Finding(message, block, position) for message in _check_op(op, block)]
+            messages = _check_op(op, block, has_hints=len(faults) < _MOST)
+            faults += [Finding(message, block, position) for message in messages]
     return faults
 
 
@@ -129,26 +126,46 @@ def reason_of(op: Operator, error: Exception) -> str:
 
 def refuse_deep(program: Program) -> None:
     """`ProgramError` if ops own blocks inside of each other more deeply than analyses, which recurse into them, can go."""
-    depth = _depth(program)
-    if depth > _MOST_DEPTH:
-        raise ProgramError(_too_deep(depth))
+    reason = too_deep(program)
+    if reason:
+        raise ProgramError(reason)
 
 
-def _too_deep(depth: int) -> str:
-    return f"blocks are nested {depth} deep, by ops that own them; a program may nest {_MOST_DEPTH} at most"
+def too_deep(program: Program) -> str:
+    """Why the blocks of a program are nested too deeply; "" if they are not."""
+    if len(program.blocks) <= MOST_DEPTH:
+        return ""
+    for is_deep, how in ((_is_deep_by_owners, "by ops that own them"), (_is_deep_by_parents, "by their parents")):
+        if is_deep(program):
+            return f"blocks are nested more than {MOST_DEPTH} deep, {how}; a program may nest {MOST_DEPTH} at most"
+    return ""
 
 
-def _depth(program: Program) -> int:
-    """How many blocks lie inside of each other; the number of all, at a glance, where these are few."""
-    if len(program.blocks) <= _MOST_DEPTH:
-        return len(program.blocks)
+def _is_deep_by_owners(program: Program) -> bool:
+    """Whether too many blocks lie inside of each other, going by the ops that own them."""
     owned = {id(sub) for block in program.blocks for op in block.ops for sub in op.sub_blocks}
     level = [block for block in program.blocks if id(block) not in owned]
     depth = 0
-    while level and depth < len(program.blocks):  # or some are in a circle
+    while level and depth <= MOST_DEPTH:
         depth += 1
         level = list({id(sub): sub for block in level for op in block.ops for sub in op.sub_blocks}.values())
-    return depth
+    return depth > MOST_DEPTH
+
+
+def _is_deep_by_parents(program: Program) -> bool:
+    """Whether too many blocks lie inside of each other, going by what they say of their parents."""
+    depths: dict[int, int] = {}
+    for block in program.blocks:
+        path: dict[int, Block] = {}
+        at: Block | None = block
+        while at is not None and id(at) not in depths and id(at) not in path:  # or some are in a circle
+            path[id(at)] = at
+            at = at.parent
+        depth = depths.get(id(at), 0)
+        for number in reversed(path):
+            depth += 1
+            depths[number] = depth
+    return max(depths.values()) > MOST_DEPTH
 
 
 def _check_tree(program: Program) -> Iterator[Finding]:
@@ -169,6 +186,9 @@ def _check_tree(program: Program) -> Iterator[Finding]:
         for block in on_cycles(program):
             broken = True
             yield Finding("it is its own ancestor, by way of its parent blocks", block)
+    if not broken and (reason := too_deep(program)):
+        broken = True
+        yield Finding(reason, program.global_block())
     owners: dict[int, tuple[Block, int]] = {}
     for block in program.blocks:
         for position, op in enumerate(block.ops):
@@ -213,14 +233,14 @@ def _check_vars(block: Block) -> Iterator[Finding]:
             yield Finding(f"the variable {name!r} says that it belongs to block {var.block.idx}", block)
 
 
-def _check_op(op: Operator, block: Block) -> Iterator[str]:
+def _check_op(op: Operator, block: Block, has_hints: bool = True) -> Iterator[str]:
     if op.block is not block:
         yield f"it says that it belongs to block {op.block.idx}"
     for verb, slots in (("reads", op.inputs), ("writes", op.outputs)):
         for slot, names in slots.items():
             for name in names:
                 if name != EMPTY and block.find_var(name) is None:
-                    hint = did_you_mean(name, list(block.vars)[:_MOST_NAMES], 1, repr)
+                    hint = did_you_mean(name, list(block.vars)[:_MOST_NAMES], 1, repr) if has_hints else ""
                     yield f"it {verb} {name!r} ({slot}), a name that no visible block declares{hint}"
     definition = op.definition
     if definition is None:

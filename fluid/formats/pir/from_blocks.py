@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import ProgramError
 from ...ir.program import Block, Operator, Parameter, Program, Variable
+from ...ir.verify import refuse_deep
 from ...ir.versions import outer_names
 from ...opdef.registry import EMPTY, OpDef, registers
 from ...values.types import VarType
@@ -76,6 +77,7 @@ def pir_of(program: Program) -> PirProgram:
     Raises:
         ProgramError: lists every op that has no equivalent.
     """
+    refuse_deep(program)
     writer = Writer(program)
     root = BlockWriter(writer, program.global_block(), {})
     try:

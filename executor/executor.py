@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeError, did_you_mean, locate
+from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, locate, shown
 from fluid.formats.bfloat16 import BFLOAT16, computable, to_bfloat16
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
@@ -19,7 +19,7 @@ from fluid.parallel.mesh import Mesh
 from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of, to_lod
 from fluid.values.lod_tensor import FedArray
-from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array
+from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by
 from fluid.values.one_element import convertible
 from fluid.values.place import CPUPlace, Place, XLAPlace, to_numpy
 from fluid.values.selected_rows import SelectedRows
@@ -423,8 +423,13 @@ class Executor:
             if var is None:
                 data = [v.name for v in block.vars.values() if v.is_data]
                 hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
-                raise FeedError(f"{name!r} is fed, but the program has no such variable{hint}")
-            feeds[name] = _fed(var, value)
+                raise FeedError(f"{shown(name)} is fed, but the program has no such variable{hint}")
+            try:
+                feeds[name] = _fed(var, value)
+            except FluidError:
+                raise
+            except Exception as error:  # of a value that raises where it is looked at
+                raise FeedError(f"what is fed to {var.name} ({var.describe()}) raises an error: {said_by(error)}") from error
         return feeds
 
 
@@ -495,13 +500,18 @@ def _names(fetch_list: Any) -> list[str]:
         return []
     items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list
     if type(items) is not list and (isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable)):
-        raise FeedError(f"fetch_list should be a list of Variables or names, not {fetch_list!r}")
-    return [item.name if isinstance(item, Variable) else _name(item) for item in items]
+        raise FeedError(f"fetch_list should be a list of Variables or names, not {shown(fetch_list)}")
+    try:
+        return [item.name if isinstance(item, Variable) else _name(item) for item in items]
+    except FluidError:
+        raise
+    except Exception as error:  # of a list that raises where it is gone through
+        raise FeedError(f"fetch_list should be a list of Variables or names; it raises an error: {said_by(error)}") from error
 
 
 def _name(item: Any) -> str:
     if not isinstance(item, str):
-        raise FeedTypeError(f"fetch_list holds {item!r}, which is neither a Variable nor a name")
+        raise FeedTypeError(f"fetch_list holds {shown(item)}, which is neither a Variable nor a name")
     return item
 
 
@@ -561,7 +571,7 @@ def _is_pair(value: Any) -> bool:
 
 def _fed_array(var: Variable, value: Any) -> Any:
     expected = var.dtype.array_dtype
-    if expected == BFLOAT16 and np.asarray(value).dtype != BFLOAT16:  # which numpy has not: floats are rounded to it
+    if expected == BFLOAT16 and getattr(value, "dtype", None) != BFLOAT16:  # which numpy has not: floats are rounded to it
         value = to_bfloat16(_converted(var, value, np.dtype("float32")))
     is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
     if not is_array or value.dtype.kind in NO_NUMBERS:

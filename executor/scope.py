@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from fluid.errors import ExecutionError
 from fluid.values.lod_array import array_of, lod_of, to_lengths, with_lod
 from fluid.values.lod_tensor import LoDTensor, LoDTensorArray
+from fluid.values.numeric import has
 from fluid.values.selected_rows import SelectedRows
 
 __all__ = ["LoDTensor", "LoDTensorArray", "Scope", "ScopeVariable", "checked_scope", "global_scope", "scope_guard"]
@@ -199,7 +200,7 @@ class Scope:
         if isinstance(value, list):
             variable.get_lod_tensor_array()[:] = map(LoDTensor.of, value)
             return
-        if not hasattr(value, "dtype"):
+        if not has(value, "dtype"):
             variable.value = value
             return
         variable.put(array_of(value))

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fluid.errors import FluidTypeError, ProgramError
+from fluid.errors import FluidTypeError, ProgramError, shown
 
 __all__ = [
-    "HAS_THREADS", "MOST_THREADS", "OnNumpy", "available_cores", "blas_threads", "get_num_threads", "hold_blas", "on_one_thread",
-    "set_num_threads",
+    "HAS_THREADS", "MOST_THREADS", "OnNumpy", "available_cores", "blas_threads", "checked_count", "get_num_threads", "hold_blas",
+    "on_one_thread", "set_num_threads",
 ]  # fmt: skip
 
 MOST_THREADS = 256
@@ -110,6 +110,19 @@ def _set_blas(count: int) -> None:
 _THREADS = _Threads()
 
 
+def checked_count(number: int) -> int:
+    """A number of threads as an int; `FluidTypeError` or `ProgramError` if there cannot be as many."""
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        count = index(number)
+    except TypeError:
+        raise FluidTypeError(f"set_num_threads: number should be an int, not {shown(number)}") from None
+    if not 1 <= count <= MOST_THREADS:
+        raise ProgramError(f"set_num_threads: number should be from 1 to {MOST_THREADS}, not {shown(count)}")
+    return count
+
+
 def set_num_threads(number: int) -> None:
     """Set how many threads compute one program, or op; results have the same bits with any number.
 
@@ -124,13 +137,7 @@ def set_num_threads(number: int) -> None:
     >>> fluid.get_num_threads()
     2
     """
-    try:
-        count = index(number)
-    except TypeError:
-        raise FluidTypeError(f"set_num_threads: number should be an int, not {number!r}") from None
-    if not 1 <= count <= MOST_THREADS:
-        raise ProgramError(f"set_num_threads: number should be from 1 to {MOST_THREADS}, not {count}")
-    _THREADS.set(count)
+    _THREADS.set(checked_count(number))
 
 
 def get_num_threads() -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .errors import FeedError, FluidTypeError
+from .errors import FeedError, FluidError, FluidTypeError, shown
 from .executor.scope import LoDTensor
 from .ir.program import Program, Variable, default_main_program
 from .not_here import names_here
@@ -88,7 +88,7 @@ class DataFeeder:
             raise FeedError(self._no_rows(iterable))
         for number, row in enumerate(iterable):
             if not hasattr(row, "__len__") or isinstance(row, Mapping):
-                raise FeedError(self._no_rows(f"row {number}, {row!r}"))
+                raise FeedError(self._no_rows(f"row {number}, {shown(row)}"))
             if len(row) != len(columns):
                 raise FeedError(f"row {number} has {len(row)} fields, but {len(columns)} variables are fed: {', '.join(names)}")
             for column, field in zip(columns, row, strict=True):
@@ -147,7 +147,7 @@ def sequences_of(var: Fed, fields: list[Any]) -> LoDTensor:
             if not isinstance(item, (list, tuple, np.ndarray)):
                 raise FeedError(
                     f"{var.name} holds sequences (lod_level={var.lod_level}): sequence {number} of level {level} should be a "
-                    f"list, not {item!r}"
+                    f"list, not {shown(item)}"
                 )
         lengths.append([len(item) for item in items])
         items = [inner for item in items for inner in item]
@@ -162,8 +162,8 @@ def sequences_of(var: Fed, fields: list[Any]) -> LoDTensor:
 def _uneven(var: Fed, fields: list[Any]) -> str:
     """Which of the fields differ in shape, if that is why they cannot be stacked."""
     try:
-        shapes = [list(np.shape(field)) for field in fields]
-    except ValueError:  # one is no array by itself
+        shapes = [list(numeric_array(field, "").shape) for field in fields]
+    except FluidError:  # one is no array by itself
         return ""
     number = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), None)
     if number is None:

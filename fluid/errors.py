@@ -34,6 +34,7 @@ __all__ = [
     "printable",
     "readable",
     "said_of",
+    "shown",
     "while_running",
 ]
 
@@ -44,6 +45,8 @@ def __dir__() -> list[str]:
 
 _LONGEST, _LONGEST_LINE = 16_000, 2_000
 """Most characters of a message, and of a line in it."""
+_LONGEST_VALUE = 400
+"""Most characters of a value that is shown."""
 _LONGEST_NAME = 200
 """Most characters of names that are compared, in time that grows with the square of that."""
 
@@ -55,8 +58,8 @@ class FluidError(Exception):
     a name with a bell\\x07
     """
 
-    def __init__(self, *args: object, **kwargs: Any) -> None:
-        super().__init__(*(readable(arg) if isinstance(arg, str) else arg for arg in args), **kwargs)
+    def __init__(self, *_args: object, **_kwargs: Any) -> None:
+        super().__init__(*(readable(arg) if isinstance(arg, str) else arg for arg in _args), **_kwargs)
 
     def restate(self, text: str) -> None:
         """Give the error another message.
@@ -206,6 +209,18 @@ def _shortened(text: str, most: int) -> str:
         return text
     end = most // 4
     return f"{text[: most - end]} ... ({len(text) - most} characters left out) ... {text[-end:]}"
+
+
+def shown(value: object) -> str:
+    """A value for a message, briefly; its type alone if it raises an error where it is asked for its text.
+
+    >>> fluid.errors.shown([1, 2]), fluid.errors.shown(10**5000)
+    ('[1, 2]', 'an object of the type int')
+    """
+    try:
+        return _shortened(repr(value), _LONGEST_VALUE)
+    except Exception:  # whatever its __repr__ raises
+        return f"an object of the type {type(value).__name__}"
 
 
 def said_of(op_type: str, error: object, verb: str = "") -> str:

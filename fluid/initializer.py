@@ -109,7 +109,13 @@ def value_attrs(array: np.ndarray[Any, Any], dtype: VarType) -> dict[str, Any]:
         raise ProgramError(
             f"constants of {dtype.text} cannot be written into a program; use one of {[k.text for k in VALUES]} and cast"
         )
-    return {"shape": list(array.shape), "dtype": int(dtype), VALUES[dtype]: array.astype(dtype.numpy).ravel().tolist()}
+    try:
+        values = array.astype(dtype.numpy).ravel().tolist()
+    except MemoryError:
+        raise ProgramError(
+            f"{array.size} numbers are too many for a program; let it read a variable that is fed, or in the scope"
+        ) from None
+    return {"shape": list(array.shape), "dtype": int(dtype), VALUES[dtype]: values}
 
 
 WIDER = {

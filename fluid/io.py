@@ -35,6 +35,7 @@ from .reader import *  # noqa: F403
 from .reader import __all__ as _READERS
 from .saving.parameter_info import note_what_is_trained
 from .transform.pruning import prune
+from .values.numeric import numeric_array
 from .values.place import CPUPlace
 from .values.selected_rows import SelectedRows
 from .values.types import BFLOAT16, VarType, as_dtype
@@ -191,6 +192,11 @@ def _type_of(array: Any) -> VarType | None:
         return as_dtype(array.dtype)
     except FluidTypeError:
         return None
+
+
+def _array_of(value: Any, where: str) -> Any:
+    """An array in a state, or what numpy makes of a list in one."""
+    return value if isinstance(value, np.ndarray) else np.asarray(numeric_array(value, where))
 
 
 def _as_declared(var: Variable, array: Any) -> Any:
@@ -542,7 +548,8 @@ def _set_state(program: Program, state: Mapping[str, Any], where: str, place: An
         raise FormatError(
             f"{where}{suffix}: there is no {var.name!r} ({var.describe()}){more}; was it saved for another program?"
         )
-    arrays = {name: _fitting(var, np.asarray(state[name]), where) for name, var in variables.items() if name in state}
+    arrays = {name: _array_of(state[name], f"{where}, variable {name!r}") for name in variables if name in state}
+    arrays = {name: _fitting(variables[name], array, where) for name, array in arrays.items()}
     scope = global_scope()
     for name, array in arrays.items():
         scope.var(name).get_tensor().set(array, place)

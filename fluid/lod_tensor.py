@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .errors import LengthsError
+from .errors import FluidTypeError, LengthsError
 from .executor.scope import LoDTensor
 from .not_here import names_here
 from .values.lod_array import refuse_other_counts
+from .values.numeric import has, numeric_array, said_by
 
 __all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
 
@@ -52,14 +53,9 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
     """
     lengths = _checked(recursive_seq_lens)
     if isinstance(data, list):
-        counts = [len(sequence) for sequence in data]
-        if counts != lengths[-1]:
-            raise LengthsError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths[-1]}")
-        items = [item for sequence in data for item in sequence]
-        array = np.array(items).reshape(len(items), -1) if items else np.zeros((0, 1), np.int64)
-        array = array.astype(np.int64) if array.dtype.kind in "iu" else array
+        array = _rows_of(data, lengths[-1])
     else:
-        array = np.asarray(data)
+        array = data if has(data, "__cuda_array_interface__") else numeric_array(data, "create_lod_tensor takes an array")
     if array.ndim == 0 or sum(lengths[-1]) != array.shape[0]:
         rows = f"{array.dtype}{list(array.shape)}"
         raise LengthsError(f"the lengths {lengths[-1]} are of {sum(lengths[-1])} rows, but the data is {rows}")
@@ -67,6 +63,21 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
     tensor.set(array, place)
     tensor.set_recursive_sequence_lengths(lengths)
     return tensor
+
+
+def _rows_of(sequences: list[Any], lengths: list[int]) -> np.ndarray[Any, Any]:
+    """The items of lists of these lengths, one below the other."""
+    try:
+        counts = [len(sequence) for sequence in sequences]
+        items = [item for sequence in sequences for item in sequence] if counts == lengths else []
+    except Exception as error:  # of what is no list, or raises where it is gone through
+        raise FluidTypeError(f"create_lod_tensor takes a list of lists of numbers; of one of these: {said_by(error)}") from None
+    if counts != lengths:
+        raise LengthsError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths}")
+    if not items:
+        return np.zeros((0, 1), np.int64)
+    array = numeric_array(items, "create_lod_tensor: the sequences hold what is no number").reshape(len(items), -1)
+    return array.astype(np.int64) if array.dtype.kind in "iu" else array
 
 
 def create_random_int_lodtensor(

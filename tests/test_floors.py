@@ -240,7 +240,7 @@ ASKED = {
     # what the question is answered with
     "fluid/ir/program.py in_dygraph_mode": "is the question, asked by users",
     "fluid/framework.py _dygraph_tracer": "the same",
-    "fluid/building/versions.py program_of": "finds the tensor among arguments",
+    "fluid/building/versions.py _program_of": "finds the tensor among arguments",
     "fluid/layers/arguments.py eager_program": "the same, where only a tensor's program is wanted",
     "fluid/building/layer_helper.py LayerHelper.apply": "tensors among the inputs say where an op is applied",
     "fluid/backward.py _is_of_a_layer": "in a program, a variable stands for a layer's parameter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from checks import each
 
 import fluid
+from fluid import dygraph
 from fluid.executor import threads
 
 
@@ -26,11 +28,15 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_number_of_threads_is_checked() -> None:
     before = fluid.get_num_threads()
-    for wrong, error, words in ((0, ValueError, "from 1 to"), (-1, ValueError, "from 1 to"), ("2", TypeError, "an int, not '2'")):
-        with pytest.raises(error, match=words) as raised:
-            fluid.set_num_threads(wrong)  # type: ignore[arg-type]
-        assert isinstance(raised.value, fluid.FluidError)
-    assert fluid.get_num_threads() == before
+    of_eager_mode = dygraph.get_num_threads()
+    wrong: list[tuple[Any, type[Exception], str]] = [(number, ValueError, "from 1 to 256") for number in (0, -1, 257, 10**5000)]
+    wrong += [(value, TypeError, f"an int, not {value!r}") for value in ("2", True, False, 2.0, None, [2], np.True_)]
+    for number, error, words in wrong:
+        for setter in (fluid.set_num_threads, dygraph.set_num_threads):
+            with pytest.raises(error, match=re.escape(words)) as raised:
+                setter(number)
+            assert isinstance(raised.value, fluid.FluidError)
+    assert fluid.get_num_threads() == before and dygraph.get_num_threads() == of_eager_mode
 
 
 @each("setting, count", [("3", 3), ("2,4", 2), ("", None), ("0", None), ("many", None), (None, None)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import FluidTypeError
+from fluid.errors import ExecutionError, FluidTypeError
 from fluid.formats.bfloat16 import computable, converted
 from fluid.values.cache import Cache
 from fluid.values.numeric import NO_NUMBERS, numeric_array
@@ -140,7 +140,10 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
         copy = None if isinstance(value, (list, tuple)) else copy  # numpy has made a new one already
     if numpy_dtype is not None and numpy_dtype.kind != "c" == getattr(source, "dtype", numpy_dtype).kind:
         raise FluidTypeError(f"{source.dtype}{list(source.shape)} would lose its imaginary parts as {numpy_dtype}")
-    array = (np.array if copy else np.asarray)(source, dtype=numpy_dtype, order="C")
+    try:
+        array = (np.array if copy else np.asarray)(source, dtype=numpy_dtype, order="C")
+    except MemoryError as error:  # such as of one number that says that it is 2**60 of them
+        raise ExecutionError(f"there is no room in memory for what a tensor is made of: {error}") from None
     if array.dtype.kind in NO_NUMBERS:
         numeric_array(value, _MADE_OF)  # raises an error that says why
     if type(array) is not np.ndarray:

@@ -36,6 +36,8 @@ __all__ = ["Lender", "function_of", "parameters_read"]
 
 _ALIGNED = 64
 """Arrays in spare memory start at multiples of this many bytes."""
+_MOST_BROADCAST = 32
+"""Dimensions of arrays whose shapes numpy's `broadcast_shapes` compares."""
 
 
 class _Opaque(Exception):
@@ -285,7 +287,7 @@ def _makes(function: Any, sources: tuple[Any, ...], target: Any) -> bool:
     if _is_reduction(function):
         reduced, _, dtype, *_ = sources
         return dtype is None and reduced.dtype == target.dtype and target.dtype.kind == "f" and reduced.flags.c_contiguous
-    if not all(isinstance(source, np.ndarray) for source in sources):
+    if target.ndim > _MOST_BROADCAST or not all(isinstance(source, np.ndarray) for source in sources):
         return False
     if function is np.dot:
         return sources[0].ndim in (1, 2) and sources[0].dtype == sources[1].dtype == target.dtype

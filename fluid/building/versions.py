@@ -22,8 +22,17 @@ _PLAIN = frozenset({bool, int, float, str, type(None)})
 """Types of most arguments that are no variables: told at once, while `isinstance` asks every class that counts as one."""
 
 
+_DEEPEST = 64
+"""How deep lists of arguments may lie in each other; deeper are those that hold themselves."""
+
+
 def program_of(values: Iterable[Any]) -> Program | None:
     """The program of the variables among these arguments, which may be nested: the eager one if one of them is a tensor."""
+    return _program_of(values, set(), 0)
+
+
+def _program_of(values: Iterable[Any], seen: set[int], depth: int) -> Program | None:
+    """`program_of`, of lists that are not among those `seen`, and lie so deep in others."""
     program = None
     for value in values:
         if value.__class__ in _PLAIN:
@@ -31,10 +40,9 @@ def program_of(values: Iterable[Any]) -> Program | None:
         inner = None
         if isinstance(value, Variable):
             inner = value.block.program
-        elif isinstance(value, (list, tuple)):
-            inner = program_of(value)
-        elif isinstance(value, dict):
-            inner = program_of(value.values())
+        elif isinstance(value, (list, tuple, dict)) and id(value) not in seen and depth < _DEEPEST:
+            seen.add(id(value))
+            inner = _program_of(value.values() if isinstance(value, dict) else value, seen, depth + 1)
         if inner is not None and (program is None or inner.eager):
             program = inner
             if program.eager:

@@ -27,7 +27,7 @@ from ..executor import timing
 from ..executor.binding.array_types import CPU, DEVICES, array_of, ones_like
 from ..executor.binding.halves import added
 from ..executor.random import RANDOM
-from ..executor.threads import HAS_THREADS, OnNumpy
+from ..executor.threads import HAS_THREADS, OnNumpy, checked_count
 from ..ir.collector import collector_paused
 from ..values.types import is_complex
 from . import anomaly
@@ -511,9 +511,7 @@ class Engine:
 
     def set_num_threads(self, threads: int) -> None:
         """Set how many threads share the CPU's nodes of one pass; results are the same for any number."""
-        if threads < 1:
-            raise ProgramError(f"there cannot be {threads} threads; with 1 the calling thread runs everything")
-        self.threads = threads if HAS_THREADS else 1
+        self.threads = checked_count(threads) if HAS_THREADS else 1
 
     def queue_of(self, device: str) -> ReadyQueue:
         """The queue of a device other than the CPU; starts the thread that serves it if there is none yet."""

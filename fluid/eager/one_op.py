@@ -22,6 +22,8 @@ __all__ = ["Constant", "one_op", "shortened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLAIN = frozenset((int, bool, str, type(None), type(...)))
+_DEEPEST = 8
+"""How deep lists of arguments lie in each other, of which is kept what they run."""
 
 
 class Constant(Tensor):
@@ -138,7 +140,7 @@ def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any
     return op, op.compiled_for(inputs), [places.get(id(tensor), tensor) for tensor in inputs]
 
 
-def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor]) -> bool:
+def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor], depth: int = 0) -> bool:
     """Add to the key what tells arguments apart, except for the elements of tensors, and list the tensors; False for others."""
     for value in values:
         kind = value.__class__
@@ -149,7 +151,7 @@ def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor]) -> b
             key.append(plain)
         elif kind is list or kind is tuple:
             key += (kind, len(value))
-            if not _describe(value, key, tensors):
+            if depth == _DEEPEST or not _describe(value, key, tensors, depth + 1):
                 return False
         else:
             return False

@@ -1006,7 +1006,7 @@ def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tenso
 def _lod_of(value: Any) -> Lod:
     """The sequences that the rows of a tensor form, or of the value of a variable; ``()`` for other values."""
     if isinstance(value, LoDTensor):
-        return to_lod(value.lod(), len(value.array))
+        return to_lod(value.lod(), len(value.array)) if value.array is not None else ()
     return value._kind.lod if isinstance(value, Tensor) else lod_of(value)
 
 

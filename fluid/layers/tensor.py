@@ -15,6 +15,7 @@ from ..initializer import WIDER, Constant, Initializer, constant_attrs, value_at
 from ..ir.checked import check_variable
 from ..ir.program import Parameter, Variable
 from ..param_attr import AttrLike, ParamAttr
+from ..values.numeric import numeric_array
 from ..values.types import DTypeLike, as_dtype
 
 __all__ = [
@@ -201,7 +202,8 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
         return apply("assign", {"X": input}, outputs={"Out": output})
     if not isinstance(input, (np.ndarray, np.generic, bool, int, float, list, tuple)):
         raise FluidTypeError(f"assign: input should be a Variable, an array or numbers, not {type(input).__name__}")
-    array = np.asarray(input)
+    array = input if isinstance(input, (np.ndarray, np.generic)) else numeric_array(input, "assign: input is not an array")
+    array = np.asarray(array)
     if not isinstance(input, (np.ndarray, np.generic)) and array.dtype == np.float64:
         array = array.astype(np.float32)
     dtype = output.dtype if output is not None and output.has_dtype else as_dtype(array.dtype)

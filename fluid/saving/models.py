@@ -302,7 +302,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None
     >>> fluid.model_io.save_arrays("weights.npz", {"w": np.ones([2], "float32")})
     """
     where = os.fspath(path)
-    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    arrays = {name: io._array_of(array, f"{where}: {name!r}") for name, array in arrays.items()}
     form = next((form for form in ARRAYS if where.endswith("." + form.name)), None)
     if form is None:
         raise FluidError(f"{where}: arrays are written to names that end in .npz, .safetensors or .pdparams")

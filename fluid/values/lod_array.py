@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExecutionError, LengthsError
+from ..errors import ExecutionError, LengthsError, shown
 from .spec import Lod
 
 __all__ = [
@@ -109,11 +109,11 @@ def checked_levels(levels: Any) -> list[list[int]]:
         if isinstance(levels, Mapping):
             raise TypeError
         return [[index(item) for item in level] for level in levels]
-    except TypeError:
-        text = (
-            f"sequences are told of by lists of integers, level by level, as [[2, 3]] for two of 2 and 3 rows, not by {levels!r}"
-        )
-        raise ExecutionError(text) from None
+    except Exception:  # of what is none, or raises where it is gone through
+        raise ExecutionError(
+            "sequences are told of by lists of integers, level by level, as [[2, 3]] for two of 2 and 3 rows, not by "
+            f"{shown(levels)}"
+        ) from None
 
 
 def refuse_other_counts(lengths: Sequence[Sequence[int]]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ExecutionError, FluidTypeError
 from .lod_array import array_of, checked_levels, lod_of, refuse_other_counts, to_lengths
 from .memory import contiguous_copy
-from .numeric import numeric_array
+from .numeric import has, numeric_array
 from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
 from .types import DTypeLike, VarType, as_dtype
@@ -104,7 +104,7 @@ class LoDTensor:
         place = place if place is not None else CPUPlace()
         if not isinstance(place, Place):
             raise FluidTypeError(f"LoDTensor.set: place should be a place, such as fluid.CPUPlace(), not {place!r}")
-        if not hasattr(array, "__cuda_array_interface__"):
+        if not has(array, "__cuda_array_interface__"):
             array = numeric_array(array, "LoDTensor.set takes an array")
         if isinstance(place, CPUPlace):
             self.array = contiguous_copy(np, to_numpy(array))

@@ -13,12 +13,10 @@ import numpy as np
 from ..errors import FluidError, FormatError
 from .bfloat16 import as_bits
 from .pickles import check_numbers, not_numbers
+from .room import most_bytes
 from .writing import atomic_writer
 
 __all__ = ["is_archive", "read_npz", "write_npz"]
-
-_ROOM = 64 << 20
-"""The unpacked arrays may be ten times as large as the file, plus this many bytes."""
 
 
 def is_archive(head: bytes, size: int) -> bool:
@@ -34,7 +32,7 @@ def read_npz(path: str) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
             total = sum(info.file_size for info in infos)
-            if total > _ROOM + 10 * size:
+            if total > most_bytes(size):
                 raise FormatError(
                     f"{path}: its {size} bytes claim to unpack to {total}; repack it without compression to load it"
                 )

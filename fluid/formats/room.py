@@ -1,31 +1,54 @@
-"""The memory that a program which is read may take: 64 MiB and ten times the file.
+"""The memory that a file may take while it is read: 64 MiB and ten times the file. All readers count by this.
 
 An op without anything is five bytes in a file and 340 in memory. Programs as they are take seven to nine times their file: what
-has no room is many times denser than any program that computes something.
+has no room is many times denser than any program that computes something. Arrays that are made of sizes in a file, such as the
+places from which an image is resized, count as what they take; those that are the file's own bytes do not.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from ..errors import FormatError
 from ..ir.program import Operator
 
-__all__ = ["Room"]
+__all__ = ["Room", "most_bytes"]
 
 _SPARE = 64 << 20
 """What every file may take."""
+_PER_BYTE = 10
 _OP, _SLOT, _ATTRIBUTE, _ITEM = 400, 120, 60, 32
 _VARIABLE, _BLOCK = 450, 400
 """Bytes that the parts of a program take, as measured; names and numbers are in those of what holds them."""
 _FIRST_NAME = 600
 """What a name of a slot or an attribute takes besides when it comes first: real programs have some hundreds."""
+_DENSE = (
+    "not a program: its blocks, variables and ops are so many, and so small, that they would take more than 64 MiB of memory and "
+    "ten times the file; no program that computes something is as dense"
+)
+
+
+def most_bytes(size: int) -> int:
+    """The memory that a file of this size may take."""
+    return _SPARE + _PER_BYTE * size
 
 
 class Room:
-    """What is left of the memory for a program from a file of this size."""
+    """What is left of the memory for what is made of a file.
 
-    def __init__(self, size: int) -> None:
-        self._left = _SPARE + 10 * size
+    Args:
+        size: the bytes of the file.
+        refusal: what is said where too many small parts are made of it.
+    """
+
+    def __init__(self, size: int, refusal: str = _DENSE) -> None:
+        self._left = most_bytes(size)
+        self._refusal = refusal
         self._names: set[str] = set()
+
+    def grow(self, size: int) -> None:
+        """Another file of this size belongs to the one that is read."""
+        self._left += _PER_BYTE * size
 
     def name(self, name: str) -> None:
         """A slot or an attribute is called so."""
@@ -47,10 +70,21 @@ class Room:
         self.take(_BLOCK)
 
     def take(self, size: int) -> None:
-        """Use so many bytes; `FormatError` if they are not left."""
+        """Use so many bytes for small parts; `FormatError` if they are not left."""
         self._left -= size
         if self._left < 0:
+            raise FormatError(self._refusal)
+
+    def check_array(self, *sizes: int, itemsize: int = 8) -> None:
+        """`FormatError` if there is no room for an array of these sizes; asked before it is made."""
+        size = prod(max(size, 0) for size in sizes) * itemsize
+        if size > self._left:
             raise FormatError(
-                "not a program: its blocks, variables and ops are so many, and so small, that they would take more than 64 MiB "
-                "of memory and ten times the file; no program that computes something is as dense"
+                f"it asks for arrays of {size} bytes, of the sizes {', '.join(map(str, sizes))}; a file may take 64 MiB and ten "
+                f"times its size, of which {max(self._left, 0)} are left"
             )
+
+    def take_array(self, *sizes: int, itemsize: int = 8) -> None:
+        """Use the room of an array of these sizes, which is kept; `FormatError` if it is not left."""
+        self.check_array(*sizes, itemsize=itemsize)
+        self._left -= prod(max(size, 0) for size in sizes) * itemsize

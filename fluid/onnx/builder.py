@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ..formats.room import Room
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Program, Variable
 from ..opdef.inference import infer_specs
@@ -27,8 +28,8 @@ _FILLED = {
     "int32": "int32_values",
     "int64": "int64_values",
 }
-_OP_SIZE, _NUMBER = 2000, 40
-"""Bytes that an op and its variable take in memory, with room to spare, and a number in an attribute."""
+_OP_SIZE, _NUMBER = 1600, 40
+"""Bytes that an op takes in memory, with room to spare, and a number in an attribute."""
 
 
 class _Ops(BuildNamespace):
@@ -71,7 +72,7 @@ class Builder:
         values: the arrays of the persistable variables that were made.
     """
 
-    def __init__(self, program: Program, names: set[str], room: int) -> None:
+    def __init__(self, program: Program, names: set[str], room: Room, most_ops: int) -> None:
         self.program = program
         self.f: Any = _Ops(self)
         self.scalar: Any = _Ops(self, ())
@@ -79,7 +80,8 @@ class Builder:
         self.base = "value"
         self._names = names
         self._numbers: dict[str, int] = {}
-        self._room = room
+        self._ops_left = most_ops
+        self.room = room
 
     # -- where ops are appended
     @property
@@ -88,15 +90,21 @@ class Builder:
 
     def count(self) -> None:
         """Counts an op; `FormatError` if there are more than the file's size allows for."""
-        self._take(_OP_SIZE)
+        self._ops_left -= 1
+        if self._ops_left < 0:
+            raise FormatError("it takes more ops than the size of the file allows for, with those of the nodes before it")
+        self.room.take(_OP_SIZE)
 
-    def _take(self, size: int) -> None:
-        self._room -= size
-        if self._room < 0:
-            raise FormatError(
-                "the nodes of the model, with those of the functions that they call, are so many that they would take more than "
-                "64 MiB of memory and ten times the file"
-            )
+    def reserve(self, *sizes: int, itemsize: int = 8) -> None:
+        """`FormatError` if the file is too small for a table of these sizes; called before it is made.
+
+        What is kept of tables counts when `constant` gets it.
+
+        Args:
+            sizes: how many elements the table has along each of its dimensions.
+            itemsize: bytes of memory for each element, with those of arrays on the way to it.
+        """
+        self.room.check_array(*sizes, itemsize=itemsize)
 
     def fresh_name(self, base: str) -> str:
         """A name that no variable and no value of the model has."""
@@ -110,6 +118,7 @@ class Builder:
 
     def temporary(self, shape: tuple[int, ...] | None = None) -> Variable:
         """A new variable, called after the value that is being computed."""
+        self.room.variable()
         return self.block.create_var(name=self.fresh_name(self.base), shape=shape)
 
     # -- values as variables
@@ -125,7 +134,10 @@ class Builder:
 
     def constant(self, array: Any, onnx_type: int | None = None) -> Tensor:
         """A tensor with a value that is known; an op or a persistable variable makes it, where it is needed."""
-        return Tensor(array=np.asarray(array), make=self._make_constant, onnx_type=onnx_type)
+        array = np.asarray(array)
+        if array.flags.writeable:  # it was made here; those of tensors in the file are counted, or are the file's own bytes
+            self.room.take_array(array.size, itemsize=array.itemsize)
+        return Tensor(array=array, make=self._make_constant, onnx_type=onnx_type)
 
     def number(self, value: float, dtype: VarType) -> Variable:
         """A single number as a variable of shape []."""
@@ -145,7 +157,7 @@ class Builder:
         if dtype is VarType.FP16 and array.size <= LARGEST_IN_OPS:
             return self.cast(self._make_constant(array.astype(np.float32)), dtype)  # type: ignore[no-any-return]
         if slot is not None and 0 < array.size <= LARGEST_IN_OPS:
-            self._take(_NUMBER * array.size)
+            self.room.take(_NUMBER * array.size)
             made: Variable = self.f.assign_value(shape=list(array.shape), dtype=int(dtype), **{slot: array.reshape(-1).tolist()})
             return made
         return self.persistable(self.fresh_name(f"{self.base}.constant"), array)

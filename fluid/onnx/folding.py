@@ -7,6 +7,7 @@ Integers that are partly known, such as the shape of a batch of unknown size, ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from .values import Size, Tensor
 
 __all__ = ["folded"]
 
-_MOST = 4096
-"""The most numbers that are computed beforehand."""
+_MOST, _MOST_PARTLY = 4096, 256
+"""The most numbers that are computed beforehand, and that are followed where they are partly known."""
+_OBJECT = 48
+"""Bytes that a number takes which is partly known."""
 _FOLDS: dict[str, Callable[[Node, list[Any]], Any]] = {}
 
 
@@ -58,6 +61,8 @@ def folded(node: Node) -> Any:
             return None
     if partly and node.proto.op_type not in _MOVES:
         return None
+    if _size_of_result(node, arrays) > (_MOST_PARTLY if partly else _MOST):
+        return None
     try:
         with np.errstate(all="ignore"):
             result = fold(node, arrays)
@@ -70,8 +75,23 @@ def folded(node: Node) -> Any:
         if all(isinstance(each, (int, np.integer)) for each in result.reshape(-1)):
             result = result.astype(node.tensor(0).dtype.numpy)
         else:
+            node.reader.builder.room.take(_OBJECT * result.size)
             return result
     return node.reader.builder.constant(result)
+
+
+def _size_of_result(node: Node, arrays: list[Any]) -> int:
+    """The most numbers that a node makes of arrays, as far as these tell."""
+    given = [array for array in arrays if array is not None]
+    if node.proto.op_type == "Concat":
+        return sum(array.size for array in given)
+    if node.proto.op_type == "Gather" and len(given) == 2 and given[0].ndim:
+        data, index = given
+        axis = node.int("axis", 0)
+        return data.size // max(data.shape[axis], 1) * index.size if -data.ndim <= axis < data.ndim else 0
+    if node.proto.op_type in _BROADCASTS:
+        return prod(np.broadcast_shapes(*(array.shape for array in given)))
+    return max((array.size for array in given), default=0)
 
 
 class _Unknown(Exception):
@@ -94,6 +114,11 @@ _MOVES = {
     "Transpose",
 }
 """What takes numbers that are partly known."""
+
+_BROADCASTS = {
+    "Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Where", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And",
+    "Or",
+}  # fmt: skip
 
 
 def _shape(node: Node) -> Any:
@@ -274,8 +299,6 @@ def _gather(node: Node, arrays: list[Any]) -> Any:
 
 @_folds("Concat")
 def _concat(node: Node, arrays: list[Any]) -> Any:
-    if sum(array.size for array in arrays) > _MOST:
-        return None
     if _unknown_among(arrays):
         arrays = [array.astype(object) for array in arrays]
     return np.concatenate(arrays, node.int("axis", 0))

@@ -19,7 +19,7 @@ from .folding import folded
 from .functions import attributes_bound, body_of_op
 from .node import Node
 from .ops_in.sequence import as_array
-from .reading import check_names, read_model_proto
+from .reading import check_names, check_names_of_model, read_model_proto
 from .table import import_of
 from .tensors import TensorReader, check_shape
 from .types import STRING, element_type, is_held_wider
@@ -30,10 +30,9 @@ from .weights import names_of_weights
 __all__ = ["Imported", "Importer", "import_model"]
 
 _DEEPEST_CALL = 24
-_SPARE, _PER_BYTE = 64 << 20, 10
-_SPARE_NODES, _BYTES_OF_NODE = 5000, 4
+_SPARE_NODES, _BYTES_OF_NODE = 3000, 4
 """Each call and each trip reads the nodes of functions and of graphs inside again: so many in all, and one for so many bytes of
-the file."""
+the file. As many ops may be made of the nodes of a file; an op takes a ten thousandth of a second."""
 _DOMAINS = ("", "ai.onnx")
 Scope = dict[str, Value]
 
@@ -84,8 +83,7 @@ class Importer:
         self._model = model
         self._tensors = tensors
         self._constants = constants
-        self._room = _SPARE + _PER_BYTE * tensors.size
-        check_names(model.graph)
+        check_names_of_model(model)
         self._opsets = {("" if each.domain in _DOMAINS else each.domain): each.version for each in model.opset_import}
         self._functions = {(each.domain, each.name, each.overload): each for each in model.functions}
         self._calls: list[Any] = []
@@ -98,7 +96,7 @@ class Importer:
         for node in graph.node:
             names.update(node.output)
         self._weights = names_of_weights(graph.node)
-        self.builder = Builder(self.program, names, self._room)
+        self.builder = Builder(self.program, names, tensors.room, self._expansion)
 
     # -- the model
     def imported(self) -> Imported:
@@ -132,7 +130,7 @@ class Importer:
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             if not name or name in scope:
-                raise FormatError(f"there are two initializers called {name!r}")
+                raise FormatError(f"there are two initializers called {name!r}" if name else "an initializer has no name")
             scope[name] = self._weight(name, self.dense(sparse, f"initializer {name!r}"), sparse.values.data_type)
 
     def _declare_constants(self, graph: Any, scope: Scope) -> None:
@@ -140,7 +138,12 @@ class Importer:
         for name, array in self._constants.items():
             if name not in names:
                 raise ProgramError(f"{self._path}: the model has no input {name!r} to be a constant{did_you_mean(name, names)}")
-            scope[name] = Absent() if array is None else self.builder.constant(array)
+            if array is None:
+                scope[name] = Absent()
+                continue
+            held = np.asarray(array).view()
+            held.flags.writeable = False  # it is not made here, and does not count
+            scope[name] = self.builder.constant(held)
 
     def _initializer(self, name: str, tensor: Any) -> Tensor:
         return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)
@@ -168,8 +171,10 @@ class Importer:
         where = f"{self._path}: {where}"
         count = check_shape(shape, where)
         values, indices = (self.array_of(each, where) for each in (sparse.values, sparse.indices))
-        if count * values.itemsize > self._room:
-            raise FormatError(f"{where}: a sparse tensor of shape {list(shape)} is too large to be made dense")
+        try:
+            self._tensors.room.take_array(count, itemsize=values.itemsize)
+        except FormatError as error:
+            raise FormatError(f"{where}: a sparse tensor of shape {list(shape)} is too large to be made dense: {error}") from None
         out = np.zeros(count, values.dtype)
         places = indices.astype(np.int64)
         try:
@@ -180,6 +185,7 @@ class Importer:
             out[places] = values.reshape(-1)
         except (ValueError, IndexError) as error:
             raise FormatError(f"{where}: its indices do not fit its shape {list(shape)}: {error}") from None
+        out.flags.writeable = False
         return out.reshape(shape)
 
     def _declare_feed(self, info: Any, scope: Scope) -> str:
@@ -219,6 +225,8 @@ class Importer:
         shape = []
         names: list[int | str | None] = []
         for size in tensor.shape.dim:
+            if isinstance(size.dim_param, bytes):
+                raise FormatError(f"the name of a dimension of {name!r}, {size.dim_param[:40]!r}, is no text: it is not UTF-8")
             known = size.WhichOneof("value") == "dim_value" and size.dim_value >= 0
             shape.append(size.dim_value if known else -1)
             names.append(size.dim_value if known else size.dim_param or None)

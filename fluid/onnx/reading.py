@@ -12,19 +12,25 @@ from functools import cache
 from typing import Any
 
 from ..errors import FluidError, FormatError
+from ..formats.room import Room, most_bytes
 from .tensors import SELF, TensorReader, map_file
 from .wire import head_of_field, varint
 
-__all__ = ["check_names", "read_model_proto"]
+__all__ = ["check_names", "check_names_of_model", "read_model_proto"]
 
 _DEEPEST = 90
 """The most messages inside of each other; protobuf reads no more than 100."""
 _LARGE = 4096
 """Bytes of a tensor from which on they stay in the file."""
-_SPARE, _PER_BYTE = 64 << 20, 10
 _MESSAGE = 240
 """Bytes of memory of a message without anything, of two bytes in the file."""
 _RAW_DATA, _LOCATION, _EXTERNAL = 9, 14, 13
+
+
+_REFUSAL = (
+    "the nodes of the model, with those of the functions that they call, are so many that they would take more than 64 MiB of "
+    "memory and ten times the file"
+)
 
 
 def read_model_proto(path: str) -> tuple[Any, TensorReader]:
@@ -49,12 +55,21 @@ def read_model_proto(path: str) -> tuple[Any, TensorReader]:
     except DecodeError as error:
         raise FormatError(f"{path}: not an ONNX model, or damaged: {error}") from None
     _check_versions(model, path)
-    return model, TensorReader(path, data)
+    return model, TensorReader(path, data, Room(len(data), _REFUSAL))
 
 
 def _check_versions(model: Any, path: str) -> None:
     if not model.HasField("graph"):
         raise FormatError(f"{path}: the ONNX model holds no graph")
+
+
+def check_names_of_model(model: Any) -> None:
+    """`FormatError` if names in a model are no text; those inside of functions and graphs of nodes are left to `check_names`."""
+    _check_text("an opset", (each.domain for each in model.opset_import))
+    for function in model.functions:
+        _check_text("a function", (function.name, function.domain, function.overload))
+        _check_text("an opset", (each.domain for each in function.opset_import))
+    check_names(model.graph)
 
 
 def check_names(graph: Any) -> None:
@@ -63,11 +78,14 @@ def check_names(graph: Any) -> None:
         _check_text("a node", (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output))
         for attribute in node.attribute:
             _check_text("an attribute", (attribute.name, attribute.ref_attr_name))
-    if isinstance(graph.name, bytes):
-        raise FormatError("the name of a graph is no text")
-    for name, messages in (("input", graph.input), ("output", graph.output), ("initializer", getattr(graph, "initializer", ()))):
+    _check_text("a graph", (graph.name,))
+    for name, messages in (("input", graph.input), ("output", graph.output)):
         for message in messages:
             _check_text(f"an {name}", (message if isinstance(message, (str, bytes)) else message.name,))
+    for tensor in getattr(graph, "initializer", ()):
+        _check_text("an initializer", (tensor.name,))
+    for sparse in getattr(graph, "sparse_initializer", ()):
+        _check_text("an initializer", (sparse.values.name, sparse.indices.name))
 
 
 def _check_text(what: str, names: Any) -> None:
@@ -93,7 +111,7 @@ class _Scan:
 
     def __init__(self, path: str, size: int) -> None:
         self._path = path
-        self._left = (_SPARE + _PER_BYTE * size) // 2 // _MESSAGE
+        self._left = most_bytes(size) // 2 // _MESSAGE
 
     def _damaged(self, what: str) -> FormatError:
         return FormatError(f"{self._path}: not an ONNX model, or damaged: {what}")

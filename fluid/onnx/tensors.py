@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ..formats.room import Room
 from ..formats.writing import reason
 from .types import name_of, numpy_type
 
@@ -53,10 +54,12 @@ class TensorReader:
     Args:
         path: the model's file; files of external data lie in its folder, or below that.
         data: the bytes of the model's file.
+        room: what is left of the memory that the file may take.
     """
 
-    def __init__(self, path: str, data: memoryview) -> None:
+    def __init__(self, path: str, data: memoryview, room: Room) -> None:
         self.path = path
+        self.room = room
         self._folder = os.path.dirname(os.path.abspath(path))
         self.size = len(data)
         self._files = {SELF: data}
@@ -70,8 +73,11 @@ class TensorReader:
         dtype = numpy_type(number, where)
         if tensor.HasField("segment"):
             raise FormatError(f"{where}: it is a segment of a tensor, which no file should hold")
+        is_external = tensor.data_location == 1
+        if not (is_external or tensor.HasField("raw_data")) or _RAW.get(number) not in (dtype.str, dtype.str[1:]):
+            self.room.take_array(count, itemsize=dtype.itemsize)  # it is no view of the file's own bytes
         try:
-            if tensor.data_location == 1:
+            if is_external:
                 array = self._of_bytes(self._external(tensor, where), number, count, where)
             elif tensor.HasField("raw_data"):
                 array = self._of_bytes(memoryview(tensor.raw_data), number, count, where)
@@ -145,7 +151,8 @@ class TensorReader:
 
     def _file(self, location: str, where: str) -> memoryview:
         if location not in self._files:
-            self._files[location] = map_file(self._safe_path(location, where), f"external data of {self.path}")
+            data = self._files[location] = map_file(self._safe_path(location, where), f"external data of {self.path}")
+            self.room.grow(len(data))
         return self._files[location]
 
     def _safe_path(self, location: str, where: str) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Union
 
 import numpy as np
 
+from ..errors import FormatError
 from ..ir.program import Block, Variable
 from ..values.types import VarType, as_dtype
 
-__all__ = ["Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
+__all__ = ["MOST_NUMBERS", "Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
+
+MOST_NUMBERS = 4096
+"""The most integers that are looked at one by one, such as the sizes of a shape."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,14 @@ class Tensor:
         return tuple(self.array.shape) if self.array is not None else next(iter(self._variables.values())).shape
 
     def numbers(self) -> list[Any] | None:
-        """The elements of a vector of integers, each a number, a `Size` or an `Element`; None if its length is unknown."""
+        """The elements of a vector of integers, each a number, a `Size` or an `Element`; None if its length is unknown.
+
+        Raises:
+            FormatError: they are more than `MOST_NUMBERS`.
+        """
+        count = prod(self.shape)
+        if count > MOST_NUMBERS:
+            raise FormatError(f"it takes a vector of {count} integers one by one; {MOST_NUMBERS} are the most")
         if self.array is not None:
             return [int(number) for number in np.asarray(self.array).reshape(-1)]
         if self.elements is not None:

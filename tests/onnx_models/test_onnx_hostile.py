@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -239,3 +240,167 @@ def test_random_mutations(file: Path) -> None:
                 fluid.Executor().run(model.program, feed=feed, fetch_list=model.fetches, scope=model.scope)
         except FluidError:
             pass
+
+
+LARGE = 1 << 26
+INT64 = TensorProto.INT64
+
+
+def node(op_type: str, inputs: list[str] | None = None, outputs: str = "y", **attributes: Any) -> Any:
+    return helper.make_node(op_type, ["x"] if inputs is None else inputs, outputs.split(), **attributes)
+
+
+def one_op(
+    nodes: list[Any], shape: list[Any], weights: dict[str, Any] | None = None, kind: int = FLOAT, opset: int = 18
+) -> bytes:
+    """A model of some nodes, of the feed x, with small arrays."""
+    arrays = [numpy_helper.from_array(np.asarray(value), name) for name, value in (weights or {}).items()]
+    feeds = [helper.make_tensor_value_info("x", kind, shape)]
+    results = [helper.make_tensor_value_info("y", FLOAT, None)]
+    graph = helper.make_graph(nodes, "graph", feeds, results, arrays)
+    data: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString()
+    return data
+
+
+IMAGE = [1, 1, 4, 4]
+WIDE = {"kernel_shape": [2, 2], "pads": [0, 0, 0, LARGE - 1]}
+MEL = {"bands": np.int64(LARGE), "length": np.int64(16), "rate": np.int64(8000), "low": np.float32(0), "high": np.float32(4000)}
+TABLES: dict[str, bytes] = {
+    "Resize": one_op([node("Resize", ["x", "", "", "s"])], IMAGE, {"s": np.array([1, 1, 4, LARGE])}),
+    "Resize linear": one_op([node("Resize", ["x", "", "", "s"], mode="linear")], [1, 1, 4, LARGE], {"s": np.array([1, 1, 4, 9])}),
+    "Resize antialias": one_op(
+        [node("Resize", ["x", "", "", "s"], mode="cubic", antialias=1)], [1, 1, 4, LARGE], {"s": np.array([1, 1, 4, 1])}
+    ),
+    "Upsample": one_op([node("Upsample", scales=[1.0, 1.0, 1.0, 2.0**24])], IMAGE, opset=7),
+    "MaxPool": one_op([node("MaxPool", outputs="y i", **WIDE)], IMAGE),
+    "MaxPool of one axis": one_op([node("MaxPool", outputs="y i", kernel_shape=[1], pads=[0, LARGE - 1])], [1, 1, 4]),
+    "MaxPool by columns": one_op([node("MaxPool", outputs="y i", kernel_shape=[1], storage_order=1)], [1 << 18, 1 << 18, 4]),
+    "MaxPool, dilated": one_op([node("MaxPool", **WIDE, dilations=[1, 2])], IMAGE),
+    "MaxPool of a batch": one_op([node("MaxPool", outputs="y i", kernel_shape=[1])], [1 << 20, 1 << 19, 1]),
+    "AveragePool, ceil": one_op([node("AveragePool", **WIDE, ceil_mode=1)], IMAGE),
+    "LpPool": one_op([node("LpPool", **WIDE)], IMAGE),
+    "a wide window": one_op([node("MaxPool", kernel_shape=[LARGE], dilations=[2], pads=[LARGE, LARGE])], [1, 1, 4]),
+    "OneHot": one_op([node("OneHot", ["x", "d", "v"])], [2], {"d": np.array(LARGE), "v": np.array([0.0, 1.0])}, INT64),
+    "MelWeightMatrix": one_op([node("MelWeightMatrix", list(MEL))], [1], MEL),
+    "MelWeightMatrix, long": one_op(
+        [node("MelWeightMatrix", list(MEL))], [1], {**MEL, "bands": np.int64(16), "length": np.int64(1 << 40)}
+    ),
+    "STFT": one_op([node("STFT", ["x", "s", "", "n"], onesided=1)], [1, LARGE, 1], {"s": np.array(1), "n": np.array(1 << 12)}),
+    "DFT": one_op([node("DFT", ["x", "n"], axis=1)], [1, LARGE, 1], {"n": np.array(LARGE)}),
+    "RoiAlign": one_op(
+        [node("RoiAlign", ["x", "r", "i"], output_height=LARGE, output_width=1 << 20, sampling_ratio=1 << 20)],
+        IMAGE,
+        {"r": np.ones((1, 4), np.float32), "i": np.array([0])},
+    ),
+    "DequantizeLinear": one_op(
+        [node("DequantizeLinear", ["x", "s"], block_size=LARGE // 2, axis=0)],
+        [LARGE, 1],
+        {"s": np.ones((2, 1), np.float32)},
+        TensorProto.INT8,
+        21,
+    ),
+    "SplitToSequence": one_op(
+        [node("SplitToSequence", outputs="q", axis=0), node("SequenceAt", ["q", "n"])], [LARGE, 1], {"n": np.array(0)}
+    ),
+    "SplitToSequence by a size": one_op(
+        [node("SplitToSequence", ["x", "n"], "q", axis=0), node("SequenceAt", ["q", "n"])], [LARGE, 1], {"n": np.array(1)}
+    ),
+    "EyeLike": one_op([node("EyeLike")], [1 << 20, 1 << 20]),
+    "GatherND": one_op([node("GatherND", ["x", "x"], batch_dims=1)], [LARGE, 1], kind=INT64),
+    "Split": one_op([node("Split", num_outputs=LARGE)], [LARGE]),
+    "Col2Im": one_op(
+        [node("Col2Im", ["x", "s", "k"], pads=[LARGE, LARGE])], [1, 4, LARGE], {"s": np.array([4]), "k": np.array([4])}
+    ),
+}
+"""Models of some hundred bytes, of which a reader that believes their sizes makes tables of gigabytes."""
+
+
+def _read(file: Path) -> str:
+    """What loading says of the file; "" if it loads."""
+    try:
+        fluid.load_model(file, scope=fluid.Scope())
+    except FluidError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_sizes_that_a_file_claims(file: Path, name: str) -> None:
+    file.write_bytes(TABLES[name])
+    start = time.process_time()
+    error = _read(file)
+    assert time.process_time() - start < 1
+    tracemalloc.start()
+    try:
+        assert _read(file) == error
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert not error or len(error) < 2000
+
+
+@pytest.mark.parametrize("name", ["Resize", "MaxPool of one axis"])
+def test_a_table_without_room_is_refused_with_its_sizes(file: Path, name: str) -> None:
+    file.write_bytes(TABLES[name])
+    error = _read(file)
+    assert "it asks for arrays of " in error and f"of the sizes {str(LARGE)[:6]}" in error
+    assert "a file may take 64 MiB and ten times its size" in error
+
+
+def test_shapes_that_double(file: Path) -> None:
+    """Each `Concat` makes a vector twice as long of a shape that is partly known."""
+    doubling = [node("Concat", [f"t{n}"] * 2, f"t{n + 1}", axis=0) for n in range(24)]
+    file.write_bytes(one_op([node("Shape", outputs="t0"), *doubling, node("Reshape", ["x", "t24"])], ["n", 3]))
+    start = time.process_time()
+    assert "it takes a vector of 33554432 integers one by one" in _read(file)
+    assert time.process_time() - start < 1
+    broadcast = [node("Unsqueeze", [f"t{n}", "a"], f"u{n}") for n in range(1)]
+    product = [*broadcast, node("Mul", ["t0", "u0"], "v"), node("Reshape", ["x", "v"])]
+    many = [node("Concat", ["t0"] * 2000, "t0x", axis=0), node("Unsqueeze", ["t0x", "a"], "u0"), node("Mul", ["t0x", "u0"], "v")]
+    for nodes in (product, [*many, node("Reshape", ["x", "v"])]):
+        file.write_bytes(one_op([node("Shape", outputs="t0"), *nodes], ["n", 3], {"a": np.array([1])}))
+        start = time.process_time()
+        _read(file)
+        assert time.process_time() - start < 1
+
+
+def test_many_tables_share_the_room_of_a_file(file: Path) -> None:
+    """Each is small enough by itself."""
+    nodes = [node("Resize", ["x", "", "", "s"], f"y{n}" if n else "y", mode="linear", antialias=1, axes=[3]) for n in range(1000)]
+    file.write_bytes(one_op(nodes, [1, 1, 4, 1 << 18], {"s": np.array([1])}))
+    start = time.process_time()
+    assert "it asks for arrays of" in _read(file)
+    assert time.process_time() - start < 2
+
+
+def test_names_that_are_no_text(file: Path) -> None:
+    """Wherever protobuf gives the bytes of a name as they are."""
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("MARK", FLOAT, [1], [1.0]), helper.make_tensor("i", INT64, [1], [0]), [3, 2]
+    )
+    of_sparse, of_indices = linear(initializers=[]), linear()
+    of_sparse.graph.sparse_initializer.append(sparse)
+    sparse.values.name, sparse.indices.name = "v", "MARK"
+    of_indices.graph.sparse_initializer.append(sparse)
+    of_dimension, of_opset, of_function = linear(), linear(), functions({"f0": [helper.make_node("Relu", ["a"], ["b"])]})
+    of_dimension.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "MARK"
+    of_opset.opset_import.append(helper.make_opsetid("MARK", 1))
+    of_function.functions[0].overload = "MARK"
+    for model in (of_sparse, of_indices, of_dimension, of_opset, of_function):
+        assert "no text" in error_of(file, model.SerializeToString().replace(b"MARK", b"\xff\xfe\x1b["))
+
+
+def test_numbers_in_lists_take_memory_that_the_file_bounds(file: Path) -> None:
+    """Two bytes in the file would be forty in a list of Python's."""
+    model, count = linear(), 1 << 21
+    model.graph.initializer.append(helper.make_tensor("n", INT64, [count], [300] * count))
+    data = model.SerializeToString()
+    assert len(data) < 2.1 * count
+    file.write_bytes(data)
+    del model
+    tracemalloc.start()
+    try:
+        _read(file)
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(data)
+    finally:
+        tracemalloc.stop()

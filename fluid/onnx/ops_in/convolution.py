@@ -138,14 +138,16 @@ def conv_transpose(b: Builder, node: Node) -> Any:
     return b.squeeze(out, [2]) if count == 1 else out
 
 
-def _places(size: list[int], block: list[int], strides: list[int], dilations: list[int], pads: list[int]) -> Any:
+def _places(b: Builder, size: list[int], block: list[int], strides: list[int], dilations: list[int], pads: list[int]) -> Any:
     """Of each element of a patch in each patch [block, patches], its place in an image; the number of places for none."""
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
     for axis, whole in enumerate(size):
         span = dilations[axis] * (block[axis] - 1) + 1
         count = (whole + pads[axis] + pads[axis + len(size)] - span) // strides[axis] + 1
+        b.reserve(block[axis], count, itemsize=16)
         at = np.arange(block[axis])[:, None] * dilations[axis] + np.arange(max(count, 0)) * strides[axis] - pads[axis]
         shape = (places.shape[0] * at.shape[0], places.shape[1] * at.shape[1])
+        b.reserve(*shape, itemsize=32)
         places = (places[:, None, :, None] * whole + at[None, :, None, :]).reshape(shape)
         inside = (inside[:, None, :, None] & ((at >= 0) & (at < whole))[None, :, None, :]).reshape(shape)
     return np.where(inside, places, prod(size))
@@ -173,7 +175,7 @@ def col2im(b: Builder, node: Node) -> Any:
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
     pads = node.ints("pads", [0] * 2 * count)
     if count != 2:
-        return _added_patches(b, x, size, block, _places(size, block, strides, dilations, pads))
+        return _added_patches(b, x, size, block, _places(b, size, block, strides, dilations, pads))
     return b.f.fold(x, output_sizes=size, kernel_sizes=block, strides=strides, paddings=pads, dilations=dilations)
 
 

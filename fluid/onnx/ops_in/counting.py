@@ -54,6 +54,8 @@ def tf_idf_vectorizer(b: Builder, node: Node) -> Any:
             windows = length - (size - 1) * step
             if windows < 1:
                 break
+            b.reserve(windows, size, itemsize=16)
+            b.reserve(len(grams), pool.columns, itemsize=5)
             places = np.arange(windows)[:, None] + np.arange(size)[None] * step
             parts = b.f.reshape2(b.f.gather(rows, b.constant(places.reshape(-1)), axis=1), shape=[-1, windows, 1, size])
             same = b.cast(b.f.equal(parts, b.constant(grams[None, None])), VarType.INT32)

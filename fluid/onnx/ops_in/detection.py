@@ -109,6 +109,7 @@ def _around(b: Builder, rois: Any, axis: int, size: int, attrs: dict[str, Any]) 
     corners = b.f.scale(rois, scale=attrs["spatial_scale"], bias=-0.5 if attrs["aligned"] else 0.0)
     start, end = (b.slice(corners, 1, place, place + 1) for place in (axis, axis + 2))
     side = end - start if attrs["aligned"] else b.f.elementwise_max(end - start, b.number(1.0, dtype))
+    b.reserve(parts, ratio, itemsize=32)
     at = (np.arange(parts)[:, None] + (np.arange(ratio) + 0.5)[None] / ratio).reshape(1, -1) / parts
     place = b.f.elementwise_add(start, b.f.elementwise_mul(side, b.constant(at.astype(dtype.numpy))))
     inside = b.f.logical_and(b.f.greater_equal(place, b.number(-1.0, dtype)), b.f.less_equal(place, b.number(size, dtype)))

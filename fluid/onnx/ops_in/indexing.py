@@ -103,11 +103,12 @@ def _with_batch(b: Builder, index: Any, batch: int) -> Any:
     if -1 in index.shape[:-1]:
         raise FormatError("batch_dims with sizes that only a run tells is not read")
     shape = index.shape[:-1]
+    b.reserve(batch, *shape, itemsize=16)
     places = [
         np.broadcast_to(np.arange(shape[n]).reshape([-1 if m == n else 1 for m in range(len(shape))]), shape)
         for n in range(batch)
     ]
-    front = np.stack(places, -1).astype(index.dtype.numpy)
+    front = np.stack(places, -1).astype(index.dtype.numpy, copy=False)
     return b.f.concat([b.constant(front), index], axis=len(shape))
 
 
@@ -271,8 +272,9 @@ def one_hot(b: Builder, node: Node) -> Any:
         b.cast(b.f.less_than(whole, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64)
     )
     column = b.f.unsqueeze2(whole, axes=[axis])
-    places = np.arange(depth).reshape([depth if n == axis else 1 for n in range(rank)])
-    hot = b.f.equal(column, b.constant(places.astype(np.int64)))
+    b.reserve(depth)
+    places = np.arange(depth, dtype=np.int64).reshape([depth if n == axis else 1 for n in range(rank)])
+    hot = b.f.equal(column, b.constant(places))
     off, on = (b.f.slice(values, axes=[0], starts=[n], ends=[n + 1]) for n in (0, 1))
     return choose(b, hot, on, off)
 
@@ -364,8 +366,9 @@ def tensor_scatter(b: Builder, node: Node) -> Any:
     axis = node.int("axis", -2) % past.ndim
     if -1 in update.shape or past.shape[axis] < 0:
         raise FormatError("sizes that only a run tells are not read")
-    steps = np.arange(update.shape[axis]).reshape([-1 if n == axis else 1 for n in range(past.ndim)])
-    places: Any = b.variables(b.constant(steps.astype(np.int64)))
+    b.reserve(update.shape[axis])
+    steps = np.arange(update.shape[axis], dtype=np.int64).reshape([-1 if n == axis else 1 for n in range(past.ndim)])
+    places: Any = b.variables(b.constant(steps))
     if node.value(2) is not None:
         places = places + b.ones_like_axes(b.cast(node[2], VarType.INT64), 0, past.ndim - 1)
     if node.string("mode", "linear") == "circular":

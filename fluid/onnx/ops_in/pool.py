@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,19 @@ def _same_with_ceil(x: Any, kernel: list[int], strides: list[int], pads: list[tu
     return all(-(-(s + sum(p) - k) // by) + 1 == _size(s, k, by, p, True) for s, k, by, p in sizes)
 
 
-def _places(x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool) -> Any:
+def _places(
+    b: Builder, x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool
+) -> Any:
     """For each window, the indices of its elements in an image, -1 for those of the padding: [windows, elements of a window]."""
     if -1 in x.shape[2:]:
         raise FormatError("dilations, or indices, for images of a size that only a run tells are not read")
+    sizes = zip(x.shape[2:], kernel, strides, dilations, pads, strict=True)
+    counts = [_size(size, (window - 1) * by + 1, stride, pair, ceil) for size, window, stride, by, pair in sizes]
+    for count, window in zip(counts, kernel, strict=True):
+        b.reserve(count, window, itemsize=32)
+    b.reserve(*counts, *kernel, itemsize=32)
     columns = []
-    for size, window, stride, by, pair in zip(x.shape[2:], kernel, strides, dilations, pads, strict=True):
-        count = _size(size, (window - 1) * by + 1, stride, pair, ceil)
+    for count, size, window, stride, by, pair in zip(counts, x.shape[2:], kernel, strides, dilations, pads, strict=True):
         at = np.arange(count)[:, None] * stride - pair[0] + np.arange(window)[None] * by
         columns.append(np.where((at >= 0) & (at < size), at, -1))
     whole = np.zeros((1, 1), np.int64)
@@ -97,7 +104,7 @@ def windows(
     fill: float,
 ) -> tuple[Any, Any, list[int]]:
     """The elements of each window: [N, C, windows, elements]; their indices; and the numbers of windows."""
-    places, sizes = _places(x, kernel, strides, dilations, pads, ceil)
+    places, sizes = _places(b, x, kernel, strides, dilations, pads, ceil)
     rows = b.f.reshape2(x, shape=[0, 0, -1])
     outside = places < 0
     if outside.any():
@@ -120,6 +127,7 @@ def _max_by_index(b: Builder, x: Any, kernel: Any, strides: Any, dilations: Any,
     start = b.constant((np.arange(places.shape[0]) * places.shape[1]).astype(np.int64))
     at = b.f.elementwise_add(which, start)
     index = b.f.reshape_like(b.f.gather(table, b.f.reshape2(at, shape=[-1]), axis=0), at)
+    b.reserve(x.shape[0], x.shape[1], itemsize=16)
     first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], 1) * int(np.prod(x.shape[2:]))
     index = b.f.elementwise_add(index, b.constant(first.astype(np.int64)))
     return b.f.reshape2(best, shape=[0, 0, *sizes]), b.f.reshape2(index, shape=[0, 0, *sizes])
@@ -127,12 +135,15 @@ def _max_by_index(b: Builder, x: Any, kernel: Any, strides: Any, dilations: Any,
 
 def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
     """Indices that count row by row as ones that count column by column."""
-    area = int(np.prod(sizes))
+    area, whole = prod(sizes), x.shape[0] * x.shape[1]
+    b.reserve(area, itemsize=32)
+    b.reserve(whole, area, itemsize=16)
     table = np.arange(area).reshape(sizes)
     order = np.argsort(table.T.reshape(-1), kind="stable")
-    whole = x.shape[0] * x.shape[1]
     all_places = (order[None] + np.arange(whole)[:, None] * area).reshape(-1)
-    return b.f.reshape_like(b.f.gather(b.constant(all_places.astype(np.int64)), b.f.reshape2(index, shape=[-1]), axis=0), index)
+    return b.f.reshape_like(
+        b.f.gather(b.constant(all_places.astype(np.int64, copy=False)), b.f.reshape2(index, shape=[-1]), axis=0), index
+    )
 
 
 @imports("AveragePool")

@@ -32,8 +32,9 @@ def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
     size = node.int("block_size", 0)
     if not size or part.shape[axis] == x.shape[axis]:
         return part
+    b.reserve(x.shape[axis], itemsize=16)
     places = np.arange(x.shape[axis]) // size
-    return b.f.gather(part, b.constant(places.astype(np.int64)), axis=axis)
+    return b.f.gather(part, b.constant(places.astype(np.int64, copy=False)), axis=axis)
 
 
 def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int) -> Any:

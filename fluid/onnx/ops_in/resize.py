@@ -91,12 +91,13 @@ def _resized(
             continue
         if have < 0:
             continue
+        b.reserve(want, itemsize=32)
         at = _coordinates(transformation, have, want, scales[place], region)
         if mode == "nearest":
             how = node.string("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
             x = b.f.gather(x, b.constant(_nearest(at, have, how)), axis=axis)
         else:
-            weights = _weights(at, have, scales[place], mode, node)
+            weights = _weights(b, at, have, scales[place], mode, node)
             x = _times(b, x if is_floating(x.dtype) else b.cast(x, VarType.FP32), weights, axis)
         if transformation == "tf_crop_and_resize":
             outside[axis] = (at < 0) | (at > have - 1)
@@ -113,7 +114,7 @@ def _resized(
 
 def _times(b: Builder, x: Any, weights: Any, axis: int) -> Any:
     """The product of a matrix with `x` along one axis."""
-    matrix = b.constant(weights.astype(x.dtype.numpy))
+    matrix = b.constant(weights.astype(x.dtype.numpy, copy=False))
     order = [n for n in range(x.ndim) if n != axis] + [axis]
     out = b.f.matmul_v2(b.transpose(x, order), matrix, trans_y=True)
     return b.transpose(out, [order.index(n) for n in range(x.ndim)])
@@ -153,7 +154,7 @@ def _nearest(at: Any, have: int, how: str) -> Any:
     return np.clip(modes[how](at), 0, have - 1).astype(np.int64)
 
 
-def _weights(at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
+def _weights(b: Builder, at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
     """The matrix [results, elements] of an interpolation along one axis."""
     antialias = bool(node.int("antialias", 0)) and scale < 1
     stretch = scale if antialias else 1.0
@@ -167,6 +168,8 @@ def _weights(at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
     reach = math.ceil(support / stretch)
     first = np.floor(at).astype(np.int64) - reach + (0 if antialias else 1)
     count = 2 * reach + (1 if antialias else 0)
+    b.reserve(len(at), count, itemsize=48)
+    b.reserve(len(at), have, itemsize=12)
     matrix = np.zeros((len(at), have))
     places = first[:, None] + np.arange(count)[None]
     weights = kernel((at[:, None] - places) * stretch)

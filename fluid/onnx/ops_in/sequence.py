@@ -5,7 +5,7 @@ A sequence whose number of items is known is a list of values while the program 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -141,15 +141,14 @@ def split(b: Builder, node: Node) -> Any:
     if whole < 0:
         raise FormatError("the size of what it splits is known only in a run")
     keep = bool(node.int("keepdims", 1)) or sizes is not None
-    if sizes is None:
-        parts = [1] * whole
-    elif sizes.ndim == 0:
-        size = int(sizes)
+    parts: Iterable[int]
+    if sizes is not None and sizes.ndim:
+        parts = [int(size) for size in sizes]
+    else:
+        size = 1 if sizes is None else int(sizes)
         if size < 1:
             raise FormatError(f"it splits into parts of {size}")
-        parts = [size] * (whole // size) + ([whole % size] if whole % size else [])
-    else:
-        parts = [int(size) for size in sizes]
+        parts = (min(size, whole - start) for start in range(0, whole, size))
     items: list[Any] = []
     start = 0
     for size in parts:

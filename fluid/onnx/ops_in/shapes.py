@@ -123,6 +123,8 @@ def split(b: Builder, node: Node) -> Any:
     sizes = node.ints("split") if node.opset < 13 else node.numbers(1)
     if sizes is None:
         parts = node.int("num_outputs", count) or count
+        if parts != count:
+            raise FormatError(f"its num_outputs is {parts}, and it names {count} outputs")
         size = x.shape[axis]
         if size < 0 or size % parts == 0:
             return tuple(b.f.split(x, num=parts, axis=axis))
@@ -229,7 +231,8 @@ def eye_like(b: Builder, node: Node) -> Any:
     dtype = element_type(node.int("dtype"), "its dtype") if node.has("dtype") else x.dtype
     if -1 in x.shape:
         raise FormatError("the sizes of the matrix are known only in a run")
-    return np.eye(rows, columns, node.int("k", 0)).astype(dtype.numpy)
+    b.reserve(rows, columns, itemsize=dtype.numpy.itemsize)
+    return np.eye(rows, columns, node.int("k", 0), dtype.numpy)
 
 
 @imports("DepthToSpace")

@@ -14,14 +14,22 @@ from ..table import imports
 _LONGEST = 4096
 
 
-def _matrices(length: int, count: int, onesided: bool, inverse: bool, dtype: Any) -> tuple[Any, Any]:
-    """The matrices [elements, frequencies] of the cosines and of the sines of a transform."""
+def _check_length(length: int) -> None:
     if length > _LONGEST:
         raise FormatError(f"a transform of {length} elements is not read; {_LONGEST} are the most")
-    frequencies = np.arange(length // 2 + 1 if onesided else length)
-    angles = 2.0 * np.pi * ((np.arange(count)[:, None] * frequencies[None]) % length) / length * (1.0 if inverse else -1.0)
+
+
+def _matrices(b: Builder, length: int, count: int, onesided: bool, inverse: bool, dtype: Any) -> tuple[Any, Any]:
+    """The matrices [elements, frequencies] of the cosines and of the sines of a transform."""
+    _check_length(length)
+    frequencies = length // 2 + 1 if onesided else length
+    b.reserve(count, frequencies, itemsize=4 + 2 * dtype.itemsize)
+    angles = 2.0 * np.pi * np.arange(length) / length * (1.0 if inverse else -1.0)
     scale = 1.0 / length if inverse else 1.0
-    return (np.cos(angles) * scale).astype(dtype), (np.sin(angles) * scale).astype(dtype)
+    turns = np.arange(count, dtype=np.int32)[:, None] * np.arange(frequencies, dtype=np.int32)[None]
+    turns %= length
+    cosines, sines = ((wave(angles) * scale).astype(dtype) for wave in (np.cos, np.sin))
+    return cosines[turns], sines[turns]
 
 
 def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inverse: bool) -> Any:
@@ -29,7 +37,7 @@ def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inv
     count = min(x.shape[axis], length)
     if count < x.shape[axis]:
         x = b.slice(x, axis, 0, count)
-    cosines, sines = (b.constant(part) for part in _matrices(length, count, onesided, inverse, x.dtype.numpy))
+    cosines, sines = (b.constant(part) for part in _matrices(b, length, count, onesided, inverse, x.dtype.numpy))
     last = x.ndim - 1
     order = [n for n in range(last) if n != axis] + [axis]
 
@@ -57,6 +65,7 @@ def _dft(b: Builder, node: Node, axis: int) -> Any:
         length = 2 * (x.shape[axis] - 1) if onesided and inverse else x.shape[axis]
     if length < 1:
         raise FormatError("the length is known only in a run")
+    _check_length(length)
     if onesided and inverse:
         whole = _mirrored(b, x, axis, length)
         return b.slice(_transformed(b, whole, length, axis, False, True), x.ndim - 1, 0, 1)
@@ -92,8 +101,9 @@ def stft(b: Builder, node: Node) -> Any:
     if total < 0 or length < 1 or step < 1 or length > total:
         raise FormatError("the lengths of the signal and of its parts should be known beforehand")
     count = (total - length) // step + 1
+    b.reserve(count, length)
     places = np.arange(count)[:, None] * step + np.arange(length)[None]
-    frames = b.f.gather(signal, b.constant(places.reshape(-1).astype(np.int64)), axis=1)
+    frames = b.f.gather(signal, b.constant(places.reshape(-1).astype(np.int64, copy=False)), axis=1)
     wide = signal.ndim == 3
     frames = b.f.reshape2(frames, shape=[0, count, length, signal.shape[2] if wide else 1])
     if window is not None:
@@ -106,18 +116,21 @@ def mel_weight_matrix(b: Builder, node: Node) -> Any:
     names = ("the number of bands", "the length of the transform", "the sample rate", "the lowest and", "the highest frequency")
     bands, length, rate, lowest, highest = (float(np.reshape(node.known(n, name), ())) for n, name in enumerate(names))
     count = int(length) // 2 + 1
+    b.reserve(int(bands) + 2, itemsize=48)
+    b.reserve(count, int(bands) + 16, itemsize=4)
     low, high = (2595.0 * np.log10(1.0 + edge / 700.0) for edge in (lowest, highest))
     step = (high - low) / (bands + 2)
     edges = 700.0 * (np.power(10.0, (np.arange(int(bands) + 2) * step + low) / 2595.0) - 1.0)
     bins = np.floor((length + 1) * edges / rate).astype(int)
+    if bands >= 1 and not 0 <= bins.min() <= bins[:-1].max() < count >= bins[-1]:
+        raise FormatError(f"its bands begin at {bins.min()} and end at {bins.max()}, of {count} frequencies")
     out = np.zeros((count, int(bands)), np.float32)
     for band in range(int(bands)):
         left, centre, right = bins[band : band + 3]
         if centre == left:
             out[centre, band] = 1.0
-        for place in range(left, centre + 1):
-            if centre != left:
-                out[place, band] = (place - left) / (centre - left)
-        for place in range(centre, right):
-            out[place, band] = (right - place) / (right - centre)
+        else:
+            out[left : centre + 1, band] = np.arange(centre + 1 - left) / (centre - left)
+        if centre < right:
+            out[centre:right, band] = np.arange(right - centre, 0, -1) / (right - centre)
     return out

@@ -58,14 +58,14 @@ def run_batch(seed, first, last, folder, more, results):
     """Cases `first` to `last`; what went wrong, how cases ended, the slowest and the largest, as a tuple put into `results`."""
     import warnings
 
-    from fuzzing import corpus, make_case, op_corpus, run_case
+    from fuzzing import corpus, make_case, onnx_corpus, op_corpus, run_case
 
     warnings.simplefilter("ignore")
     faulthandler.enable()
     signal.signal(signal.SIGVTALRM, hang)
     here = Path(folder, str(first))
     here.mkdir()
-    bases = corpus(here, more) + op_corpus()
+    bases = corpus(here, more) + op_corpus() + onnx_corpus()
     for base in {base.kind: base for base in bases}.values():  # what is imported and cached counts for no case
         make = make_case(seed, 0, [base])
         make.data = base.data

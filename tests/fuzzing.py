@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,21 @@ from fluid import io
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
 from fluid.executor.planned.plan import compile_plan
+from fluid.formats.bfloat16 import to_bfloat16
 from fluid.formats.pir.files import pir_bytes
 from fluid.formats.pir.json_reading import parse_pir
 from fluid.formats.program import parse_program, serialize_program
+from fluid.formats.shards import shard_names
+from fluid.formats.tensors import write_rows, write_tensor
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Operator
 from fluid.ir.verify import find_faults
 from fluid.opdef.registry import Rule, all_ops
 from fluid.proto import ProgramDesc
 from fluid.saving import models as model_io
+from fluid.saving.by_workers import save_by_workers
 from fluid.saving.checkpoint import load_checkpoint, save_checkpoint
+from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType, as_dtype, is_floating
 
@@ -49,13 +55,21 @@ GOLDEN = Path(__file__).parent / "golden"
 
 @dataclass
 class Base:
-    """A good file: its kind, its bytes, the program that nameless parameters are of, and what a program of an op is fed."""
+    """A good file.
+
+    Attributes:
+        name, kind, data: its name, its kind, and its bytes.
+        program: the program of parameters without names, and of checkpoints.
+        feed: what the program of an op is fed.
+        beside: the bytes of the files that lie beside it, by name.
+    """
 
     name: str
     kind: str
     data: bytes
     program: bytes = b""
     feed: dict[str, Any] = field(default_factory=dict)
+    beside: dict[str, bytes] = field(default_factory=dict)
 
 
 def corpus(folder: Path, more: Path | None = None) -> list[Base]:
@@ -89,6 +103,7 @@ def corpus(folder: Path, more: Path | None = None) -> list[Base]:
     np.savez_compressed(folder / "packed.npz", **arrays)  # type: ignore[arg-type]
     bases.append(Base("packed.npz", "npz", (folder / "packed.npz").read_bytes()))
     bases += _trained(folder)
+    bases += _tensors()
     return bases
 
 
@@ -106,7 +121,29 @@ def _trained(folder: Path) -> Iterator[Base]:
         fluid.Executor().run(fluid.default_startup_program())
         program = fluid.default_main_program()
         save_checkpoint(program, str(folder / "base.ckpt"), step=3)
-        yield Base("checkpoint", "checkpoint", (folder / "base.ckpt").read_bytes(), serialize_program(program))
+        data = serialize_program(program)
+        yield Base("checkpoint", "checkpoint", (folder / "base.ckpt").read_bytes(), data)
+        save_by_workers(program, folder / "case.ckpt", step=3, shards=True)
+        (shard,) = shard_names(str(folder / "case.ckpt"))
+        beside = {shard: (folder / shard).read_bytes()}
+        yield Base("shards", "shards", (folder / "case.ckpt").read_bytes(), data, beside=beside)
+
+
+def _tensors() -> Iterator[Base]:
+    """Files of one variable: sequences of sequences, bfloat16, and rows."""
+    values = np.arange(12, dtype="float32").reshape(6, 2)
+    records = {
+        "sequences": lambda file: write_tensor(file, values, [[0, 2, 3], [0, 1, 4, 6]]),
+        "short": lambda file: write_tensor(file, to_bfloat16(values)),
+        "scalar": lambda file: write_tensor(file, np.array(True)),
+    }
+    for name, write in records.items():
+        file = BytesIO()
+        write(file)
+        yield Base(name, "param", file.getvalue())
+    file = BytesIO()
+    write_rows(file, SelectedRows([5, 0, 5, 1, 2, 3], values, 7))
+    yield Base("rows", "rows", file.getvalue())
 
 
 def op_corpus(op_types: Iterable[str] = tuple(sorted(OPS))) -> list[Base]:
@@ -389,6 +426,25 @@ def _records(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
     return data[: at + 16] + struct.pack("<i", len(desc)) + desc + data[at + 20 + max(size, 0) :]
 
 
+def _rows(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """The number of rows, one of their numbers, the height, or the version at the end of these."""
+    (count,) = struct.unpack_from("<Q", data, 4)
+    at = draw.choice((4, 12, 12 + 8 * draw.randrange(count), 12 + 8 * count, 12 + 8 * count, 20 + 8 * count))
+    return data[:at] + struct.pack("<Q", draw.choice(STRANGE) & ((1 << 64) - 1)) + data[at + 8 :]
+
+
+def _shards(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """What a manifest says of its shards."""
+    tree = json.loads(data)
+    node = draw.choice(list(_containers(tree)))
+    key = draw.choice(list(node) if isinstance(node, dict) else list(range(len(node))))
+    if isinstance(node, list) and draw.random() < 0.3:
+        node.append(node[key])
+    else:
+        node[key] = draw.choice((_otherwise(draw, node[key]), "../x", "case.ckpt", "\0", [], {}))
+    return json.dumps(tree).encode("utf-8", "surrogatepass")
+
+
 def _varint(number: int) -> bytes:
     number &= (1 << 64) - 1
     found = bytearray()
@@ -507,11 +563,13 @@ MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     "text": (_bytes, _text, _text),
     "params": (_bytes, _records, _records),
     "param": (_bytes, _records, _records),
+    "rows": (_bytes, _rows, _rows),
     "pickle": (_bytes, _pickle, _pickle),
     "pir": (_bytes, _pir, _pir, _pir),
     "npz": (_bytes, _npz),
     "safetensors": (_bytes, _safetensors),
     "checkpoint": (_bytes, _npz),
+    "shards": (_bytes, _shards),
 }
 if fuzzing_onnx is not None:
     MUTATIONS["onnx"] = (_bytes, fuzzing_onnx.mutated, fuzzing_onnx.mutated)
@@ -527,6 +585,8 @@ _SHARES = {
     "npz": 2,
     "safetensors": 2,
     "checkpoint": 2,
+    "rows": 1,
+    "shards": 1,
 }
 
 
@@ -559,6 +619,7 @@ ENDINGS = {
     "pickle": "pdparams",
     "pir": "json",
     "checkpoint": "ckpt",
+    "shards": "ckpt",
 }
 
 
@@ -571,6 +632,8 @@ def run_case(case: Case, folder: Path) -> str:
     kind = case.base.kind
     path = folder / f"case.{ENDINGS.get(kind, kind)}"
     path.write_bytes(case.data)
+    for name, data in case.base.beside.items():
+        (folder / name).write_bytes(data)
     scope = Scope()
     try:
         if kind == "params":
@@ -584,9 +647,9 @@ def run_case(case: Case, folder: Path) -> str:
             with scope_guard(scope):
                 io.save_persistables(None, str(folder / "again"), program, "params")
             return "loaded"
-        if kind == "param":
-            return _one_tensor(path, folder)
-        if kind == "checkpoint":
+        if kind in ("param", "rows"):
+            return _one_tensor(path, folder, VarType.SELECTED_ROWS if kind == "rows" else VarType.LOD_TENSOR)
+        if kind in ("checkpoint", "shards"):
             try:
                 load_checkpoint(parse_program(case.base.program), str(path), scope=scope)
             except FluidError as error:
@@ -614,10 +677,10 @@ def _check_message(error: FluidError, path: Path) -> None:
         raise Contract(f"an error of {len(text)} characters that does not name the file: {text[:300]}") from error
 
 
-def _one_tensor(path: Path, folder: Path) -> str:
+def _one_tensor(path: Path, folder: Path, kind: VarType) -> str:
     program = fluid.Program()
     block = program.global_block()
-    block.create_var(name=path.name, persistable=True)  # of any shape
+    block.create_var(name=path.name, type=kind, persistable=True)  # of any shape
     with scope_guard(Scope()):
         try:
             io.load_vars(None, str(folder), program, [path.name])

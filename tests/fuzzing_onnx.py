@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 __all__ = ["models", "mutated"]
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-STRANGE = (0, 1, -1, 2, 7, 255, 1 << 31, -(1 << 31), 1 << 40, 1 << 62, -(1 << 63))
+STRANGE = (0, 1, -1, 2, 7, 255, 1 << 20, 1 << 26, 1 << 31, -(1 << 31), 1 << 40, 1 << 62, -(1 << 63))
 OPS = (
     "Relu",
     "Add",
@@ -29,6 +29,12 @@ OPS = (
     "Pad",
     "Expand",
     "Split",
+    "MaxPool",
+    "OneHot",
+    "RoiAlign",
+    "STFT",
+    "Tile",
+    "EyeLike",
     "Magic",
 )
 
@@ -40,6 +46,56 @@ def _model(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights
     graph = helper.make_graph(nodes, "graph", infos, results, arrays)
     data: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
     return data
+
+
+def _tables() -> dict[str, bytes]:
+    """Models of nodes of which the reader makes tables, as large as numbers in the file say."""
+    row, image, whole = [1, 4, 1], [1, 1, 4, 4], np.array([1, 1, 4, 8])
+    regions = {"r": np.array([[0, 0, 2, 2]], np.float32), "i": np.array([0])}
+    window: dict[str, Any] = {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1]}
+    mel = {"a": np.int64(4), "b": np.int64(16), "c": np.int64(8000), "d": np.float32(0), "e": np.float32(4000)}
+    nodes: dict[str, tuple[list[Any], Any, dict[str, Any]]] = {
+        "resize": ([helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode="cubic", antialias=1)], image, {"s": whole}),
+        "nearest": ([helper.make_node("Resize", ["x", "", "", "s"], ["y"])], image, {"s": whole}),
+        "max": ([helper.make_node("MaxPool", ["x"], ["y", "places"], **window)], image, {}),
+        "mean": ([helper.make_node("AveragePool", ["x"], ["y"], **window, dilations=[1, 2], ceil_mode=1)], image, {}),
+        "norm": ([helper.make_node("LpPool", ["x"], ["y"], **window)], image, {}),
+        "stft": ([helper.make_node("STFT", ["x", "s", "", "n"], ["y"])], row, {"s": np.array(1), "n": np.array(2)}),
+        "dft": ([helper.make_node("DFT", ["x", "n"], ["y"], axis=1)], row, {"n": np.array(4)}),
+        "mel": ([helper.make_node("MelWeightMatrix", list(mel), ["m"]), helper.make_node("Add", ["x", "m"], ["y"])], [1], mel),
+        "regions": (
+            [helper.make_node("RoiAlign", ["x", "r", "i"], ["y"], output_height=2, output_width=2, sampling_ratio=2)],
+            image,
+            regions,
+        ),
+        "hot": (
+            [helper.make_node("Cast", ["x"], ["k"], to=INT64), helper.make_node("OneHot", ["k", "d", "v"], ["y"])],
+            [2],
+            {"d": np.array(3), "v": np.array([0.0, 1.0], np.float32)},
+        ),
+        "parts": (
+            [helper.make_node("SplitToSequence", ["x", "n"], ["q"], axis=1), helper.make_node("SequenceAt", ["q", "i"], ["y"])],
+            row,
+            {"n": np.array(2), "i": np.array(0)},
+        ),
+        "scaled": (
+            [
+                helper.make_node("Cast", ["x"], ["k"], to=TensorProto.INT8),
+                helper.make_node("DequantizeLinear", ["k", "s"], ["y"], block_size=2, axis=1),
+            ],
+            row,
+            {"s": np.ones((1, 2, 1), np.float32)},
+        ),
+        "unfolded": (
+            [helper.make_node("Col2Im", ["x", "s", "k"], ["y"])],
+            [1, 2, 3],
+            {"s": np.array([4]), "k": np.array([2])},
+        ),
+    }
+    return {
+        name: _model(list_of_nodes, {"x": (FLOAT, shape)}, ["y"], weights)
+        for name, (list_of_nodes, shape, weights) in nodes.items()
+    }
 
 
 def _graph(name: str, nodes: list[Any], inputs: list[tuple[str, int]], outputs: list[tuple[str, int]]) -> Any:
@@ -93,6 +149,7 @@ def models() -> dict[str, bytes]:
         "shapes": _model(shapes, {"x": (FLOAT, ["n", 12])}, ["y"], ints),
         "control": _model(control, {"x": (FLOAT, [3]), "times": (INT64, [])}, ["o", "all"], {"w": np.ones(3, np.float32)}),
         "recurrent": _model(recurrent, {"x": (FLOAT, [4, 1, 3])}, ["y", "h"], dict(zip("wr", gates, strict=True))),
+        **_tables(),
     }
 
 
@@ -103,6 +160,8 @@ def mutated(draw: random.Random, data: bytes, bases: Any) -> bytes:
     node = draw.choice(graph.node)
     names = [name for each in graph.node for name in (*each.input, *each.output)]
     how = draw.randrange(9)
+    if how in (0, 1) and not graph.initializer:
+        how = 6
     if how == 0:
         tensor = draw.choice(graph.initializer)
         tensor.dims[:] = [draw.choice((*STRANGE, *tensor.dims)) for _ in range(draw.choice((0, 1, 2, 40)))]
@@ -122,13 +181,16 @@ def mutated(draw: random.Random, data: bytes, bases: Any) -> bytes:
     elif how == 6 and node.attribute:
         attribute = draw.choice(node.attribute)
         attribute.i = draw.choice(STRANGE)
-        attribute.ints[:] = [draw.choice(STRANGE) for _ in range(draw.randrange(5))]
+        if attribute.ints and draw.random() < 0.5:
+            attribute.ints[draw.randrange(len(attribute.ints))] = draw.choice(STRANGE)
+        else:
+            attribute.ints[:] = [draw.choice(STRANGE) for _ in range(draw.randrange(5))]
     elif how == 7:
         graph.node.insert(draw.randrange(len(graph.node)), node)
     else:
         for tensor in graph.initializer:
             values = numpy_helper.to_array(tensor).copy()
-            values.reshape(-1)[draw.randrange(values.size)] = draw.choice(STRANGE[:8])
+            values.reshape(-1)[draw.randrange(values.size)] = draw.choice(STRANGE[:10])
             tensor.raw_data = values.tobytes()
     changed: bytes = model.SerializeToString()
     return changed

@@ -130,6 +130,8 @@ def main():
             process.join()
             ends.update(found)
             wrong += bad
+            for case, name, what, _ in bad:
+                print(f"\r  {case} {name}: {what}", file=sys.stderr, flush=True)
             slowest, largest = max(slowest, slow), max(largest, large)
             done += last - first
             print(f"\r{done} cases, {len(wrong)} wrong, {time.perf_counter() - start:.0f} s", end="", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ import numpy as np
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from .executor.scope import global_scope
 from .formats.bfloat16 import to_bfloat16, to_float32
+from .formats.commits import is_saved
 from .formats.pickles import stamp_of, write_arrays
 from .formats.program import parse_program, serialize_program
 from .formats.state import check_together, read_state
@@ -386,10 +387,8 @@ def save(program: Program, model_path: FilePath) -> None:
     ``.pdparams`` holds the parameters and ``.pdopt`` the other persistent values, such as the state of optimizers, both as
     pickles of arrays by name; ``.pdmodel`` holds the program.
 
-    Each file is at any time the whole old one or the whole new one. When all three are on the disk, they replace the old ones in
-    the order ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some new and others old; as
-    ``.pdopt`` and ``.pdparams`` carry a stamp of the save, `load` refuses such a pair. (For one file that is whole at any time,
-    see `fluid.save_checkpoint`.)
+    When all three are on the disk, they replace the old ones together: if the process is killed, `load` finds the whole old save
+    or the whole new one. ``.pdopt`` and ``.pdparams`` carry a stamp of the save; `load` refuses a pair that was copied from two.
 
     Args:
         program: the program.
@@ -468,7 +467,7 @@ def load_program_state(model_path: FilePath) -> dict[str, Any]:
         model_path = model_path.removesuffix(suffix)
     _check_prefix(model_path)
     state = read_state(model_path + _PARAMETERS)
-    if os.path.exists(model_path + _STATE):
+    if is_saved(model_path + _STATE):
         check_together(model_path + _PARAMETERS, model_path + _STATE)
         state.update(read_state(model_path + _STATE))
     return state
@@ -697,7 +696,7 @@ def load_inference_model(
         FormatError: a file is missing or damaged, or the program lacks feed and fetch ops.
     """
     dirname = os.fspath(dirname)
-    if model_filename is None and params_filename is None and os.path.isfile(dirname + ".pdmodel"):
+    if model_filename is None and params_filename is None and is_saved(dirname + ".pdmodel"):
         dirname, prefix = os.path.split(dirname)
         model_filename, params_filename = prefix + ".pdmodel", prefix + ".pdiparams"
     path = os.path.join(dirname, os.path.basename(model_filename) if model_filename else _MODEL)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io as streams
 import json
 import os
 import signal
@@ -11,7 +9,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +21,8 @@ import fluid
 from fluid import io
 from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, ProgramError
 from fluid.executor import Scope, scope_guard
-from fluid.formats import writing
 from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
-from fluid.formats.npz import read_npz, write_npz
-from fluid.formats.pickles import write_arrays
-from fluid.saving.models import read_arrays
+from fluid.formats.npz import write_npz
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
@@ -210,100 +204,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-# ------------------------------------------------------------------------------------------------ killed at any moment
-class Killed(BaseException):
-    """The end of the process, at this very call."""
-
-
-@contextlib.contextmanager
-def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Let the call `number` that changes something on the disk be the last; the list says which calls there were."""
-    calls: list[str] = []
-    dead: list[bool] = []
-
-    def counted(name: str, function: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if dead:
-                raise Killed  # not even cleaning up happens any more
-            if len(calls) == number:
-                dead.append(True)
-                if name == "write" and len(args[0]) > 1:
-                    function(args[0][: len(args[0]) // 2])
-                raise Killed
-            calls.append(name)
-            return function(*args, **kwargs)
-
-        return call
-
-    class File(streams.BufferedWriter):
-        def write(self, data: Any) -> int:
-            return int(counted("write", super().write)(bytes(data)))
-
-    def opened(path: str, mode: str) -> Any:
-        assert mode == "xb"
-        return counted("open", lambda: File(streams.FileIO(path, mode)))()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(writing, "open", opened, raising=False)
-        for name in ("replace", "unlink", "fsync"):
-            patch.setattr(os, name, counted(name, getattr(os, name)))
-        yield calls
-
-
-def save_as_text(program: fluid.Program, folder: Path) -> None:
-    fluid.save_model(folder / "net.txt", program)
-
-
-WAYS: dict[str, tuple[Callable[[fluid.Program, Path], Any], Callable[[Path], Any]]] = {
-    "checkpoint": (
-        lambda program, folder: fluid.save_checkpoint(program, folder / "c"),
-        lambda folder: read_npz(str(folder / "c"))["w"],
-    ),
-    "combined": (
-        lambda program, folder: io.save_persistables(None, str(folder), program, "all"),
-        lambda folder: np.frombuffer((folder / "all").read_bytes()[-16:], "float32"),
-    ),
-    "separate": (
-        lambda program, folder: io.save_persistables(None, str(folder), program),
-        lambda folder: np.frombuffer((folder / "w").read_bytes()[-16:], "float32"),
-    ),
-    "pickle": (
-        lambda program, folder: write_arrays(str(folder / "p"), {"w": fluid.global_scope().array("w")}),
-        lambda folder: read_arrays(folder / "p")["w"],
-    ),
-    "safetensors": (
-        lambda program, folder: fluid.save_model(folder / "w.safetensors", program),
-        lambda folder: read_arrays(folder / "w.safetensors")["w"],
-    ),
-}
-
-
-@each("way", WAYS)
-def test_killed_at_any_call_the_old_or_the_new_file_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    save, load = WAYS[way]
-    program = fluid.Program()
-    program.global_block().create_var(name="w", shape=[2, 2], dtype="float32", persistable=True)
-    scope = fluid.global_scope()
-    scope.put("w", np.full((2, 2), -1, "float32"))
-    save(program, tmp_path)
-    seen, number, done = {-1.0}, 0, False
-    while not done:
-        scope.put("w", np.full((2, 2), number, "float32"))
-        before = set(load(tmp_path).ravel().tolist())
-        with killed_at(number, monkeypatch) as calls:
-            try:
-                save(program, tmp_path)
-                done = True
-            except Killed:
-                pass
-        found = set(load(tmp_path).ravel().tolist())
-        assert found in (before, {float(number)}), calls
-        seen |= found
-        number += 1
-    assert "open" in calls and "write" in calls and calls.index("fsync") < calls.index("replace")
-    assert len(seen) >= 2 and number > 4
-
-
+# ------------------------------------------------------------------------------------------------------------- killed
 KEEPS_SAVING = """
 import sys
 import numpy as np

@@ -177,8 +177,8 @@ def test_saves_rename_when_all_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     program, renamed, replace = model(), [], os.replace
 
     def watched(source: str, target: str) -> None:
-        temporaries = [name for name in os.listdir(tmp_path) if name.startswith(".fluid-")]
-        assert len(temporaries) == 1 + len(names) - len(renamed), temporaries
+        temporaries = set(os.listdir(tmp_path)) - set(names)
+        assert ".fluid-commit" in temporaries and len(temporaries) == 2 + len(names) - len(renamed), temporaries
         renamed.append(os.path.basename(target))
         replace(source, target)
 

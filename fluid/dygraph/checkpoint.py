@@ -11,6 +11,7 @@ import numpy as np
 from ..eager.program import Parameter
 from ..eager.tensor import Tensor
 from ..errors import FormatError, ProgramError
+from ..formats.commits import is_saved
 from ..formats.pickles import read_pickle, write_arrays
 from ..formats.state import check_together
 from ..ir.checked import checked
@@ -84,7 +85,7 @@ def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], di
     >>> linear.set_dict(parameters)
     """
     start = _start(model_path)
-    states = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
+    states = [_read(start + suffix) if is_saved(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
     if states == [None, None]:
         raise FormatError(f"there is neither {start}.pdparams nor {start}.pdopt")
     if None not in states:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import FluidError, FormatError
 from .bfloat16 import as_bits
+from .commits import open_saved
 from .pickles import check_numbers, not_numbers
 from .room import most_bytes
 from .writing import atomic_writer
@@ -26,10 +27,10 @@ def is_archive(head: bytes, size: int) -> bool:
 
 def read_npz(path: str) -> dict[str, Any]:
     """The arrays by name of an archive; `FormatError` if it is damaged or holds anything else."""
-    size = os.path.getsize(path)
     arrays: dict[str, Any] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_saved(path) as opened, zipfile.ZipFile(opened) as archive:
+            size = os.fstat(opened.fileno()).st_size
             infos = archive.infolist()
             total = sum(info.file_size for info in infos)
             if total > most_bytes(size):

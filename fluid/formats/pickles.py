@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import FluidError, FluidTypeError, FormatError
 from ..ir.checked import checked
 from .bfloat16 import BFLOAT16, as_bits
+from .commits import open_saved
 from .writing import atomic_writer, reason
 
 __all__ = ["check_numbers", "not_numbers", "read_pickle", "read_stamp", "stamp_of", "write_arrays"]
@@ -320,7 +321,7 @@ def read_pickle(path: str) -> Any:
             function to which it refers, if any.
     """
     try:
-        with open(path, "rb") as file:
+        with open_saved(path) as file:
             if not file.read(1):
                 raise FormatError(f"{path}: the file is empty; it should be a pickle of arrays by name")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # reads past its end are short
@@ -430,7 +431,7 @@ def stamp_of(arrays: Mapping[str, Any]) -> str:
 def read_stamp(path: str) -> str:
     """The stamp of a file that `write_arrays` wrote with one; "" if it has none, or cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_saved(path) as file:
             file.seek(-_STAMP_LENGTH, os.SEEK_END)
             match = _STAMP.fullmatch(file.read(_STAMP_LENGTH))
     except OSError:  # it is shorter

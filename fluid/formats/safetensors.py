@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import FluidError, FormatError
 from .bfloat16 import BFLOAT16, to_float32
+from .commits import current
 from .pickles import check_numbers
 from .tensors import read_file
 from .writing import write_file
@@ -33,7 +34,7 @@ def read_safetensors(path: str) -> dict[str, Any]:
     """The arrays by name of a file; `FormatError` if it is damaged, `FluidError` if the library is missing."""
     library = _safetensors()
     try:
-        with library.safe_open(path, framework="numpy") as file:
+        with library.safe_open(current(path), framework="numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # not a dict
             if all(dtype in _SAFE_TYPES for dtype in dtypes.values()):
                 return {name: file.get_tensor(name) for name in dtypes}

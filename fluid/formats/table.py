@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import FormatError
 from ..ir.program import Program
 from ..ir.verify import self_owning
+from .commits import open_saved
 from .npz import is_archive, read_npz, write_npz
 from .pickles import write_arrays
 from .pir.files import read_pir, write_pir
@@ -94,7 +95,7 @@ def is_onnx(head: bytes, size: int) -> bool:
 def head_of(path: str, what: str) -> tuple[bytes, int]:
     """The first bytes of a file and its size; `FormatError` if the file, which should be a `what`, is missing."""
     try:
-        with open(path, "rb") as file:
+        with open_saved(path) as file:
             return file.read(HEAD), os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
         raise FormatError(f"{path or repr(path)}: there is no such {what}: {reason(error)}") from None

@@ -26,6 +26,7 @@ from ..errors import ExecutionError, FluidTypeError, FormatError
 from ..values.memory import empty_array
 from ..values.types import BFLOAT16, VarType, as_dtype
 from ..values.unchanging import unchanging
+from .commits import open_saved
 from .program import parse_tensor_desc, serialize_tensor_desc
 from .writing import reason
 
@@ -210,7 +211,7 @@ class TensorReader:
 def open_tensors(path: str, what: str = "") -> Iterator[TensorReader]:
     """A reader of the records in a file; `FormatError` if it cannot be opened."""
     try:
-        file = open(path, "rb")  # noqa: SIM115
+        file = open_saved(path)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}{what}: the file cannot be read: {reason(error)}") from None
     with file:
@@ -220,7 +221,7 @@ def open_tensors(path: str, what: str = "") -> Iterator[TensorReader]:
 def read_file(path: str) -> bytes:
     """The bytes of a file; `FormatError` if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_saved(path) as file:
             return file.read()
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: the file cannot be read: {reason(error)}") from None

@@ -6,11 +6,12 @@ the permissions of the one that it replaces; if that is a link, the link's targe
 a fifo, a socket) is never replaced: that is an error before anything is written.
 
 Files that are written inside `together` are renamed when the last of them is on the disk, in the order of writing. An error
-before that (a full disk, a value that cannot be saved, a kill) leaves all old files unchanged. Only a process that ends between
-two renames leaves some files new and others old; so write the file that readers look for first last.
+before that (a full disk, a value that cannot be saved, a kill) leaves all old files unchanged. A process that ends between two
+renames leaves a commit, by which readers find all new files, and the next writer ends the renames (`fluid.formats.commits`). As
+other programs know nothing of commits, write the file that they look for first last.
 
 A process that is killed leaves temporary files: ``.fluid-<16 hexadecimal digits>``, which it had locked, and others with
-``-<number>`` appended. The next process that writes to the folder removes those whose lock is free.
+``-<number>`` appended. The next process that writes to the folder removes those whose lock is free, and of which no save counts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from contextvars import ContextVar
 from typing import Any, BinaryIO
 
 from ..errors import FluidError
+from .commits import Place, finish_commits, flush_folder, remove_commits, write_commits
 
 locks: Any
 try:
@@ -57,9 +59,12 @@ class _Folder:
             os.makedirs(path, exist_ok=True)
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+        _finish_earlier(path)
         _remove_abandoned(path)
         while True:
-            self._name = os.path.join(path, f".fluid-{secrets.token_hex(8)}")
+            number = secrets.token_hex(8)
+            self._name = os.path.join(path, f".fluid-{number}")
+            self.place = path, number
             self._lock = open(self._name, "xb")  # noqa: SIM115
             if _locked(self._lock.fileno()) is not False and os.path.exists(self._name):
                 break
@@ -68,15 +73,6 @@ class _Folder:
     def temporary(self) -> str:
         self._count += 1
         return f"{self._name}-{self._count}"
-
-    def flush(self) -> None:
-        """Flush renames in the folder to the disk, where the system supports it."""
-        with contextlib.suppress(OSError):
-            descriptor = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
     def close(self) -> None:
         if locks is None:
@@ -99,6 +95,16 @@ def _locked(descriptor: int) -> bool | None:
     return True
 
 
+def _finish_earlier(folder: str) -> None:
+    """Finish the saves of killed processes in a folder; readers would take them for later than the save that begins."""
+    try:
+        finish_commits(folder)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"an earlier save there was interrupted, and its files cannot be renamed: {reason(error)}"
+        ) from None
+
+
 def _remove_abandoned(folder: str) -> None:
     """Remove the temporary files of killed processes from a folder, as far as possible; files that may be in use stay."""
     try:
@@ -108,6 +114,8 @@ def _remove_abandoned(folder: str) -> None:
     for lock in [match[0] for match in matches if not match[2]]:
         path = os.path.join(folder, lock)
         with contextlib.suppress(OSError), _held(path):
+            finish_commits(folder)  # it may have ended right now
+            remove_commits([(folder, lock.removeprefix(".fluid-"))])  # which does not count
             for match in matches:
                 if match[1] == lock and match[2]:
                     _remove_file(os.path.join(folder, match[0]))
@@ -196,22 +204,47 @@ class _Group:
         self._written.append((temporary, path))
 
     def commit(self) -> None:
-        """Rename the files, the last one after the renames of the others are on the disk."""
-        count = len(self._written)
-        for number in range(count):
-            if 0 < number == count - 1:
-                self._flush()
-            temporary, path = self._written[0]
+        """Rename the files; several at one moment, which is when their commits are on the disk."""
+        files = self._files() if len(self._written) > 1 else {}
+        if files:
+            self._write_commits(files)
+        begun, self._begun = self._begun, [] if files else self._begun  # the temporary files are the commits' now
+        for number, (temporary, path) in enumerate(self._written):
             try:
                 os.replace(temporary, path)
             except OSError as error:
+                if files and not os.path.lexists(temporary):
+                    continue  # another process, which found the commit, has renamed it
+                if number == 0:  # the old files are all there
+                    remove_commits(files)
+                    self._begun = begun
                 raise _failed(path, error) from None
-            del self._written[0]
         self._flush()
+        remove_commits(files)
+        self._begun = begun
+
+    def _files(self) -> dict[Place, dict[str, str]]:
+        """For the commit in each folder, the temporary file for each name."""
+        files: dict[Place, dict[str, str]] = {}
+        for temporary, path in self._written:
+            home, name = os.path.split(path)
+            files.setdefault(self._folders[home].place, {})[name] = os.path.basename(temporary)
+        return files
+
+    def _write_commits(self, files: dict[Place, dict[str, str]]) -> None:
+        self._flush()
+        try:
+            write_commits(files)
+        except OSError as error:
+            remove_commits(files)
+            raise _failed(self._written[0][1], error) from None
+        except BaseException:
+            remove_commits(files)
+            raise
 
     def _flush(self) -> None:
-        for folder in self._folders.values():
-            folder.flush()
+        for home in self._folders:
+            flush_folder(home)
 
     def close(self) -> None:
         for temporary in self._begun:

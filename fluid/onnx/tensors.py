@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ..formats.commits import is_saved, open_saved
 from ..formats.room import Room
 from ..formats.writing import reason
 from .types import name_of, numpy_type
@@ -40,7 +41,7 @@ _PACKED = {21: 2, 22: 2, 23: 2, 25: 4, 26: 4}
 def map_file(path: str, what: str) -> memoryview:
     """A file's bytes, mapped into memory; `FormatError` if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_saved(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 return memoryview(b"")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -165,7 +166,7 @@ class TensorReader:
             path = os.path.join(path, part)
             if os.path.islink(path):
                 raise FormatError(f"{where}: its data are said to be in {location!r}, which is a link; only plain files are read")
-        if not os.path.isfile(path):
+        if not is_saved(path):
             raise FormatError(f"{where}: its data should be in {location!r}, beside the model; there is no such file")
         return path
 

@@ -28,6 +28,7 @@ import numpy as np
 from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.scope import Scope, global_scope, scope_guard
+from ..formats.commits import current, is_saved, names_in
 from ..formats.pir.files import pir_bytes
 from ..formats.program import serialize_program
 from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of, is_onnx
@@ -165,7 +166,7 @@ def _load_onnx(where: str, file: str, scope: Scope, constants: Mapping[str, Any]
 def _file_meant(path: str) -> str:
     """The file that a path stands for: itself, the program in a folder, or the path with an extension."""
     if os.path.isdir(path):
-        names = sorted(os.listdir(path))
+        names = names_in(path)
         programs = [name for name in names if name in _PROGRAM_FILES] or [
             name for name in names if name.endswith((".pdmodel", ".json"))
         ]
@@ -178,9 +179,9 @@ def _file_meant(path: str) -> str:
             raise FormatError(f"{path}: the folder holds several programs, {', '.join(programs)}: name one")
         held = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise FormatError(f"{path}: the folder holds no __model__, {f'only {held}' if held else 'it is empty'}")
-    if not os.path.exists(path):
+    if not os.path.exists(current(path)):
         for suffix in (".pdmodel", ".json", ".onnx", ".pdparams", ".txt", ".npz", ".safetensors"):
-            if os.path.isfile(path + suffix):
+            if is_saved(path + suffix):
                 return path + suffix
     return path
 
@@ -189,7 +190,7 @@ def _why_nameless(path: str) -> str:
     """The message for a file of parameters without names where a model is expected, with advice."""
     stem = os.path.splitext(path)[0]
     for other in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
-        if os.path.isfile(other):
+        if is_saved(other):
             return f"{path} holds parameters without their names; load the program, {other}, with params={path!r}"
     return f"{path} holds parameters without their names, which only the program that they are of knows"
 
@@ -229,9 +230,9 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
             beside = [stem + ".pdiparams", stem + ".pdparams", stem + ".npz", stem + ".safetensors"]
             if base in _PROGRAM_FILES:
                 beside += [os.path.join(folder, name) for name in _PARAMETER_FILES]
-            params = next((name for name in beside if os.path.isfile(name)), None)
+            params = next((name for name in beside if is_saved(name)), None)
             if params is None:
-                if not any(os.path.isfile(io._file_of(folder, var)) for var in wanted if _has_file_name(folder, var)):
+                if not any(is_saved(io._file_of(folder, var)) for var in wanted if _has_file_name(folder, var)):
                     return [], names
                 params = folder
         if os.path.isdir(params):

@@ -6,9 +6,8 @@ table of positions, have no ``trainable``.
 
 from __future__ import annotations
 
-import os
-
 from ..errors import FormatError
+from ..formats.commits import is_saved
 from ..formats.pickles import read_pickle
 from ..ir.program import Parameter, Program, Variable
 
@@ -22,7 +21,7 @@ def note_what_is_trained(program: Program, params: str) -> None:
         FormatError: there is such a file, and it is damaged.
     """
     path = params + ".info"
-    if not os.path.isfile(path):
+    if not is_saved(path):
         return
     notes = read_pickle(path)
     if not isinstance(notes, dict) or not all(isinstance(note, dict) for note in notes.values()):

@@ -204,9 +204,10 @@ class Attr(NamedTuple):
             raise ValueError(f"{value!r} is not {' or '.join(map(repr, self.choices))}")
         if self.counts and len(value) not in self.counts:
             raise ValueError(f"{value!r} does not have {' or '.join(map(str, self.counts))} items")
-        if self.least is not None and any(item < self.least for item in (value if type(value) is list else (value,))):
+        items = value if type(value) is list else (value,)
+        if self.least is not None and any(item < self.least for item in items):
             raise ValueError(f"{value!r} is below {self.least}, the least that is allowed")
-        if self.most is not None and value > self.most:
+        if self.most is not None and any(item > self.most for item in items):
             raise ValueError(f"{value!r} is above {self.most}, the most that is allowed")
         return value
 

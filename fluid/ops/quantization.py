@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.composition import composed
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, define, ints, least, long, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Attr, at_most, define, ints, least, long, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .shapes import fits, normalize_axis, one_number
@@ -25,7 +25,13 @@ from .shapes import fits, normalize_axis, one_number
 STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
 """The type of gradient op that ops from floats to floats share, spelled as Paddle spells it."""
 
-_AWAY_FROM_ZERO: dict[str, Any] = {"bit_length": Attr("int", 8, least=2), "round_type": Attr("int", 1, choices=(1, 0))}
+_MOST_BITS = 64
+"""Of integers that floats stand for; a power of a number from a file may have any length."""
+
+_AWAY_FROM_ZERO: dict[str, Any] = {
+    "bit_length": Attr("int", 8, least=2, most=_MOST_BITS),
+    "round_type": Attr("int", 1, choices=(1, 0)),
+}
 _MOVING: dict[str, Any] = {"moving_rate": 0.9, "is_test": False}
 
 
@@ -226,7 +232,7 @@ def _with_scales(X: Spec, Scales: Sequence[Spec], quant_bits: list[int], quant_a
     wrt=("X",),
     constants=("Scales",),
     inline_grad=True,
-    quant_bits=least(2, ints(8)),
+    quant_bits=at_most(_MOST_BITS, least(2, ints(8))),
     quant_axis=0,
     x_num_col_dims=1,
 )
@@ -247,7 +253,7 @@ _LINEAR: dict[str, Any] = {
     "wrt": ("X",),
     "inline_grad": True,
     "quant_axis": 0,
-    "bit_length": Attr("int", 8, least=2),
+    "bit_length": Attr("int", 8, least=2, most=_MOST_BITS),
     "round_type": Attr("int", 0, choices=(0, 1)),
     "is_test": True,
     "only_observer": False,

@@ -130,8 +130,9 @@ def main():
             process.join()
             ends.update(found)
             wrong += bad
-            for case, name, what, _ in bad:
-                print(f"\r  {case} {name}: {what}", file=sys.stderr, flush=True)
+            for case, name, what, trace in bad:
+                frames = "".join("\n    " + line for line in trace.splitlines()[-9:-1])
+                print(f"\r  {case} {name}: {what}{frames}", file=sys.stderr, flush=True)
             slowest, largest = max(slowest, slow), max(largest, large)
             done += last - first
             print(f"\r{done} cases, {len(wrong)} wrong, {time.perf_counter() - start:.0f} s", end="", file=sys.stderr, flush=True)

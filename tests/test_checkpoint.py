@@ -158,6 +158,10 @@ def flipped(path: Path) -> None:
         (lambda path: written(path, {**GOOD, "step": "3"}, w=W), "c: its @CHECKPOINT@ is damaged: step is '3'"),
         (lambda path: written(path, {**GOOD, "runs": -1}, w=W), "c: its @CHECKPOINT@ is damaged: runs is -1"),
         (lambda path: written(path, {**GOOD, "lod": {"w": [["a"]]}}, w=W), "an offset of a sequence is not a number"),
+        (
+            lambda path: written(path, {**GOOD, "lod": {"w": [[0, 9], [0, 2]]}}, w=W),
+            "c: its @CHECKPOINT@ is damaged: level 0 of the",
+        ),
         (lambda path: written(path, GOOD), "c: it is a checkpoint of another program: it lacks w; it has nothing too much"),
         (lambda path: written(path, GOOD, w=W, v=W), "it lacks nothing; it has v too much"),
         (lambda path: written(path, {**GOOD, "height": {"w": 3}}, w=W), "it lacks w@ROWS"),

@@ -146,6 +146,10 @@ def at(offset, data, of=GOOD):
         (record(WEIGHT, [[0, 2]])[:20], "at byte 20: level 0 of sequence offsets should take 16 bytes, but 0 are left"),
         (at(12, b"\x0f", record(WEIGHT, [[0, 2]])), "at byte 12: level 0 of sequence offsets takes 15 bytes"),
         (record(WEIGHT, [[0, 3, 2]]), "at byte 12: level 0 of sequence offsets does not ascend from 0"),
+        (
+            record(WEIGHT, [[0, 2, 9], [0, 1, 2]]),
+            "at byte 4: level 0 of the lengths, [2, 7], counts 9 sequences, but level 1 has 2",
+        ),
         (at(12, b"\x01"), "at byte 12: the version of the tensor is 1"),
         (at(16, b"\xff\xff\xff\xff"), "at byte 16: the size of the tensor's description is -1"),
         (at(16, b"\xff\xff\xff\x7f"), "at byte 20: the tensor's description should take 2147483647 bytes"),

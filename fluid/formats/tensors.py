@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from ..errors import ExecutionError, FluidTypeError, FormatError
+from ..errors import ExecutionError, FluidTypeError, FormatError, LengthsError
+from ..values.lod_array import check_offsets
 from ..values.memory import empty_array
 from ..values.types import BFLOAT16, VarType, as_dtype
 from ..values.unchanging import unchanging
@@ -132,6 +133,10 @@ class TensorReader:
         if levels * 8 > self.left:
             self.fail(f"{levels} levels of sequence offsets cannot be in {self.left} bytes", start)
         lod = [self._level(index) for index in range(levels)]
+        try:
+            check_offsets(lod)
+        except LengthsError as error:
+            self.fail(str(error), start)
         return self._array(), lod
 
     def read_rows(self, name: str) -> SelectedRows:

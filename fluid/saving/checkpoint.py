@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .. import io
-from ..errors import FluidTypeError, FormatError, ProgramError
+from ..errors import FluidTypeError, FormatError, LengthsError, ProgramError
 from ..executor.random import seed_of
 from ..executor.scope import Scope, global_scope, scope_guard
 from ..formats.npz import is_archive, read_npz, write_npz
@@ -32,6 +32,7 @@ from ..formats.shards import is_manifest, read_shards
 from ..formats.table import head_of
 from ..ir.checked import checked
 from ..ir.program import Program
+from ..values.lod_array import check_offsets
 from ..values.selected_rows import SelectedRows
 from .models import few
 
@@ -201,9 +202,10 @@ def _state(where: str, array: Any) -> dict[str, Any]:
         for lod in state["lod"].values():
             if not all(type(offset) is int for level in lod for offset in level):
                 raise ValueError("an offset of a sequence is not a number")
+            check_offsets(lod)
     except FormatError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LengthsError) as error:
         raise FormatError(f"{where}: its {STATE} is damaged: {error}") from None
     return dict(state)
 

@@ -15,6 +15,7 @@ from .spec import Lod
 __all__ = [
     "LoDArray",
     "array_of",
+    "check_offsets",
     "checked_levels",
     "checked_lod",
     "ids_of",
@@ -124,6 +125,11 @@ def refuse_other_counts(lengths: Sequence[Sequence[int]]) -> None:
             raise LengthsError(
                 f"level {number} of the lengths, {brief}, counts {sum(outer)} sequences, but level {number + 1} has {len(inner)}"
             )
+
+
+def check_offsets(lod: Sequence[Sequence[int]]) -> None:
+    """`LengthsError` unless each level of offsets counts the sequences of the next."""
+    refuse_other_counts([np.diff(level).tolist() for level in lod])
 
 
 def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:

@@ -271,7 +271,7 @@ def _read(path: str, most: int = _MOST_BYTES) -> bytes:
     with suppress(OSError), open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and is_own(status):
-            return file.read(most)
+            return file.read(min(most, status.st_size))  # Python makes room for as many bytes as are asked for
     return b""
 
 

@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -386,3 +387,15 @@ def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
     finally:
         for function in (compiler._llvm, compiler.host):
             function.cache_clear()
+
+
+def test_reading_takes_memory_that_the_size_of_the_file_bounds(tmp_path: Path) -> None:
+    """Python makes room for as many bytes as are asked for, which were the most that a file may have."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert cache._read(str(path)) == b"x" * 1000 and cache._read(str(path), 10) == b"x" * 10
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,361 @@
+"""Decides by runs in float64 which engines are wrong: by how much results may differ follows from what rounding does to them.
+
+The program runs op by op in float64, and again with everything that it is fed, holds or computes changed at random, by some
+`_UNITS` times what rounding to float32 changes, and by more after long sums. An engine is wrong where it is farther from the first
+run than four times what those changes do. So results that are ill-conditioned, or depend on decisions by a last bit (the kink of
+a relu, the larger of two equal numbers), may differ as much as rounding makes them differ, in the elements where it does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import fluid
+
+from .cases import Case, Unfit
+from .running import ENGINES, Arrays, Fault, errors_of_float32, first_values, run, run_natively, run_widened
+
+__all__ = ["Problem", "Verdict", "judge"]
+
+_UNITS = 16.0
+"""Unit roundoffs of a change."""
+_FEW, _MORE, _MOST = 4, 20, 404
+"""Changed runs that are made first; how many more where an engine seems wrong, again and again as long as fewer elements do."""
+_PATIENCE = 45.0
+"""Seconds after which no more runs are made."""
+_SHARED = 16.0
+"""How many times as large as the best engine's an error may be, if that is large, too."""
+_EXACT_OPS = {"fill_constant", "increment", "assign", "cast", "one_hot", "one_hot_v2", "scale", "sum", "fill_zeros_like", "shape"}
+"""Ops whose results are exact where all are small integers, such as counters."""
+_SECONDS = 4.0
+"""What a run may take; there are some thirty."""
+_LARGEST, _SMALLEST = 1e37, 1e-35
+"""Of float32, what it holds without loss."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an engine does wrong.
+
+    Attributes:
+        kind: in a word; of programs that get smaller, it stays.
+        size: the error beside what it may be.
+    """
+
+    engine: str
+    kind: str
+    message: str
+    size: float = math.inf
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far an array is from what it should be.
+
+    Attributes:
+        ratio: the largest error beside its bound.
+        count: how many elements are farther off than their bounds.
+        where: that in words, of the element with the largest ratio.
+        is_past_range: there is a NaN or an infinity where float32 cannot hold what leads to the number.
+    """
+
+    ratio: float = 0.0
+    count: int = 0
+    where: str = ""
+    is_past_range: bool = False
+
+
+@dataclass
+class Verdict:
+    """What is wrong with a case, and how far engines were from float64, beside what they may be.
+
+    Attributes:
+        is_undecided: whether an engine is wrong is not known: the program leaves the range of float32, or it has so many decisions
+            by last bits that runs show new ones all the time.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    distances: dict[str, float] = field(default_factory=dict)
+    is_undecided: bool = False
+
+
+class _Range:
+    """Notes whether a run in float64 computes what float32 cannot hold."""
+
+    def __init__(self) -> None:
+        self.is_left = False
+
+    def __call__(self, name: str, array: Any, op: Any = None) -> None:
+        if isinstance(array, np.ndarray) and array.dtype.kind in "fc" and array.size and not self.is_left:
+            with np.errstate(all="ignore"):
+                sizes = np.abs(array)
+                self.is_left = bool(sizes.max() > _LARGEST) or bool(((sizes < _SMALLEST) & (sizes > 0)).any())
+
+    def number(self, number: float) -> float:
+        return number
+
+
+class _Changes:
+    """Changes arrays at random, as rounding would, but by more."""
+
+    def __init__(self, seed: int, sign: float, epsilon: float) -> None:
+        self._random, self._size = np.random.default_rng(seed), sign * epsilon * _UNITS
+        self._sizes: dict[str, int] = {}
+
+    def __call__(self, name: str, array: Any, op: Any = None) -> None:
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size or not array.flags.writeable:
+            return
+        self._sizes[name] = array.size
+        if (op is None or op.type in _EXACT_OPS) and _is_of_small_integers(array):
+            return
+        size = self._size * (1 + math.log2(self._terms(op, array)) / 2)
+        factors = self._some_random_numbers(array.size).reshape(array.shape)
+        self._change_blocks(factors)
+        factors *= size
+        factors += 1
+        with np.errstate(all="ignore"):
+            array *= factors
+
+    def number(self, number: float) -> float:
+        """An attribute, changed by a few roundings."""
+        return number * (1 + self._size / 4 * self._random.uniform(-1, 1))
+
+    def _some_random_numbers(self, count: int) -> Any:
+        """From -1 to 1; many are made once, as making them takes longer than most ops do."""
+        start = self._random.integers(0, len(_pool()))
+        return np.take(_pool(), np.arange(start, start + count), mode="wrap")
+
+    def _change_blocks(self, factors: Any) -> None:
+        """Change parts of an array alike, along one axis: sums of many elements do not average these out."""
+        axes = [axis for axis, extent in enumerate(factors.shape) if extent > 1]
+        if axes:
+            axis = axes[self._random.integers(0, len(axes))]
+            extent = factors.shape[axis]
+            parts = self._random.uniform(-0.5, 0.5, 8)[np.arange(extent) * min(8, extent) // extent]
+            factors += parts.reshape([-1 if place == axis else 1 for place in range(factors.ndim)])
+
+    def _terms(self, op: Any, array: Any) -> float:
+        """About how many terms the sums of an op have: what products and convolutions of such sizes sum up."""
+        largest = sorted((self._sizes.get(name, 1) for name in op.input_arg_names), reverse=True)[:2] if op is not None else []
+        if not largest:
+            return 1.0
+        return max(largest[0] / array.size, math.sqrt(math.prod(largest) / array.size) if len(largest) > 1 else 1.0, 1.0)
+
+
+@cache
+def _pool() -> Any:
+    return np.random.default_rng(0).uniform(-1, 1, 1_000_003)
+
+
+def _is_of_small_integers(array: Any) -> bool:
+    return bool(np.isfinite(array).all() and (array == np.rint(array.real)).all() and np.abs(array).max() < 2**20)
+
+
+# --------------------------------------------------------------------------------------------------------------- verdict
+class _Bounds:
+    """How far results may be from those in float64."""
+
+    def __init__(self, case: Case, first: Arrays) -> None:
+        self._case, self._first, self.epsilon = case, first, case.epsilon
+        start = time.perf_counter()
+        self.range = _Range()
+        self.reference = run_widened(case, first, self.range)
+        if time.perf_counter() - start > _SECONDS:
+            raise Unfit(f"more than {_SECONDS} s")
+        self._deviations = {name: np.zeros(np.shape(value)) for name, value in self.reference.items()}
+        self._unsure: set[str] = set()
+        """Names of what has another shape after changes."""
+        self._runs = 0
+        self._kernel_errors: Arrays = {}
+        """What numpy's own kernels lose of float64, which no wider type shows: what they lose of float32, as a part of it."""
+        if self.epsilon < 2.0**-40:
+            errors = errors_of_float32(case, first)
+            self._kernel_errors = {name: error * (self.epsilon / 2.0**-24) for name, error in errors.items()}
+
+    def look_closer(self, runs: int) -> None:
+        """See what changes do, in more runs."""
+        for number in range(self._runs, runs):
+            changes = _Changes(number // 2, 1.0 if number % 2 else -1.0, self.epsilon)
+            changed = run_widened(self._case, self._first, changes)
+            for name, value in self.reference.items():
+                if name not in changed or changed[name].shape != value.shape:
+                    self._unsure.add(name)
+                    continue
+                with np.errstate(all="ignore"):
+                    deviation = np.abs(_number(changed[name]) - _number(value))
+                np.maximum(self._deviations[name], np.where(np.isfinite(deviation), deviation, np.inf), out=self._deviations[name])
+        self._runs = max(self._runs, runs)
+
+    def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
+        """How far an array is from what it should be.
+
+        Args:
+            peers: what other engines computed: where each of them is wrong by much, too, rounding inside an op is to blame.
+        """
+        reference = self.reference[name]
+        if name in self._unsure:
+            return Distance()
+        if value.shape != reference.shape:
+            return Distance(math.inf, value.size, f"its shape is {list(value.shape)}, not {list(reference.shape)}")
+        if not value.size:
+            return Distance()
+        exact, deviation = _number(reference), self._deviations[name]
+        with np.errstate(all="ignore"):
+            is_open = ~np.isfinite(exact) | (np.abs(exact) > _LARGEST) | ~np.isfinite(deviation)
+            is_past_range = ~np.isfinite(_number(value)) & self._may_overflow
+            error = _error(value, exact, is_open | is_past_range)
+            if value.dtype.kind not in "fc":
+                ratio = np.where((deviation > 0) | (error == 0), 0.0, np.inf)
+            else:
+                shared = [_error(peer, exact, is_open) for peer in peers if peer.shape == exact.shape]
+                if name in self._kernel_errors and self._kernel_errors[name].shape == exact.shape:
+                    shared = [self._kernel_errors[name]]
+                ratio = error / (self._bound(exact, deviation) + _least(shared))
+                ratio = np.where(np.isfinite(error), ratio, np.inf)
+        place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        count, number = int((ratio > 1).sum()), value[place]
+        where = f"{[int(index) for index in place]} is {number:.9g}, not {exact[place]:.9g}; {count} of {ratio.size} are wrong"
+        return Distance(float(ratio[place]), count, where, bool((is_past_range & ~is_open).any()))
+
+    @property
+    def _may_overflow(self) -> bool:
+        return self.range.is_left and self.epsilon == 2.0**-24
+
+    def _bound(self, exact: Any, deviation: Any) -> Any:
+        typical = _typical(deviation)
+        size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+        floor = 4 * _UNITS * self.epsilon * (size + 0.1 * _root_mean_square(np.minimum(size, _LARGEST)))
+        return 4 * deviation + 2 * typical + floor + _SMALLEST
+
+
+def _error(value: Any, exact: Any, is_open: Any) -> Any:
+    """How far numbers are from what they should be; infinite for NaN, 0 where nothing is known."""
+    error = np.abs(_number(value) - exact)
+    return np.where(is_open | (value == exact), 0.0, np.where(np.isnan(error), np.inf, error))
+
+
+def _least(errors: Sequence[Any]) -> Any:
+    """Some times the errors of the best engine."""
+    best = min(errors, key=_root_mean_square, default=np.zeros(()))
+    typical = _typical(best)
+    return _SHARED * (np.where(np.isfinite(best), best, 0.0) + typical)
+
+
+def _number(value: Any) -> Any:
+    return value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+
+
+def _root_mean_square(values: Any) -> float:
+    return float(np.sqrt(np.mean(np.abs(values) ** 2))) if values.size else 0.0
+
+
+def _typical(errors: Any) -> float:
+    """The root mean square of the lower nine tenths: those at a kink say nothing of others."""
+    finite = errors[np.isfinite(errors)]
+    count = math.ceil(0.9 * finite.size)
+    return _root_mean_square(np.partition(finite, count - 1, axis=None)[:count]) if count else 0.0
+
+
+def judge(case: Case, engines: tuple[str, ...] = ENGINES) -> Verdict:
+    """What is wrong with what engines make of a case."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = first_values(case)
+        bounds = _Bounds(case, first)
+    verdict = Verdict()
+    found = _results(case, first, engines, verdict)
+    if case.expected:
+        found["statement"] = {name: np.asarray(value) for name, value in case.expected.items()}
+    distances = _settled(bounds, found, verdict)
+    for (engine, name), distance in distances.items():
+        verdict.distances[engine] = max(distance.ratio, verdict.distances.get(engine, 0.0))
+        verdict.is_undecided |= distance.is_past_range
+        if distance.ratio > 1 and not verdict.is_undecided:
+            message = f"{name} {list(found[engine][name].shape)}: {distance.where} ({distance.ratio:.3g} times the bound)"
+            verdict.problems.append(Problem(engine, "wrong values", message, distance.ratio))
+    for engine, arrays in found.items():
+        missing = bounds.reference.keys() - arrays.keys() if engine != "statement" else ()
+        verdict.problems += [Problem(engine, "missing", f"there is no {name}") for name in sorted(missing)]
+    _compare_threads(case, found, verdict)
+    verdict.problems.sort(key=lambda problem: -problem.size)
+    return verdict
+
+
+def _results(case: Case, first: Arrays, engines: tuple[str, ...], verdict: Verdict) -> dict[str, Arrays]:
+    """What engines compute; errors become problems."""
+    found: dict[str, Arrays] = {}
+    executor = fluid.Executor()
+    for engine in engines:
+        for name in ("native", "native, 2 threads") if engine == "native" else (engine,):
+            try:
+                if engine == "native":
+                    found[name] = run_natively(case, first, 2 if "2" in name else 1, executor)
+                else:
+                    found[name] = run(case, engine, first)
+            except (Exception, Fault) as error:
+                if not (engine == "xla" and _is_refusal(error)):
+                    text = str(error).replace("\n", "\n    ")
+                    verdict.problems.append(Problem(name, type(error).__name__, f"{type(error).__name__}: {text}"))
+    return found
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether XLA says that it does not compile such a program."""
+    return any(text in str(error) for text in ("cannot run at an XLAPlace", "asks for a value", "a mask picks"))
+
+
+def _settled(bounds: _Bounds, found: dict[str, Arrays], verdict: Verdict) -> dict[tuple[str, str], Distance]:
+    """The distances of all results, after so many runs that more would not find fewer elements to be wrong."""
+    start, runs = time.perf_counter(), _FEW
+    bounds.look_closer(runs)
+    distances = _distances(bounds, found)
+    wrong = _count_wrong(distances)
+    while wrong:
+        if runs > _MOST or time.perf_counter() - start > _PATIENCE:
+            verdict.is_undecided = True
+            break
+        runs += _MORE
+        bounds.look_closer(runs)
+        distances = _distances(bounds, found)
+        before, wrong = wrong, _count_wrong(distances)
+        if wrong == before and runs >= _FEW + 2 * _MORE:
+            break
+    return distances
+
+
+def _count_wrong(distances: dict[tuple[str, str], Distance]) -> int:
+    return sum(distance.count for distance in distances.values())
+
+
+def _distances(bounds: _Bounds, found: dict[str, Arrays]) -> dict[tuple[str, str], Distance]:
+    """Engine and name of a result -> how far it is from what it should be."""
+    distances = {}
+    for engine, arrays in found.items():
+        others = [results for one, results in found.items() if _family(one) != _family(engine)]
+        for name, value in arrays.items():
+            peers = [results[name] for results in others if name in results]
+            distances[engine, name] = bounds.distance(name, value, peers)
+    return distances
+
+
+def _family(engine: str) -> str:
+    """Engines that run the same kernels."""
+    return engine.partition(",")[0]
+
+
+def _compare_threads(case: Case, found: dict[str, Arrays], verdict: Verdict) -> None:
+    one, two = (found.get(name, {}) for name in ("native", "native, 2 threads"))
+    for name in one.keys() & two.keys() if case.has_same_bits else ():
+        if one[name].tobytes() != two[name].tobytes():
+            verdict.problems.append(Problem("native, 2 threads", "other bits", f"{name} has other bits than with one thread"))

@@ -59,7 +59,7 @@ def work(tasks, results, engines, folder, until, shrinking):
             return
         while seeds and time.time() < until:
             progress.unlink(missing_ok=True)
-            answers = in_a_process(lambda: run_batch(kind, seeds, engines, progress, until), 120 * len(seeds))  # noqa: B023
+            answers = in_a_process(lambda: run_batch(kind, seeds, engines, progress, until), 180 * len(seeds))  # noqa: B023
             if isinstance(answers, Answer):  # the process ended
                 at = int(progress.read_text()) if progress.exists() else seeds[0]
                 results.put((kind, at, answers, None))

@@ -26,8 +26,8 @@ __all__ = ["GENERATORS", "Answer", "Failure", "check", "choices_of", "find_failu
 GENERATORS: dict[str, Callable[[Choices], Case]] = {"ops": make_op, "nets": make_net, "control": make_control}
 """Kind of program -> what makes a case of choices."""
 
-SECONDS = 120
-"""After so long, a check is taken to hang."""
+SECONDS = 180
+"""What a check may take of the processor; after ten times as long it is taken to hang."""
 
 
 @dataclass
@@ -112,7 +112,8 @@ def in_a_process(function: Callable[[], Any], seconds: float = SECONDS) -> Any:
         try:
             os.close(reader)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            signal.alarm(int(seconds))
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.alarm(int(10 * seconds))
             with os.fdopen(writer, "wb") as pipe:
                 pickle.dump(function(), pipe)
             code = 0
@@ -126,8 +127,9 @@ def in_a_process(function: Callable[[], Any], seconds: float = SECONDS) -> Any:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
-        text = f"it took more than {seconds} s" if name == "SIGALRM" else f"the process ended by {name}"
-        return Answer(kind=f"process: {name}", text=text)
+        is_late = name in ("SIGALRM", "SIGPROF")
+        text = f"it took more than {seconds} s of the processor, or hangs" if is_late else f"the process ended by {name}"
+        return Answer(kind="process: late" if is_late else f"process: {name}", text=text)
     return pickle.loads(data) if data else Answer(kind="process: error", text="the process ended without an answer")
 
 

@@ -1,8 +1,8 @@
-"""Runs random programs at real sizes on every engine, and holds them against float64: for hours, in as many processes as one likes.
+"""Runs random programs at real sizes on every engine and holds them against float64, for hours and in any number of processes.
 
-What is wrong is printed with the seed, made smaller, and printed as a script that runs by itself; all of it is kept in a log, too.
-``--replay ops:17`` repeats one program. ``--time`` compares instead what ops take natively and on numpy, of one thread each, and
-lists those that native code makes slower.
+A program that an engine runs wrongly is made smaller and printed with its seed, as a script that runs by itself. A log keeps all
+of them. ``--replay ops:17`` repeats one program. ``--time`` compares instead how long ops take natively and on numpy, with one
+thread each, and lists those that are slower natively.
 """
 
 from __future__ import annotations

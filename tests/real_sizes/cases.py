@@ -28,6 +28,7 @@ class Case:
         fetches: names of variables.
         state: name -> what a variable of the scope holds before the first run, of those that `startup` does not initialize.
         is_single: native code is made of plans of one op, too.
+        is_normwise: errors are as large as rounding makes them beside whole arrays, as those of decompositions are.
         expected: name of a fetch -> its array, where a test states it.
         title: what it is, in a word.
         notes: what the generator has to say of it.
@@ -40,13 +41,16 @@ class Case:
     fetches: list[str]
     state: dict[str, Fed] = field(default_factory=dict)
     is_single: bool = False
+    is_normwise: bool = False
     expected: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
     def epsilon(self) -> float:
         """Half of the distance from 1 to the next number of the narrowest floats."""
-        is_narrow = any(var.has_dtype and var.dtype.text == "float32" for block in self.main.blocks for var in block.vars.values())
+        is_narrow = any(
+            var.has_dtype and var.dtype.text == "float32" for block in self.main.blocks for var in block.vars.values()
+        )
         return 2.0**-24 if is_narrow else 2.0**-53
 
     @property
@@ -55,7 +59,7 @@ class Case:
         return len(self.main.blocks) == 1 and not any(fed.lod for fed in self.feeds[0].values())
 
 
-HEAD = '''\
+HEAD = """\
 from __future__ import annotations
 
 import os
@@ -66,7 +70,7 @@ import fluid
 from fluid.executor.planned import plan
 from fluid.formats.text import parse_program_text
 
-'''
+"""
 
 RUN = '''\
 def run(native, threads=1):

@@ -1,4 +1,4 @@
-"""Random programs with loops, branches, arrays and recurrences, at sizes from practice, with training where there are gradients."""
+"""Random programs with loops, branches, arrays and recurrences at sizes from practice, and their training."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Program(Builder):
         """Some statements; what is known after them."""
         here = list(known)
         flat = [self.make, self.overwrite, self.overwrite_in_place, self.write_entry, self.read_entry, self.write_state]
-        nesting = [self.loop, self.while_loop, self.cond, self.branch, self.case, self.switch_case, self.rnn, self.loop_over_array,
-                   self.loop_by_values, self.rows_apart]  # fmt: skip
+        nesting = [self.loop, self.while_loop, self.cond, self.branch, self.case, self.switch_case, self.rnn]
+        nesting += [self.loop_over_array, self.loop_by_values, self.rows_apart]
         for number in self.choices.repeat(4 if depth else 6, 60 if depth else 80):
             nest = depth < 2 and self.choices.chance(35 if depth or number else 70)
             statement = self.choices.pick(nesting if nest else flat)
@@ -218,7 +218,11 @@ class Program(Builder):
         rnn = layers.StaticRNN()
         with rnn.step():
             step, before = rnn.step_input(sequence), rnn.memory(init=first)
-            mixed = layers.matmul(before, self.weights[1]) if len(self.weights) > 1 else layers.elementwise_mul(before, self.weights[0])
+            mixed = (
+                layers.matmul(before, self.weights[1])
+                if len(self.weights) > 1
+                else layers.elementwise_mul(before, self.weights[0])
+            )
             after = self.choices.pick((layers.tanh, layers.sigmoid))(layers.elementwise_add(mixed, step))
             rnn.update_memory(before, after)
             rnn.step_output(layers.scale(after, 0.5) if self.choices.chance(40) else after)

@@ -1,9 +1,9 @@
 """Decides by runs in float64 which engines are wrong: by how much results may differ follows from what rounding does to them.
 
-The program runs op by op in float64, and again with everything that it is fed, holds or computes changed at random, by some
-`_UNITS` times what rounding to float32 changes, and by more after long sums. An engine is wrong where it is farther from the first
-run than four times what those changes do. So results that are ill-conditioned, or depend on decisions by a last bit (the kink of
-a relu, the larger of two equal numbers), may differ as much as rounding makes them differ, in the elements where it does.
+The program runs op by op in float64. Then it runs again some times, and each array that it is fed, holds or computes is changed
+at random by `_UNITS` times what rounding to float32 changes, and by more after long sums. An engine is wrong where its error is
+more than four times what those changes do. So an ill-conditioned result, or one that a last bit decides (the kink of a relu, the
+larger of two equal numbers), may differ as much as rounding makes it differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Problem", "Verdict", "judge"]
 _UNITS = 16.0
 """Unit roundoffs of a change."""
 _FEW, _MORE, _MOST = 4, 20, 404
-"""Changed runs that are made first; how many more where an engine seems wrong, again and again as long as fewer elements do."""
+"""Changed runs that are made first where an engine seems wrong, and how many more as long as they explain further elements."""
 _PATIENCE = 45.0
 """Seconds after which no more runs are made."""
 _SHARED = 16.0
@@ -81,8 +81,8 @@ class Verdict:
     """What is wrong with a case, and how far engines were from float64, beside what they may be.
 
     Attributes:
-        is_undecided: whether an engine is wrong is not known: the program leaves the range of float32, or it has so many decisions
-            by last bits that runs show new ones all the time.
+        is_undecided: it is not known whether an engine is wrong: the program leaves the range of float32, or last bits decide so
+            much that each run shows something new.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -179,12 +179,12 @@ class _Bounds:
         self._runs = 0
         self._kernel_errors: Arrays = {}
         """What numpy's own kernels lose of float64, which no wider type shows: what they lose of float32, as a part of it."""
-        if self.epsilon < 2.0**-40:
-            errors = errors_of_float32(case, first)
-            self._kernel_errors = {name: error * (self.epsilon / 2.0**-24) for name, error in errors.items()}
 
     def look_closer(self, runs: int) -> None:
         """See what changes do, in more runs."""
+        if not self._runs and self.epsilon < 2.0**-40:
+            errors = errors_of_float32(self._case, self._first)
+            self._kernel_errors = {name: error * (self.epsilon / 2.0**-24) for name, error in errors.items()}
         for number in range(self._runs, runs):
             changes = _Changes(number // 2, 1.0 if number % 2 else -1.0, self.epsilon)
             changed = run_widened(self._case, self._first, changes)
@@ -194,7 +194,9 @@ class _Bounds:
                     continue
                 with np.errstate(all="ignore"):
                     deviation = np.abs(_number(changed[name]) - _number(value))
-                np.maximum(self._deviations[name], np.where(np.isfinite(deviation), deviation, np.inf), out=self._deviations[name])
+                np.maximum(
+                    self._deviations[name], np.where(np.isfinite(deviation), deviation, np.inf), out=self._deviations[name]
+                )
         self._runs = max(self._runs, runs)
 
     def distance(self, name: str, value: Any, peers: Sequence[Any] = ()) -> Distance:
@@ -235,7 +237,8 @@ class _Bounds:
     def _bound(self, exact: Any, deviation: Any) -> Any:
         typical = _typical(deviation)
         size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
-        floor = 4 * _UNITS * self.epsilon * (size + 0.1 * _root_mean_square(np.minimum(size, _LARGEST)))
+        part = math.sqrt(exact.size) if self._case.is_normwise else 0.1
+        floor = 4 * _UNITS * self.epsilon * (size + part * _root_mean_square(np.minimum(size, _LARGEST)))
         return 4 * deviation + 2 * typical + floor + _SMALLEST
 
 
@@ -317,15 +320,14 @@ def _is_refusal(error: Exception) -> bool:
 
 def _settled(bounds: _Bounds, found: dict[str, Arrays], verdict: Verdict) -> dict[tuple[str, str], Distance]:
     """The distances of all results, after so many runs that more would not find fewer elements to be wrong."""
-    start, runs = time.process_time(), _FEW
-    bounds.look_closer(runs)
+    start, runs = time.process_time(), 0
     distances = _distances(bounds, found)
     first = wrong = _count_wrong(distances)
     while wrong:
         if runs > _MOST or time.process_time() - start > _PATIENCE:
             verdict.is_undecided = wrong * 50 < first
             break
-        runs += _MORE
+        runs += _MORE if runs else _FEW
         bounds.look_closer(runs)
         distances = _distances(bounds, found)
         before, wrong = wrong, _count_wrong(distances)

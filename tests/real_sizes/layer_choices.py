@@ -63,7 +63,13 @@ def with_value(b: Builder, x: Variable) -> Variable:
         shape = broadcast_shape(c, x.shape)
         b.need(0, prod(shape))
         y = (b.parameter, b.constant, b.data, b.parameter)[kind % 4](shape)
-    functions = (layers.elementwise_add, layers.elementwise_sub, layers.elementwise_mul, layers.elementwise_max, layers.elementwise_min)
+    functions = (
+        layers.elementwise_add,
+        layers.elementwise_sub,
+        layers.elementwise_mul,
+        layers.elementwise_max,
+        layers.elementwise_min,
+    )
     if c.chance(10):
         return layers.elementwise_div(x, layers.scale(layers.square(y), bias=1.0))
     act = c.pick((None, None, "tanh", "relu", "sigmoid"))
@@ -120,7 +126,8 @@ def joined(b: Builder, x: Variable) -> Variable:
     rest = [
         var
         for var in b.values
-        if len(var.shape) == len(x.shape) and all(i == axis or m == n for i, (m, n) in enumerate(zip(var.shape, x.shape, strict=True)))
+        if len(var.shape) == len(x.shape)
+        and all(i == axis or m == n for i, (m, n) in enumerate(zip(var.shape, x.shape, strict=True)))
     ]
     other = b.choices.pick(rest) if rest else x
     b.need(0, prod(x.shape) + prod(other.shape))
@@ -215,9 +222,7 @@ def tied(b: Builder, x: Variable) -> Variable:
     b.need(batch * width * rows, max(rows * width, batch * rows))
     table = b.parameter([rows, width])
     name = table.name
-    found = layers.embedding(
-        b.integers([batch, 1], rows), [rows, width], is_sparse=c.chance(50), param_attr=name, dtype=b.dtype
-    )
+    found = layers.embedding(b.integers([batch, 1], rows), [rows, width], is_sparse=c.chance(50), param_attr=name, dtype=b.dtype)
     return layers.matmul(layers.elementwise_add(x, layers.reshape(found, [batch, width])), table, transpose_y=True)
 
 
@@ -364,7 +369,10 @@ def _window(b: Builder, height: int, width: int) -> tuple[list[int], list[int], 
     elif c.chance(8):
         sizes = [1, width] if c.chance(50) else [height, 1]
     dilation = [1, 1] if not c.chance(20) else [c.between(1, 3), c.between(1, 3)]
-    padding = [((size - 1) * step + 1) // 2 if c.chance(60) else c.below(min(size, 4)) for size, step in zip(sizes, dilation, strict=True)]
+    padding = [
+        ((size - 1) * step + 1) // 2 if c.chance(60) else c.below(min(size, 4))
+        for size, step in zip(sizes, dilation, strict=True)
+    ]
     return sizes, padding, dilation
 
 
@@ -401,8 +409,13 @@ def transposed_convolution(b: Builder, x: Variable) -> Variable:
     stride, padding = c.between(1, 3), c.below(2)
     groups = 1 if c.chance(80) else c.pick([number for number in (1, 2, 3) if channels % number == 0])
     filters = groups * b.width(batch * (height * stride + 5) * (width * stride + 5), channels * prod(sizes) // groups, most=128)
-    b.need(batch * height * width * channels * prod(sizes) * filters // groups, batch * filters * (height * stride + 5) * (width * stride + 5))
-    return layers.conv2d_transpose(x, filters, filter_size=sizes, stride=stride, padding=padding, groups=groups, act=c.pick((None, "relu")))
+    b.need(
+        batch * height * width * channels * prod(sizes) * filters // groups,
+        batch * filters * (height * stride + 5) * (width * stride + 5),
+    )
+    return layers.conv2d_transpose(
+        x, filters, filter_size=sizes, stride=stride, padding=padding, groups=groups, act=c.pick((None, "relu"))
+    )
 
 
 def pooled(b: Builder, x: Variable) -> Variable:
@@ -443,7 +456,7 @@ def of_channels(b: Builder, x: Variable) -> Variable:
 
 def residual(b: Builder, x: Variable) -> Variable:
     """Two convolutions with batch normalization, beside a shortcut."""
-    batch, channels, height, width = x.shape
+    channels = x.shape[1]
     b.need(2 * 9 * prod(x.shape) * channels)
     h = layers.batch_norm(layers.conv2d(x, channels, 3, padding=1, bias_attr=False), act="relu")
     h = layers.batch_norm(layers.conv2d(h, channels, 3, padding=1, bias_attr=False))
@@ -457,7 +470,9 @@ def depthwise(b: Builder, x: Variable) -> Variable:
     if min(x.shape[2:]) < size:
         raise Unfit("the filter is larger than the image")
     b.need(prod(x.shape) * size * size * many, prod(x.shape) * many)
-    return layers.conv2d(x, channels * many, size, c.between(1, 2), size // 2, groups=channels, bias_attr=_bias(b), act=c.pick((None, "relu6")))
+    return layers.conv2d(
+        x, channels * many, size, c.between(1, 2), size // 2, groups=channels, bias_attr=_bias(b), act=c.pick((None, "relu6"))
+    )
 
 
 def flat_images(b: Builder, x: Variable) -> Variable:
@@ -482,7 +497,9 @@ def padded_images(b: Builder, x: Variable) -> Variable:
     paddings = [c.below(3) for _ in range(4)]
     mode = c.pick(("constant", "edge", "reflect"))
     if mode == "reflect":
-        paddings = [min(size, extent - 1) for size, extent in zip(paddings, (x.shape[2], x.shape[2], x.shape[3], x.shape[3]), strict=True)]
+        paddings = [
+            min(size, extent - 1) for size, extent in zip(paddings, (x.shape[2], x.shape[2], x.shape[3], x.shape[3]), strict=True)
+        ]
     b.need(0, prod(x.shape[:2]) * (x.shape[2] + 4) * (x.shape[3] + 4))
     return layers.pad2d(x, paddings, mode, 0.25)
 

@@ -76,7 +76,9 @@ def of_squares(b: Builder, x: Variable) -> Variable:
         return layers.mse_loss(x, y)
     if kind == 2:
         return layers.mean(layers.square_error_cost(x, y))
-    return layers.scale(layers.reduce_sum(layers.reduce_sum(layers.square(layers.elementwise_sub(x, y)), dim=-1)), 1 / prod(x.shape))
+    return layers.scale(
+        layers.reduce_sum(layers.reduce_sum(layers.square(layers.elementwise_sub(x, y)), dim=-1)), 1 / prod(x.shape)
+    )
 
 
 def of_classes(b: Builder, x: Variable) -> Variable:
@@ -122,7 +124,9 @@ def of_distances(b: Builder, x: Variable) -> Variable:
     if kind == 1:
         return layers.mean(layers.smooth_l1(x, y))
     if kind == 2:
-        return layers.kldiv_loss(fluid.extend.ops().log_softmax(x, axis=-1), layers.softmax(y), c.pick(("mean", "sum", "batchmean")))
+        return layers.kldiv_loss(
+            fluid.extend.ops().log_softmax(x, axis=-1), layers.softmax(y), c.pick(("mean", "sum", "batchmean"))
+        )
     if kind == 3:
         return layers.mean(layers.cos_sim(x, y))
     return layers.mean(layers.abs(layers.elementwise_sub(x, y)))
@@ -273,7 +277,9 @@ def _build(choices: Choices) -> tuple[Builder, list[Variable], int]:
         b.words = minimize(choices, loss, b.dtype)
         if choices.chance(10):
             summed_gradients(b)
-        grads = [var for name, var in b.block.vars.items() if name.endswith("@GRAD") and var.type is fluid.core.VarType.LOD_TENSOR]
+        grads = [
+            var for name, var in b.block.vars.items() if name.endswith("@GRAD") and var.type is fluid.core.VarType.LOD_TENSOR
+        ]
         fetches += [var for var in grads if choices.chance(6)]
     return b, fetches, choices.between(1, 3)
 

@@ -80,10 +80,27 @@ class Draft:
 
 
 # ------------------------------------------------------------------------------------------------------------- families
+_OPS: dict[str, str] = {
+    "elementwise": """elementwise_add elementwise_sub elementwise_mul elementwise_div elementwise_max elementwise_min
+        elementwise_pow elementwise_mod minus maximum minimum""",
+    "comparison": """
+        less_than less_equal greater_than greater_equal equal not_equal logical_and logical_or logical_xor""",
+    "reduction": """reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_any reduce_all reduce_amax reduce_amin
+        logsumexp frobenius_norm p_norm norm mean squared_l2_norm l1_norm cumsum arg_max arg_min clip_by_norm""",
+    "loss": """softmax_with_cross_entropy softmax log_softmax cross_entropy sigmoid_cross_entropy_with_logits huber_loss
+        log_loss kldiv_loss smooth_l1_loss hinge_loss bce_loss rank_loss margin_rank_loss bpr_loss cos_sim
+        squared_l2_distance label_smooth mse_loss""",
+    "movement": """transpose2 concat split stack unstack slice strided_slice pad pad2d expand tile reshape2 flip roll where
+        expand_v2""",
+    "indexing": """lookup_table gather index_select gather_nd scatter_nd_add scatter one_hot lookup_table_v2 top_k argsort
+        index_sample""",
+}
+"""Family -> its ops, the simplest first."""
+
+
 def elementwise(d: Draft) -> Made:
     c = d.choices
-    op_type = c.pick(("elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max",
-                      "elementwise_min", "elementwise_pow", "elementwise_mod", "minus", "maximum", "minimum"))  # fmt: skip
+    op_type = c.pick(_OPS["elementwise"].split())
     shape = d.shape()
     attrs: dict[str, Any] = {}
     if op_type == "minus":
@@ -96,15 +113,16 @@ def elementwise(d: Draft) -> Made:
         other = broadcast_shape(c, shape) if len(shape) > 1 else [c.pick((1, shape[0]))]
         if c.chance(20):
             shape = [1 if c.chance(30) else extent for extent in shape]
-    low, high = {"elementwise_div": (0.5, 2.0), "elementwise_pow": (-2.0, 2.0), "elementwise_mod": (0.5, 2.0)}.get(op_type, (-2.0, 2.0))
+    low, high = {"elementwise_div": (0.5, 2.0), "elementwise_pow": (-2.0, 2.0), "elementwise_mod": (0.5, 2.0)}.get(
+        op_type, (-2.0, 2.0)
+    )
     first = d.uniform(shape, 0.3, 2.0) if op_type == "elementwise_pow" else d.normal(shape)
     return op_type if op_type in OPS else "elementwise_add", {"X": first, "Y": d.uniform(other, low, high)}, attrs
 
 
 def comparison(d: Draft) -> Made:
     c = d.choices
-    op_type = c.pick(("less_than", "less_equal", "greater_than", "greater_equal", "equal", "not_equal", "logical_and", "logical_or",
-                      "logical_xor"))  # fmt: skip
+    op_type = c.pick(_OPS["comparison"].split())
     shape = d.shape()
     other = broadcast_shape(c, shape) if len(shape) > 1 else shape
     if op_type.startswith("logical"):
@@ -120,7 +138,9 @@ def unary_ops() -> dict[str, tuple[float, float, list[dict[str, Any]]]]:
     """Op from X to Out of the same shape -> the range of X in its samples, and its attributes there."""
     found = {}
     for op_type, samples in sorted(OPS.items()):
-        kept = [s for s in samples if set(s.inputs) == {"X"} and not isinstance(s.inputs["X"], list) and not s.random and not s.lods]
+        kept = [
+            s for s in samples if set(s.inputs) == {"X"} and not isinstance(s.inputs["X"], list) and not s.random and not s.lods
+        ]
         kept = [s for s in kept if np.asarray(s.inputs["X"]).dtype.kind == "f" and np.asarray(s.inputs["X"]).size]
         definition = registry.find(op_type)
         if not kept or definition is None or set(definition.outputs) != {"Out"} or len(kept) < 2:
@@ -149,9 +169,7 @@ def activation(d: Draft) -> Made:
 
 def reduction(d: Draft) -> Made:
     c = d.choices
-    op_type = c.pick(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all", "reduce_amax",
-                      "reduce_amin", "logsumexp", "frobenius_norm", "p_norm", "norm", "mean", "squared_l2_norm", "l1_norm", "cumsum",
-                      "arg_max", "arg_min", "clip_by_norm"))  # fmt: skip
+    op_type = c.pick(_OPS["reduction"].split())
     shape = d.shape(2, 1, 3, 4)
     axes = [axis for axis in range(len(shape)) if c.chance(50)] or [c.below(len(shape))]
     if c.chance(25):
@@ -165,7 +183,12 @@ def reduction(d: Draft) -> Made:
     elif op_type == "logsumexp":
         attrs = {"axis": axes, "keepdim": attrs["keep_dim"], "reduce_all": attrs["reduce_all"]}
     elif op_type == "p_norm":
-        attrs = {"axis": axes[0], "keepdim": attrs["keep_dim"], "porder": c.pick((2.0, 1.0, 3.0, float("inf"))), "asvector": c.chance(20)}
+        attrs = {
+            "axis": axes[0],
+            "keepdim": attrs["keep_dim"],
+            "porder": c.pick((2.0, 1.0, 3.0, float("inf"))),
+            "asvector": c.chance(20),
+        }
     elif op_type == "norm":
         attrs = {"axis": axes[0], "epsilon": 1e-10}
     elif op_type == "cumsum":
@@ -251,14 +274,23 @@ def convolution(d: Draft) -> Made:
     if c.chance(15):
         paddings = [paddings[0], c.below(3), paddings[1], c.below(3)]
     is_turned = op_type.endswith("transpose")
-    groups = channels if op_type.startswith("depthwise") else 1 if c.chance(60) else c.pick([n for n in (1, 2, 4, 8) if channels % n == 0])
+    groups = (
+        channels
+        if op_type.startswith("depthwise")
+        else 1
+        if c.chance(60)
+        else c.pick([n for n in (1, 2, 4, 8) if channels % n == 0])
+    )
     sides = paddings if len(paddings) == 4 else [paddings[0], paddings[0], paddings[1], paddings[1]]
     outs = [
         (extent + sides[2 * i] + sides[2 * i + 1] - dilations[i] * (sizes[i] - 1) - 1) // strides[i] + 1
         for i, extent in enumerate((height, width))
     ]
     if is_turned:
-        outs = [(n - 1) * strides[i] - sides[2 * i] - sides[2 * i + 1] + dilations[i] * (sizes[i] - 1) + 1 for i, n in enumerate((height, width))]
+        outs = [
+            (n - 1) * strides[i] - sides[2 * i] - sides[2 * i + 1] + dilations[i] * (sizes[i] - 1) + 1
+            for i, n in enumerate((height, width))
+        ]
     if min(outs) < 1:
         raise Unfit("the filter is larger than the image")
     places = batch * (height * width if is_turned else prod(outs))
@@ -266,7 +298,9 @@ def convolution(d: Draft) -> Made:
     most = min(PRODUCTS // max(places * each, 1), ELEMENTS // max(batch * prod(outs), each), 512)
     if most < 1:
         raise Unfit("too much work")
-    per_group = c.extent(most if op_type.startswith("depthwise") and most < 3 else max(most // groups, 1) if groups < channels else min(most, 3))
+    per_group = c.extent(
+        most if op_type.startswith("depthwise") and most < 3 else max(most // groups, 1) if groups < channels else min(most, 3)
+    )
     if per_group * groups * batch * prod(outs) > 2 * ELEMENTS:
         raise Unfit("too many elements")
     attrs = {"strides": strides, "paddings": paddings, "dilations": dilations, "groups": groups}
@@ -318,10 +352,18 @@ def normalization(d: Draft) -> Made:
         first = c.between(1, len(shape) - 1)
         width = prod(shape[first:])
         inputs |= {} if c.chance(20) else {"Scale": d.uniform([width], 0.5, 1.5)}
-        return op_type, inputs | ({} if c.chance(20) else {"Bias": d.normal([width])}), {"begin_norm_axis": first, "epsilon": 1e-5}
+        return (
+            op_type,
+            inputs | ({} if c.chance(20) else {"Bias": d.normal([width])}),
+            {"begin_norm_axis": first, "epsilon": 1e-5},
+        )
     if op_type == "data_norm":
         inputs = {"X": d.normal(shape := d.shape(2))}
-        inputs |= {"BatchSize": d.uniform([shape[1]], 5, 9), "BatchSum": d.normal([shape[1]]), "BatchSquareSum": d.uniform([shape[1]], 5, 9)}
+        inputs |= {
+            "BatchSize": d.uniform([shape[1]], 5, 9),
+            "BatchSum": d.normal([shape[1]]),
+            "BatchSquareSum": d.uniform([shape[1]], 5, 9),
+        }
         return op_type, inputs, {}
     if op_type == "lrn":
         return op_type, inputs, {"n": c.pick((3, 5)), "alpha": 0.1, "beta": 0.75, "k": 1.0}
@@ -336,9 +378,7 @@ def normalization(d: Draft) -> Made:
 
 def loss(d: Draft) -> Made:
     c = d.choices
-    op_type = c.pick(("softmax_with_cross_entropy", "softmax", "log_softmax", "cross_entropy", "sigmoid_cross_entropy_with_logits",
-                      "huber_loss", "log_loss", "kldiv_loss", "smooth_l1_loss", "hinge_loss", "bce_loss", "rank_loss",
-                      "margin_rank_loss", "bpr_loss", "cos_sim", "squared_l2_distance", "label_smooth", "mse_loss"))  # fmt: skip
+    op_type = c.pick(_OPS["loss"].split())
     rows, classes = d.shape(2)
     shape, column = [rows, classes], [rows, 1]
     if op_type in ("softmax", "log_softmax"):
@@ -356,7 +396,11 @@ def loss(d: Draft) -> Made:
     if op_type == "cross_entropy":
         if c.chance(30):
             return op_type, {"X": d.uniform(shape, 0.1, 1.0), "Label": d.uniform(shape, 0.0, 1.0)}, {"soft_label": True}
-        return op_type, {"X": d.uniform(shape, 0.1, 1.0), "Label": d.integers(column, classes)}, {"ignore_index": c.pick((-100, 0))}
+        return (
+            op_type,
+            {"X": d.uniform(shape, 0.1, 1.0), "Label": d.integers(column, classes)},
+            {"ignore_index": c.pick((-100, 0))},
+        )
     if op_type == "sigmoid_cross_entropy_with_logits":
         return op_type, {"X": d.normal(shape), "Label": d.uniform(shape, 0.0, 1.0)}, {}
     if op_type == "huber_loss":
@@ -364,7 +408,11 @@ def loss(d: Draft) -> Made:
     if op_type == "log_loss":
         return op_type, {"Predicted": d.uniform(column, 0.1, 0.9), "Labels": d.uniform(column, 0.0, 1.0)}, {"epsilon": 1e-4}
     if op_type == "kldiv_loss":
-        return op_type, {"X": d.normal(shape), "Target": d.uniform(shape, 0.1, 1.0)}, {"reduction": c.pick(("mean", "sum", "none", "batchmean"))}
+        return (
+            op_type,
+            {"X": d.normal(shape), "Target": d.uniform(shape, 0.1, 1.0)},
+            {"reduction": c.pick(("mean", "sum", "none", "batchmean"))},
+        )
     if op_type == "smooth_l1_loss":
         return op_type, {"X": d.normal(shape), "Y": d.normal(shape)}, {"sigma": c.pick((1.0, 2.0))}
     if op_type == "hinge_loss":
@@ -386,8 +434,7 @@ def loss(d: Draft) -> Made:
 
 def movement(d: Draft) -> Made:
     c = d.choices
-    op_type = c.pick(("transpose2", "concat", "split", "stack", "unstack", "slice", "strided_slice", "pad", "pad2d", "expand", "tile",
-                      "reshape2", "flip", "roll", "where", "expand_v2"))  # fmt: skip
+    op_type = c.pick(_OPS["movement"].split())
     shape = d.shape(2, 3, 4, 1)
     rank = len(shape)
     axis = c.below(rank)
@@ -399,7 +446,10 @@ def movement(d: Draft) -> Made:
             order[place], order[other] = order[other], order[place]
         return op_type, {"X": value}, {"axis": order}
     if op_type == "concat":
-        others = [d.normal([c.extent(64) if place == axis else extent for place, extent in enumerate(shape)]) for _ in range(c.between(1, 3))]
+        others = [
+            d.normal([c.extent(64) if place == axis else extent for place, extent in enumerate(shape)])
+            for _ in range(c.between(1, 3))
+        ]
         return op_type, {"X": [value, *others]}, {"axis": axis}
     if op_type == "split":
         if c.chance(50) or shape[axis] < 2:
@@ -424,7 +474,11 @@ def movement(d: Draft) -> Made:
         return op_type, {"X": value}, {"paddings": [c.below(4) for _ in range(2 * rank)], "pad_value": 0.5}
     if op_type == "pad2d":
         shape = _image(d)
-        return op_type, {"X": d.normal(shape)}, {"paddings": [c.below(min(shape[2 + i // 2], 5)) for i in range(4)], "mode": c.pick(("constant", "edge", "reflect"))}
+        return (
+            op_type,
+            {"X": d.normal(shape)},
+            {"paddings": [c.below(min(shape[2 + i // 2], 5)) for i in range(4)], "mode": c.pick(("constant", "edge", "reflect"))},
+        )
     if op_type in ("expand", "tile"):
         times = [c.pick((1, 2, 3, 5)) for _ in shape]
         if prod(shape) * prod(times) > 2 * ELEMENTS:
@@ -444,8 +498,7 @@ def movement(d: Draft) -> Made:
 
 def indexing(d: Draft) -> Made:
     c = d.choices
-    op_type = c.pick(("lookup_table", "gather", "index_select", "gather_nd", "scatter_nd_add", "scatter", "one_hot", "lookup_table_v2",
-                      "top_k", "argsort", "index_sample"))  # fmt: skip
+    op_type = c.pick(_OPS["indexing"].split())
     rows, width = d.shape(2)
     count = c.extent(min(8192, 2 * ELEMENTS // width))
     table = d.normal([rows, width])
@@ -478,7 +531,11 @@ def optimizer_ops() -> dict[str, list[Sample]]:
     """Ops that update a parameter of any shape, and their samples."""
     found = {}
     for op_type, samples in sorted(OPS.items()):
-        kept = [s for s in samples if not isinstance(s.inputs.get("Param"), (list, type(None))) and not s.random and np.ndim(s.inputs["Param"]) == 2]
+        kept = [
+            s
+            for s in samples
+            if not isinstance(s.inputs.get("Param"), (list, type(None))) and not s.random and np.ndim(s.inputs["Param"]) == 2
+        ]
         if kept and op_type not in ("average_accumulates",):
             found[op_type] = kept
     return found
@@ -513,8 +570,23 @@ FAMILIES: dict[str, Callable[[Draft], Made]] = {
 
 
 # ----------------------------------------------------------------------------------------------------- stretched samples
+DECOMPOSITIONS = {
+    *("svd", "qr", "eigh", "eigvalsh", "lu", "lu_unpack", "cholesky", "cholesky_solve", "inverse", "solve", "triangular_solve"),
+    *("lstsq", "pinverse", "matrix_power", "determinant", "slogdeterminant", "matrix_rank", "spectral_norm", "spectral_vectors"),
+}
 LEFT_OUT = {"py_func", "print", "save", "load", "save_combine", "load_combine", "fl_listen_and_serv"}
-_SIZES_IN_ATTRS = {"shape", "depth", "num", "expand_times", "target_shape", "class_num", "num_classes", "hidden_size", "input_size", "maxlen"}
+_SIZES_IN_ATTRS = {
+    "shape",
+    "depth",
+    "num",
+    "expand_times",
+    "target_shape",
+    "class_num",
+    "num_classes",
+    "hidden_size",
+    "input_size",
+    "maxlen",
+}
 """Attributes that may name the size of a dimension."""
 SMALL = 200_000
 """Elements that a stretched sample may have."""
@@ -530,7 +602,12 @@ def sampled_ops() -> list[str]:
     for op_type, samples in sorted(OPS.items()):
         definition = registry.find(op_type)
         is_ordinary = definition is not None and definition.forward is None and definition.rule is not registry.REGION
-        if is_ordinary and op_type not in LEFT_OUT and not op_type.startswith("c_") and any(not sample.random for sample in samples):
+        if (
+            is_ordinary
+            and op_type not in LEFT_OUT
+            and not op_type.startswith("c_")
+            and any(not sample.random for sample in samples)
+        ):
             kept.append(op_type)
     return kept
 
@@ -545,7 +622,12 @@ def stretched(c: Choices, op_type: str, dtype: str) -> tuple[Made, Sample]:
     for number in range(c.between(1, 2)):
         if sample.lods:
             break
-        places = [(slot, index, axis) for slot, arrays in inputs.items() for index, array in enumerate(arrays) for axis in range(array.ndim)]
+        places = [
+            (slot, index, axis)
+            for slot, arrays in inputs.items()
+            for index, array in enumerate(arrays)
+            for axis in range(array.ndim)
+        ]
         if not places:
             break
         slot, index, axis = c.pick(places)
@@ -565,7 +647,9 @@ def stretched(c: Choices, op_type: str, dtype: str) -> tuple[Made, Sample]:
         for one, number_in_slot, its_axis in group:
             sizes.setdefault((one, number_in_slot), []).append((its_axis, extent))
             array = inputs[one][number_in_slot]
-            inputs[one][number_in_slot] = np.broadcast_to(np.zeros((), array.dtype), [extent if i == its_axis else n for i, n in enumerate(array.shape)])
+            inputs[one][number_in_slot] = np.broadcast_to(
+                np.zeros((), array.dtype), [extent if i == its_axis else n for i, n in enumerate(array.shape)]
+            )
         if how == 0:
             attrs = {name: _resized(name, value, size, extent) for name, value in attrs.items()}
     fed: Inputs = {}
@@ -576,7 +660,10 @@ def stretched(c: Choices, op_type: str, dtype: str) -> tuple[Made, Sample]:
         lods = sample.lods.get(slot, ())
         if lods:
             own = lods if isinstance(value, list) else [lods]
-            items = [Fed(item.maker, item.arguments, tuple(tuple(level) for level in lod)) for item, lod in zip(items, own, strict=True)]
+            items = [
+                Fed(item.maker, item.arguments, tuple(tuple(level) for level in lod))
+                for item, lod in zip(items, own, strict=True)
+            ]
         fed[slot] = items if isinstance(value, list) else items[0]
     if sample.lods:
         _repeat_sequences(c, fed)
@@ -636,7 +723,9 @@ def within(seconds: float) -> Iterator[None]:
 def _computed(op_type: str, inputs: Inputs, attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Input and output arrays of an op by slot; `Unfit` where it takes no such inputs, or where they are too large."""
     arrays = {
-        slot: [with_lod(item.array(), item.lod) for item in value] if isinstance(value, list) else with_lod(value.array(), value.lod)
+        slot: [with_lod(item.array(), item.lod) for item in value]
+        if isinstance(value, list)
+        else with_lod(value.array(), value.lod)
         for slot, value in inputs.items()
     }
     try:
@@ -718,7 +807,9 @@ class _OneOp:
     def _factor(self, name: str, array: Any, lod: Any) -> Variable:
         self.feeds[name] = Fed("normal", (len(self.feeds) + 50, array.shape, array.dtype.name, 1.0), tuple(map(tuple, lod)))
         shape = (-1, *array.shape[1:]) if lod else array.shape
-        return self.block.create_var(name=name, shape=shape, dtype=array.dtype, lod_level=len(lod), is_data=True, stop_gradient=True)
+        return self.block.create_var(
+            name=name, shape=shape, dtype=array.dtype, lod_level=len(lod), is_data=True, stop_gradient=True
+        )
 
 
 def case_of_op(choices: Choices, made: Made, sample: Sample | None = None) -> Case:
@@ -739,7 +830,7 @@ def case_of_op(choices: Choices, made: Made, sample: Sample | None = None) -> Ca
         elif choices.chance(20) and all(not isinstance(value, list) for value in one.outputs.values()):
             fetches += [layers.scale(var, 0.5) for var in fetches if var.has_dtype and var.dtype.text.startswith("float")]
         fetches = [var for var in fetches if var.type is fluid.core.VarType.LOD_TENSOR]
-        case = Case(made[0], main, startup, [one.feeds], names_of(fetches), one.state, is_single=True)
+        case = Case(made[0], main, startup, [one.feeds], names_of(fetches), one.state, True, made[0] in DECOMPOSITIONS)
         if sample is not None and sample.reference is not None and not sample.lods and one.op_type not in _OF_OWN_INPUTS:
             case.expected = _stated(one, sample, made[2])
         return case

@@ -24,7 +24,7 @@ from fluid.values.types import VarType
 from .arrays import Fed
 from .cases import Case
 
-__all__ = ["ENGINES", "Arrays", "Fault", "first_values", "run", "run_natively", "run_widened", "errors_of_float32"]
+__all__ = ["ENGINES", "Arrays", "Fault", "errors_of_float32", "first_values", "run", "run_natively", "run_widened"]
 
 Arrays = dict[str, Any]
 """What a run fetches and what it leaves in the scope, by name."""

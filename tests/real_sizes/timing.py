@@ -65,8 +65,8 @@ def compare_times(count: int, first: int = 0, report: Callable[[str], None] = pr
     total, ops = sum(map(len, slow.values())), len({comparison.op_type for comparison in found})
     if found:
         mean = statistics.geometric_mean(comparison.ratio for comparison in found)
-        report(f"seeds {first} to {first + count - 1}: {total} of {len(found)} comparisons, of {ops} ops, take over {SLOW} times as long")
-        report(f"natively as on numpy ({len(slow)} ops); the geometric mean of all ratios is {mean:.2f}")
+        report(f"seeds {first} to {first + count - 1}: {total} of {len(found)} comparisons of {ops} ops take over {SLOW} times")
+        report(f"as long natively as on numpy ({len(slow)} ops); the geometric mean of all ratios is {mean:.2f}")
     return found
 
 
@@ -91,7 +91,9 @@ def compared(seed: int) -> Iterator[Comparison]:
 
 def _runner(case: Case, names: list[str], first: dict[str, Any], native: bool) -> Run:
     executor, scope = fluid.Executor(), new_scope(first)
-    feed = {name: (fed.array(), [list(level) for level in fed.lod]) if fed.lod else fed.array() for name, fed in case.feeds[0].items()}
+    feed = {
+        name: (fed.array(), [list(level) for level in fed.lod]) if fed.lod else fed.array() for name, fed in case.feeds[0].items()
+    }
 
     def run(count: int) -> float:
         """Seconds of the processor for so many runs."""

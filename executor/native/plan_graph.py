@@ -276,9 +276,9 @@ class PlanGraph:
                 raise NotLowered("outputs that overwrite what the others read")
             ordered.update((value, results[value]) for value in free)
         for value, old in olds.items():
-            node = source_of(ordered[value])
+            node = ordered[value]
             others = [nodes_of[other] for other in results if other != value]
-            if any(old in read and node in computed for read, computed in others):
+            if any(old in read and source_of(node) in computed for read, computed in others):
                 ordered[value] = Map(node.shape, node.element, "copy", (node,))  # written when the others are computed
         return ordered
 

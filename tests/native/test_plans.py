@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attack import instructions_of
+from beside_numpy import assert_alike
 from checked_plans import CheckedTables, checked_plans
 from checks import Checks, each, fresh_programs
 from random_programs import Instruction, RandomProgram
@@ -508,3 +509,24 @@ def test_what_is_put_together_of_constants_and_others_is_computed_in_each_run(fr
     for number in (2, 5):
         (found,) = executor.run(feed={"x": np.int64([1, number])}, fetch_list=[part])
         np.testing.assert_array_equal(found, [2 * number])
+
+
+# ------------------------------------------------------------------------------------------- where elements lie in memory
+@each("optimizer", ["Momentum", "Adagrad", "DecayedAdagrad", "Adam", "Adamax", "Adadelta", "RMSProp", "Lamb"])
+@each("makes_images", [True, False])
+def test_an_optimizer_stores_its_moments_in_the_order_of_their_parameter(optimizer: str, makes_images: bool) -> None:
+    """The gradient of a parameter that is multiplied with images is computed with the channels last."""
+
+    def build() -> Sequence[fluid.framework.Variable]:
+        x, w = fluid.data("x", [2, 3, 4, 4]), layers.create_parameter([1, 3, 4, 4], "float32")
+        product = layers.elementwise_mul(x, w)
+        loss = layers.mean(layers.conv2d(product, 2, 3) if makes_images else layers.pool2d(product, 3, "max", 1))
+        arguments = {"momentum": 0.9} if optimizer == "Momentum" else {}
+        getattr(fluid.optimizer, optimizer)(0.1, **arguments).minimize(loss)
+        return [loss]
+
+    assert_alike(build, {"x": normal(2, 3, 4, 4)}, runs=3, tolerance=1e-4)
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")

@@ -257,7 +257,13 @@ class Schedule:
             position = len(self.items)
             group = _new_group(node)
             for operand in reads:
-                if operand in self.floating and not self._fits(group, operand, position, False):
+                if operand not in self.floating:
+                    continue
+                need = self._need_of_all(operand)
+                if need is not None and self._fits(group, operand, position, False):
+                    _, breaks, columns = need  # which the next operands have to fit, too
+                    group.breaks, group.columns = group.breaks | breaks, group.columns or columns
+                else:
                     self._settle(operand)
                     position = len(self.items)
             self.items.append(group)
@@ -394,7 +400,7 @@ class Schedule:
             return False  # it would go over its elements more than once
         if len(group.nodes) >= self.limits.group_nodes or len(group.operands) >= self.limits.group_operands:
             return False
-        need = _need(node)
+        need = self._need_of_all(node)
         if need is None:
             return False
         total, breaks, columns = need
@@ -416,6 +422,21 @@ class Schedule:
         if columns and min(group.total, columns) > self.limits.long_row:
             return False
         return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
+
+    def _need_of_all(self, node: Node) -> tuple[int, frozenset[int], int | None] | None:
+        """What a node needs together with what floats and joins its group before it; None if no group has all that."""
+        need = _need(node)
+        if need is None:
+            return None
+        total, breaks, columns = need
+        for floating in self._floating_of(node) - {node}:
+            its_need = _need(floating)
+            assert its_need is not None, floating
+            _, its_breaks, its_columns = its_need
+            if columns is not None and its_columns not in (None, columns):
+                return None
+            breaks, columns = breaks | its_breaks, columns or its_columns
+        return total, breaks, columns
 
     def _takes(self, group: Group, node: Node, position: int) -> bool:
         """Whether a group can compute what floats. The answer is kept until something is placed: many ways may lead to a node."""

@@ -112,8 +112,11 @@ class Nest:
                 inner *= extent
             rows.reverse()
         for node in group.nodes:
-            if (node.halo or node.within is not None) and node in self.stored and node.size == group.total:
-                results.append(steps_over(node, node.shape, extents))
+            if _lies_apart(node) and node in self.stored:
+                if node.size == group.total:
+                    results.append(steps_over(node, node.shape, extents))
+                elif rows and (steps := steps_over(node, node.shape, rows)) is not None:
+                    results.append(_with_columns(steps, extents))
             if isinstance(node, Reduction):
                 if source_of(node.source) not in self._inside:
                     results.append(steps_over(node.source, node.source.shape, extents))
@@ -369,7 +372,7 @@ class Nest:
     def _row_pointer(self, node: Node, step: int) -> Value:
         """The pointer to the first element of the row in a node of the group."""
         key = node, "own"
-        if (node.halo or node.within is not None) and key not in self._row.pointers:
+        if _lies_apart(node) and key not in self._row.pointers:
             outer = self._own_steps(node)[: len(self.row_extents)]
             self._row.pointers[key] = self._stepped(self.pointers.output(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
@@ -391,7 +394,7 @@ class Nest:
         """Store neighbouring columns of a node."""
         f = self.f
         pointer = self._row_pointer(node, self._row_size)
-        inner = [1] if not node.halo and node.within is None else self._own_steps(node)[len(self.row_extents) :]
+        inner = self._own_steps(node)[len(self.row_extents) :] if _lies_apart(node) else [1]
         if inner == [1]:
             f.store(value, f.at(pointer, self._column, node.element))
             return
@@ -420,8 +423,7 @@ class Nest:
             return self._row.scalars[source]
         if source in self._memo:
             return self._memo[source]
-        is_whole = not source.halo and source.within is None
-        if self.stage[source] < self._now and source in self.pointers.stored and is_whole:
+        if self.stage[source] < self._now and source in self.pointers.stored and not _lies_apart(source):
             value = f.load(
                 f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width)
             )
@@ -475,7 +477,7 @@ class Nest:
 
     def _place_of_row(self, node: Node) -> Value:
         """Where the one element of the row lies of a node that has one for each."""
-        if node.within is None:
+        if not _lies_apart(node):
             return self.f.at(self.pointers.output(node), self._row.number, node.element)
         steps = steps_over(node, node.shape, self.row_extents)
         assert steps is not None
@@ -550,6 +552,11 @@ def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Valu
     if any(value.type.is_vector for value in values):
         values = [spread(f, value, lanes) for value in values]
     return FORMULAS[node.formula](f, *values)
+
+
+def _lies_apart(node: Node) -> bool:
+    """Whether the elements of a node do not lie side by side: they have a halo, or are a part of a larger array."""
+    return bool(node.halo) or node.within is not None
 
 
 def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:

@@ -530,3 +530,69 @@ def test_an_optimizer_stores_its_moments_in_the_order_of_their_parameter(optimiz
 
 def normal(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+def of_rows_within_a_larger_array() -> Sequence[fluid.framework.Variable]:
+    """The gradient of a slice lies within the gradient of the whole, which has other rows."""
+    x = fluid.data("x", [2, 2, 6, 6])
+    x.stop_gradient = False
+    h = layers.layer_norm(x, begin_norm_axis=2, scale=False)
+    loss = layers.mean(layers.expand(layers.slice(h, [3], [1], [3]), [1, 1, 3, 1]))
+    return [loss, *fluid.gradients([loss], [x])]
+
+
+def of_sums_within_a_larger_array() -> Sequence[fluid.framework.Variable]:
+    x = fluid.data("x", [2, 2, 6, 6])
+    results = []
+    for axis in range(4):
+        sums = layers.reduce_sum(layers.tanh(x), dim=axis, keep_dim=True)
+        padded = layers.pad(layers.sigmoid(sums), [0, 0, 0, 0, 1, 2, 0, 3])
+        results += [padded, layers.concat([sums, x], axis), layers.concat([x, layers.tanh(sums), sums], axis)]
+    return results
+
+
+def of_sums_with_a_halo() -> Sequence[fluid.framework.Variable]:
+    """Sums over channels are images, around which a convolution wants zeros: attention to places."""
+    x, results = fluid.data("x", [2, 2, 6, 6]), []
+    for axis in ([1], [0], [0, 1], [2], [3], [2, 3]):
+        for reduce in (layers.reduce_sum, layers.reduce_mean, layers.reduce_max):
+            image = reduce(x, dim=axis, keep_dim=True)
+            weights = layers.conv2d(image, 1 if axis == [1] else 2, 3, padding=1, act="sigmoid")
+            results += [weights, layers.pool2d(layers.tanh(image), 3, "avg", 1, 1)]
+            results += [layers.elementwise_mul(x, weights)] if axis == [1] else []
+    image = layers.concat([layers.reduce_mean(x, dim=1, keep_dim=True), layers.reduce_max(x, dim=1, keep_dim=True)], axis=1)
+    return [*results, layers.elementwise_mul(x, layers.conv2d(image, 1, 7, padding=3, act="sigmoid"))]
+
+
+def of_two_shapes_one_after_the_other() -> Sequence[fluid.framework.Variable]:
+    """[2, 8, 9] and [2, 6, 12] have no common dimensions."""
+    x = layers.reshape(fluid.data("x", [2, 2, 6, 6]), [2, 8, 9])
+    scaled = layers.elementwise_mul(x, layers.create_parameter([8, 1], "float32"))
+    again = layers.elementwise_mul(layers.reshape(scaled, [2, 6, 12]), layers.create_parameter([6, 1], "float32"))
+    return [layers.reduce_sum(layers.reshape(again, [2, 72]), dim=1)]
+
+
+def of_two_shapes_side_by_side() -> Sequence[fluid.framework.Variable]:
+    x = fluid.data("x", [2, 2, 6, 6])
+    left = layers.elementwise_mul(layers.reshape(x, [2, 8, 9]), layers.create_parameter([8, 1], "float32"))
+    right = layers.elementwise_mul(layers.reshape(x, [2, 6, 12]), layers.create_parameter([6, 1], "float32"))
+    total = layers.elementwise_add(layers.reshape(left, [2, 72]), layers.reshape(right, [2, 72]))
+    return [layers.reduce_sum(total, dim=1), layers.tanh(total)]
+
+
+def of_images_in_two_shapes() -> Sequence[fluid.framework.Variable]:
+    """The output of a convolution lies with the channels last."""
+    h = layers.conv2d_transpose(fluid.data("x", [2, 2, 6, 6]), 15, filter_size=1, padding=1)
+    rows = layers.reshape(layers.reshape(layers.flatten(h), [2, 16, 15]), [2, -1])
+    return [layers.mean(rows), layers.reduce_sum(layers.reshape(layers.flatten(h), [2, 24, 10]), dim=2)]
+
+
+@each(
+    "build",
+    [
+        *(of_rows_within_a_larger_array, of_sums_within_a_larger_array, of_sums_with_a_halo),
+        *(of_two_shapes_one_after_the_other, of_two_shapes_side_by_side, of_images_in_two_shapes),
+    ],
+)
+def test_a_group_walks_over_dimensions_that_all_its_operands_have(build: Callable[[], Sequence[Any]]) -> None:
+    assert_alike(build, {"x": normal(2, 2, 6, 6)})

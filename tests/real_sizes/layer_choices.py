@@ -88,14 +88,16 @@ def broadcast_shape(c: object, shape: Sequence[int]) -> list[int]:
     return [1 if c.chance(50) else extent for extent in shape]  # type: ignore[attr-defined]
 
 
-def minus_reduced(b: Builder, x: Variable) -> Variable:
-    """A tensor without its mean, or beside its largest element or norm, along some axes."""
+def reduced(b: Builder, x: Variable) -> Variable:
+    """Means, sums or extremes along some axes, which keep an extent of 1."""
     axes = [axis for axis in range(len(x.shape)) if b.choices.chance(50)] or [len(x.shape) - 1]
     reduce = b.choices.pick((layers.reduce_mean, layers.reduce_max, layers.reduce_min, layers.reduce_sum))
-    found = reduce(x, dim=axes, keep_dim=True)
-    if reduce is layers.reduce_sum:
-        found = layers.scale(found, 1.0 / prod(x.shape[axis] for axis in axes))
-    return layers.elementwise_sub(x, found)
+    result = reduce(x, dim=axes, keep_dim=True)
+    return layers.scale(result, 1.0 / prod(x.shape[axis] for axis in axes)) if reduce is layers.reduce_sum else result
+
+
+def minus_reduced(b: Builder, x: Variable) -> Variable:
+    return layers.elementwise_sub(x, reduced(b, x))
 
 
 def standardized(b: Builder, x: Variable) -> Variable:
@@ -176,7 +178,7 @@ def tiled(b: Builder, x: Variable) -> Variable:
 
 
 ANY: Sequence[Layer] = (activation, dense, with_value, layer_norm, minus_reduced, part, joined, softmax, turned, dropped, halves)
-ANY = (*ANY, padded, tiled, standardized)
+ANY = (*ANY, padded, tiled, standardized, reduced)
 
 
 # ------------------------------------------------------------------------------------------------------------ matrices
@@ -463,6 +465,17 @@ def residual(b: Builder, x: Variable) -> Variable:
     return layers.elementwise_add(x, h, act="relu")
 
 
+def attention_to_places(b: Builder, x: Variable) -> Variable:
+    """Weights of pixels, by a convolution of what their channels have in common."""
+    c = b.choices
+    size = c.pick((3, 7, 1, 5))
+    b.need(2 * prod(x.shape) * size * size // x.shape[1])
+    image = c.pick((layers.reduce_mean, layers.reduce_max, layers.reduce_sum))(x, dim=1, keep_dim=True)
+    if c.chance(50):
+        image = layers.concat([image, layers.reduce_max(x, dim=1, keep_dim=True)], axis=1)
+    return layers.elementwise_mul(x, layers.conv2d(image, 1, size, padding=size // 2, act="sigmoid"))
+
+
 def depthwise(b: Builder, x: Variable) -> Variable:
     c = b.choices
     channels = x.shape[1]
@@ -507,7 +520,18 @@ def padded_images(b: Builder, x: Variable) -> Variable:
 IMAGES: Sequence[Layer] = (
     *(convolution,) * 8,
     *(pooled, batch_norm, depthwise, activation, with_value) * 2,
-    *(residual, grouped_norm, of_channels, transposed_convolution, flat_images, pixels_as_steps, resized, padded_images, *ANY),
+    *(
+        residual,
+        attention_to_places,
+        grouped_norm,
+        of_channels,
+        transposed_convolution,
+        flat_images,
+        pixels_as_steps,
+        resized,
+        padded_images,
+        *ANY,
+    ),
 )
 
 LAYERS: Mapping[int, Sequence[Layer]] = {2: MATRICES, 3: SERIES, 4: IMAGES}

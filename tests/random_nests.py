@@ -6,129 +6,167 @@ running it op by op. The tests check some hundred numbers, ``benchmarks/attack.p
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from control_flow_programs import branch, integer, repeat, total
 from numeric import Arrays, assert_gradients, dot, interpret, interpreter
+from real_sizes.choices import Choices
 
 import fluid
 from fluid import layers
 from fluid.ir.program import Program, Variable
 
-__all__ = ["Nest", "check_nest"]
+__all__ = ["Nest", "Statements", "check_nest"]
+
+Statement = Callable[[list[Variable], int], None]
+"""Appends to the current block; is given the variables that it may read, to which it adds its own, and how deep it is nested."""
 
 
-class Nest:
+class Statements:
+    """Appends statements over matrices of one shape, nested in loops and branches.
+
+    Attributes:
+        array: entries are written to it and read from it.
+        zero: the index of its first entry.
+    """
+
+    choices: Choices
+    array: Variable
+    zero: Variable
+
+    def value(self, variables: Sequence[Variable]) -> Variable:
+        """A new matrix, computed of some of the variables."""
+        raise NotImplementedError
+
+    def statements(self, variables: Sequence[Variable], depth: int) -> list[Variable]:
+        """Append some statements; returns the variables that may be read after them."""
+        raise NotImplementedError
+
+    @contextmanager
+    def repeated(self, trips: int) -> Iterator[None]:
+        """Inside the ``with``, statements are appended that run so many times."""
+        yield
+
+    @property
+    def flat(self) -> list[Statement]:
+        """Statements without a block."""
+        return [self.make, self.read_entry, self.overwrite, self.overwrite_in_place, self.write_entry]
+
+    @property
+    def nesting(self) -> list[Statement]:
+        """Statements with blocks, in which others stand."""
+        return [self.loop, self.cond, self.case, self.switch_case, self.while_loop]
+
+    def make(self, variables: list[Variable], depth: int) -> None:
+        variables.append(self.value(variables))
+
+    def overwrite(self, variables: list[Variable], depth: int) -> None:
+        layers.assign(self.value(variables), self.choices.pick(variables))
+
+    def overwrite_in_place(self, variables: list[Variable], depth: int) -> None:
+        var = self.choices.pick(variables)
+        op_type, attrs = self.choices.pick((("tanh", {}), ("scale", {"scale": 0.5, "bias": 0.25})))
+        fluid.default_main_program().current_block().append_op(op_type, {"X": var}, {"Out": var}, attrs)
+
+    def write_entry(self, variables: list[Variable], depth: int) -> None:
+        layers.array_write(self.value(variables), integer(self.choices.below(2)), self.array)
+
+    def read_entry(self, variables: list[Variable], depth: int) -> None:
+        variables.append(layers.tanh(layers.array_read(self.array, self.zero)))
+
+    def loop(self, variables: list[Variable], depth: int) -> None:
+        """Each trip overwrites a variable."""
+        carried, trips = self.choices.pick(variables), self.choices.below(4)
+        with self.repeated(trips):
+            repeat(trips, lambda i: layers.assign(self.side(variables, depth)(), carried))
+
+    def while_loop(self, variables: list[Variable], depth: int) -> None:
+        trips = self.choices.below(4)
+        with self.repeated(trips):
+            _, result = layers.while_loop(
+                lambda i, h: layers.less_than(i, integer(trips)),
+                lambda i, h: [layers.increment(i, in_place=False), self.side([*variables, h], depth)()],
+                [integer(0), self.choices.pick(variables)],
+            )
+        variables.append(result)
+
+    def side(self, variables: Sequence[Variable], depth: int) -> Callable[[], Variable]:
+        """A function that makes a value after some statements."""
+        return lambda: self.value(self.statements(variables, depth + 1))
+
+    def cond(self, variables: list[Variable], depth: int) -> None:
+        variables.append(layers.cond(self.coin(), self.side(variables, depth), self.side(variables, depth)))
+
+    def case(self, variables: list[Variable], depth: int) -> None:
+        ways = [(self.coin(), self.side(variables, depth)) for _ in range(self.choices.between(1, 3))]
+        variables.append(layers.case(ways, self.side(variables, depth)))
+
+    def switch_case(self, variables: list[Variable], depth: int) -> None:
+        ways = {number: self.side(variables, depth) for number in range(2)}
+        variables.append(layers.switch_case(integer(self.choices.below(3)), ways, self.side(variables, depth)))
+
+    def coin(self) -> Variable:
+        return layers.less_than(self.zero, integer(self.choices.below(2)))
+
+
+class Nest(Statements):
     """Writes a random program over matrices of two rows and columns.
 
     Attributes:
         inputs: the variables that are fed.
-        known: what the program has computed in block 0.
+        variables: what the program has computed in block 0.
     """
 
-    def __init__(self, program: Program, rng: random.Random, inputs: Sequence[Variable], deepest: int) -> None:
-        self.rng, self.deepest = rng, deepest
-        self.block = program.current_block
+    def __init__(self, choices: Choices, inputs: Sequence[Variable], deepest: int) -> None:
+        self.choices, self.deepest = choices, deepest
         self.inputs = list(inputs)
         x, w = self.inputs
         self.zero = integer(0)
         self.array = layers.array_write(layers.tanh(x), self.zero)
-        self.known = self.statements([layers.tanh(x * w), layers.exp(x) * 0.5], 0)
+        self.variables = self.statements([layers.tanh(x * w), layers.exp(x) * 0.5], 0)
 
     def target(self) -> Variable:
-        """One number that depends on everything known."""
+        """One number that depends on all variables."""
         result = layers.array_read(self.array, self.zero)
-        for var in self.known:
+        for var in self.variables:
             result = layers.tanh(result) + var * 0.3
         return total(result)
 
-    def value(self, known: Sequence[Variable]) -> Variable:
-        """Something new, made of what is known."""
-        a, b = (self.rng.choice([*known, *self.inputs]) for _ in range(2))
-        choices: list[Callable[[], Variable]] = [
+    def value(self, variables: Sequence[Variable]) -> Variable:
+        a, b = (self.choices.pick([*variables, *self.inputs]) for _ in range(2))
+        makers: list[Callable[[], Variable]] = [
             lambda: layers.tanh(a * b),
             lambda: layers.sigmoid(a + b),
             lambda: layers.tanh(a) * b,
             lambda: layers.exp(layers.tanh(a) * -0.5),
             lambda: layers.tanh(layers.matmul(a, b)),
         ]
-        return self.rng.choice(choices)()
+        return self.choices.pick(makers)()
 
-    def statements(self, known: Sequence[Variable], depth: int) -> list[Variable]:
-        """A few statements; what is known after them."""
-        here = list(known)
-        flat = [self.make, self.read_entry, self.overwrite, self.overwrite_in_place, self.write_entry]
-        nesting = [self.loop, self.branch, self.cond, self.case, self.switch_case, self.while_loop, self.rnn]
-        for _ in range(self.rng.randrange(1, 3) if depth else self.rng.randrange(2, 5)):
-            nest = depth < self.deepest and self.rng.random() < 0.55
-            self.rng.choice(nesting if nest else flat)(here, depth)
+    def statements(self, variables: Sequence[Variable], depth: int) -> list[Variable]:
+        here, nesting = list(variables), [*self.nesting, self.branch, self.rnn]
+        for _ in range(self.choices.between(1, 2) if depth else self.choices.between(2, 4)):
+            nests = depth < self.deepest and self.choices.chance(55)
+            self.choices.pick(nesting if nests else self.flat)(here, depth)
         return here
 
-    # -- statements
-    def make(self, known: list[Variable], depth: int) -> None:
-        known.append(self.value(known))
+    def branch(self, variables: list[Variable], depth: int) -> None:
+        branch(self.coin(), lambda: self.statements(variables, depth + 1))
 
-    def overwrite(self, known: list[Variable], depth: int) -> None:
-        layers.assign(self.value(known), self.rng.choice(known))
-
-    def overwrite_in_place(self, known: list[Variable], depth: int) -> None:
-        var = self.rng.choice(known)
-        op_type, attrs = self.rng.choice([("tanh", {}), ("scale", {"scale": 0.5, "bias": 0.25})])
-        self.block().append_op(op_type, {"X": var}, {"Out": var}, attrs)
-
-    def write_entry(self, known: list[Variable], depth: int) -> None:
-        layers.array_write(self.value(known), integer(self.rng.randrange(2)), self.array)
-
-    def read_entry(self, known: list[Variable], depth: int) -> None:
-        known.append(layers.tanh(layers.array_read(self.array, self.zero)))
-
-    def loop(self, known: list[Variable], depth: int) -> None:
-        repeat(self.rng.randrange(3), lambda i: self.statements(known, depth + 1))
-
-    def branch(self, known: list[Variable], depth: int) -> None:
-        branch(self.coin(), lambda: self.statements(known, depth + 1))
-
-    def side(self, known: Sequence[Variable], depth: int) -> Callable[[], Variable]:
-        """A function that makes a value after some statements."""
-        return lambda: self.value(self.statements(known, depth + 1))
-
-    def cond(self, known: list[Variable], depth: int) -> None:
-        known.append(layers.cond(self.coin(), self.side(known, depth), self.side(known, depth)))
-
-    def case(self, known: list[Variable], depth: int) -> None:
-        ways = [(self.coin(), self.side(known, depth)) for _ in range(2)]
-        known.append(layers.case(ways, self.side(known, depth)))
-
-    def switch_case(self, known: list[Variable], depth: int) -> None:
-        ways = {number: self.side(known, depth) for number in range(2)}
-        known.append(layers.switch_case(integer(self.rng.randrange(3)), ways, self.side(known, depth)))
-
-    def while_loop(self, known: list[Variable], depth: int) -> None:
-        trips = self.rng.randrange(3)
-        _, found = layers.while_loop(
-            lambda i, h: layers.less_than(i, integer(trips)),
-            lambda i, h: [layers.increment(i, in_place=False), self.side([*known, h], depth)()],
-            [integer(0), self.rng.choice(known)],
-        )
-        known.append(found)
-
-    def rnn(self, known: list[Variable], depth: int) -> None:
-        sequence, first = self.rng.choice(known), layers.reduce_sum(self.rng.choice(known), dim=0)
-        other = self.rng.choice([var for var in [*known, *self.inputs] if var is not sequence])
+    def rnn(self, variables: list[Variable], depth: int) -> None:
+        sequence, first = self.choices.pick(variables), layers.reduce_sum(self.choices.pick(variables), dim=0)
+        added = self.choices.pick([var for var in [*variables, *self.inputs] if var is not sequence])
         rnn = layers.StaticRNN()
         with rnn.step():
             step, before = rnn.step_input(sequence), rnn.memory(init=first)
-            after = layers.tanh(step * before + layers.reduce_mean(other, dim=0))
-            if self.rng.random() < 0.3:
+            after = layers.tanh(step * before + layers.reduce_mean(added, dim=0))
+            if self.choices.chance(30):
                 repeat(2, lambda i: layers.assign(layers.tanh(after * step), after))
             rnn.update_memory(before, after)
             rnn.step_output(after)
-        known.append(rnn())
-
-    def coin(self) -> Variable:
-        return layers.less_than(self.zero, integer(self.rng.randrange(2)))
+        variables.append(rnn())
 
 
 def _difference(program: Program, feed: Arrays, targets: Sequence[Variable], weights: Sequence[Variable | None]):
@@ -144,7 +182,7 @@ def _difference(program: Program, feed: Arrays, targets: Sequence[Variable], wei
 
 def check_nest(seed: int, deepest: int = 3, orders: int = 2) -> None:
     """Hold the gradients of program number `seed` against central differences, and the ways to run it against each other."""
-    rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    numbers = np.random.default_rng(seed)
     program = Program()
     with fluid.program_guard(program, Program()), fluid.unique_name.guard():
 
@@ -156,7 +194,7 @@ def check_nest(seed: int, deepest: int = 3, orders: int = 2) -> None:
 
         feed: dict[str, np.ndarray] = {}
         inputs = [data("x"), data("w")]
-        targets: list[Variable] = [Nest(program, rng, inputs, deepest).target()]
+        targets: list[Variable] = [Nest(Choices(seed), inputs, deepest).target()]
         weights: list[Variable | None] = [None]
         for order in range(1, orders + 1):
             before = program.clone()

@@ -14,6 +14,7 @@ from differentiation import Case, new_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_nests import Nest
+from real_sizes.choices import Choices
 from test_random_programs import Instruction, RandomProgram, block_programs, straight_programs
 
 import fluid
@@ -441,7 +442,7 @@ def test_random_nests(seed: int) -> None:
     for cut in (False, True):
         with new_case(f"nest_{seed}") as case:
             inputs = [case.data("x", [2, 2]), case.parameter("w", [2, 2])]
-            loss = Nest(case.program, random.Random(seed), inputs, 2).target()
+            loss = Nest(Choices(seed), inputs, 2).target()
             names = candidates(case.program)
             chosen = random.Random(seed + 100).sample(names, min(3, len(names)))
             pairs = case.append_backward(loss, [var.name for var in inputs], checkpoints=chosen if cut else None)

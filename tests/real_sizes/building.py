@@ -19,7 +19,7 @@ from .arrays import Fed
 from .cases import Case, Unfit, names_of
 from .choices import Choices
 
-__all__ = ["ACTIVATIONS", "SMOOTH", "Builder", "case_of"]
+__all__ = ["ACTIVATIONS", "SMOOTH", "Builder", "broadcast_shape", "case_of", "dense", "random_order", "refusals"]
 
 SMOOTH: Sequence[Callable[[Variable], Variable]] = (
     *(layers.tanh, layers.sigmoid, layers.square, layers.softsign, layers.gelu, layers.swish, layers.erf, layers.logsigmoid),
@@ -53,6 +53,7 @@ class Builder:
         values: floating variables that were made.
         products: multiplications that may still be asked for.
         elements: how large a variable may be.
+        rows_of_sequences: rows that form sequences, if any do; programs are built before their number is known.
     """
 
     def __init__(self, choices: Choices, products: int = 12_000_000, elements: int = 1_000_000) -> None:
@@ -61,6 +62,7 @@ class Builder:
         self.feeds: dict[str, Fed] = {}
         self.values: list[Variable] = []
         self.scale_of_numbers = choices.pick((1.0, 0.1, 3.0))
+        self.rows_of_sequences = 0
 
     @property
     def block(self) -> Any:
@@ -127,8 +129,27 @@ class Builder:
         return self.choices.extent(most)
 
 
-def last_extent(var: Variable) -> int:
-    return int(var.shape[-1])
+def broadcast_shape(c: Choices, shape: Sequence[int]) -> list[int]:
+    """A shape that is broadcast to `shape`: the same, its last axes, one number, or ones in some places."""
+    kind = c.below(5)
+    if kind == 0:
+        return list(shape)
+    if kind == 1:
+        return list(shape[c.between(1, len(shape) - 1) :])
+    if kind == 2:
+        return [1]
+    return [1 if c.chance(50) else extent for extent in shape]
+
+
+def random_order(c: Choices, count: int) -> list[int]:
+    """The numbers below `count` in any order."""
+    left = list(range(count))
+    return [left.pop(c.below(len(left))) for _ in range(count)]
+
+
+def dense(gradients: Sequence[Variable | None]) -> list[Variable]:
+    """The gradients that are there and are tensors, not rows of a table."""
+    return [one for one in gradients if one is not None and one.type is fluid.core.VarType.LOD_TENSOR]
 
 
 @contextmanager

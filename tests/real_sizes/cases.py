@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +30,6 @@ class Case:
         is_normwise: errors are as large as rounding makes them beside whole arrays, as those of decompositions are.
         expected: name of a fetch -> its array, where a test states it.
         title: what it is, in a word.
-        notes: what the generator has to say of it.
     """
 
     title: str
@@ -43,7 +41,6 @@ class Case:
     is_single: bool = False
     is_normwise: bool = False
     expected: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     @property
     def epsilon(self) -> float:
@@ -116,10 +113,6 @@ def script_of(case: Case) -> str:
 
 def _dict_of(feed: dict[str, Fed]) -> str:
     return "{" + ", ".join(f"{name!r}: {fed}" for name, fed in feed.items()) + "}"
-
-
-def indented(text: str) -> str:
-    return textwrap.indent(text, "    ")
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:

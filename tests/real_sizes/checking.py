@@ -7,7 +7,6 @@ import pickle
 import resource
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +49,6 @@ class Answer:
     drawn: list[int] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     distances: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
     is_undecided: bool = False
 
 
@@ -79,7 +77,6 @@ def choices_of(seed: int) -> Choices:
 
 def check(generator: str, choices: Choices, engines: Sequence[str] = ENGINES) -> Answer:
     """What engines make of a case, in this process."""
-    start = time.monotonic()
     try:
         case = GENERATORS[generator](choices)
     except Unfit as error:
@@ -95,9 +92,8 @@ def check(generator: str, choices: Choices, engines: Sequence[str] = ENGINES) ->
         problems = [Problem("float64", "error", traceback.format_exc())]
     if problems:
         answer.kind = f"{problems[0].engine}: {problems[0].kind}"
-        answer.text = "\n".join(map(str, [*problems[:6], *case.notes]))
+        answer.text = "\n".join(map(str, problems[:6]))
         answer.script = script_of(case)
-    answer.seconds = time.monotonic() - start
     return answer
 
 

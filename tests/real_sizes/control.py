@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from control_flow_programs import integer, repeat
+from random_nests import Statements
 
 import fluid
 from fluid import layers
 from fluid.ir.program import Variable
 
-from .building import SMOOTH, Builder, case_of, refusals
+from .building import SMOOTH, Builder, case_of, dense, refusals
 from .cases import Case, Unfit
 from .choices import BATCHES, Choices
 from .training import minimize
+from .windows import divisor
 
 __all__ = ["make_control"]
 
 
-def integer(value: int) -> Variable:
-    return layers.fill_constant([1], "int64", value)
-
-
-class Program(Builder):
+class Program(Builder, Statements):
     """Writes statements over matrices [rows, width], which are nested in loops and branches.
 
     Attributes:
@@ -37,7 +38,7 @@ class Program(Builder):
         x.stop_gradient = False
         self.inputs = [x]
         if choices.chance(50):
-            y = self.data(broadcast_rows(choices, self.rows, self.size))
+            y = self.data(choices.pick(([self.rows, self.size], [1, self.size], [self.rows, 1], [1])))
             y.stop_gradient = False
             self.inputs.append(y)
         self.weights = [self.parameter([self.size])]
@@ -46,13 +47,13 @@ class Program(Builder):
         self.zero = integer(0)
         self.array = layers.array_write(layers.tanh(x), self.zero)
         self.states = [self.state([self.rows, self.size]) for _ in range(choices.between(0, 2))]
-        self.known = [layers.tanh(layers.elementwise_mul(x, self.weights[0], axis=1))]
+        first = layers.tanh(layers.elementwise_mul(x, self.weights[0], axis=1))
+        self.variables = self.statements([first, x], 0)
 
     # -- values
-    def value(self, known: Sequence[Variable]) -> Variable:
-        """A matrix that is made of what is known."""
+    def value(self, variables: Sequence[Variable]) -> Variable:
         c = self.choices
-        a, b = c.pick(known), c.pick(known)
+        a, b = c.pick(variables), c.pick(variables)
         makers: list[Callable[[], Variable]] = [
             lambda: c.pick(SMOOTH)(layers.tanh(a)),
             lambda: layers.tanh(layers.elementwise_add(a, b)),
@@ -70,8 +71,8 @@ class Program(Builder):
 
     def _product(self, a: Variable) -> Variable:
         self.need(self.trips * self.rows * self.size**2)
-        made = layers.matmul(a, self.weights[1], transpose_y=self.choices.chance(30))
-        return layers.tanh(layers.elementwise_add(made, self.weights[0], axis=1) if self.choices.chance(50) else made)
+        product = layers.matmul(a, self.weights[1], transpose_y=self.choices.chance(30))
+        return layers.tanh(layers.elementwise_add(product, self.weights[0], axis=1) if self.choices.chance(50) else product)
 
     def _broadcast(self, a: Variable) -> Variable:
         function = self.choices.pick((layers.elementwise_add, layers.elementwise_mul, layers.elementwise_sub))
@@ -81,19 +82,14 @@ class Program(Builder):
         reduce = self.choices.pick((layers.reduce_mean, layers.reduce_max, layers.reduce_sum))
         return layers.tanh(layers.elementwise_sub(a, reduce(a, dim=self.choices.below(2), keep_dim=True)))
 
-    def coin(self) -> Variable:
-        return layers.less_than(self.zero, integer(self.choices.below(2)))
-
     # -- statements
-    def statements(self, known: Sequence[Variable], depth: int) -> list[Variable]:
-        """Some statements; what is known after them."""
-        here = list(known)
-        flat = [self.make, self.overwrite, self.overwrite_in_place, self.write_entry, self.read_entry, self.write_state]
-        nesting = [self.loop, self.while_loop, self.cond, self.branch, self.case, self.switch_case, self.rnn]
-        nesting += [self.loop_over_array, self.loop_by_values, self.rows_apart]
+    def statements(self, variables: Sequence[Variable], depth: int) -> list[Variable]:
+        here = list(variables)
+        flat = [*self.flat, self.write_state]
+        nesting = [*self.nesting, self.branch, self.rnn, self.loop_over_array, self.loop_by_values, self.rows_apart]
         for number in self.choices.repeat(4 if depth else 6, 60 if depth else 80):
-            nest = depth < 2 and self.choices.chance(35 if depth or number else 70)
-            statement = self.choices.pick(nesting if nest else flat)
+            nests = depth < 2 and self.choices.chance(35 if depth or number else 70)
+            statement = self.choices.pick(nesting if nests else flat)
             try:
                 with refusals():
                     statement(here, depth)
@@ -102,117 +98,64 @@ class Program(Builder):
                     raise  # a block may be left in the middle
         return here
 
-    def make(self, known: list[Variable], depth: int) -> None:
-        known.append(self.value(known))
+    @contextmanager
+    def repeated(self, trips: int) -> Iterator[None]:
+        before = self.trips
+        self.trips *= max(trips, 1)
+        try:
+            yield
+        finally:
+            self.trips = before
 
-    def overwrite(self, known: list[Variable], depth: int) -> None:
-        layers.assign(self.value(known), self.choices.pick(known))
-
-    def overwrite_in_place(self, known: list[Variable], depth: int) -> None:
-        var = self.choices.pick(known)
-        op_type, attrs = self.choices.pick((("tanh", {}), ("scale", {"scale": 0.5, "bias": 0.25})))
-        self.block.append_op(op_type, {"X": var}, {"Out": var}, attrs)
-
-    def write_entry(self, known: list[Variable], depth: int) -> None:
-        layers.array_write(self.value(known), integer(self.choices.below(2)), self.array)
-
-    def read_entry(self, known: list[Variable], depth: int) -> None:
-        known.append(layers.tanh(layers.array_read(self.array, self.zero)))
-
-    def write_state(self, known: list[Variable], depth: int) -> None:
+    def write_state(self, variables: list[Variable], depth: int) -> None:
         """A variable of the scope is written by a formula that reads it."""
         if not self.states:
-            self.make(known, depth)
+            self.make(variables, depth)
             return
-        state, value = self.choices.pick(self.states), self.value(known)
+        state, value = self.choices.pick(self.states), self.value(variables)
         value.stop_gradient = False
         if self.choices.chance(50):
             layers.assign(layers.tanh(layers.elementwise_add(value, state)), state)
         else:
             layers.sums([layers.scale(value, 0.1), state], out=state)
 
-    def repeat(self, trips: int, body: Callable[[Variable], None]) -> None:
-        i, n = integer(0), integer(trips)
-        goes_on = layers.less_than(i, n)
-        self.trips *= max(trips, 1)
-        with layers.While(goes_on).block():
-            body(i)
-            layers.increment(i)
-            layers.less_than(i, n, cond=goes_on)
-        self.trips //= max(trips, 1)
-
-    def loop(self, known: list[Variable], depth: int) -> None:
-        carried = self.choices.pick(known)
-
-        def body(i: Variable) -> None:
-            here = self.statements(known, depth + 1)
-            layers.assign(self.value(here), carried)
-
-        self.repeat(self.choices.below(5), body)
-
-    def loop_over_array(self, known: list[Variable], depth: int) -> None:
+    def loop_over_array(self, variables: list[Variable], depth: int) -> None:
         """Each trip reads an entry and writes the next one."""
-        array = layers.array_write(layers.tanh(self.choices.pick(known)), integer(0))
+        array = layers.array_write(layers.tanh(self.choices.pick(variables)), integer(0))
         trips = self.choices.between(1, 6)
 
         def body(i: Variable) -> None:
-            made = self.value([*known, layers.array_read(array, i)])
-            layers.array_write(layers.tanh(made), layers.increment(i, in_place=False), array)
+            entry = self.value([*variables, layers.array_read(array, i)])
+            layers.array_write(layers.tanh(entry), layers.increment(i, in_place=False), array)
 
-        self.repeat(trips, body)
-        known.append(layers.array_read(array, integer(trips)))
+        with self.repeated(trips):
+            repeat(trips, body)
+        variables.append(layers.array_read(array, integer(trips)))
 
-    def loop_by_values(self, known: list[Variable], depth: int) -> None:
+    def loop_by_values(self, variables: list[Variable], depth: int) -> None:
         """Values, not a counter, end it."""
-        value = layers.elementwise_add(layers.square(layers.tanh(self.choices.pick(known))), self.constant([1]))
+        value = layers.elementwise_add(layers.square(layers.tanh(self.choices.pick(variables))), self.constant([1]))
         limit = layers.fill_constant([1], self.dtype, 50.0)
         goes_on = layers.less_than(layers.mean(layers.abs(value)), limit)
-        self.trips *= 8
-        with layers.While(goes_on).block():
-            layers.assign(layers.elementwise_add(layers.scale(value, 1.7), layers.square(self.value(known))), value)
+        with self.repeated(8), layers.While(goes_on).block():
+            layers.assign(layers.elementwise_add(layers.scale(value, 1.7), layers.square(self.value(variables))), value)
             layers.less_than(layers.mean(layers.abs(value)), limit, cond=goes_on)
-        self.trips //= 8
-        known.append(layers.tanh(layers.scale(value, 0.02)))
+        variables.append(layers.tanh(layers.scale(value, 0.02)))
 
-    def while_loop(self, known: list[Variable], depth: int) -> None:
-        trips = self.choices.below(5)
-        self.trips *= max(trips, 1)
-        found = layers.while_loop(
-            lambda i, h: layers.less_than(i, integer(trips)),
-            lambda i, h: [layers.increment(i, in_place=False), self.value(self.statements([*known, h], depth + 1))],
-            [integer(0), self.choices.pick(known)],
-        )
-        self.trips //= max(trips, 1)
-        known.append(found[1])
-
-    def side(self, known: Sequence[Variable], depth: int) -> Callable[[], Variable]:
-        return lambda: self.value(self.statements(known, depth + 1))
-
-    def cond(self, known: list[Variable], depth: int) -> None:
-        known.append(layers.cond(self.coin(), self.side(known, depth), self.side(known, depth)))
-
-    def case(self, known: list[Variable], depth: int) -> None:
-        ways = [(self.coin(), self.side(known, depth)) for _ in range(self.choices.between(1, 3))]
-        known.append(layers.case(ways, self.side(known, depth)))
-
-    def switch_case(self, known: list[Variable], depth: int) -> None:
-        ways = {number: self.side(known, depth) for number in range(2)}
-        known.append(layers.switch_case(integer(self.choices.below(3)), ways, self.side(known, depth)))
-
-    def branch(self, known: list[Variable], depth: int) -> None:
+    def branch(self, variables: list[Variable], depth: int) -> None:
         """A switch that overwrites."""
-        target = self.choices.pick(known)
+        target = self.choices.pick(variables)
         with layers.Switch() as switch:
             with switch.case(self.coin()):
-                layers.assign(self.value(self.statements(known, depth + 1)), target)
+                layers.assign(self.value(self.statements(variables, depth + 1)), target)
             with switch.default():
                 layers.assign(layers.scale(target, 0.5), target)
 
-    def rnn(self, known: list[Variable], depth: int) -> None:
+    def rnn(self, variables: list[Variable], depth: int) -> None:
         """A recurrence over the rows of parts of a matrix."""
-        steps = self.choices.pick([number for number in (1, 2, 3, 4, 5, 8, 16, 25) if self.rows % number == 0])
-        sequence = layers.reshape(self.choices.pick(known), [steps, self.rows // steps, self.size])
-        first = layers.reduce_mean(layers.reshape(self.choices.pick(known), [steps, self.rows // steps, self.size]), dim=0)
+        steps = divisor(self.choices, self.rows, (1, 2, 3, 4, 5, 8, 16, 25))
+        sequence = layers.reshape(self.choices.pick(variables), [steps, self.rows // steps, self.size])
+        first = layers.reduce_mean(layers.reshape(self.choices.pick(variables), [steps, self.rows // steps, self.size]), dim=0)
         if len(self.weights) > 1:
             self.need(self.trips * self.rows * self.size**2)
         rnn = layers.StaticRNN()
@@ -226,37 +169,30 @@ class Program(Builder):
             after = self.choices.pick((layers.tanh, layers.sigmoid))(layers.elementwise_add(mixed, step))
             rnn.update_memory(before, after)
             rnn.step_output(layers.scale(after, 0.5) if self.choices.chance(40) else after)
-        known.append(layers.reshape(rnn(), [self.rows, self.size]))
+        variables.append(layers.reshape(rnn(), [self.rows, self.size]))
 
-    def rows_apart(self, known: list[Variable], depth: int) -> None:
+    def rows_apart(self, variables: list[Variable], depth: int) -> None:
         """Some rows go one way, the others another; the result has as many rows."""
-        x = self.choices.pick(known)
-        chosen = layers.less_than(layers.reduce_mean(x, dim=1, keep_dim=True), self.constant([1]))
         if depth:
-            self.make(known, depth)
+            self.make(variables, depth)
             return
-        branches = layers.IfElse(chosen)
+        x = self.choices.pick(variables)
+        branches = layers.IfElse(layers.less_than(layers.reduce_mean(x, dim=1, keep_dim=True), self.constant([1])))
         with branches.true_block():
             branches.output(layers.tanh(branches.input(x)))
         with branches.false_block():
             branches.output(layers.scale(layers.square(branches.input(x)), 0.5))
-        made = branches()[0]
-        total = layers.reduce_mean(made, dim=0, keep_dim=True)
-        known.append(layers.elementwise_add(x, total))
-
-
-def broadcast_rows(c: Choices, rows: int, width: int) -> list[int]:
-    return c.pick(([rows, width], [1, width], [rows, 1], [1]))
+        mean = layers.reduce_mean(branches()[0], dim=0, keep_dim=True)
+        variables.append(layers.elementwise_add(x, mean))
 
 
 def _over_matrices(choices: Choices) -> tuple[Builder, list[Variable], int]:
     p = Program(choices)
-    known = p.statements([*p.known, *p.inputs[:1]], 0)
     total = layers.array_read(p.array, p.zero)
-    for var in known[-4:]:
+    for var in p.variables[-4:]:
         total = layers.elementwise_add(layers.tanh(total), layers.scale(var, 0.3))
     loss = choices.pick((layers.mean, layers.reduce_mean))(total)
-    computed = [var for var in known[1:] if var.name not in p.feeds]
+    computed = [var for var in p.variables[1:] if var.name not in p.feeds]
     fetches = [loss, *(var for var in computed if choices.chance(12))]
     train(choices, p, loss, fetches)
     return p, fetches, choices.between(1, 3)
@@ -269,8 +205,7 @@ def train(choices: Choices, p: Builder, loss: Variable, fetches: list[Variable])
     if kind == 0:
         return
     if kind < 4:
-        found = fluid.gradients([loss], [*inputs, *fluid.default_main_program().all_parameters()])
-        fetches += [grad for grad in found if grad is not None and grad.type is fluid.core.VarType.LOD_TENSOR]
+        fetches += dense(fluid.gradients([loss], [*inputs, *fluid.default_main_program().all_parameters()]))
     elif kind == 4:
         flag = layers.less_than(layers.mean(loss), p.constant([1]))
 
@@ -301,8 +236,7 @@ def _over_sequences(choices: Choices) -> tuple[Builder, list[Variable], int]:
             after = layers.elementwise_add(after, before)
         rnn.update_memory(before, after)
         rnn.output(choices.pick((after, layers.scale(after, 0.5))))
-    made = rnn()
-    pooled = layers.sequence_pool(made, choices.pick(("last", "sum", "average", "max", "first", "sqrt")))
+    pooled = layers.sequence_pool(rnn(), choices.pick(("last", "sum", "average", "max", "first", "sqrt")))
     loss = layers.mean(choices.pick((layers.square, layers.tanh, layers.softmax))(layers.fc(pooled, choices.between(1, 5))))
     fetches = [loss]
     train(choices, b, loss, fetches)

@@ -223,7 +223,8 @@ class _Bounds:
                 shared = [_error(peer, exact, is_open) for peer in peers if peer.shape == exact.shape]
                 if name in self._kernel_errors and self._kernel_errors[name].shape == exact.shape:
                     shared = [self._kernel_errors[name]]
-                ratio = error / (self._bound(exact, deviation) + _least(shared))
+                bound = self._bound(exact, deviation)
+                ratio = error / (bound + _least(shared, bound if self._runs > _FEW else None))
                 ratio = np.where(np.isfinite(error), ratio, np.inf)
         place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
         count, number = int((ratio > 1).sum()), value[place]
@@ -248,11 +249,21 @@ def _error(value: Any, exact: Any, is_open: Any) -> Any:
     return np.where(is_open | (value == exact), 0.0, np.where(np.isnan(error), np.inf, error))
 
 
-def _least(errors: Sequence[Any]) -> Any:
-    """Some times the errors of the best engine."""
-    best = min(errors, key=_root_mean_square, default=np.zeros(()))
-    typical = _typical(best)
-    return _SHARED * (np.where(np.isfinite(best), best, 0.0) + typical)
+def _least(errors: Sequence[Any], bound: Any) -> Any:
+    """Some times the errors of the best engine.
+
+    Where errors exceed the bound, changed runs have not shown all that last bits do to the array, as to what should cancel out
+    inside of an op. Then any element may be as wrong as one is, and by the square of so many times: optimizers keep squares.
+
+    Args:
+        bound: that of the errors; None as long as it may grow with further runs.
+    """
+    finite = [np.where(np.isfinite(error), error, 0.0) for error in errors]
+    beyond = [error for error in finite if bound is not None and bool((error > bound).any())]
+    if beyond:
+        return _SHARED**2 * max(error.max() for error in beyond)
+    best = min(finite, key=_root_mean_square, default=np.zeros(()))
+    return _SHARED * (best + _typical(best))
 
 
 def _number(value: Any) -> Any:

@@ -10,11 +10,12 @@ from fluid import layers, nets
 from fluid.extend import ops
 from fluid.ir.program import Variable
 
-from .building import ACTIVATIONS, Builder
+from .building import ACTIVATIONS, Builder, broadcast_shape, random_order
 from .cases import Unfit
 from .training import parameter_attr
+from .windows import divisor, filter_window, pool_window
 
-__all__ = ["LAYERS", "SEQUENCE_LAYERS", "broadcast_shape"]
+__all__ = ["LAYERS", "SEQUENCE_LAYERS"]
 
 Layer = Callable[[Builder, Variable], Variable]
 
@@ -74,18 +75,6 @@ def with_value(b: Builder, x: Variable) -> Variable:
         return layers.elementwise_div(x, layers.scale(layers.square(y), bias=1.0))
     act = c.pick((None, None, "tanh", "relu", "sigmoid"))
     return c.pick(functions)(y, x, act=act) if y.shape == x.shape and c.chance(30) else c.pick(functions)(x, y, act=act)
-
-
-def broadcast_shape(c: object, shape: Sequence[int]) -> list[int]:
-    """A shape that is broadcast to `shape`: the same, its last axes, one number, or ones in some places."""
-    kind = c.below(5)  # type: ignore[attr-defined]
-    if kind == 0:
-        return list(shape)
-    if kind == 1:
-        return list(shape[c.between(1, len(shape) - 1) :])  # type: ignore[attr-defined]
-    if kind == 2:
-        return [1]
-    return [1 if c.chance(50) else extent for extent in shape]  # type: ignore[attr-defined]
 
 
 def reduced(b: Builder, x: Variable) -> Variable:
@@ -148,10 +137,7 @@ def halves(b: Builder, x: Variable) -> Variable:
 
 def turned(b: Builder, x: Variable) -> Variable:
     """The axes in another order, and back after a function."""
-    order = list(range(len(x.shape)))
-    for place in range(len(order) - 1, 0, -1):
-        other = b.choices.between(0, place)
-        order[place], order[other] = order[other], order[place]
+    order = random_order(b.choices, len(x.shape))
     back = [order.index(axis) for axis in range(len(order))]
     return layers.transpose(activation(b, layers.transpose(x, order)), back)
 
@@ -250,10 +236,7 @@ def picked_rows(b: Builder, x: Variable) -> Variable:
 
 
 def as_series(b: Builder, x: Variable) -> Variable:
-    steps = [number for number in (2, 3, 4, 5, 7, 8, 16, 25) if x.shape[1] % number == 0]
-    if not steps:
-        return layers.unsqueeze(x, [1])
-    return layers.reshape(x, [x.shape[0], b.choices.pick(steps), -1])
+    return layers.reshape(x, [x.shape[0], divisor(b.choices, x.shape[1], (1, 2, 3, 4, 5, 7, 8, 16, 25)), -1])
 
 
 def as_images(b: Builder, x: Variable) -> Variable:
@@ -293,7 +276,7 @@ def attention(b: Builder, x: Variable) -> Variable:
     """Each step looks at all steps, with some heads."""
     c = b.choices
     batch, steps, width = x.shape
-    heads = c.pick([number for number in (1, 2, 3, 4, 8) if width % number == 0])
+    heads = divisor(c, width, (1, 2, 3, 4, 8))
     b.need(batch * steps * width * (4 * width + 2 * steps), max(batch * heads * steps * steps, batch * steps * width))
     query, key, value = (layers.fc(x, width, num_flatten_dims=2, bias_attr=_bias(b)) for _ in range(3))
 
@@ -361,84 +344,54 @@ SERIES: Sequence[Layer] = (*ANY, attention, attention, lstm, unrolled, over_step
 
 
 # -------------------------------------------------------------------------------------------------------------- images
-def _window(b: Builder, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
-    """The sizes of a filter, its padding and its dilation."""
-    c = b.choices
-    sizes = [c.pick((3, 1, 2, 5, 7, 4)), 0]
-    sizes[1] = sizes[0] if c.chance(75) else c.pick((1, 3, 2, 5, 7))
-    if c.chance(8):
-        sizes = [height, width]
-    elif c.chance(8):
-        sizes = [1, width] if c.chance(50) else [height, 1]
-    dilation = [1, 1] if not c.chance(20) else [c.between(1, 3), c.between(1, 3)]
-    padding = [
-        ((size - 1) * step + 1) // 2 if c.chance(60) else c.below(min(size, 4))
-        for size, step in zip(sizes, dilation, strict=True)
-    ]
-    return sizes, padding, dilation
-
-
-def _outputs(size: int, window: int, padding: int, stride: int, dilation: int = 1) -> int:
-    return (size + 2 * padding - (dilation * (window - 1) + 1)) // stride + 1
-
-
 def convolution(b: Builder, x: Variable) -> Variable:
     c = b.choices
-    batch, channels, height, width = x.shape
-    sizes, padding, dilation = _window(b, height, width)
-    stride = [1, 1] if c.chance(60) else [c.between(1, 3), c.between(1, 3)]
-    out = [_outputs(*each) for each in zip((height, width), sizes, padding, stride, dilation, strict=True)]
-    if min(out) < 1:
-        raise Unfit("the filter is larger than the image")
-    groups = 1 if c.chance(70) else c.pick([number for number in (1, 2, 3, 4, 8, channels) if channels % number == 0])
-    taps = prod(sizes) * channels // groups
-    filters = b.width(batch * prod(out), taps, most=512)
-    filters = max(filters // groups, 1) * groups
-    b.need(batch * prod(out) * taps * filters, max(batch * prod(out) * filters, taps * filters))
-    pads = padding if c.chance(85) else [[0, 0], [0, 0], [padding[0], 0], [0, padding[1]]]
-    if c.chance(8):
-        pads = "SAME" if c.chance(50) else "VALID"
-    act = c.pick((None, "relu", "tanh"))
+    batch, channels, *extents = x.shape
+    window = filter_window(c, extents)
+    places = batch * prod(window.outputs(extents))
+    groups = 1 if c.chance(70) else divisor(c, channels, (1, 2, 3, 4, 8, channels))
+    taps = prod(window.sizes) * channels // groups
+    filters = max(b.width(places, taps, most=512) // groups, 1) * groups
+    b.need(places * taps * filters, max(places, taps) * filters)
+    padding = window.paddings if c.chance(92) else c.pick(("SAME", "VALID"))
     return layers.conv2d(
-        x, filters, sizes, stride, pads, dilation, groups, act=act, bias_attr=_bias(b), param_attr=parameter_attr(c)
+        *(x, filters, window.sizes, window.strides, padding, window.dilations, groups),
+        act=c.pick((None, "relu", "tanh")),
+        bias_attr=_bias(b),
+        param_attr=parameter_attr(c),
     )
 
 
 def transposed_convolution(b: Builder, x: Variable) -> Variable:
     c = b.choices
-    batch, channels, height, width = x.shape
-    sizes = [c.pick((2, 3, 4, 1, 5))] * 2
-    stride, padding = c.between(1, 3), c.below(2)
-    groups = 1 if c.chance(80) else c.pick([number for number in (1, 2, 3) if channels % number == 0])
-    filters = groups * b.width(batch * (height * stride + 5) * (width * stride + 5), channels * prod(sizes) // groups, most=128)
-    b.need(
-        batch * height * width * channels * prod(sizes) * filters // groups,
-        batch * filters * (height * stride + 5) * (width * stride + 5),
-    )
+    batch, channels, *extents = x.shape
+    window = filter_window(c, extents)
+    places = batch * prod(window.transposed_outputs(extents))
+    groups = 1 if c.chance(80) else divisor(c, channels, (1, 2, 3))
+    taps = prod(window.sizes) * channels // groups
+    filters = groups * b.width(places, taps, most=128)
+    b.need(places * taps * filters, max(places, taps) * filters)
     return layers.conv2d_transpose(
-        x, filters, filter_size=sizes, stride=stride, padding=padding, groups=groups, act=c.pick((None, "relu"))
+        *(x, filters, None, window.sizes, window.paddings, window.strides, window.dilations, groups), act=c.pick((None, "relu"))
     )
 
 
 def pooled(b: Builder, x: Variable) -> Variable:
     c = b.choices
-    height, width = x.shape[2:]
-    kind = c.pick(("max", "avg"))
+    extents, kind = x.shape[2:], c.pick(("max", "avg"))
     if c.chance(12):
         return layers.pool2d(x, pool_type=kind, global_pooling=True)
     if c.chance(10):
-        return layers.adaptive_pool2d(x, [c.between(1, min(height, 7)), c.between(1, min(width, 7))], kind)
-    window = [c.pick((2, 3, 1, 4, 5)) for _ in range(2)] if not c.chance(10) else [height, width]
-    window = [min(size, extent) for size, extent in zip(window, (height, width), strict=True)]
-    padding = [c.below(size // 2 + 1) for size in window]
-    stride = [c.between(1, 3), c.between(1, 3)]
-    return layers.pool2d(x, window, kind, stride, padding, ceil_mode=c.chance(30), exclusive=c.chance(60))
+        return layers.adaptive_pool2d(x, [c.between(1, min(extent, 7)) for extent in extents], kind)
+    window = pool_window(c, extents)
+    arguments = {"ceil_mode": c.chance(30), "exclusive": c.chance(60)}
+    return layers.pool2d(x, window.sizes, kind, window.strides, window.paddings, **arguments)
 
 
 def grouped_norm(b: Builder, x: Variable) -> Variable:
     if b.choices.chance(30):
         return layers.instance_norm(x)
-    return layers.group_norm(x, b.choices.pick([number for number in (1, 2, 3, 4, 8) if x.shape[1] % number == 0]))
+    return layers.group_norm(x, divisor(b.choices, x.shape[1], (1, 2, 3, 4, 8)))
 
 
 def of_channels(b: Builder, x: Variable) -> Variable:

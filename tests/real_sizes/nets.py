@@ -9,7 +9,7 @@ import fluid
 from fluid import layers
 from fluid.ir.program import Variable
 
-from .building import Builder, case_of, refusals
+from .building import Builder, case_of, dense, refusals
 from .cases import Case, Unfit
 from .choices import BATCHES, IMAGE_SIZES, Choices
 from .layer_choices import LAYERS, SEQUENCE_LAYERS, image_area
@@ -205,8 +205,7 @@ def summed_gradients(b: Builder) -> None:
     """Gradients that are summed over runs."""
     block = fluid.default_main_program().global_block()
     for param in block.all_parameters()[:3]:
-        grad = block.vars.get(param.name + "@GRAD")
-        if grad is not None and grad.type is fluid.core.VarType.LOD_TENSOR:
+        for grad in dense([block.vars.get(param.name + "@GRAD")]):
             state = b.state(param.shape, 0.0)
             layers.sums([grad, state], out=state)
 
@@ -218,12 +217,12 @@ def _dense_net(b: Builder) -> Variable:
     for _ in b.choices.repeat(8, 78):
         try:
             with refusals():
-                made = b.choices.pick(LAYERS[len(x.shape)])(b, x)
+                result = b.choices.pick(LAYERS[len(x.shape)])(b, x)
         except Unfit:
             continue
-        if prod(made.shape) > 2 * b.elements or -1 in made.shape or len(made.shape) not in LAYERS:
+        if prod(result.shape) > 2 * b.elements or -1 in result.shape or len(result.shape) not in LAYERS:
             continue
-        x = made
+        x = result
         b.values.append(x)
         if b.choices.chance(8):
             x = b.choices.pick(b.values)
@@ -257,7 +256,6 @@ def _sequence_net(b: Builder) -> Variable:
 
 def _build(choices: Choices) -> tuple[Builder, list[Variable], int]:
     b = Builder(choices)
-    b.rows_of_sequences = 0
     if choices.chance(10):
         loss = _sequence_net(b)
     else:
@@ -271,16 +269,13 @@ def _build(choices: Choices) -> tuple[Builder, list[Variable], int]:
     fetches = [loss, *(var for var in b.values[1:] if choices.chance(15))]
     if choices.chance(8):
         parameters = fluid.default_main_program().all_parameters()
-        found = fluid.gradients([loss], [*parameters, b.values[0]] if b.values[0].name in b.feeds else parameters)
-        fetches += [grad for grad in found if grad is not None and grad.type is fluid.core.VarType.LOD_TENSOR]
+        fetches += dense(fluid.gradients([loss], [*parameters, b.values[0]] if b.values[0].name in b.feeds else parameters))
     elif fluid.default_main_program().all_parameters() and not choices.chance(4):
-        b.words = minimize(choices, loss, b.dtype)
+        minimize(choices, loss, b.dtype)
         if choices.chance(10):
             summed_gradients(b)
-        grads = [
-            var for name, var in b.block.vars.items() if name.endswith("@GRAD") and var.type is fluid.core.VarType.LOD_TENSOR
-        ]
-        fetches += [var for var in grads if choices.chance(6)]
+        gradients = dense([var for name, var in b.block.vars.items() if name.endswith("@GRAD")])
+        fetches += [var for var in gradients if choices.chance(6)]
     return b, fetches, choices.between(1, 3)
 
 

@@ -28,16 +28,16 @@ from fluid.opdef.registry import Rule, updated_input
 from fluid.values.lod_array import array_of, lod_of, with_lod
 
 from .arrays import Fed
-from .building import ACTIVATIONS, refusals
+from .building import ACTIVATIONS, broadcast_shape, dense, random_order, refusals
 from .cases import Case, Unfit, names_of
 from .choices import BATCHES, IMAGE_SIZES, Choices
-from .layer_choices import broadcast_shape
+from .windows import divisor, filter_window, pool_window
 
 __all__ = ["FAMILIES", "make_op"]
 
 Inputs = dict[str, Any]
 """Slot -> what is fed, or a list of that."""
-Made = tuple[str, Inputs, dict[str, Any]]
+OpCall = tuple[str, Inputs, dict[str, Any]]
 """An op, its inputs and its attributes."""
 
 ELEMENTS = 1_000_000
@@ -98,7 +98,7 @@ _OPS: dict[str, str] = {
 """Family -> its ops, the simplest first."""
 
 
-def elementwise(d: Draft) -> Made:
+def elementwise(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["elementwise"].split())
     shape = d.shape()
@@ -120,7 +120,7 @@ def elementwise(d: Draft) -> Made:
     return op_type if op_type in OPS else "elementwise_add", {"X": first, "Y": d.uniform(other, low, high)}, attrs
 
 
-def comparison(d: Draft) -> Made:
+def comparison(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["comparison"].split())
     shape = d.shape()
@@ -155,7 +155,7 @@ def unary_ops() -> dict[str, tuple[float, float, list[dict[str, Any]]]]:
     return found
 
 
-def activation(d: Draft) -> Made:
+def activation(d: Draft) -> OpCall:
     ops = unary_ops()
     op_type = d.choices.pick(list(ops))
     low, high, attrs = ops[op_type]
@@ -167,7 +167,7 @@ def activation(d: Draft) -> Made:
     return op_type, {"X": d.uniform(shape, low, high)}, dict(chosen)
 
 
-def reduction(d: Draft) -> Made:
+def reduction(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["reduction"].split())
     shape = d.shape(2, 1, 3, 4)
@@ -202,7 +202,7 @@ def reduction(d: Draft) -> Made:
     return op_type, {"X": value}, attrs
 
 
-def product(d: Draft) -> Made:
+def product(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(("matmul", "mul", "matmul_v2", "bmm", "mv", "dot", "addmm"))
     sizes, order, left = [1, 1, 1], [0, 1, 2], PRODUCTS
@@ -217,9 +217,8 @@ def product(d: Draft) -> Made:
     if op_type == "mul":
         x, y = [m, k], [k, n]
         attrs = {"x_num_col_dims": 1, "y_num_col_dims": 1}
-        parts = [part for part in (2, 3, 5, 8, 16) if m % part == 0]
-        if parts and c.chance(40):
-            part = c.pick(parts)
+        part = divisor(c, m, (1, 2, 3, 5, 8, 16))
+        if part > 1:
             x, attrs["x_num_col_dims"] = [part, m // part, k], 2
         return op_type, {"X": d.normal(x), "Y": d.normal(y)}, attrs
     if op_type == "mv":
@@ -258,83 +257,49 @@ def _image(d: Draft, channels: Sequence[int] = (3, 1, 2, 4, 8, 16, 17, 32, 33, 6
     return [batch, count, height, width]
 
 
-def convolution(d: Draft) -> Made:
+def convolution(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(("conv2d", "depthwise_conv2d", "conv2d_transpose", "depthwise_conv2d_transpose"))
-    batch, channels, height, width = _image(d)
-    sizes = [c.pick((3, 1, 2, 5, 7, 4, 11)), 0]
-    sizes[1] = sizes[0] if c.chance(70) else c.pick((1, 3, 2, 5, 7))
-    if c.chance(12):
-        sizes = [height, width]
-    elif c.chance(12):
-        sizes = [1, width] if c.chance(50) else [height, 1]
-    strides = [1, 1] if c.chance(50) else [c.between(1, 4), c.between(1, 4)]
-    dilations = [1, 1] if c.chance(70) else [c.between(1, 4), c.between(1, 4)]
-    paddings = [c.below(size + 1) if c.chance(50) else size // 2 for size in sizes]
-    if c.chance(15):
-        paddings = [paddings[0], c.below(3), paddings[1], c.below(3)]
-    is_turned = op_type.endswith("transpose")
-    groups = (
-        channels
-        if op_type.startswith("depthwise")
-        else 1
-        if c.chance(60)
-        else c.pick([n for n in (1, 2, 4, 8) if channels % n == 0])
-    )
-    sides = paddings if len(paddings) == 4 else [paddings[0], paddings[0], paddings[1], paddings[1]]
-    outs = [
-        (extent + sides[2 * i] + sides[2 * i + 1] - dilations[i] * (sizes[i] - 1) - 1) // strides[i] + 1
-        for i, extent in enumerate((height, width))
-    ]
-    if is_turned:
-        outs = [
-            (n - 1) * strides[i] - sides[2 * i] - sides[2 * i + 1] + dilations[i] * (sizes[i] - 1) + 1
-            for i, n in enumerate((height, width))
-        ]
-    if min(outs) < 1:
-        raise Unfit("the filter is larger than the image")
-    places = batch * (height * width if is_turned else prod(outs))
-    each = prod(sizes) * channels // groups
-    most = min(PRODUCTS // max(places * each, 1), ELEMENTS // max(batch * prod(outs), each), 512)
+    is_depthwise, is_transposed = op_type.startswith("depthwise"), op_type.endswith("transpose")
+    batch, channels, *extents = _image(d)
+    window = filter_window(c, extents)
+    outputs = window.transposed_outputs(extents) if is_transposed else window.outputs(extents)
+    groups = channels if is_depthwise else 1 if c.chance(60) else divisor(c, channels, (1, 2, 4, 8))
+    taps = prod(window.sizes) * channels // groups
+    places = batch * prod(extents if is_transposed else outputs)
+    most = min(PRODUCTS // max(places * taps, 1), ELEMENTS // max(batch * prod(outputs), taps), 512) // groups
     if most < 1:
         raise Unfit("too much work")
-    per_group = c.extent(
-        most if op_type.startswith("depthwise") and most < 3 else max(most // groups, 1) if groups < channels else min(most, 3)
-    )
-    if per_group * groups * batch * prod(outs) > 2 * ELEMENTS:
-        raise Unfit("too many elements")
-    attrs = {"strides": strides, "paddings": paddings, "dilations": dilations, "groups": groups}
+    per_group = c.extent(min(most, 3) if is_depthwise else most)
+    attrs = {"strides": window.strides, "paddings": window.paddings, "dilations": window.dilations, "groups": groups}
     if c.chance(10):
         attrs["padding_algorithm"] = c.pick(("SAME", "VALID"))
-    shape = [batch, channels, height, width]
-    if c.chance(10) and "depthwise" not in op_type:
-        attrs["data_format"], shape = "NHWC", [batch, height, width, channels]
-    filters = [channels, per_group, *sizes] if is_turned else [per_group * groups, channels // groups, *sizes]
-    return op_type, {"Input": d.normal(shape), "Filter": d.normal(filters, 0.3)}, attrs
+    shape = [batch, channels, *extents]
+    if c.chance(10) and not is_depthwise:
+        attrs["data_format"], shape = "NHWC", [batch, *extents, channels]
+    filters = [channels, per_group] if is_transposed else [per_group * groups, channels // groups]
+    return op_type, {"Input": d.normal(shape), "Filter": d.normal([*filters, *window.sizes], 0.3)}, attrs
 
 
-def pooling(d: Draft) -> Made:
+def pooling(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(("pool2d", "max_pool2d_with_index"))
-    batch, channels, height, width = _image(d, (3, 1, 2, 4, 16, 17, 64))
-    sizes = [min(c.pick((2, 3, 1, 4, 5, 7)), extent) for extent in (height, width)]
-    if c.chance(15):
-        sizes = [height, width]
-    paddings = [c.below(size // 2 + 1) for size in sizes]
-    attrs: dict[str, Any] = {"ksize": sizes, "strides": [c.between(1, 4), c.between(1, 4)], "paddings": paddings}
+    batch, channels, *extents = _image(d, (3, 1, 2, 4, 16, 17, 64))
+    window = pool_window(c, extents)
+    attrs: dict[str, Any] = {"ksize": window.sizes, "strides": window.strides, "paddings": window.paddings}
     if c.chance(10):
         attrs["global_pooling"] = True
     elif c.chance(15):
-        attrs |= {"adaptive": True, "ksize": [c.between(1, min(extent, 9)) for extent in (height, width)], "paddings": [0, 0]}
-    shape = [batch, channels, height, width]
+        attrs |= {"adaptive": True, "ksize": [c.between(1, min(extent, 9)) for extent in extents], "paddings": [0, 0]}
+    shape = [batch, channels, *extents]
     if op_type == "pool2d":
         attrs |= {"pooling_type": c.pick(("max", "avg")), "ceil_mode": c.chance(35), "exclusive": c.chance(60)}
         if c.chance(10):
-            attrs["data_format"], shape = "NHWC", [batch, height, width, channels]
+            attrs["data_format"], shape = "NHWC", [batch, *extents, channels]
     return op_type, {"X": d.normal(shape)}, attrs
 
 
-def normalization(d: Draft) -> Made:
+def normalization(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(("batch_norm", "layer_norm", "group_norm", "instance_norm", "affine_channel", "lrn", "data_norm"))
     shape = d.shape(4, 3) if op_type in ("group_norm", "instance_norm") else d.shape(2, 4, 3)
@@ -372,11 +337,11 @@ def normalization(d: Draft) -> Made:
         return op_type, inputs | more, {}
     attrs = {"epsilon": 1e-5}
     if op_type == "group_norm":
-        attrs["groups"] = c.pick([n for n in (1, 2, 3, 4, 8, 16, 32) if count % n == 0])
+        attrs["groups"] = divisor(c, count, (1, 2, 3, 4, 8, 16, 32))
     return op_type, inputs | ({} if c.chance(20) else more), attrs
 
 
-def loss(d: Draft) -> Made:
+def loss(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["loss"].split())
     rows, classes = d.shape(2)
@@ -432,7 +397,7 @@ def loss(d: Draft) -> Made:
     return "huber_loss", {"X": d.normal(shape), "Y": d.normal(shape)}, {"delta": 1.0}
 
 
-def movement(d: Draft) -> Made:
+def movement(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["movement"].split())
     shape = d.shape(2, 3, 4, 1)
@@ -440,11 +405,7 @@ def movement(d: Draft) -> Made:
     axis = c.below(rank)
     value = d.normal(shape)
     if op_type == "transpose2":
-        order = list(range(rank))
-        for place in range(rank - 1, 0, -1):
-            other = c.between(0, place)
-            order[place], order[other] = order[other], order[place]
-        return op_type, {"X": value}, {"axis": order}
+        return op_type, {"X": value}, {"axis": random_order(c, rank)}
     if op_type == "concat":
         others = [
             d.normal([c.extent(64) if place == axis else extent for place, extent in enumerate(shape)])
@@ -453,8 +414,7 @@ def movement(d: Draft) -> Made:
         return op_type, {"X": [value, *others]}, {"axis": axis}
     if op_type == "split":
         if c.chance(50) or shape[axis] < 2:
-            parts = [n for n in (1, 2, 3, 4, 8) if shape[axis] % n == 0]
-            return op_type, {"X": value}, {"axis": axis, "num": c.pick(parts)}
+            return op_type, {"X": value}, {"axis": axis, "num": divisor(c, shape[axis], (1, 2, 3, 4, 8))}
         first = c.between(1, shape[axis] - 1)
         return op_type, {"X": value}, {"axis": axis, "sections": [first, shape[axis] - first]}
     if op_type == "stack":
@@ -496,7 +456,7 @@ def movement(d: Draft) -> Made:
     return "where", {"Condition": d.bools(shape), "X": value, "Y": d.normal(shape)}, {}
 
 
-def indexing(d: Draft) -> Made:
+def indexing(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["indexing"].split())
     rows, width = d.shape(2)
@@ -541,7 +501,7 @@ def optimizer_ops() -> dict[str, list[Sample]]:
     return found
 
 
-def optimizer(d: Draft) -> Made:
+def optimizer(d: Draft) -> OpCall:
     """An update of a parameter; what has its shape in a sample has it here."""
     c = d.choices
     ops = optimizer_ops()
@@ -560,7 +520,7 @@ def optimizer(d: Draft) -> Made:
     return op_type, inputs, dict(sample.attrs)
 
 
-FAMILIES: dict[str, Callable[[Draft], Made]] = {
+FAMILIES: dict[str, Callable[[Draft], OpCall]] = {
     family.__name__: family
     for family in (
         elementwise, activation, reduction, product, convolution, pooling, normalization, loss, movement, indexing, optimizer,
@@ -612,7 +572,7 @@ def sampled_ops() -> list[str]:
     return kept
 
 
-def stretched(c: Choices, op_type: str, dtype: str) -> tuple[Made, Sample]:
+def stretched(c: Choices, op_type: str, dtype: str) -> tuple[OpCall, Sample]:
     """A sample of an op, with some dimensions of other sizes."""
     sample = c.pick([sample for sample in OPS[op_type] if not sample.random])
     inputs = {slot: [np.asarray(item) for item in flat(value)] for slot, value in sample.inputs.items() if value is not None}
@@ -650,6 +610,8 @@ def stretched(c: Choices, op_type: str, dtype: str) -> tuple[Made, Sample]:
             inputs[one][number_in_slot] = np.broadcast_to(
                 np.zeros((), array.dtype), [extent if i == its_axis else n for i, n in enumerate(array.shape)]
             )
+        if any(prod(array.shape) > 4 * SMALL for arrays in inputs.values() for array in arrays):
+            raise Unfit("too many elements")
         if how == 0:
             attrs = {name: _resized(name, value, size, extent) for name, value in attrs.items()}
     fed: Inputs = {}
@@ -744,7 +706,7 @@ def _computed(op_type: str, inputs: Inputs, attrs: Mapping[str, Any]) -> tuple[d
 class _OneOp:
     """Appends one op to the default program, with what it reads and writes."""
 
-    def __init__(self, choices: Choices, made: Made) -> None:
+    def __init__(self, choices: Choices, made: OpCall) -> None:
         self.choices, (self.op_type, self._fed, attrs) = choices, made
         self.definition = registry.get(self.op_type)
         self.arrays, self.results = _computed(self.op_type, self._fed, attrs)
@@ -812,7 +774,7 @@ class _OneOp:
         )
 
 
-def case_of_op(choices: Choices, made: Made, sample: Sample | None = None) -> Case:
+def case_of_op(choices: Choices, made: OpCall, sample: Sample | None = None) -> Case:
     """The case of one op and its gradient, perhaps with an elementwise op after it."""
     with fresh_programs() as (main, startup), refusals():
         main.random_seed = startup.random_seed = 1
@@ -829,8 +791,7 @@ def case_of_op(choices: Choices, made: Made, sample: Sample | None = None) -> Ca
                 fetches += [grad for grad in fluid.gradients(targets, wrt, factors) if grad is not None]
         elif choices.chance(20) and all(not isinstance(value, list) for value in one.outputs.values()):
             fetches += [layers.scale(var, 0.5) for var in fetches if var.has_dtype and var.dtype.text.startswith("float")]
-        fetches = [var for var in fetches if var.type is fluid.core.VarType.LOD_TENSOR]
-        case = Case(made[0], main, startup, [one.feeds], names_of(fetches), one.state, True, made[0] in DECOMPOSITIONS)
+        case = Case(made[0], main, startup, [one.feeds], names_of(dense(fetches)), one.state, True, made[0] in DECOMPOSITIONS)
         if sample is not None and sample.reference is not None and not sample.lods and one.op_type not in _OF_OWN_INPUTS:
             case.expected = _stated(one, sample, made[2])
         return case

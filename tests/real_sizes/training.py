@@ -52,33 +52,26 @@ SCHEDULES: list[Callable[[], Variable]] = [
 ]
 
 
-def minimize(choices: Choices, loss: Variable, dtype: str) -> str:
-    """Append the backward part and updates by a random optimizer; what it is, in words."""
-    name = choices.pick(list(OPTIMIZERS))
-    words, more = [name], {}
+def minimize(choices: Choices, loss: Variable, dtype: str) -> None:
+    """Append the backward part and updates by a random optimizer."""
+    make, more = choices.pick(list(OPTIMIZERS.values())), {}
     rate: Any = choices.pick((0.01, 0.1, 0.001))
     if choices.chance(35):
         more["regularization"] = choices.pick(DECAYS)()
-        words.append(type(more["regularization"]).__name__)
     if choices.chance(35):
         limit = choices.pick(CLIPS)()
-        words.append(type(limit).__name__)
         if choices.chance(50):
             clip.set_gradient_clip(limit)
         else:
             more["grad_clip"] = limit
     if choices.chance(12) and dtype == "float32":
         rate = choices.pick(SCHEDULES)()
-        words.append("schedule")
-    made = OPTIMIZERS[name](rate, **more)
+    chosen = make(rate, **more)
     if choices.chance(6):
-        made = fluid.training.GradientAccumulation(made, 2)
-        words.append("accumulated")
-    made.minimize(loss)
+        chosen = fluid.training.GradientAccumulation(chosen, 2)
+    chosen.minimize(loss)
     if choices.chance(8):
         fluid.optimizer.ExponentialMovingAverage(0.9).update()
-        words.append("average")
-    return ", ".join(words)
 
 
 def parameter_attr(choices: Choices) -> Any:

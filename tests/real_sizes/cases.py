@@ -50,11 +50,6 @@ class Case:
         )
         return 2.0**-24 if is_narrow else 2.0**-53
 
-    @property
-    def has_same_bits(self) -> bool:
-        """Whether any number of threads gives the same bits: in programs that have no blocks and are fed no sequences."""
-        return len(self.main.blocks) == 1 and not any(fed.lod for fed in self.feeds[0].values())
-
 
 HEAD = """\
 from __future__ import annotations

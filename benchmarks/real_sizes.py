@@ -66,14 +66,16 @@ def work(tasks, results, engines, folder, until, shrinking):
                 done = seeds.index(at)
                 repeated, seeds = seeds[:done], seeds[done + 1 :]
                 seeds = [*repeated, *seeds]
-                found = find_failure(kind, at, engines_of(at, engines), shrinking)
-                results.put((kind, at, None, found or f"{kind}, seed {at}: {answers.text}, but not when it ran again"))
+                failure = find_failure(kind, at, engines_of(at, engines), shrinking)
+                results.put((kind, at, None, failure or f"{kind}, seed {at}: {answers.text}, but not when it ran again"))
                 continue
             for seed, answer in answers:
                 results.put((kind, seed, answer, None))
                 if answer.kind:
-                    found = find_failure(kind, seed, engines_of(seed, engines), shrinking)
-                    results.put((kind, seed, None, found or f"{kind}, seed {seed}: {answer.text}\n... but not when it ran again"))
+                    failure = find_failure(kind, seed, engines_of(seed, engines), shrinking)
+                    results.put(
+                        (kind, seed, None, failure or f"{kind}, seed {seed}: {answer.text}\n... but not when it ran again")
+                    )
             break
         shutil.rmtree(os.environ["FLUID_NATIVE_CACHE"], ignore_errors=True)
 

@@ -38,8 +38,8 @@ def grown(seed: int, numbers: Any, shape: Sequence[int], dtype: str, sizes: Sequ
     for axis, size in sizes:
         first, second = (rng.integers(0, array.shape[axis], size) for _ in range(2))
         part = rng.random(size).reshape([-1 if place == axis else 1 for place in range(array.ndim)])
-        one, other = np.take(array, first, axis), np.take(array, second, axis)
-        array = (one * part + other * (1 - part)).astype(dtype) if array.dtype.kind in "fc" else one
+        low, high = np.take(array, first, axis), np.take(array, second, axis)
+        array = (low * part + high * (1 - part)).astype(dtype) if array.dtype.kind in "fc" else low
     return array
 
 

@@ -133,12 +133,12 @@ def check_in_a_process(generator: str, choices: Callable[[], Choices], engines: 
     """As `check`; if the process ends, the answer has the choices and the script all the same."""
     answer: Answer = in_a_process(lambda: check(generator, choices(), engines))
     if answer.kind.startswith("process:") and not answer.drawn:
-        made: Answer = in_a_process(lambda: _made(generator, choices()))
-        answer.drawn, answer.spans, answer.script, answer.title = made.drawn, made.spans, made.script, made.title
+        built: Answer = in_a_process(lambda: _built(generator, choices()))
+        answer.drawn, answer.spans, answer.script, answer.title = built.drawn, built.spans, built.script, built.title
     return answer
 
 
-def _made(generator: str, choices: Choices) -> Answer:
+def _built(generator: str, choices: Choices) -> Answer:
     case = GENERATORS[generator](choices)
     return Answer(script=script_of(case), title=case.title, drawn=choices.drawn, spans=choices.spans)
 

@@ -96,10 +96,10 @@ def shrink(choices: Choices, attempt: Callable[[Sequence[int]], Choices | None],
         if key in seen or time.monotonic() > until:
             return False
         seen.add(key)
-        made = attempt(replayed)
-        if made is None or _size(made.drawn) >= _size(choices.drawn):
+        simpler = attempt(replayed)
+        if simpler is None or _size(simpler.drawn) >= _size(choices.drawn):
             return False
-        choices = made
+        choices = simpler
         return True
 
     is_smaller = True

@@ -312,40 +312,40 @@ def judge(case: Case, engines: tuple[str, ...] = ENGINES) -> Verdict:
         first = first_values(case)
         bounds = _Bounds(case, first)
     verdict = Verdict()
-    found = _results(case, first, engines, verdict)
+    results = _results(case, first, engines, verdict)
     if case.expected:
-        found["statement"] = {name: np.asarray(value) for name, value in case.expected.items()}
-    distances = _settled(bounds, found, verdict)
+        results["statement"] = {name: np.asarray(value) for name, value in case.expected.items()}
+    distances = _settled(bounds, results, verdict)
     for (engine, name), distance in distances.items():
         verdict.distances[engine] = max(distance.ratio, verdict.distances.get(engine, 0.0))
         verdict.is_undecided |= distance.is_past_range
         if distance.ratio > 1 and not verdict.is_undecided:
-            message = f"{name} {list(found[engine][name].shape)}: {distance.where} ({distance.ratio:.3g} times the bound)"
+            message = f"{name} {list(results[engine][name].shape)}: {distance.where} ({distance.ratio:.3g} times the bound)"
             verdict.problems.append(Problem(engine, "wrong values", message, distance.ratio))
-    for engine, arrays in found.items():
+    for engine, arrays in results.items():
         missing = bounds.reference.keys() - arrays.keys() if engine != "statement" else ()
         verdict.problems += [Problem(engine, "missing", f"there is no {name}") for name in sorted(missing)]
-    _compare_threads(found, verdict)
+    _compare_threads(results, verdict)
     verdict.problems.sort(key=lambda problem: -problem.size)
     return verdict
 
 
 def _results(case: Case, first: Arrays, engines: tuple[str, ...], verdict: Verdict) -> dict[str, Arrays]:
     """What engines compute; errors become problems."""
-    found: dict[str, Arrays] = {}
+    results: dict[str, Arrays] = {}
     executor = fluid.Executor()
     for engine in engines:
         for name in ("native", "native, 2 threads") if engine == "native" else (engine,):
             try:
                 if engine == "native":
-                    found[name] = run_natively(case, first, 2 if "2" in name else 1, executor)
+                    results[name] = run_natively(case, first, 2 if "2" in name else 1, executor)
                 else:
-                    found[name] = run(case, engine, first)
+                    results[name] = run(case, engine, first)
             except (Exception, Fault) as error:
                 if not (engine == "xla" and _is_refusal(error)):
                     text = str(error).replace("\n", "\n    ")
                     verdict.problems.append(Problem(name, type(error).__name__, f"{type(error).__name__}: {text}"))
-    return found
+    return results
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -353,10 +353,10 @@ def _is_refusal(error: Exception) -> bool:
     return any(text in str(error) for text in ("cannot run at an XLAPlace", "asks for a value", "a mask picks"))
 
 
-def _settled(bounds: _Bounds, found: dict[str, Arrays], verdict: Verdict) -> dict[tuple[str, str], Distance]:
+def _settled(bounds: _Bounds, results: dict[str, Arrays], verdict: Verdict) -> dict[tuple[str, str], Distance]:
     """The distances of all results, after so many runs that more would not find fewer elements to be wrong."""
     start, runs = time.process_time(), 0
-    distances = _distances(bounds, found)
+    distances = _distances(bounds, results)
     first = wrong = _count_wrong(distances)
     while wrong:
         if runs > _MOST or time.process_time() - start > _PATIENCE:
@@ -364,7 +364,7 @@ def _settled(bounds: _Bounds, found: dict[str, Arrays], verdict: Verdict) -> dic
             break
         runs += _MORE if runs else _FEW
         bounds.look_closer(runs)
-        distances = _distances(bounds, found)
+        distances = _distances(bounds, results)
         before, wrong = wrong, _count_wrong(distances)
         if wrong > 0.8 * before and runs >= _FEW + 2 * _MORE:
             break
@@ -375,13 +375,13 @@ def _count_wrong(distances: dict[tuple[str, str], Distance]) -> int:
     return sum(distance.count for distance in distances.values())
 
 
-def _distances(bounds: _Bounds, found: dict[str, Arrays]) -> dict[tuple[str, str], Distance]:
+def _distances(bounds: _Bounds, results: dict[str, Arrays]) -> dict[tuple[str, str], Distance]:
     """Engine and name of a result -> how far it is from what it should be."""
     distances = {}
-    for engine, arrays in found.items():
-        others = [results for one, results in found.items() if _family(one) != _family(engine)]
+    for engine, arrays in results.items():
+        different = [values for peer, values in results.items() if _family(peer) != _family(engine)]
         for name, value in arrays.items():
-            peers = [results[name] for results in others if name in results]
+            peers = [values[name] for values in different if name in values]
             distances[engine, name] = bounds.distance(name, value, peers)
     return distances
 
@@ -391,9 +391,9 @@ def _family(engine: str) -> str:
     return engine.partition(",")[0]
 
 
-def _compare_threads(found: dict[str, Arrays], verdict: Verdict) -> None:
+def _compare_threads(results: dict[str, Arrays], verdict: Verdict) -> None:
     """Any number of threads gives the same bits."""
-    one, two = (found.get(name, {}) for name in ("native", "native, 2 threads"))
+    one, two = (results.get(name, {}) for name in ("native", "native, 2 threads"))
     for name in one.keys() & two.keys():
         if one[name].tobytes() != two[name].tobytes():
             verdict.problems.append(Problem("native, 2 threads", "other bits", f"{name} has other bits than with one thread"))

@@ -114,15 +114,15 @@ def part(b: Builder, x: Variable) -> Variable:
 def joined(b: Builder, x: Variable) -> Variable:
     """Two tensors beside each other along an axis."""
     axis = b.choices.between(1, len(x.shape) - 1)
-    rest = [
+    fitting = [
         var
         for var in b.values
         if len(var.shape) == len(x.shape)
         and all(i == axis or m == n for i, (m, n) in enumerate(zip(var.shape, x.shape, strict=True)))
     ]
-    other = b.choices.pick(rest) if rest else x
-    b.need(0, prod(x.shape) + prod(other.shape))
-    return layers.concat([x, other] if b.choices.chance(70) else [other, x, x], axis=axis)
+    y = b.choices.pick(fitting) if fitting else x
+    b.need(0, prod(x.shape) + prod(y.shape))
+    return layers.concat([x, y] if b.choices.chance(70) else [y, x, x], axis=axis)
 
 
 def halves(b: Builder, x: Variable) -> Variable:
@@ -131,8 +131,7 @@ def halves(b: Builder, x: Variable) -> Variable:
         return layers.square(x)
     if b.choices.chance(50):
         return nets.glu(x, dim=-1)
-    one, other = layers.split(x, 2, dim=-1)
-    return layers.elementwise_sub(one, other)
+    return layers.elementwise_sub(*layers.split(x, 2, dim=-1))
 
 
 def turned(b: Builder, x: Variable) -> Variable:
@@ -183,13 +182,13 @@ def with_one_hot(b: Builder, x: Variable) -> Variable:
     c = b.choices
     depth = b.width(x.shape[0], x.shape[1], most=1000)
     b.need(prod(x.shape) * depth, x.shape[0] * depth)
-    found = layers.one_hot(b.integers([x.shape[0], 1], depth), depth)
+    labels = layers.one_hot(b.integers([x.shape[0], 1], depth), depth)
     if b.dtype != "float32":
-        found = layers.cast(found, b.dtype)
+        labels = layers.cast(labels, b.dtype)
     if c.chance(40):
-        found = layers.label_smooth(found, epsilon=0.1, dtype=b.dtype)
+        labels = layers.label_smooth(labels, epsilon=0.1, dtype=b.dtype)
     function = c.pick((layers.elementwise_mul, layers.elementwise_add, layers.elementwise_sub))
-    return function(found, layers.fc(x, depth)) if c.chance(60) else function(layers.fc(x, depth), found)
+    return function(labels, layers.fc(x, depth)) if c.chance(60) else function(layers.fc(x, depth), labels)
 
 
 def embedded(b: Builder, x: Variable) -> Variable:
@@ -198,8 +197,10 @@ def embedded(b: Builder, x: Variable) -> Variable:
     rows, batch, width = c.extent(5000, least=2), x.shape[0], x.shape[1]
     b.need(0, rows * width)
     attr = parameter_attr(c)
-    found = layers.embedding(b.integers([batch, 1], rows), [rows, width], is_sparse=c.chance(50), param_attr=attr, dtype=b.dtype)
-    return c.pick((layers.elementwise_add, layers.elementwise_mul))(x, layers.reshape(found, [batch, width]))
+    looked_up = layers.embedding(
+        b.integers([batch, 1], rows), [rows, width], is_sparse=c.chance(50), param_attr=attr, dtype=b.dtype
+    )
+    return c.pick((layers.elementwise_add, layers.elementwise_mul))(x, layers.reshape(looked_up, [batch, width]))
 
 
 def tied(b: Builder, x: Variable) -> Variable:
@@ -210,8 +211,10 @@ def tied(b: Builder, x: Variable) -> Variable:
     b.need(batch * width * rows, max(rows * width, batch * rows))
     table = b.parameter([rows, width])
     name = table.name
-    found = layers.embedding(b.integers([batch, 1], rows), [rows, width], is_sparse=c.chance(50), param_attr=name, dtype=b.dtype)
-    return layers.matmul(layers.elementwise_add(x, layers.reshape(found, [batch, width])), table, transpose_y=True)
+    looked_up = layers.embedding(
+        b.integers([batch, 1], rows), [rows, width], is_sparse=c.chance(50), param_attr=name, dtype=b.dtype
+    )
+    return layers.matmul(layers.elementwise_add(x, layers.reshape(looked_up, [batch, width])), table, transpose_y=True)
 
 
 def products(b: Builder, x: Variable) -> Variable:
@@ -261,8 +264,8 @@ def largest(b: Builder, x: Variable) -> Variable:
 
 def chosen(b: Builder, x: Variable) -> Variable:
     """Elements of one tensor where a condition holds, of another elsewhere."""
-    other = layers.scale(layers.tanh(x), 0.5)
-    return ops().where(layers.greater_than(x, other), x, other)
+    y = layers.scale(layers.tanh(x), 0.5)
+    return ops().where(layers.greater_than(x, y), x, y)
 
 
 MATRICES: Sequence[Layer] = (

@@ -205,7 +205,8 @@ def summed_gradients(b: Builder) -> None:
     """Gradients that are summed over runs."""
     block = fluid.default_main_program().global_block()
     for param in block.all_parameters()[:3]:
-        for grad in dense([block.vars.get(param.name + "@GRAD")]):
+        grad = block.vars.get(param.name + "@GRAD")  # of a table, it may be some rows
+        if grad is not None:
             state = b.state(param.shape, 0.0)
             layers.sums([grad, state], out=state)
 

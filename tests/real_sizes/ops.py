@@ -104,55 +104,57 @@ def elementwise(d: Draft) -> OpCall:
     shape = d.shape()
     attrs: dict[str, Any] = {}
     if op_type == "minus":
-        other = shape
+        second = shape
     elif c.chance(25) and len(shape) > 1:  # a run of axes
         start = c.below(len(shape))
         end = c.between(start + 1, len(shape))
-        other, attrs["axis"] = shape[start:end], start
+        second, attrs["axis"] = shape[start:end], start
     else:
-        other = broadcast_shape(c, shape) if len(shape) > 1 else [c.pick((1, shape[0]))]
+        second = broadcast_shape(c, shape) if len(shape) > 1 else [c.pick((1, shape[0]))]
         if c.chance(20):
             shape = [1 if c.chance(30) else extent for extent in shape]
     low, high = {"elementwise_div": (0.5, 2.0), "elementwise_pow": (-2.0, 2.0), "elementwise_mod": (0.5, 2.0)}.get(
         op_type, (-2.0, 2.0)
     )
     first = d.uniform(shape, 0.3, 2.0) if op_type == "elementwise_pow" else d.normal(shape)
-    return op_type if op_type in OPS else "elementwise_add", {"X": first, "Y": d.uniform(other, low, high)}, attrs
+    return op_type if op_type in OPS else "elementwise_add", {"X": first, "Y": d.uniform(second, low, high)}, attrs
 
 
 def comparison(d: Draft) -> OpCall:
     c = d.choices
     op_type = c.pick(_OPS["comparison"].split())
     shape = d.shape()
-    other = broadcast_shape(c, shape) if len(shape) > 1 else shape
+    second = broadcast_shape(c, shape) if len(shape) > 1 else shape
     if op_type.startswith("logical"):
-        return op_type, {"X": d.bools(shape), "Y": d.bools(other)}, {}
+        return op_type, {"X": d.bools(shape), "Y": d.bools(second)}, {}
     if c.chance(50):
         dtype = c.pick(("int64", "int32"))
-        return op_type, {"X": d.integers(shape, 5, dtype), "Y": d.integers(other, 5, dtype)}, {}
-    return op_type, {"X": d.normal(shape), "Y": d.normal(other)}, {}
+        return op_type, {"X": d.integers(shape, 5, dtype), "Y": d.integers(second, 5, dtype)}, {}
+    return op_type, {"X": d.normal(shape), "Y": d.normal(second)}, {}
 
 
 @cache
 def unary_ops() -> dict[str, tuple[float, float, list[dict[str, Any]]]]:
     """Op from X to Out of the same shape -> the range of X in its samples, and its attributes there."""
-    found = {}
+    ranges = {}
     for op_type, samples in sorted(OPS.items()):
-        kept = [
+        usable = [
             s for s in samples if set(s.inputs) == {"X"} and not isinstance(s.inputs["X"], list) and not s.random and not s.lods
         ]
-        kept = [s for s in kept if np.asarray(s.inputs["X"]).dtype.kind == "f" and np.asarray(s.inputs["X"]).size]
+        usable = [s for s in usable if np.asarray(s.inputs["X"]).dtype.kind == "f" and np.asarray(s.inputs["X"]).size]
         definition = registry.find(op_type)
-        if not kept or definition is None or set(definition.outputs) != {"Out"} or len(kept) < 2:
+        if not usable or definition is None or set(definition.outputs) != {"Out"} or len(usable) < 2:
             continue
         try:
-            is_alike = all(apply_op(op_type, {"X": s.inputs["X"]}, s.attrs)["Out"].shape == np.shape(s.inputs["X"]) for s in kept)
+            is_alike = all(
+                apply_op(op_type, {"X": s.inputs["X"]}, s.attrs)["Out"].shape == np.shape(s.inputs["X"]) for s in usable
+            )
         except (FluidError, TypeError, AttributeError):
             continue
-        if is_alike and len({np.ndim(s.inputs["X"]) for s in kept}) > 1:
-            every = np.concatenate([np.ravel(s.inputs["X"]) for s in kept])
-            found[op_type] = float(every.min()), float(every.max()), [s.attrs for s in kept]
-    return found
+        if is_alike and len({np.ndim(s.inputs["X"]) for s in usable}) > 1:
+            every = np.concatenate([np.ravel(s.inputs["X"]) for s in usable])
+            ranges[op_type] = float(every.min()), float(every.max()), [s.attrs for s in usable]
+    return ranges
 
 
 def activation(d: Draft) -> OpCall:
@@ -209,8 +211,7 @@ def product(d: Draft) -> OpCall:
     for _ in range(3):
         place = order.pop(c.below(len(order)))
         most = left
-        for other, size in enumerate(sizes):
-            most = min(most, ELEMENTS // size if other != place else most)
+        most = min([most, *(ELEMENTS // size for axis, size in enumerate(sizes) if axis != place)])
         sizes[place] = c.extent(min(most, 8192))
         left //= sizes[place]
     m, k, n = sizes
@@ -407,11 +408,11 @@ def movement(d: Draft) -> OpCall:
     if op_type == "transpose2":
         return op_type, {"X": value}, {"axis": random_order(c, rank)}
     if op_type == "concat":
-        others = [
+        more = [
             d.normal([c.extent(64) if place == axis else extent for place, extent in enumerate(shape)])
             for _ in range(c.between(1, 3))
         ]
-        return op_type, {"X": [value, *others]}, {"axis": axis}
+        return op_type, {"X": [value, *more]}, {"axis": axis}
     if op_type == "split":
         if c.chance(50) or shape[axis] < 2:
             return op_type, {"X": value}, {"axis": axis, "num": divisor(c, shape[axis], (1, 2, 3, 4, 8))}
@@ -489,16 +490,16 @@ def indexing(d: Draft) -> OpCall:
 @cache
 def optimizer_ops() -> dict[str, list[Sample]]:
     """Ops that update a parameter of any shape, and their samples."""
-    found = {}
+    ops = {}
     for op_type, samples in sorted(OPS.items()):
-        kept = [
+        usable = [
             s
             for s in samples
             if not isinstance(s.inputs.get("Param"), (list, type(None))) and not s.random and np.ndim(s.inputs["Param"]) == 2
         ]
-        if kept and op_type not in ("average_accumulates",):
-            found[op_type] = kept
-    return found
+        if usable and op_type not in ("average_accumulates",):
+            ops[op_type] = usable
+    return ops
 
 
 def optimizer(d: Draft) -> OpCall:
@@ -558,7 +559,7 @@ def _as_fed(array: Any, dtype: str) -> Fed:
 
 @cache
 def sampled_ops() -> list[str]:
-    kept = []
+    usable = []
     for op_type, samples in sorted(OPS.items()):
         definition = registry.find(op_type)
         is_ordinary = definition is not None and definition.forward is None and definition.rule is not registry.REGION
@@ -568,8 +569,8 @@ def sampled_ops() -> list[str]:
             and not op_type.startswith("c_")
             and any(not sample.random for sample in samples)
         ):
-            kept.append(op_type)
-    return kept
+            usable.append(op_type)
+    return usable
 
 
 def stretched(c: Choices, op_type: str, dtype: str) -> tuple[OpCall, Sample]:
@@ -621,10 +622,10 @@ def stretched(c: Choices, op_type: str, dtype: str) -> tuple[OpCall, Sample]:
         items = [_stretched_fed(np.asarray(item), dtype, sizes.get((slot, index), ())) for index, item in enumerate(flat(value))]
         lods = sample.lods.get(slot, ())
         if lods:
-            own = lods if isinstance(value, list) else [lods]
+            lods_of_items = lods if isinstance(value, list) else [lods]
             items = [
                 Fed(item.maker, item.arguments, tuple(tuple(level) for level in lod))
-                for item, lod in zip(items, own, strict=True)
+                for item, lod in zip(items, lods_of_items, strict=True)
             ]
         fed[slot] = items if isinstance(value, list) else items[0]
     if sample.lods:
@@ -706,8 +707,8 @@ def _computed(op_type: str, inputs: Inputs, attrs: Mapping[str, Any]) -> tuple[d
 class _OneOp:
     """Appends one op to the default program, with what it reads and writes."""
 
-    def __init__(self, choices: Choices, made: OpCall) -> None:
-        self.choices, (self.op_type, self._fed, attrs) = choices, made
+    def __init__(self, choices: Choices, call: OpCall) -> None:
+        self.choices, (self.op_type, self._fed, attrs) = choices, call
         self.definition = registry.get(self.op_type)
         self.arrays, self.results = _computed(self.op_type, self._fed, attrs)
         self.feeds: dict[str, Fed] = {}
@@ -749,8 +750,8 @@ class _OneOp:
         """What gradients are wanted of."""
         rule = self.definition.rule
         slots = [slot for slot in rule.wrt if slot in self.inputs] if isinstance(rule, Rule) else []
-        found = [var for slot in slots for var in flat(self.inputs[slot])]
-        return [var for var in found if var.dtype.text.startswith("float")]
+        variables = [var for slot in slots for var in flat(self.inputs[slot])]
+        return [var for var in variables if var.dtype.text.startswith("float")]
 
     def differentiated(self) -> tuple[list[Variable], list[Variable | None]]:
         """Outputs that have gradients, and their factors: fed, or ones."""
@@ -774,52 +775,52 @@ class _OneOp:
         )
 
 
-def case_of_op(choices: Choices, made: OpCall, sample: Sample | None = None) -> Case:
+def case_of_op(choices: Choices, call: OpCall, sample: Sample | None = None) -> Case:
     """The case of one op and its gradient, perhaps with an elementwise op after it."""
     with fresh_programs() as (main, startup), refusals():
         main.random_seed = startup.random_seed = 1
-        one = _OneOp(choices, made)
-        fetches = [var for value in one.outputs.values() for var in flat(value)]
-        wrt = one.wrt
+        op = _OneOp(choices, call)
+        fetches = [var for value in op.outputs.values() for var in flat(value)]
+        wrt = op.wrt
         if wrt and (sample is None or sample.orders):
-            targets, factors = one.differentiated()
+            targets, factors = op.differentiated()
             if targets and choices.chance(25):
                 act = choices.pick(ACTIVATIONS)
                 targets = [act(var) for var in targets]
                 fetches += targets
             if targets:
                 fetches += [grad for grad in fluid.gradients(targets, wrt, factors) if grad is not None]
-        elif choices.chance(20) and all(not isinstance(value, list) for value in one.outputs.values()):
+        elif choices.chance(20) and all(not isinstance(value, list) for value in op.outputs.values()):
             fetches += [layers.scale(var, 0.5) for var in fetches if var.has_dtype and var.dtype.text.startswith("float")]
-        case = Case(made[0], main, startup, [one.feeds], names_of(dense(fetches)), one.state, True, made[0] in DECOMPOSITIONS)
-        if sample is not None and sample.reference is not None and not sample.lods and one.op_type not in _OF_OWN_INPUTS:
-            case.expected = _stated(one, sample, made[2])
+        case = Case(call[0], main, startup, [op.feeds], names_of(dense(fetches)), op.state, True, call[0] in DECOMPOSITIONS)
+        if sample is not None and sample.reference is not None and not sample.lods and op.op_type not in _OF_OWN_INPUTS:
+            case.expected = _stated(op, sample, call[2])
         return case
 
 
-_OF_OWN_INPUTS = {"filter_by_instag", "generate_mask_labels", "hash"}
+_OF_OWN_INPUTS = {"double_inner", "filter_by_instag", "generate_mask_labels", "hash"}
 """Ops whose samples state something of their own inputs alone."""
 
 
-def _stated(one: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:
+def _stated(op: _OneOp, sample: Sample, attrs: dict[str, Any]) -> dict[str, Any]:
     """What a sample's statement in plain numpy says of outputs, where it can be asked quickly."""
     from test_conformance import call_reference
 
-    if sum(array_of(item).size for value in one.arrays.values() for item in flat(value)) > 20_000:
+    if sum(array_of(item).size for value in op.arrays.values() for item in flat(value)) > 20_000:
         return {}
     wide = {
-        slot: [_plain(item) for item in value] if isinstance(value, list) else _plain(value) for slot, value in one.arrays.items()
+        slot: [_plain(item) for item in value] if isinstance(value, list) else _plain(value) for slot, value in op.arrays.items()
     }
     changed = Sample(wide, attrs, sample.reference)
     try:
         with within(1.0):
-            found = call_reference(changed, wide, one.definition)
+            outputs = call_reference(changed, wide, op.definition)
     except Exception:  # the statement is of other shapes
         return {}
     stated = {}
-    for slot, value in found.items():
-        for var, array, own in zip(flat(one.outputs.get(slot, [])), flat(value), flat(one.results.get(slot, [])), strict=False):
-            if np.shape(array) == array_of(own).shape and slot in one.outputs:
+    for slot, value in outputs.items():
+        for var, array, result in zip(flat(op.outputs.get(slot, [])), flat(value), flat(op.results.get(slot, [])), strict=False):
+            if np.shape(array) == array_of(result).shape and slot in op.outputs:
                 stated[f"{var.name} of run 0"] = np.asarray(array)
     return stated
 
@@ -836,7 +837,7 @@ def make_op(choices: Choices) -> Case:
         family = choices.pick(list(FAMILIES.values()))
         return case_of_op(choices, family(Draft(choices, dtype)))
     op_type = choices.pick(sampled_ops())
-    made, sample = stretched(choices, op_type, dtype)
+    call, sample = stretched(choices, op_type, dtype)
     if dtype not in sample.dtypes:
         raise Unfit(f"{op_type} in {dtype}")
-    return case_of_op(choices, made, sample)
+    return case_of_op(choices, call, sample)

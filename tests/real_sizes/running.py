@@ -83,8 +83,8 @@ def first_values(case: Case) -> Arrays:
     scope = fluid.Scope()
     fluid.Executor().run(case.startup, scope=scope)
     names = [name for name, var in case.startup.global_block().vars.items() if var.persistable]
-    found = {name: np.array(scope.array(name)) for name in names if scope.array(name) is not None}
-    return found | {name: fed.array() for name, fed in case.state.items()}
+    results = {name: np.array(scope.array(name)) for name in names if scope.array(name) is not None}
+    return results | {name: fed.array() for name, fed in case.state.items()}
 
 
 def new_scope(first: Arrays) -> fluid.Scope:
@@ -129,20 +129,20 @@ def run_natively(case: Case, first: Arrays, threads: int, executor: fluid.Execut
     scope = new_scope(first)
     before = fluid.get_num_threads()
     fluid.set_num_threads(threads)
-    found: Arrays = {}
+    results: Arrays = {}
     try:
         with settings(True, case.is_single):
             for step, feed in enumerate(case.feeds):
                 plain = _arrays(feed)
                 with guarded(plain, at_end=step % 2 == 0) as arrays:
-                    found |= _step(case, executor, scope, step, arrays)
+                    results |= _step(case, executor, scope, step, arrays)
                     for name, array in plain.items():
                         if not np.array_equal(arrays[name], array, equal_nan=array.dtype.kind in "fc"):
                             raise Fault(f"the run changed what was fed to {name}")
                     arrays.clear()
     finally:
         fluid.set_num_threads(before)
-    return found | _state(case, scope)
+    return results | _state(case, scope)
 
 
 class Watch(Protocol):
@@ -175,11 +175,11 @@ def errors_of_float32(case: Case, first: Arrays) -> Arrays:
     """How far numpy is from float64 where it computes in float32, for the numbers that a program of float64 is given, rounded."""
     rounded = [{name: _narrow(array) for name, array in held.items()} for held in (first, *map(_arrays, case.feeds))]
     wide = [{name: _wide(array) for name, array in held.items()} for held in rounded]
-    found = []
+    results = []
     for types, (state, *arrays) in ((_NARROW, rounded), ({}, wide)):
         with settings(False, False):
-            found.append(_results(case, fluid.Executor(), new_scope(state), arrays, in_types(case.main, types)))
-    return {name: np.abs(_wide(value) - found[1][name]) for name, value in found[0].items() if value.dtype.kind in "fc"}
+            results.append(_results(case, fluid.Executor(), new_scope(state), arrays, in_types(case.main, types)))
+    return {name: np.abs(_wide(value) - results[1][name]) for name, value in results[0].items() if value.dtype.kind in "fc"}
 
 
 def _on_each_value(watch: Watch) -> Callable[..., None]:
@@ -210,10 +210,10 @@ def _results(
     program: Program | None = None,
     check: Any = None,
 ) -> Arrays:
-    found: Arrays = {}
+    results: Arrays = {}
     for step, fed in enumerate(arrays):
-        found |= _step(case, executor, scope, step, fed, program, check)
-    return found | _state(case, scope)
+        results |= _step(case, executor, scope, step, fed, program, check)
+    return results | _state(case, scope)
 
 
 def _step(
@@ -258,10 +258,10 @@ def in_types(program: Program, types: Mapping[VarType, VarType], change: Callabl
             if var.has_dtype and var.dtype in types:
                 var.dtype = types[var.dtype]
         for op in block.ops:
-            own = {} if op.definition is None else op.definition.defaults(op.attrs)
+            attrs = {} if op.definition is None else op.definition.defaults(op.attrs)
             for attr in DTYPE_ATTRS:
-                if own.get(attr) in types:
-                    op.attrs[attr] = int(types[own[attr]])
+                if attrs.get(attr) in types:
+                    op.attrs[attr] = int(types[attrs[attr]])
             for attr, number in op.attrs.items() if change is not None else ():
                 if type(number) is float and number != round(number):
                     op.attrs[attr] = change(number)

@@ -53,21 +53,23 @@ def compare_times(count: int, first: int = 0, report: Callable[[str], None] = pr
     Returns:
         All comparisons.
     """
-    found = [comparison for seed in range(first, first + count) for comparison in compared(seed)]
+    comparisons = [comparison for seed in range(first, first + count) for comparison in compared(seed)]
     slow: dict[str, list[Comparison]] = collections.defaultdict(list)
-    for comparison in found:
+    for comparison in comparisons:
         if comparison.ratio > SLOW:
             slow[comparison.op_type].append(comparison)
-    for op_type, comparisons in sorted(slow.items(), key=lambda item: -max(each.ratio for each in item[1])):
+    for op_type, slow_ones in sorted(slow.items(), key=lambda item: -max(each.ratio for each in item[1])):
         report(op_type)
-        for comparison in sorted(comparisons, key=lambda each: -each.ratio):
+        for comparison in sorted(slow_ones, key=lambda each: -each.ratio):
             report(f"  {comparison}")
-    total, ops = sum(map(len, slow.values())), len({comparison.op_type for comparison in found})
-    if found:
-        mean = statistics.geometric_mean(comparison.ratio for comparison in found)
-        report(f"seeds {first} to {first + count - 1}: {total} of {len(found)} comparisons of {ops} ops take over {SLOW} times")
+    total, ops = sum(map(len, slow.values())), len({comparison.op_type for comparison in comparisons})
+    if comparisons:
+        mean = statistics.geometric_mean(comparison.ratio for comparison in comparisons)
+        report(
+            f"seeds {first} to {first + count - 1}: {total} of {len(comparisons)} comparisons of {ops} ops take over {SLOW} times"
+        )
         report(f"as long natively as on numpy ({len(slow)} ops); the geometric mean of all ratios is {mean:.2f}")
-    return found
+    return comparisons
 
 
 def compared(seed: int) -> Iterator[Comparison]:
@@ -112,9 +114,9 @@ def _race(*runs: Run) -> list[float]:
     times: list[list[float]] = [[] for _ in runs]
     counts = [max(1, round(_BLOCK / max(run(1), 1e-6))) for run in runs]
     for _ in range(_ROUNDS):
-        for own, run, count in zip(times, runs, counts, strict=True):
-            own.append(run(count) / count)
-    return [statistics.median(own) for own in times]
+        for seconds, run, count in zip(times, runs, counts, strict=True):
+            seconds.append(run(count) / count)
+    return [statistics.median(seconds) for seconds in times]
 
 
 def _described(case: Case) -> str:

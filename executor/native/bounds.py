@@ -235,7 +235,8 @@ class Bounds:
         """What is accessed inside is accessed only where these sums are not negative."""
         before = self._facts
         self._facts = (*before, *facts)
-        yield
+        with self.unless(any(self.greatest(fact) < 0 for fact in facts)):
+            yield
         self._facts = before
 
     @contextmanager

@@ -157,6 +157,18 @@ def edges(f: Function, pointers: Sequence[Value]) -> None:
     every(f, 0, 5, 1, pair)
 
 
+def no_edge(f: Function, pointers: Sequence[Value]) -> None:
+    """The second of two neighbours in rows of one, which have none."""
+
+    def pair(number: Value) -> None:
+        row, first = f.divided(number, 1)
+        f.load(f.at(pointers[0], row, FLOAT), FLOAT)
+        with f.when(f.compare("slt", first, 0)):
+            f.load(f.at(pointers[0], f.add(row, 1), FLOAT), FLOAT)
+
+    every(f, 0, 5, 1, pair)
+
+
 def clamped(f: Function, pointers: Sequence[Value]) -> None:
     def near(number: Value) -> None:
         f.load(f.at(pointers[0], f.max(f.min(f.sub(number, 3), 6), 0), FLOAT), FLOAT)
@@ -183,6 +195,7 @@ def backwards(f: Function, pointers: Sequence[Value]) -> None:
         (parts_of_a_depth, [(0, 4120)]),
         (rows_and_columns, [(4 * 8, 4 * (8 + 6 * 7 + 5))]),
         (edges, [(4, 32)]),
+        (no_edge, [(0, 20)]),
         (clamped, [(0, 28)]),
         (never, [(0, 0)]),
         (backwards, [(0, 40)]),

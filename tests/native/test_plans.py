@@ -596,3 +596,16 @@ def of_images_in_two_shapes() -> Sequence[fluid.framework.Variable]:
 )
 def test_a_group_walks_over_dimensions_that_all_its_operands_have(build: Callable[[], Sequence[Any]]) -> None:
     assert_alike(build, {"x": normal(2, 2, 6, 6)})
+
+
+@each("extents", [(1, 1), (1, 2), (2, 1), (1, 7), (7, 1)])
+def test_images_of_one_row_or_column_are_convolved(extents: tuple[int, int]) -> None:
+    """Tiles of 2 x 2 outputs have only one row of them, or one column."""
+
+    def build() -> Sequence[fluid.framework.Variable]:
+        x = fluid.data("x", [17, 16, *extents])
+        loss = layers.mean(layers.square(layers.conv2d(layers.tanh(layers.conv2d(x, 16, 3, padding=1)), 16, 3, padding=1)))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        return [loss]
+
+    assert_alike(build, {"x": normal(17, 16, *extents)}, tolerance=1e-4)

@@ -260,7 +260,7 @@ def _image(d: Draft, channels: Sequence[int] = (3, 1, 2, 4, 8, 16, 17, 32, 33, 6
 
 def convolution(d: Draft) -> OpCall:
     c = d.choices
-    op_type = c.pick(("conv2d", "depthwise_conv2d", "conv2d_transpose", "depthwise_conv2d_transpose"))
+    op_type = c.pick(("conv2d", "depthwise_conv2d", "conv2d_transpose", "conv2d", "depthwise_conv2d_transpose"))
     is_depthwise, is_transposed = op_type.startswith("depthwise"), op_type.endswith("transpose")
     batch, channels, *extents = _image(d)
     window = filter_window(c, extents)
@@ -276,7 +276,7 @@ def convolution(d: Draft) -> OpCall:
     if c.chance(10):
         attrs["padding_algorithm"] = c.pick(("SAME", "VALID"))
     shape = [batch, channels, *extents]
-    if c.chance(10) and not is_depthwise:
+    if c.chance(35) and not is_depthwise:  # native code reads such images and gradients where they lie
         attrs["data_format"], shape = "NHWC", [batch, *extents, channels]
     filters = [channels, per_group] if is_transposed else [per_group * groups, channels // groups]
     return op_type, {"Input": d.normal(shape), "Filter": d.normal([*filters, *window.sizes], 0.3)}, attrs
@@ -837,7 +837,7 @@ def make_op(choices: Choices) -> Case:
     """An op of the registry that has samples, and its gradient."""
     dtype = "float64" if choices.chance(15) else "float32"
     if choices.chance(60):
-        family = choices.pick(list(FAMILIES.values()))
+        family = choices.pick([*FAMILIES.values(), convolution, convolution, product])
         return case_of_op(choices, family(Draft(choices, dtype)))
     op_type = choices.pick(sampled_ops())
     call, sample = stretched(choices, op_type, dtype)

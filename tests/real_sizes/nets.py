@@ -60,10 +60,14 @@ def _classes(b: Builder, x: Variable, least: int = 1) -> Variable:
 
 
 def of_mean(b: Builder, x: Variable) -> Variable:
-    return layers.mean(x)
+    """The mean of a tensor, or of a layer with one output: then the gradient of its bias is a sum of equal numbers."""
+    return layers.mean(layers.fc(x, 1) if b.choices.chance(60) else x)
 
 
 def of_sum(b: Builder, x: Variable) -> Variable:
+    """The sum of a tensor, perhaps with a number added to each row, whose gradient is a sum of equal numbers, too."""
+    if b.choices.chance(60):
+        x = layers.elementwise_add(x, b.parameter([x.shape[0], 1]))
     return layers.scale(layers.reduce_sum(x), 1.0 / prod(x.shape))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import resource
@@ -107,6 +108,7 @@ def in_a_process(function: Callable[[], Any], seconds: float = SECONDS) -> Any:
         code = 1
         try:
             os.close(reader)
+            faulthandler.disable()  # whoever waits says how the process ended
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.setitimer(signal.ITIMER_PROF, seconds)
             signal.alarm(int(10 * seconds))

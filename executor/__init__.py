@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from fluid.not_here import names_here, names_not_here
 from fluid.values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 
-from .executor import Executor, _fetch_var, as_numpy
-from .scope import LoDTensor, Scope, global_scope, scope_guard
+from .executor import Executor
+from .fetching import _fetch_var, as_numpy
+from .runtime.scope import LoDTensor, Scope, global_scope, scope_guard
 from .stepwise import beam_search, collective, debug, files, rank_table  # noqa: F401  (they fill the table of handlers)
 
 __all__ = [

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from fluid.formats.bfloat16 import to_float32
+from fluid.ir.frames import warn_user
 from fluid.ir.program import Program
 from fluid.values.types import BFLOAT16, VarType
 
 from .binding.halves import DTYPE_ATTRS
-from .scope import Scope
+from .runtime.scope import Scope
 
 __all__ = ["holds_bfloat16", "widen_in_place", "widened_copy"]
 
@@ -25,10 +25,9 @@ def widened_copy(program: Program, scope: Scope) -> Program:
     copy = program.clone()
     names = widen_in_place(copy, scope)
     listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    warnings.warn(
+    warn_user(
         f"the program has bfloat16 ({listed}), which cupy lacks: it runs as float32, which rounds less; "
-        "fluid.bfloat16.widen(program) makes the program say so",
-        stacklevel=4,
+        "fluid.bfloat16.widen(program) makes the program say so"
     )
     return copy
 

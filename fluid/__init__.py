@@ -43,8 +43,8 @@ from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArra
 from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
-from .executor.random import seed
-from .executor.threads import get_num_threads, set_num_threads
+from .executor.runtime.random import seed
+from .executor.runtime.threads import get_num_threads, set_num_threads
 from .framework import (
     Parameter,
     Program,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import EOFException, FluidError
-from .executor.scope import LoDTensor, LoDTensorArray, Scope
+from .executor.runtime.scope import LoDTensor, LoDTensorArray, Scope
 from .ir import desc
 from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
 from .ir.program import OpRole, Program

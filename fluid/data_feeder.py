@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import FeedError, FluidError, FluidTypeError, shown
-from .executor.scope import LoDTensor
+from .executor.runtime.scope import LoDTensor
 from .ir.program import Program, Variable, default_main_program
 from .not_here import names_here
 from .values.lod_tensor import FedArray

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import ExecutionError
-from .executor.scope import Scope, ScopeVariable
+from .executor.runtime.scope import Scope, ScopeVariable
 from .not_here import names_here
 
 __all__ = ["enter_local_scope", "find_var", "get_cur_scope", "leave_local_scope", "scoped_function", "var"]

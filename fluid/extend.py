@@ -49,6 +49,7 @@ from __future__ import annotations
 from .autodiff.expand import expand_as_loop, expands
 from .autodiff.regions import differentiate_block
 from .autodiff.reverse import differentiates
+from .executor.backend import add_backend
 from .executor.kernels.table import kernel, load_kernels, prepared
 from .executor.stepwise.control import Runs, run_backwards
 from .executor.stepwise.handlers import runs
@@ -76,9 +77,10 @@ from .values.spec import Spec
 load_kernels()  # so that one more for an op that has one is refused
 
 __all__ = [
-    "NOT_DIFFERENTIABLE", "REGION", "ZERO_GRADIENT", "Like", "Region", "Runs", "ShapeOnly", "Spec", "State", "Taken", "block",
-    "define", "differentiate_block", "differentiates", "expand_as_loop", "expands", "floats", "gradient_region", "ints", "kernel",
-    "like", "long", "longs", "ops", "prepared", "required", "run_backwards", "runs", "strings",
+    "NOT_DIFFERENTIABLE", "REGION", "ZERO_GRADIENT", "Like", "Region", "Runs", "ShapeOnly", "Spec", "State", "Taken",
+    "add_backend", "block", "define", "differentiate_block", "differentiates", "expand_as_loop", "expands", "floats",
+    "gradient_region", "ints", "kernel", "like", "long", "longs", "ops", "prepared", "required", "run_backwards", "runs",
+    "strings",
 ]  # fmt: skip
 
 __dir__ = names_here(__name__)

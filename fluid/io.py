@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
-from .executor.scope import global_scope
+from .executor.runtime.scope import global_scope
 from .formats.bfloat16 import to_bfloat16, to_float32
 from .formats.commits import is_saved
 from .formats.pickles import stamp_of, write_arrays

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FluidTypeError, LengthsError
-from .executor.scope import LoDTensor
+from .executor.runtime.scope import LoDTensor
 from .not_here import names_here
 from .values.lod_array import refuse_other_counts
 from .values.numeric import has, numeric_array, said_by

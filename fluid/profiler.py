@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .errors import ExecutionError, ProgramError
-from .executor import timing
-from .executor.timeline import Timeline
-from .executor.timing import Count, Timer
+from .executor.runtime import timing
+from .executor.runtime.timeline import Timeline
+from .executor.runtime.timing import Count, Timer
 from .formats.writing import write_file
 from .not_here import names_here
 from .values.place import is_compiled_with_cuda

@@ -19,7 +19,7 @@ import numpy as np
 
 from .data_feeder import DataFeeder
 from .errors import EOFException, FeedError, FluidTypeError, ProgramError
-from .executor.threads import HAS_THREADS
+from .executor.runtime.threads import HAS_THREADS
 from .ir.program import Variable, default_main_program
 from .loading.loader import DatasetLoader
 from .loading.sharding import shard

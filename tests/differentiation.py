@@ -17,7 +17,7 @@ from numeric import assert_gradients, interpret, interpreter
 
 import fluid
 from fluid import layers
-from fluid.executor.planned.plan import ops_to_run
+from fluid.executor.stepwise.needed import ops_to_run
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Parameter, Program, Variable
 

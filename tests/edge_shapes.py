@@ -21,7 +21,7 @@ from fluid.errors import FluidError
 from fluid.executor.binding.arrays import specs_of
 from fluid.executor.executor import Executor
 from fluid.executor.kernels.table import KERNELS
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import grad_slot
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.random import RandomStreams
+from fluid.executor.runtime.random import RandomStreams
 from fluid.executor.stepwise.interpreter import Environment, Machine, step_captures
 from fluid.ir.program import Program
 from fluid.values.lod_array import LoDArray, array_of

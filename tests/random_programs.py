@@ -14,7 +14,7 @@ from numeric import assert_gradients, dot, interpret, interpreter
 import fluid
 from fluid import layers
 from fluid.executor.executor import Executor
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, Variable
 

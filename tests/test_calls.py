@@ -1,4 +1,4 @@
-"""Calls of prepared kernels are data: see `fluid.executor.binding.calls`."""
+"""Calls of prepared kernels are data: see `fluid.executor.runtime.calls`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numeric import flat
 from test_conformance import CASES, Case
 
 from fluid.executor.binding import arrays as binding
-from fluid.executor.binding.calls import Call, destinations, fault_of, fill, name_of
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels import loss
+from fluid.executor.runtime.calls import Call, destinations, fault_of, fill, name_of
 from fluid.opdef.registry import Rule, grad_slot
 
 

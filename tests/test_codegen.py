@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.binding import spare
-from fluid.executor.binding.arrays import spec_of
 from fluid.executor.binding.codegen import Lender, function_of
 from fluid.executor.binding.compiled import Argument, compiled
 from fluid.executor.kernels.table import KERNELS
+from fluid.executor.runtime import spare
+from fluid.executor.runtime.specs import spec_of
 from fluid.opdef import registry
 
 

@@ -28,12 +28,13 @@ from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.autodiff.explain import zero_gradients
 from fluid.backward import gradients
-from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
+from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, specs_of
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.executor import Executor
 from fluid.executor.kernels.table import KERNELS, kernel
-from fluid.executor.random import RandomStreams
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.random import RandomStreams
+from fluid.executor.runtime.scope import Scope
+from fluid.executor.runtime.specs import spec_of
 from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.inference import BuildNamespace
 from fluid.ir.program import Program, Variable

@@ -10,7 +10,7 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidTypeError, ProgramError
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Program
 
 X = np.float32([[1, 2, 3], [4, 5, 6]])

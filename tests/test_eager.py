@@ -1250,7 +1250,7 @@ def test_zeros_of_either_sign_are_different_numbers() -> None:
 
 
 def test_spare_memory_is_lent_to_one_at_a_time() -> None:
-    from fluid.executor.binding import spare
+    from fluid.executor.runtime import spare
 
     first = spare.take(1 << 20)
     inner = spare.take(1 << 20)  # as by an op that runs inside another
@@ -1266,7 +1266,7 @@ def test_spare_memory_is_lent_to_one_at_a_time() -> None:
 
 
 def test_large_intermediate_results_share_memory_and_results_do_not() -> None:
-    from fluid.executor.binding import spare
+    from fluid.executor.runtime import spare
 
     random = np.random.default_rng(0)
     x = Tensor(random.standard_normal((8, 4, 40, 40), np.float32), stop_gradient=False)

@@ -15,7 +15,7 @@ from numeric import assert_gradients, dot, interpreter
 import fluid
 from fluid.errors import FluidError
 from fluid.executor.executor import Executor
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Program
 
 pytestmark = pytest.mark.numpy_alone

@@ -751,7 +751,7 @@ def test_a_program_from_a_file_runs_no_python_unless_it_may(executor):
 
 
 def test_ops_of_files_that_reach_out_need_to_be_allowed(monkeypatch):
-    from fluid.executor import unsupported
+    from fluid.executor.stepwise import unsupported
 
     odd_program()
     monkeypatch.setitem(unsupported.REACHES_OUT, "scale", "writes files")

@@ -14,12 +14,12 @@ from recording import Namespace, Recording, ValueAsked
 from test_conformance import CASES, Case
 
 from fluid.errors import ExecutionError, FluidError
-from fluid.executor.binding import engine as engines
-from fluid.executor.binding.arrays import spec_of
-from fluid.executor.binding.calls import Call, name_of
 from fluid.executor.binding.compiled import Argument, Compiled, compiled, updates_of
-from fluid.executor.binding.engine import Engine, add_engine, engine_of
+from fluid.executor.kernels import engine as engines
+from fluid.executor.kernels.engine import Engine, add_engine, engine_of
 from fluid.executor.kernels.table import KERNELS, Kernel
+from fluid.executor.runtime.calls import Call, name_of
+from fluid.executor.runtime.specs import spec_of
 from fluid.opdef import registry
 from fluid.opdef.registry import OpDef, Rule, grad_slot
 from fluid.values.lod_array import array_of

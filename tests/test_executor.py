@@ -18,7 +18,8 @@ from checks import Checks, each
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FeedError
-from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope
+from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope, executor
+from fluid.executor.backend import Request
 from fluid.executor.kernels.table import KERNELS
 from fluid.ir.program import Program, Variable, program_guard
 from fluid.values.cache import FEW
@@ -621,7 +622,7 @@ def test_a_run_like_the_last_one_is_not_checked_again(monkeypatch: pytest.Monkey
     exe.run(main(), {"x": X}, [y], scope=scope)
     exe.run(main(), {"x": X}, [total, y.name], scope=scope)
     exe.run(main(), {"x": X}, [y], scope=scope)
-    monkeypatch.setattr(Executor, "_feeds", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr(executor, "checked_feeds", lambda *_: pytest.fail("checked"))
     for number in range(3):
         assert np.array_equal(exe.run(main(), {"x": X + number}, [y], scope=scope)[0], X + number)
         assert np.array_equal(exe.run(main(), {"x": X + number}, (total, y), scope=scope)[1], X + number)
@@ -723,7 +724,7 @@ def test_plans_of_one_scope_share_their_memory(order: Any) -> None:
     feeds = [{"x": np.full((1000 * rows, 3), rows, "float32")} for rows in order]
     for feed in feeds * 2:
         assert np.array_equal(exe.run(main(), feed, [y])[0], exe.interpret(main(), feed, [y])[0])
-    bound = [exe._bound(main(), feed, [y.name], scope, native=False) for feed in feeds]
+    bound: list[Any] = [exe._bound(Request(main(), feed, [y.name], scope)) for feed in feeds]
     assert all(plan.arena is bound[0].arena for plan in bound)
     assert bound[0].arena.nbytes == max(plan.plan.arena_bytes for plan in bound)
 

@@ -23,7 +23,7 @@ UPWARD = {
     # Conveniences of programs and variables: each method is a call of the function that does it.
     ("fluid.ir.program", "fluid.autodiff.explain"),
     ("fluid.ir.program", "fluid.building.indexing"),
-    ("fluid.ir.program", "fluid.executor.unsupported"),
+    ("fluid.ir.program", "fluid.executor.stepwise.unsupported"),
     ("fluid.ir.program", "fluid.formats.program"),
     ("fluid.ir.program", "fluid.formats.text"),
     ("fluid.ir.program", "fluid.parallel.annotations"),
@@ -44,9 +44,11 @@ LATE = {
     ("fluid.executor.planned.plan", "fluid.executor.native.plans"): "some twenty modules, for who has installed llvmlite",
     ("fluid.executor.planned.plan", "fluid.executor.planned.records"): "plans on disk, for who has installed llvmlite",
     ("fluid.executor.planned.plan", "fluid.executor.native.tables"): "the compiler, for who has installed llvmlite",
-    ("fluid.executor.binding.compiled", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
-    ("fluid.executor.binding.compiled", "fluid.executor.native.worth"): "for who has installed llvmlite",
-    ("fluid.executor.executor", "fluid.executor.xla.execution"): "imports jax, which takes a second, for programs at an XLAPlace",
+    ("fluid.executor.native.one_op", "fluid.executor.native.functions"): "some twenty modules, for who has installed llvmlite",
+    (
+        "fluid.executor.xla.backend",
+        "fluid.executor.xla.execution",
+    ): "imports jax, which takes a second",
     ("fluid.executor.stepwise.files", "fluid.formats.tensors"): "loads protobuf, for programs that save and load by ops",
     ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
     ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",
@@ -176,7 +178,10 @@ def floor_of(name: str) -> int:
 def test_every_module_has_a_floor():
     tops = {name.split(".")[1] if "." in name else name for name in MODULES}
     listed = [part for parts in FLOORS for part in parts]
-    assert sorted(listed) == sorted(tops)
+    assert sorted(part for part in listed if "." not in part) == sorted(tops)
+    assert all(f"fluid.{part}" in MODULES for part in listed if "." in part)
+    folders = {path.parent.name for path in FOLDERS["fluid.executor"].glob("*/__init__.py")}
+    assert {part.rpartition(".")[2] for part in listed if part.startswith("executor.")} == {*folders, "backend"}
 
 
 def test_contributing_has_the_same_floors():
@@ -215,7 +220,7 @@ def test_imports_are_seen_wherever_they_stand():
     imports = all_imports()
     assert ("fluid.ir.program", "fluid.values.types", False) in imports
     assert ("fluid.ir.program", "fluid.transform.edit", True) in imports
-    assert ("fluid.executor.scope", "fluid.values.lod_tensor", False) in imports
+    assert ("fluid.executor.runtime.scope", "fluid.values.lod_tensor", False) in imports
     assert ("fluid.opdef.registry", "fluid.opdef.inference", False) not in imports
 
 

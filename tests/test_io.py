@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 import fluid
 from fluid import io, layers, unique_name
 from fluid.errors import ExecutionError, FormatError, NameNotFoundError, ProgramError
-from fluid.executor.scope import Scope, global_scope, scope_guard
+from fluid.executor.runtime.scope import Scope, global_scope, scope_guard
 from fluid.formats.program import parse_program
 from fluid.formats.tensors import open_tensors, write_tensor
 from fluid.formats.writing import atomic_writer

@@ -14,7 +14,7 @@ from checks import each
 import fluid
 from fluid import ParamAttr, Program, dygraph, layers
 from fluid.errors import FluidError
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.formats.tensors import write_tensor
 
 pytestmark = pytest.mark.numpy_alone

@@ -12,7 +12,7 @@ from checks import each
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, InferenceError
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Program
 
 RNG = np.random.default_rng(5)

@@ -13,7 +13,7 @@ from checks import each
 
 import fluid
 from fluid import dygraph
-from fluid.executor import threads
+from fluid.executor.runtime import threads
 
 
 @pytest.fixture

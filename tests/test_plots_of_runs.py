@@ -122,7 +122,7 @@ def test_a_timeline_has_a_bar_for_each_event_in_a_row_for_each_thread() -> None:
 
 
 def test_time_inside_of_blocks_counts_once() -> None:
-    from fluid.executor.timeline import Timeline
+    from fluid.executor.runtime.timeline import Timeline
     from fluid.ir.program import Operator
 
     trace = Timeline()

@@ -13,7 +13,7 @@ import fluid
 from fluid import layers
 from fluid.backward import gradients
 from fluid.errors import AttributeRuleError, InferenceError
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.ir.program import Variable
 
 pytestmark = pytest.mark.usefixtures("fresh")

@@ -16,7 +16,7 @@ import fluid
 from fluid import layers
 from fluid.executor import Executor, Scope
 from fluid.executor.binding.compiled import apply_op
-from fluid.executor.random import RandomStreams
+from fluid.executor.runtime.random import RandomStreams
 from fluid.ir.program import Program, Variable
 from fluid.values.lod_array import array_of
 
@@ -221,7 +221,7 @@ class _LikeCupy:
 
 @each("op_type", sorted(op_type for op_type, samples in OPS.items() if any(sample.random for sample in samples)))
 def test_each_element_is_drawn_by_itself_where_generators_ask_for_a_size(op_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = fluid.executor.random._generator
+    original = fluid.executor.runtime.random._generator
     samples = [sample for sample in OPS[op_type] if sample.random]
 
     def spreads() -> list[bool]:
@@ -232,5 +232,5 @@ def test_each_element_is_drawn_by_itself_where_generators_ask_for_a_size(op_type
 
     expected = spreads()
     with monkeypatch.context() as patch:
-        patch.setattr("fluid.executor.random._generator", lambda *key: _LikeCupy(original(*key)))
+        patch.setattr("fluid.executor.runtime.random._generator", lambda *key: _LikeCupy(original(*key)))
         assert spreads() == expected

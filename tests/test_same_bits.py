@@ -21,8 +21,8 @@ from checks import each
 
 import fluid
 from fluid import dygraph, layers
-from fluid.executor import products, threads
 from fluid.executor.kernels.table import FAMILIES, MULTIPLYING
+from fluid.executor.runtime import products, threads
 
 COUNTS = (1, 2, 3)
 RNG = np.random.default_rng(0)
@@ -346,7 +346,7 @@ def test_kernels_that_multiply_are_known() -> None:
             is_named = isinstance(node, ast.Attribute) and node.attr in (
                 "matmul", "dot", "vecdot", "vdot", "inner", "tensordot", "linalg", "outer", "matvec", "vecmat"
             )  # fmt: skip
-            is_imported = isinstance(node, ast.ImportFrom) and (node.module == "products" or node.module == "matmul")
+            is_imported = isinstance(node, ast.ImportFrom) and node.module in ("runtime.products", "matmul")
             if is_product or is_named or is_imported:
                 found.add(family)
     assert found == MULTIPLYING

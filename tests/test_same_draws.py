@@ -14,7 +14,7 @@ from checks import MORE, each
 
 import fluid
 from fluid import dygraph, layers
-from fluid.executor.random import RANDOM, Draw, draw_of_stream, stream_of_draw
+from fluid.executor.runtime.random import RANDOM, Draw, draw_of_stream, stream_of_draw
 
 pytestmark = pytest.mark.numpy_alone
 WIDTH, ROWS, STEPS, SEED = 6, 4, 3, 11

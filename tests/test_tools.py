@@ -15,7 +15,7 @@ from checks import each
 import fluid
 from fluid import layers, profiler
 from fluid.errors import ExecutionError, FluidTypeError, ProgramError
-from fluid.executor import timing
+from fluid.executor.runtime import timing
 from fluid.incubate.fleet.collective import DistributedStrategy
 
 pytestmark = pytest.mark.usefixtures("fresh")

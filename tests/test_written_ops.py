@@ -11,7 +11,7 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.executor.binding import compiled
-from fluid.executor.binding.arrays import spec_of
+from fluid.executor.runtime.specs import spec_of
 from fluid.opdef import registry
 
 pytestmark = pytest.mark.usefixtures("fresh")

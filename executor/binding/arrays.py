@@ -10,29 +10,21 @@ from typing import Any
 from fluid.errors import ExecutionError
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import LINEAR, OpDef, Rule, grad_slot
-from fluid.values.lod_array import lod_of
 from fluid.values.operators import ValueOperators
-from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
+from ..kernels.engine import Engine, engine_of
 from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, check_call, kernel_of, sparse_kernel_of
-from .calls import Call, fill
-from .engine import Engine, engine_of
+from ..runtime.calls import Call, fill
+from ..runtime.specs import spec_of
 from .halves import widened
 
-__all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
+__all__ = ["Allocate", "Cell", "Recorder", "bind_op"]
 
 Allocate = Callable[[tuple[int, ...], Any], Any]
 """Returns an uninitialized array of a shape and numpy dtype."""
 _NO_LODS: Mapping[str, Any] = MappingProxyType({})
-
-
-def spec_of(value: Any) -> Spec:
-    """The spec of an array, a `LoDArray` or a `SelectedRows`."""
-    if type(value) is SelectedRows:
-        return Spec(value.shape, as_dtype(value.dtype), VarType.SELECTED_ROWS)
-    return Spec(tuple(value.shape), as_dtype(value.dtype), lod=lod_of(value))
 
 
 class Cell(ValueOperators):

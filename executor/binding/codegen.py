@@ -10,7 +10,7 @@ become the source of a function whose parameters (inputs) and local variables (o
         b1 = dot(c0, a0)
         return b0, b1
 
-Calls are data (`fluid.executor.binding.calls`), so everything that a call works on is known. If a call is not data, such as a
+Calls are data (`fluid.executor.runtime.calls`), so everything that a call works on is known. If a call is not data, such as a
 lambda of a user's kernel, `function_of` returns None.
 
 Large intermediate results lie in the thread's spare memory, which the function gives back at its end.
@@ -29,8 +29,8 @@ import numpy as np
 
 from fluid.values.cache import Cache
 
-from . import spare
-from .calls import PLAIN, Call, is_named
+from ..runtime import spare
+from ..runtime.calls import PLAIN, Call, is_named
 
 __all__ = ["Lender", "function_of", "parameters_read"]
 

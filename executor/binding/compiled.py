@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,15 +23,15 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
+from ..kernels.engine import engine_of
 from ..kernels.table import CHECKS, check_call, kernel_of
-from ..native.fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
-from ..random import RANDOM, RandomStreams, own_seed
-from ..threads import OnNumpy
-from . import spare
-from .arrays import bind_op, lods_of, spec_of
-from .calls import Call
+from ..runtime import spare
+from ..runtime.calls import Call
+from ..runtime.random import RANDOM, RandomStreams, own_seed
+from ..runtime.specs import spec_of
+from ..runtime.threads import OnNumpy
+from .arrays import bind_op, lods_of
 from .codegen import Lender, function_of, parameters_read
-from .engine import engine_of
 from .halves import in_dtype_of
 
 __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates_of"]
@@ -310,9 +310,9 @@ class Compiled:
         new = [array for value in outputs.values() for array in _listed(value) if array is not None]
         new = [array for array in new if not any(array is other for other in passed)]
         copied = [array for source in self._copied for array in _listed(inputs[source])]
-        if self._is_native() and (native := self._native()) is not None:
+        if self._is_compilable() and (compiled := self._function()) is not None:
             self._is_writable = False
-            self.__dict__["run"], self.read = native
+            self.__dict__["run"], self.read = compiled
             return True
         function = function_of(self._definition.type, calls, passed, new, self._results(inputs, outputs), lender, copied)
         self._is_writable = False
@@ -320,34 +320,53 @@ class Compiled:
             self.__dict__["run"], self.read = function, parameters_read(function)
         return function is not None
 
-    # -- native code
-    def _is_native(self) -> bool:
-        """Whether native code computes the op, where that is to be had."""
-        if self._xp is not np or self._copied or self._is_sparse or self.lods or not self._use_kernel or not is_enabled():
-            return False
-        from ..native.worth import is_worth_it
+    # -- compiled as a whole
+    def _is_compilable(self) -> bool:
+        """Whether all that the op does is to compute arrays of numpy of others."""
+        return self._xp is np and not (self._copied or self._is_sparse or self.lods) and self._use_kernel
 
+    def _function(self) -> tuple[Callable[..., Any], frozenset[int]] | None:
+        """The op as one function of the arrays of `run`, and which of them it reads; None if no compiler makes it."""
         specs = {argument.slot: argument.spec for argument in self._arguments if argument.spec is not None}
         specs |= {slot: spec for slot, spec in self._wanted.items() if isinstance(spec, Spec)}
-        return is_worth_it(self._definition.type, self._attrs, specs)
-
-    def _native(self) -> tuple[Callable[..., Any], frozenset[int]] | None:
-        """The op as a native function of the arrays of `run`, and which of them it reads; None if it is left to numpy."""
+        compiler = next((each for each in _COMPILERS if each.takes(self._definition.type, self._attrs, specs)), None)
+        if compiler is None:
+            return None
         variants = _variants.setdefault((self._definition.type, repr(self._attrs)), set())
         variants.add(tuple(argument.spec for argument in self._arguments))
         if len(variants) > _MOST_VARIANTS:
             return None
         inputs = [(argument.slot, argument.spec) for argument in self._arguments]
         outputs = [(slot, spec) for slot, value in self._wanted.items() for spec in _listed(value)]
-        try:
-            with or_unavailable():
-                from ..native.functions import native_function
+        passed = [argument.passed for argument in self._arguments]
+        return compiler.compile(self._definition, self._attrs, inputs, passed, outputs, self._into)
 
-                passed = [argument.passed for argument in self._arguments]
-                return native_function(self._definition, self._attrs, inputs, passed, outputs, self._into)
-        except NativeUnavailable as error:
-            warn_of(error)
-            return None
+
+class OpCompiler(Protocol):
+    """Compiles single ops, for eager mode."""
+
+    def takes(self, op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:
+        """Whether it computes such an op faster than the calls of its kernel; `specs` by slot of inputs and outputs."""
+        raise NotImplementedError
+
+    def compile(
+        self,
+        definition: OpDef,
+        attrs: Mapping[str, Any],
+        inputs: Sequence[tuple[str, Spec | None]],
+        passed: Sequence[bool],
+        outputs: Sequence[tuple[str, Spec | None]],
+        into: Mapping[str, str],
+    ) -> tuple[Callable[..., Any], frozenset[int]] | None:
+        """The op as a function of arrays, and which of its parameters it reads; None if it cannot be made."""
+
+
+_COMPILERS: list[OpCompiler] = []
+
+
+def add_compiler(compiler: OpCompiler) -> None:
+    """Let a compiler make single ops, after those that are here."""
+    _COMPILERS.append(compiler)
 
 
 _variants: dict[tuple[str, str], set[Any]] = {}

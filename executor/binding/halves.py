@@ -18,7 +18,7 @@ from fluid.formats.bfloat16 import to_bfloat16, to_float32
 from fluid.opdef.registry import OpDef
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
-from .calls import Call, Written
+from ..runtime.calls import Call, Written
 
 __all__ = ["DTYPE_ATTRS", "Widened", "added", "in_dtype_of", "is_half", "widened"]
 

@@ -10,7 +10,7 @@ from fluid.errors import CommunicationError
 from fluid.ops.collective import KINDS
 from fluid.values.selected_rows import SelectedRows
 
-from ..binding.engine import engine_of
+from .engine import engine_of
 from .table import Call, Written, kernel, prepared, sparse
 
 __all__ = ["average", "check_workers", "finish_reduction", "group_of", "make_progress"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from fluid.ops.conv import conv_geometry, image_axes
 
-from ..products import product_call
+from ..runtime.products import product_call
 from .table import Call, fill, prepared
 
 _PATCHES = 2 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from fluid.ops.einsum import parsed
 
-from ..products import multiply
+from ..runtime.products import multiply
 from .manipulation import copy
 from .table import kernel
 

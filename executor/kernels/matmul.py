@@ -10,7 +10,7 @@ from typing import Any
 from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
-from ..products import is_large, multiply, multiply_in_parts, product_call
+from ..runtime.products import is_large, multiply, multiply_in_parts, product_call
 from .einsum import contracted
 from .elementwise import scalar, unbroadcast
 from .table import Call, kernel, prepared

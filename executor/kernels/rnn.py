@@ -19,7 +19,7 @@ from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
 from fluid.values.lod_array import last_offsets
 from fluid.values.spec import Lod
 
-from ..products import multiply
+from ..runtime.products import multiply
 from .manipulation import flattened
 from .table import kernel
 

@@ -16,7 +16,7 @@ from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
-from ..products import multiply
+from ..runtime.products import multiply
 from .manipulation import check_ids, flattened
 from .table import Slots, checked, kernel
 

@@ -13,7 +13,7 @@ slot ``X`` (see `fluid.values.spec.Lod`). Slots of many are lists; absent inputs
 
 Such a function runs whenever the op does. Where the same arrays are used run after run, work can be done once: a
 function under `prepared` has the same parameters, is called when arrays are bound, and returns the call, or list of
-calls, that compute the op, as data: see `fluid.executor.binding.calls` for what that is::
+calls, that compute the op, as data: see `fluid.executor.runtime.calls` for what that is::
 
     @prepared("relu", inplace={"Out": "X"})
     def relu(xp, X, Out):
@@ -42,7 +42,7 @@ from typing import Any
 from fluid.errors import ProgramError
 from fluid.opdef import registry
 
-from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
+from ..runtime.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
 __all__ = [
     "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind",

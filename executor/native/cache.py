@@ -33,8 +33,8 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from ...formats.writing import reason
-from ..cache_folder import CacheFolder, is_own
-from ..threads import available_cores, get_num_threads
+from ..runtime.cache_folder import CacheFolder, is_own
+from ..runtime.threads import available_cores, get_num_threads
 from . import compiler
 from .bounds import Footprint
 from .compiler import Library, NativeUnavailable, compile_object, versions

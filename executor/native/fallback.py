@@ -15,6 +15,8 @@ from weakref import WeakSet
 from fluid.ir.frames import current_frames
 from fluid.ir.program import Program
 
+from ..backend import Unavailable
+
 __all__ = ["NativeFault", "NativeUnavailable", "fault", "is_enabled", "or_unavailable", "warn_of", "warn_of_lowering"]
 
 _WHAT_TO_DO = "This is a fault of Fluid: please report it; FLUID_NATIVE=0 switches native code off"
@@ -23,8 +25,11 @@ _warned: dict[str, WeakSet[Program]] = {}
 """Message of a warning -> the programs that it was issued for."""
 
 
-class NativeUnavailable(Exception):
+class NativeUnavailable(Unavailable):
     """Native code cannot be made here; the message says why."""
+
+    def warn(self, program: Program) -> None:
+        warn_of(self, program)
 
 
 class NativeFault(NativeUnavailable):

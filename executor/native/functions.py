@@ -13,7 +13,7 @@ from fluid.ir.versions import Value
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 
-from ..binding import spare
+from ..runtime import spare
 from .instructions import CLEARED
 from .plans import with_native_code
 from .regions import Region

@@ -12,8 +12,8 @@ from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 from fluid.values.types import is_floating
 
-from ..binding.calls import Call
 from ..kernels.table import check_call, check_of
+from ..runtime.calls import Call
 
 if TYPE_CHECKING:
     from .bounds import Footprint
@@ -68,6 +68,7 @@ class _Reader:
 
     definition = None
     dynamic = False
+    is_native = is_op = False
     read: Any
     """A list of values."""
 
@@ -106,6 +107,7 @@ class NativeInstruction(_Reader):
         workspace_bytes: the bytes of workspace that the kernels need.
     """
 
+    is_native = True
     ops: list[Operator]
     read: list[Value]
     written: list[Value]
@@ -125,6 +127,16 @@ class NativeInstruction(_Reader):
         raise NotImplementedError
 
     @property
+    def label(self) -> str:
+        """A short name: the first ops."""
+        types = [op.type for op in self.ops]
+        return " + ".join(types[:3]) + (" + ..." if len(types) > 3 else "")
+
+    def line(self, outs: str, ins: str) -> str:
+        """The instruction as a line of a plan, with the values that it writes and reads."""
+        return f"{outs} = [{' + '.join(op.type for op in self.ops)}]({ins})"
+
+    @property
     def writes(self) -> dict[str, list[Value | None]]:
         return {"": list(self.written)}
 
@@ -139,6 +151,18 @@ class Check(_Reader):
         self.writes: dict[str, list[Value | None]] = {}
         values = [value for values in instruction.reads.values() for value in values if value is not None]
         self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
+
+    @property
+    def label(self) -> str:
+        """A short name."""
+        return f"the check of {self.op.type}"
+
+    def describe(self) -> str:
+        return self.label
+
+    def line(self, outs: str, ins: str) -> str:
+        """The instruction as a line of a plan, with the values that it reads."""
+        return f"check what {self.op.type} reads: {ins}"
 
     def call(self, array: Callable[[Value], Any]) -> Call:
         """The call that checks; of what is not looked at it is given the shape alone."""

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..threads import MOST_THREADS
+from ..runtime.threads import MOST_THREADS
 from .bounds import Bounds, Sum
 from .emitter import INT64, POINTER, Function, Module, Operand, Value
 from .instructions import WrittenKernel

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ..threads import MOST_THREADS
+from ..runtime.threads import MOST_THREADS
 from .cores import Phase, phases_of
 from .emitter import Function, Type, Value, zero
 from .fusion import source_of

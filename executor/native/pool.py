@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..threads import available_cores, get_num_threads
+from ..runtime.threads import available_cores, get_num_threads
 from .cache import compile_kernels
 from .compiler import host
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, WrittenKernel

@@ -15,7 +15,7 @@ import numpy as np
 from fluid.ir.versions import Value as PlanValue
 from fluid.values.memory import aligned_bytes
 
-from ..threads import hold_blas
+from ..runtime.threads import hold_blas
 from . import compiler
 from .cache import compile_kernels
 from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, NativeInstruction, Writer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fluid.ir.versions import Value
 
 from .fallback import fault
-from .instructions import OWN, KernelCall, NativeInstruction, is_persistable, values_read
+from .instructions import OWN, KernelCall, is_persistable, values_read
 
 if TYPE_CHECKING:
     from .bounds import Footprint
@@ -33,10 +33,10 @@ def verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
         for name, version in values_read(instruction):
             is_there = versions.get(name, 0) == version if name in storage else (name, version) in written
             if not is_there and (name in storage or name.startswith(OWN)):
-                raise fault(f"{_told(instruction)} reads {name} at a wrong time")
+                raise fault(f"{instruction.describe()} reads {name} at a wrong time")
         for name, version in instruction.written:
             if name in storage and version < versions.get(name, 0):
-                raise fault(f"{_told(instruction)} writes {name} too late")
+                raise fault(f"{instruction.describe()} writes {name} too late")
             versions[name] = version
             written.add((name, version))
 
@@ -84,7 +84,3 @@ def verify_accesses(
             if (offset + low < 0 or offset + high > end) and low < high:
                 name = "the workspace" if value is None else value[0]
                 raise fault(f"a kernel accesses bytes {offset + low} to {offset + high} of {name}, which has {end}")
-
-
-def _told(instruction: Any) -> str:
-    return instruction.describe() if isinstance(instruction, NativeInstruction) else str(instruction.op.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate, takewhile
@@ -24,20 +24,21 @@ from fluid.values.memory import aligned_bytes, contiguous_copy, empty_array
 from fluid.values.place import Place, to_numpy
 from fluid.values.unchanging import never_changes, unchanging
 
-from ..binding.arrays import bind_op, spec_of
-from ..binding.calls import Call
-from ..binding.engine import Step, engine_of
+from ..binding.arrays import bind_op
 from ..kernels.collective import group_of, make_progress
+from ..kernels.engine import Step, engine_of
 from ..kernels.table import kernel_of
 from ..native.fallback import or_unavailable
 from ..native.instructions import CLEARED, Check, NativeInstruction, stand_in
-from ..random import RandomStreams
-from ..scope import Scope
+from ..runtime.calls import Call
+from ..runtime.random import RandomStreams
+from ..runtime.scope import Scope
+from ..runtime.specs import spec_of
+from ..runtime.threads import OnNumpy
+from ..runtime.timing import Watch, counted, timed
 from ..stepwise.interpreter import Environment, Machine, step_captures
+from ..stepwise.meeting import Meeting, reductions_in_flight
 from ..stepwise.program import not_made
-from ..threads import OnNumpy
-from ..timing import Watch, counted, timed
-from ..workers import Meeting, reductions_in_flight
 from .memory import Memory, Scratch
 from .placement import padded
 from .plan import AnyInstruction, Instruction, Plan
@@ -50,10 +51,10 @@ _NOTHING = nullcontext()
 class BoundPlan:
     """A plan with its arrays, ready to run in one scope, one run at a time. It does not keep the scope alive.
 
-    The values of the plan lie in `arena`, which has at least `plan.arena_bytes`; by default, a new one.
+    The values of the plan lie in an arena of `memory`; by default, in one of its own.
     """
 
-    def __init__(self, plan: Plan, scope: Scope, place: Place, arena: Any = None) -> None:
+    def __init__(self, plan: Plan, scope: Scope, place: Place, memory: Memory | None = None) -> None:
         self.plan = plan
         self.place = place
         self._engine = engine_of(place.xp)
@@ -78,7 +79,7 @@ class BoundPlan:
         self._meeting = Meeting.of(plan.program, plan.ops)
         """Where the workers tell each other what they run; None if the plan speaks to nobody."""
         self._statement = self._meeting.statement(plan.feeds, "as a plan") if self._meeting is not None else None
-        self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
+        self._memory = memory if memory is not None else Memory(place.xp)
         self._arena_address: int | None = None
         """Where native code finds the arena."""
         self._shared = {out: value for each in plan.instructions for out, value in each.shares.items()}
@@ -93,6 +94,14 @@ class BoundPlan:
         self._views: dict[Value, Any] = {}
         """The arrays of temporaries that were asked for."""
         self._scratch = Scratch(place.xp)
+        self.arena: Any = self._memory.lend(plan.arena_bytes, self) if memory is None else None
+        """None until the plan is bound: another plan may be running in an arena that it shares."""
+
+    def lose_arena(self) -> None:
+        """Forget the arena, and all that was bound to it; the next run binds the plan again."""
+        self.generation, self.arena, self._arena_address = -1, None, None
+        self.steps, self._tables, self._outputs = [], None, []
+        self._views, self._inputs, self._readers, self._lasting = {}, {}, {}, {}
 
     def _view(self, value: Value) -> Any:
         """The array of a temporary, always the same, which is also that of values that share it."""
@@ -136,6 +145,8 @@ class BoundPlan:
     def _bind(self) -> None:
         plan, xp, scope = self.plan, self.place.xp, self.scope
         self.generation = -1  # until all is bound: a plan that is bound in part must not run
+        if self.arena is None:
+            self.arena = self._memory.lend(plan.arena_bytes, self)
         self._stored, self._fresh, self._lasting = {}, {}, {}
         overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
         for name in {**plan.externals, **plan.storage}:
@@ -159,31 +170,24 @@ class BoundPlan:
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
             self._wait_for_reductions(number, waits)
-            if isinstance(instruction, NativeInstruction):
-                is_first = not (number and isinstance(plan.instructions[number - 1], NativeInstruction))
-                if is_first and tables is not None:
-                    run: Any = takewhile(lambda item: isinstance(item, NativeInstruction), plan.instructions[number:])
-                    repeated = [item for item in run if item not in once]
+            if instruction.is_native:
+                if tables is not None and not (number and plan.instructions[number - 1].is_native):
+                    repeated = [each for each in _native_from(plan.instructions, number) if each not in once]
                     with or_unavailable():
                         self.steps += [tables.add(repeated)] if repeated else []
                 continue
             try:
-                if isinstance(instruction, Check):
-                    self.steps.append(instruction.call(self.array))
-                elif instruction.dynamic:
-                    self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
-                else:
-                    calls = self._bind_op(instruction)
-                    if number in flights:
-                        waits.setdefault(flights[number], []).append(calls.pop())
-                    self.steps += self._engine.steps(calls)
+                calls = self._calls(instruction, plan.frees[number])
+                if number in flights:
+                    waits.setdefault(flights[number], []).append(calls.pop())
+                self.steps += self._engine.steps(calls) if instruction.is_op and not instruction.dynamic else calls
             except Exception as error:
                 verb = "" if isinstance(error, FluidError) else " failed"
                 raise while_running(error, f"{said_of(instruction.op.type, error, verb)}\n{locate(instruction.op)}") from error
             finally:
                 self._scratch.reclaim()
         self._tables = tables
-        self._is_native = all(isinstance(instruction, (NativeInstruction, Check)) for instruction in plan.instructions)
+        self._is_native = not any(instruction.is_op for instruction in plan.instructions)
         if tables is not None:
             with or_unavailable():
                 first = tables.add(list(once)) if once else None
@@ -194,6 +198,12 @@ class BoundPlan:
         self._readers = {} if tables is None or not self._is_native else self._readers_of(tables)
         self._outputs = [self.array(value) if value in plan.specs else None for value in plan.fetch_values]
         self.generation = scope.generation
+
+    def _calls(self, instruction: AnyInstruction, frees: list[Value]) -> list[Any]:
+        """The calls that compute, or check, an instruction that is not native."""
+        if isinstance(instruction, Instruction):
+            return [self._dynamic_step(instruction, frees)] if instruction.dynamic else self._bind_op(instruction)
+        return [instruction.call(self.array)] if isinstance(instruction, Check) else []
 
     def _computed_once(self, overwritten: Container[str]) -> dict[Any, None]:
         """The native code whose results are the same in each run, as it reads only weights that nothing can change: it runs when
@@ -206,12 +216,10 @@ class BoundPlan:
         instructions, specs = self.plan.instructions, self.plan.specs
         passed_on = {value for instruction in instructions for value in instruction.shares.values()}
         constant = {(name, 0) for name, array in self._stored.items() if name not in overwritten and never_changes(array)}
-        writers = Counter(
-            value for instruction in instructions if isinstance(instruction, NativeInstruction) for value in instruction.written
-        )
+        writers = Counter(value for instruction in instructions if instruction.is_native for value in instruction.written)
         once: dict[Any, None] = {}
         for instruction in instructions if constant else ():
-            if not isinstance(instruction, NativeInstruction) or not constant.issuperset(instruction.read):
+            if not instruction.is_native or not constant.issuperset(instruction.read):
                 continue
             written = instruction.written
             is_own = all(value in self.plan.offset_of and value not in passed_on and writers[value] == 1 for value in written)
@@ -229,13 +237,9 @@ class BoundPlan:
         Native code that stands together is one step, before which all is waited for that any part of it reads.
         """
         instructions = self.plan.instructions
-        if number and all(isinstance(each, NativeInstruction) for each in instructions[number - 1 : number + 1]):
+        if number and all(each.is_native for each in instructions[number - 1 : number + 1]):
             return
-        end = number + 1
-        while isinstance(instructions[number], NativeInstruction) and end < len(instructions):
-            if not isinstance(instructions[end], NativeInstruction):
-                break
-            end += 1
+        end = number + max(len(_native_from(instructions, number)), 1)
         for reader in sorted(waits):
             if reader < end:
                 self.steps += self._engine.steps(waits.pop(reader))
@@ -245,7 +249,7 @@ class BoundPlan:
     def _readers_of(self, tables: Any) -> dict[str, Any]:
         """Name of a large feed that native code alone reads -> what reads it where it is, so that it need not be copied."""
         plan = self.plan
-        looked_at = {value for instruction in plan.instructions if isinstance(instruction, Check) for value in instruction.read}
+        looked_at = {value for each in plan.instructions if not (each.is_native or each.is_op) for value in each.read}
         overwritten = [array for name, array in self._stored.items() if name in plan.storage]
         least = tables.target.limits.feed_bytes
         return {
@@ -434,7 +438,7 @@ class BoundPlan:
     def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Watch | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]
         for number, (instruction, start, end) in enumerate(zip(self.plan.instructions, self._starts, ends, strict=True)):
-            if start == end and isinstance(instruction, NativeInstruction):
+            if start == end and instruction.is_native:
                 continue  # computed with the one before
             try:
                 with self._timed(timer, number):
@@ -452,10 +456,9 @@ class BoundPlan:
     def _timed(self, timer: Watch | None, number: int) -> AbstractContextManager[Any]:
         """Times the ``with`` as what an instruction computes; native code that stands together is one step."""
         instructions = self.plan.instructions
-        if timer is None or not isinstance(instructions[number], NativeInstruction):
+        if timer is None or not instructions[number].is_native:
             return timed(timer, instructions[number].op, self.place)
-        together: Any = takewhile(lambda item: isinstance(item, NativeInstruction), instructions[number:])
-        ops = list({id(op): op for native in together for op in native.ops}.values())
+        ops = list({id(op): op for native in _native_from(instructions, number) for op in native.ops}.values())
         return counted(timer, f"native code of {len(ops)} op{'s' * (len(ops) > 1)}", self.place, "native", ops)
 
     def _content(self, value: Value) -> Any:
@@ -467,6 +470,12 @@ class BoundPlan:
         if content is None:
             raise not_made(self.plan.fetches[number])
         return list(content) if isinstance(content, list) else content.copy()
+
+
+def _native_from(instructions: Sequence[AnyInstruction], start: int) -> list[NativeInstruction]:
+    """The native code that stands together from a place on, which is one step."""
+    native: Any = takewhile(lambda each: each.is_native, instructions[start:])
+    return list(native)
 
 
 def upload(target: Any, value: Any) -> None:

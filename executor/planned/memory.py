@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from fluid.values.memory import aligned_bytes
 
 from .placement import padded
 
-__all__ = ["Memory", "Scratch"]
+__all__ = ["Borrower", "Memory", "Scratch"]
+
+
+class Borrower(Protocol):
+    """What keeps its values in an arena."""
+
+    def lose_arena(self) -> None:
+        """Forget the arena, which is replaced."""
 
 
 class Scratch:
@@ -46,14 +54,15 @@ class Memory:
     def __init__(self, xp: Any) -> None:
         self._xp = xp
         self._arena: Any = None
+        self._borrowers: WeakSet[Borrower] = WeakSet()
 
-    @property
-    def size(self) -> int:
-        return 0 if self._arena is None else int(self._arena.nbytes)
-
-    def lend(self, size: int) -> Any:
-        """An arena of at least `size` bytes; if the present one is smaller, a new one replaces it."""
-        if self._arena is None or self.size < size:
-            self._arena = None
+    def lend(self, size: int, borrower: Borrower) -> Any:
+        """An arena of at least `size` bytes; a present one that is smaller is replaced, and its borrowers lose it."""
+        if self._arena is None or self._arena.nbytes < size:
+            for former in self._borrowers:
+                former.lose_arena()
+            self._borrowers.clear()
+            self._arena = None  # before the new one is made
             self._arena = aligned_bytes(self._xp.empty, size)
+        self._borrowers.add(borrower)
         return self._arena

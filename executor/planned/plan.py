@@ -12,69 +12,41 @@ import html
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
-from fluid.ir.dataflow import Facts, needed_ops
-from fluid.ir.program import Block, Operator, Program, Variable
-from fluid.ir.verify import reason_of, refuse_deep
+from fluid.ir.dataflow import Facts
+from fluid.ir.program import Operator, Program, Variable
+from fluid.ir.verify import reason_of
 from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..binding.arrays import spec_of
 from ..kernels.table import kernel_of
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
 from ..native.instructions import CLEARED, OWN, Check, NativeInstruction
-from ..scope import Scope
-from ..stepwise.debug import has_effect
+from ..runtime.scope import Scope
+from ..runtime.specs import spec_of
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
+from ..stepwise.needed import versions_to_run
 from ..stepwise.region_specs import AbstractValue, SpecAnalysis
-from ..unsupported import refuse_unsupported
+from ..stepwise.unsupported import refuse_unsupported
 from .gathering import gather_lookups
 from .placement import Tenant, live_bytes, place, place_apart
 
 if TYPE_CHECKING:
+    from ..backend import BoundPlan
     from ..native.cache import Kernels
     from ..native.tables import Tables
 
-__all__ = ["Instruction", "Plan", "compile_plan", "ops_to_run"]
+__all__ = ["Instruction", "Plan", "compile_plan"]
 
-
-_EDGES = ("feed", "fetch")
-"""Ops that only mark what the executor feeds and fetches."""
 
 _FEWEST = 2
 """Ops of a plan that have to become native code, at least, or none does."""
-
-
-def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
-    """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
-    return _versions_to_run(block, fetches).ops
-
-
-def _versions_to_run(block: Block, fetches: Sequence[str]) -> BlockVersions:
-    """The values of the ops to run: those of the block where all of its ops run."""
-    refuse_deep(block.program)
-    versions = BlockVersions(block)
-
-    def runs_anyway(op: Operator) -> bool:
-        if op.type in _EDGES:
-            return False
-        if not any(op.outputs.values()) or has_effect(op):
-            return True
-        return any((var := block.vars.get(name)) is not None and var.persistable for name in op.output_arg_names)
-
-    indexes = needed_ops(versions, {versions.current(name) for name in fetches}, also=runs_anyway)
-    ops = [op for index in indexes if (op := versions.ops[index]).type not in _EDGES]
-    if len(ops) == len(versions.ops):
-        return versions
-    shadow = Block.__new__(Block)
-    shadow.program, shadow.vars, shadow.ops = block.program, block.vars, ops
-    return BlockVersions(shadow)
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -93,6 +65,8 @@ class Instruction:
     """Written value -> value that is not needed any more, whose bytes it takes over."""
     stand_ins: dict[str, Spec] = field(default_factory=dict)
     """By slot, inputs of which only shape and type matter."""
+    is_native: ClassVar[bool] = False
+    is_op: ClassVar[bool] = True
 
     @property
     def written(self) -> list[Value]:
@@ -101,6 +75,18 @@ class Instruction:
     @property
     def read(self) -> list[Value]:
         return [value for values in self.reads.values() for value in values if value is not None]
+
+    @property
+    def label(self) -> str:
+        """A short name."""
+        return self.op.type
+
+    def describe(self) -> str:
+        return self.op.type
+
+    def line(self, outs: str, ins: str) -> str:
+        """The instruction as a line of a plan, with the values that it writes and reads."""
+        return f"{outs} = {self.op.type}({ins})" + ("  (step by step)" if self.dynamic else "")
 
     def drawing(self, slot: str, specs: Mapping[Value, Spec]) -> Instruction:
         """The op that draws random numbers into one output, whatever its inputs hold."""
@@ -158,12 +144,16 @@ class Plan:
     """Makes what the regions of native code are bound by; None for a plan that has none."""
     kernels: Kernels | None = field(default=None, repr=False)
     """Keeps kernels loaded that nothing can write anew, as the plan was read from the disk."""
-    has_failed: bool = field(default=False, repr=False)
-    """Whether its native code could not be made when it was bound."""
-
+    binder: Callable[[Plan, Scope], BoundPlan] | None = field(default=None, repr=False)
+    """Binds the plan to a scope; set by the backend that compiled it."""
     step_by_step: bool = False
     """Whether its program runs op by op: it keeps arrays of tensors, or rank tables, in the scope (then there are no
     instructions), or reads a `SelectedRows` there, whose number of rows may change."""
+
+    def bind(self, scope: Scope) -> BoundPlan:
+        """Bind the plan to the arrays of a scope."""
+        assert self.binder is not None, "a backend compiles the plans that are bound"
+        return self.binder(self, scope)
 
     def __str__(self) -> str:
         return self.to_string()
@@ -192,20 +182,15 @@ class Plan:
         lines += [f"  feed {name}: {spec} -> {self._place((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
             outs, ins = (", ".join(map(self._value, values)) for values in (instruction.written, instruction.read))
-            if isinstance(instruction, Check):
-                lines.append(f"  {number:4d}  check what {instruction.op.type} reads: {ins}")
-            elif isinstance(instruction, NativeInstruction):
-                lines.append(f"  {number:4d}  {outs} = [{' + '.join(op.type for op in instruction.ops)}]({ins})")
+            lines.append(f"  {number:4d}  {instruction.line(outs, ins)}")
+            if isinstance(instruction, NativeInstruction):
                 lines += [f"          {name}" for name in self._native_values(instruction)]
-            else:
-                mark = "  (step by step)" if instruction.dynamic else ""
-                lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
             lines += [f"          {call}" for call in below[number]]
         return "\n".join([*lines, f"  fetch {', '.join(map(self._value, self.fetch_values))}"])
 
     def _about_native_code(self) -> str:
-        regions = sum(isinstance(instruction, NativeInstruction) for instruction in self.instructions)
-        others = Counter(instruction.op.type for instruction in self.instructions if isinstance(instruction, Instruction))
+        regions = sum(instruction.is_native for instruction in self.instructions)
+        others = Counter(instruction.op.type for instruction in self.instructions if instruction.is_op)
         left = ", ".join(f"{op_type} x {count}" if count > 1 else op_type for op_type, count in others.items())
         return f"  native code: {len(self.ops) - others.total()} ops, in {regions} [regions]; on numpy: {left or 'none'}"
 
@@ -249,7 +234,7 @@ def compile_plan(
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
     block = program.global_block()
-    versions = _versions_to_run(block, fetches)
+    versions = versions_to_run(block, fetches)
     refuse_unsupported(program, versions.ops)
     if any(_is_kept_beside_tensors(var, scope) for var in block.vars.values()):
         return Plan(program, dict(feeds), list(fetches), versions.ops, [], {}, {}, 0, {}, {}, [], [], step_by_step=True)
@@ -446,7 +431,7 @@ class _Planner:
         except NativeUnavailable as error:
             warn_of(error, self.program)
             return
-        if any(isinstance(instruction, NativeInstruction) for instruction in instructions):
+        if any(instruction.is_native for instruction in instructions):
             from ..native.tables import Tables
 
             self.instructions, self.specs, self.kernels, self.new_tables = instructions, specs, kernels, Tables
@@ -464,7 +449,7 @@ class _Planner:
 
         specs = dict(self.specs)
         instructions = with_native_code(given, specs, fetched, self.storage, _FEWEST)
-        if path is not None and any(isinstance(each, NativeInstruction) for each in instructions):
+        if path is not None and any(each.is_native for each in instructions):
             write_native_code(path, given, instructions, specs)
         return instructions, specs, None
 

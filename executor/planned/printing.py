@@ -12,9 +12,8 @@ import numpy as np
 from fluid.ir.versions import Value
 from fluid.values.place import CPUPlace
 
-from ..binding.calls import Call, Source, destinations, is_named, name_of
-from ..native.instructions import NativeInstruction
-from ..scope import Scope
+from ..runtime.calls import Call, Source, destinations, is_named, name_of
+from ..runtime.scope import Scope
 from .bound_plan import BoundPlan
 from .plan import Plan
 
@@ -32,7 +31,7 @@ def calls_of(plan: Plan) -> list[list[str]]:
     bound = BoundPlan(plan, scope, CPUPlace())
     texts = []
     for instruction, calls in bound.calls():
-        if isinstance(instruction, NativeInstruction):
+        if instruction.is_native:
             texts.append(instruction.describe().splitlines())
             continue
         slots = instruction.definition.inputs if instruction.definition is not None else {}

@@ -17,10 +17,10 @@ from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of
 from fluid.values.selected_rows import SelectedRows
 
-from .. import timing
-from ..binding.arrays import spec_of
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
-from ..random import names_from_zero, own_seed
+from ..runtime import timing
+from ..runtime.random import names_from_zero, own_seed
+from ..runtime.specs import spec_of
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["BlockOp", "Environment", "Machine", "describe", "signature_of", "step_captures"]

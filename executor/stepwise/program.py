@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 from fluid.errors import FeedError
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import outer_names
 from fluid.values.place import Place
+from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
+from ..backend import Plan, Request
 from ..kernels.collective import group_of
-from ..planned.plan import ops_to_run
-from ..random import RandomStreams
-from ..scope import Scope
-from ..timing import Watch, timed
-from ..unsupported import refuse_unsupported
-from ..workers import Meeting
+from ..runtime.random import RandomStreams
+from ..runtime.scope import Scope
+from ..runtime.threads import OnNumpy
+from ..runtime.timing import Watch, timed
 from .interpreter import Check, Environment, Machine, step_captures
+from .meeting import Meeting
+from .needed import ops_to_run
+from .unsupported import refuse_unsupported
 
-__all__ = ["StepwiseProgram", "last_uses", "not_made"]
+__all__ = ["BoundSteps", "StepwiseBackend", "StepwisePlan", "StepwiseProgram", "last_uses", "not_made"]
 
 
 class StepwiseProgram:
@@ -59,6 +64,63 @@ class StepwiseProgram:
                 if value is None:
                     raise not_made(name)
             return [value if isinstance(value, list) else value.copy() for value in results]
+
+
+class StepwiseBackend:
+    """Runs each program op by op."""
+
+    takes_bfloat16 = True
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def key(self, request: Request) -> Hashable | None:
+        return ()  # whatever is fed
+
+    def compile(self, request: Request) -> StepwisePlan:
+        return StepwisePlan(request.program, request.fetches, self._place)
+
+
+class StepwisePlan:
+    """A program that runs op by op."""
+
+    externals: ClassVar[Mapping[str, Spec]] = {}
+    absent: frozenset[str] = frozenset()
+
+    def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
+        self.program, self._fetches, self._place = program, list(fetches), place
+
+    def bind(self, scope: Scope) -> BoundSteps:
+        return BoundSteps(self, self._fetches, scope, self._place)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    def to_string(self, calls: bool = False) -> str:
+        """The ops as text, with the fetches."""
+        ops = ops_to_run(self.program.global_block(), self._fetches)
+        return "\n".join(["the program runs step by step", *(f"  {op}" for op in ops), f"  fetch {', '.join(self._fetches)}"])
+
+
+class BoundSteps:
+    """A program that runs op by op in one scope."""
+
+    def __init__(self, plan: Plan, fetches: Sequence[str], scope: Scope, place: Place) -> None:
+        self.plan = plan
+        self._scope = weakref.ref(scope)
+        self._steps = StepwiseProgram(plan.program, fetches, place)
+
+    def is_of(self, scope: Scope) -> bool:
+        """Whether it runs in this scope; it looks up each value when it is needed."""
+        return self._scope() is scope
+
+    def settings(self) -> AbstractContextManager[Any]:
+        return OnNumpy()
+
+    def run(self, feeds: Mapping[str, Any], check: Check | None = None, timer: Watch | None = None) -> list[Any]:
+        scope = self._scope()
+        assert scope is not None, "the caller of a plan holds its scope"
+        return self._steps.run(feeds, scope, check, timer)
 
 
 def _on(place: Place, value: Any) -> Any:

@@ -8,7 +8,7 @@ from functools import cache
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from ..cache_folder import CacheFolder
+from ..runtime.cache_folder import CacheFolder
 
 __all__ = ["FOLDER", "keep_compiled"]
 

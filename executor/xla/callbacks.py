@@ -14,12 +14,12 @@ from fluid.values.lod_array import array_of
 from fluid.values.place import XLAPlace
 from fluid.values.spec import Spec
 
-from ..binding.calls import Source
 from ..kernels.table import CHECKS, kernel_of
+from ..runtime.calls import Source
+from ..runtime.threads import on_one_thread
 from ..stepwise.handlers import HANDLERS as OF_INTERPRETER
 from ..stepwise.interpreter import BlockOp, Environment, Machine, signature_of
-from ..threads import on_one_thread
-from ..unsupported import with_owned
+from ..stepwise.unsupported import with_owned
 from . import function_kernels, region_kernels  # noqa: F401  (they fill the table)
 from .arrays import ValueAsked, type_of_jax, value_of, wrap
 from .tracing import HANDLERS, Tracer

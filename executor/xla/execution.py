@@ -27,13 +27,13 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..binding.arrays import spec_of
-from ..planned.plan import ops_to_run
-from ..scope import Scope
+from ..runtime.scope import Scope
+from ..runtime.specs import spec_of
+from ..runtime.timing import Watch
 from ..stepwise.interpreter import Check
-from ..timing import Watch
-from ..unsupported import refuse_unsupported
-from ..workers import Meeting
+from ..stepwise.meeting import Meeting
+from ..stepwise.needed import ops_to_run
+from ..stepwise.unsupported import refuse_unsupported
 from . import control, label_kernels, sequences, stacks  # noqa: F401  (they fill the tables)
 from .arrays import for_jax, type_of_jax
 from .caching import keep_compiled
@@ -44,7 +44,7 @@ from .shared_runs import shared_runs
 from .tracing import TracedBlock
 from .workers import WorkersLayout, group_of_trace
 
-__all__ = ["OnDevice", "XlaPlan", "XlaStep", "compile_for_xla"]
+__all__ = ["OnDevice", "XlaPlan", "XlaStep"]
 
 _NO_WORDS = np.zeros(4, np.uint32)
 _MOST_CORRECTIONS = 16
@@ -64,9 +64,6 @@ class XlaPlan:
         lent: those of `externals` that are not given away.
         takes_feeds_as_they_are: whether jax takes what is fed as it is.
     """
-
-    arena_bytes = 0
-    step_by_step = has_failed = False
 
     def __init__(
         self,
@@ -235,13 +232,6 @@ def _names_of(ops: Sequence[Operator]) -> tuple[set[str], set[str]]:
             reads.update(inner_reads)
             writes.update(inner_writes)
     return reads, writes
-
-
-def compile_for_xla(
-    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, place: XLAPlace, mesh: Mesh | None = None
-) -> XlaPlan:
-    """The plan of a program at a place of XLA, or over a mesh of such; it is traced and compiled when it first runs."""
-    return XlaPlan(program, feeds, fetches, scope, place, mesh=mesh)
 
 
 class XlaStep:

@@ -13,7 +13,7 @@ from fluid.ir.program import Operator
 from fluid.ir.versions import BlockVersions
 from fluid.opdef.registry import SEEDS
 
-from ..random import RandomStreams
+from ..runtime.random import RandomStreams
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import Environment, Machine
 from .arrays import Array

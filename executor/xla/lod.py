@@ -5,12 +5,12 @@ Offsets of sequences are constants of what XLA compiles, so a program is compile
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from fluid.ir.frames import warn_user
 from fluid.ir.program import Program
 from fluid.values.spec import Lod
 
@@ -61,10 +61,9 @@ def _note(recent: OrderedDict[Hashable, None], lods: Hashable) -> None:
 
 
 def _warn(name: str) -> None:
-    warnings.warn(
+    warn_user(
         f"a program was compiled by XLA for {MOST_LODS} different lengths of the sequences in {name}; batches with others run on "
         "numpy. Bucket the sequences: batch those of like lengths, and fill them up to one of a few lengths, so that the same "
         "come again",
         RuntimeWarning,
-        stacklevel=5,
     )

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..binding.calls import Source
-from ..random import RANDOM, draw_of_stream, is_entropy, seed_of
+from ..runtime.calls import Source
+from ..runtime.random import RANDOM, draw_of_stream, is_entropy, seed_of
 from .arrays import wrap
 from .ufuncs import stored
 

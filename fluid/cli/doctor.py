@@ -17,7 +17,7 @@ from ..errors import ExecutionError, FluidError
 from ..executor.native.cache import folder
 from ..executor.native.compiler import host
 from ..executor.native.fallback import NativeUnavailable, is_enabled, or_unavailable
-from ..executor.threads import available_cores, blas_threads, get_num_threads
+from ..executor.runtime.threads import available_cores, blas_threads, get_num_threads
 from ..install_check import run_check
 from ..values.place import XLA_DEVICES, get_cuda_device_count
 from .common import as_json, table

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..executor.unsupported import unsupported_ops
+from ..executor.stepwise.unsupported import unsupported_ops
 from ..io import is_persistable
 from ..ir.program import Block, Parameter, Program
 from ..saving.models import Model

@@ -25,7 +25,7 @@ from ..eager.program import Parameter, disable_dygraph, enable_dygraph, enabled,
 from ..eager.recompute import recompute
 from ..eager.saved import saved_tensors_hooks
 from ..eager.tensor import Tensor, from_dlpack, to_tensor
-from ..executor.random import RANDOM
+from ..executor.runtime.random import RANDOM
 from ..not_here import names_here, names_not_here
 from . import (
     amp,  # noqa: F401  (as in Paddle)

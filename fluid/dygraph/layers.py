@@ -18,7 +18,7 @@ from ..eager.mode import state, tracing
 from ..eager.program import EAGER, Parameter
 from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, ProgramError
-from ..executor.random import RANDOM
+from ..executor.runtime.random import RANDOM
 from ..initializer import Initializer
 from ..ir.program import program_guard
 from ..param_attr import AttrLike

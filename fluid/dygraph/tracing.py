@@ -33,7 +33,7 @@ from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import Executor, Scope, scope_guard
 from ..executor.binding.array_types import place_of_programs
-from ..executor.random import RANDOM, Caller
+from ..executor.runtime.random import RANDOM, Caller
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard

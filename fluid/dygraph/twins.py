@@ -16,7 +16,7 @@ from ..eager.mode import state
 from ..eager.parts import parts
 from ..eager.program import Parameter
 from ..eager.tensor import Tensor
-from ..executor.random import RANDOM, stream_of_draw
+from ..executor.runtime.random import RANDOM, stream_of_draw
 from ..initializer import ConstantInitializer, NumpyArrayInitializer
 from ..ir.copying import RANDOM_STREAM
 from ..ir.program import Block, Program, Variable, default_main_program

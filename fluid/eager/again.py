@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from .. import unique_name
 from ..errors import BackwardError
-from ..executor.random import RANDOM, Draw
+from ..executor.runtime.random import RANDOM, Draw
 from ..ir.program import default_main_program, default_startup_program, program_guard
 from .mode import state
 

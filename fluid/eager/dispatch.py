@@ -18,9 +18,9 @@ from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, sa
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, may_thread, sparse_kernel_of
-from ..executor.random import RANDOM
-from ..executor.threads import on_one_thread
-from ..executor.workers import stating
+from ..executor.runtime.random import RANDOM
+from ..executor.runtime.threads import on_one_thread
+from ..executor.stepwise.meeting import stating
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, Slot, grad_slot

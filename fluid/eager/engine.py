@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
-from ..executor import timing
 from ..executor.binding.array_types import CPU, DEVICES, array_of, ones_like
 from ..executor.binding.halves import added
-from ..executor.random import RANDOM
-from ..executor.threads import HAS_THREADS, OnNumpy, checked_count
+from ..executor.runtime import timing
+from ..executor.runtime.random import RANDOM
+from ..executor.runtime.threads import HAS_THREADS, OnNumpy, checked_count
 from ..ir.collector import collector_paused
 from ..values.types import is_complex
 from . import anomaly

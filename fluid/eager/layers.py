@@ -10,7 +10,7 @@ import numpy as np
 from ..building.layer_helper import apply, inside
 from ..building.nested import flatten, rebuild, structure
 from ..errors import FluidTypeError, ProgramError
-from ..executor.random import RANDOM
+from ..executor.runtime.random import RANDOM
 from ..ir.checked import check_variable
 from ..ir.program import Variable, program_guard
 from ..layers import control_flow, io, learning_rate_scheduler

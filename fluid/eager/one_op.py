@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from ..executor.random import RANDOM, Draw
+from ..executor.runtime.random import RANDOM, Draw
 from ..layers import arguments
 from ..values.cache import Cache
 from .dispatch import CompiledOp, TensorOp

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ..executor import timing
 from ..executor.binding.array_types import CPU
-from ..executor.timing import Watch
+from ..executor.runtime import timing
+from ..executor.runtime.timing import Watch
 from ..values.place import CPUPlace, CUDAPlace, Place
 from .dispatch import CompiledOp, UpdateOp
 from .graph import Node, line_text, user_line

@@ -11,7 +11,7 @@ import numpy as np
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..executor.binding.array_types import array_of, default_xp, making_on
-from ..executor.random import RANDOM, Draw
+from ..executor.runtime.random import RANDOM, Draw
 from ..ir import program as framework
 from ..ir.program import Block, OpRole, Program, Variable, program_guard
 from ..opdef import registry

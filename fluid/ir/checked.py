@@ -79,7 +79,7 @@ def _is(types: type | tuple[type, ...]) -> Check:
 
 
 def _is_scope(value: Any) -> bool:
-    module = sys.modules.get("fluid.executor.scope")  # there are no scopes before it is loaded
+    module = sys.modules.get("fluid.executor.runtime.scope")  # there are no scopes before it is loaded
     return module is not None and isinstance(value, module.Scope)
 
 

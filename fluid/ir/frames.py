@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from ..values.cache import Cache
 
-__all__ = ["OURS", "CodeName", "Frames", "current_frames", "is_run_again", "portable", "user_frame", "user_frames"]
+__all__ = ["OURS", "CodeName", "Frames", "current_frames", "is_run_again", "portable", "user_frame", "user_frames", "warn_user"]
 
 
 class CodeName(NamedTuple):
@@ -61,6 +62,17 @@ def user_frames(limit: int = 3) -> Frames:
 def current_frames(limit: int = 3) -> Frames:
     """`user_frames`, with the very code that runs now."""
     return _pairs(_first_outside(), limit)
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the innermost line outside Fluid, however many calls lie between."""
+    frame = _first_outside()
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    space = frame.f_globals
+    registry = space.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, space.get("__name__"), registry)
 
 
 def _first_outside() -> FrameType | None:

@@ -29,7 +29,7 @@ from .inference import BuildNamespace, infer_shape
 
 if TYPE_CHECKING:
     from ..executor import Scope
-    from ..executor.unsupported import UnsupportedOp
+    from ..executor.stepwise.unsupported import UnsupportedOp
     from ..transform.edit import EditReport, NameList, OpLike
     from .desc import BlockDesc, OpDesc, ProgramDesc, VarDesc
 
@@ -1594,7 +1594,7 @@ class Program:
 
         `allow` names types of the second kind that may run.
         """
-        from ..executor.unsupported import unsupported_ops
+        from ..executor.stepwise.unsupported import unsupported_ops
 
         return unsupported_ops(self, allow)
 

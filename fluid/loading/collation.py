@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data_feeder import sequences_of, stack_of
 from ..errors import FeedError, FluidTypeError, ProgramError
-from ..executor.scope import LoDTensor
+from ..executor.runtime.scope import LoDTensor
 from ..ir.program import Variable
 from ..values.types import VarType
 

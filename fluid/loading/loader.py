@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
-from ..executor.threads import HAS_THREADS
+from ..executor.runtime.threads import HAS_THREADS
 from ..ir.program import Variable, default_main_program
 from .collation import FeedCollate, NamedCollate, collate
 from .datasets import IterableDataset, checked_seed, length_of

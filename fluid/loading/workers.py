@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DataError, FluidTypeError, ProgramError, readable
-from ..executor.threads import set_num_threads
+from ..executor.runtime.threads import set_num_threads
 from .reading import OfNumbers, OfStream
 from .shared_batches import BatchReader, BatchWriter
 from .worker_info import WorkerInfo

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
-from ..executor.native.instructions import Check, NativeInstruction
 from ..executor.planned.placement import Tenant
 from ..executor.planned.plan import Plan
 from .axes import axes_or_new
@@ -137,9 +136,4 @@ def _unit(size: int) -> tuple[int, str]:
 def _name(plan: Plan, number: int) -> str:
     """What is computed by a call of the plan."""
     instruction = plan.instructions[number] if number < len(plan.instructions) else None
-    if isinstance(instruction, NativeInstruction):
-        types = [op.type for op in instruction.ops]
-        return " + ".join(types[:3]) + (" + ..." if len(types) > 3 else "")
-    if isinstance(instruction, Check):
-        return f"the check of {instruction.op.type}"
-    return instruction.op.type if instruction is not None else "the end"
+    return instruction.label if instruction is not None else "the end"

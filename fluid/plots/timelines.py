@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..errors import FluidTypeError, ProgramError
-from ..executor.timeline import Event, Timeline
+from ..executor.runtime.timeline import Event, Timeline
 from .axes import axes_or_new
 
 __all__ = ["timeline"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FluidTypeError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.executor import Executor
-from ..executor.scope import Scope, global_scope
+from ..executor.runtime.scope import Scope, global_scope
 from ..formats.bfloat16 import computable
 from ..ir.program import OpRole, Program
 from .axes import axes_or_new

@@ -25,8 +25,8 @@ import numpy as np
 
 from .. import io
 from ..errors import FluidTypeError, FormatError, LengthsError, ProgramError
-from ..executor.random import seed_of
-from ..executor.scope import Scope, global_scope, scope_guard
+from ..executor.runtime.random import seed_of
+from ..executor.runtime.scope import Scope, global_scope, scope_guard
 from ..formats.npz import is_archive, read_npz, write_npz
 from ..formats.shards import is_manifest, read_shards
 from ..formats.table import head_of

@@ -27,7 +27,7 @@ import numpy as np
 
 from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
-from ..executor.scope import Scope, global_scope, scope_guard
+from ..executor.runtime.scope import Scope, global_scope, scope_guard
 from ..formats.commits import current, is_saved, names_in
 from ..formats.pir.files import pir_bytes
 from ..formats.program import serialize_program
@@ -108,7 +108,8 @@ def load_model(
         path: a file, a folder, or the common start of two files' names.
         params: the file or folder of the parameters, if it is not beside the program under one of the usual names.
         scope: the scope for the parameters; the current scope if None.
-        allow: types of ops that may run although they touch files or run code (`fluid.executor.unsupported.REACHES_OUT`).
+        allow: types of ops that may run although they touch files or run code
+            (`fluid.executor.stepwise.unsupported.REACHES_OUT`).
         constants: values of inputs of an ONNX model, which are not fed then. What decides how many dimensions a value has, such
             as the axes of a sum, must be known when the program is built; a model may have it as an input.
 

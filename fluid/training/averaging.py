@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
-from ..executor.scope import Scope, global_scope
+from ..executor.runtime.scope import Scope, global_scope
 from ..initializer import constant_attrs
 from ..ir.program import Block, OpRole, Program, Variable, default_main_program
 from ..opdef.inference import OpNamespace

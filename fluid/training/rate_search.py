@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
-from ..executor.scope import Scope, global_scope
+from ..executor.runtime.scope import Scope, global_scope
 from .logs import number_of
 from .rates import is_tensor, learning_rate_of, own_optimizer, set_learning_rate
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ExecutionError, FluidTypeError, ProgramError
-from ..executor.scope import Scope, global_scope
+from ..executor.runtime.scope import Scope, global_scope
 from .stopping import Best
 
 __all__ = ["ReduceOnPlateau", "is_tensor", "learning_rate_of", "own_optimizer", "set_learning_rate"]

@@ -13,7 +13,7 @@ from ..errors import FluidError, ProgramError
 from ..executor.binding.arrays import specs_of
 from ..executor.binding.compiled import apply_op
 from ..executor.kernels.table import kernel_of
-from ..executor.scope import Scope, global_scope
+from ..executor.runtime.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..opdef.inference import infer_specs

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..executor.scope import Scope, global_scope
+from ..executor.runtime.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.program import Operator, Program, Variable
 from ..ir.renaming import redirect_reads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..executor.scope import global_scope
+from ..executor.runtime.scope import global_scope
 from ..executor.widening import widen_in_place
 from ..ir.program import Program
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..executor import CPUPlace, Executor, Scope
-from ..executor.timing import Watch
+from ..executor.runtime.timing import Watch
 from ..formats.bfloat16 import computable
 from ..ir.checked import checked
 from ..ir.program import Operator, Program

@@ -15,7 +15,7 @@ from fluid.distributed import Alone, Communicator
 from fluid.distributed.agreement import first_difference
 from fluid.distributed.process import use_communicator
 from fluid.errors import CommunicationError, FluidTypeError, FormatError, ProgramError
-from fluid.executor import workers
+from fluid.executor.stepwise import meeting as workers
 from fluid.incubate.fleet.base import role_maker
 from fluid.incubate.fleet.collective import Collective, CollectiveOptimizer, DistributedStrategy, fleet
 from fluid.saving.by_workers import load_by_workers, save_by_workers

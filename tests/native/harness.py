@@ -32,7 +32,7 @@ from fluid.executor.native.compiler import Library, compile_object
 from fluid.executor.native.emitter import Function, Module, Value
 from fluid.executor.native.kernel import Share, checked_words, fault_in, write_kernel
 from fluid.executor.native.target import Target
-from fluid.executor.threads import MOST_THREADS
+from fluid.executor.runtime.threads import MOST_THREADS
 
 Body = Callable[[Function, Sequence[Value], Share], None]
 

@@ -12,10 +12,10 @@ from checks import each
 import fluid
 from fluid import dygraph
 from fluid.executor.binding import compiled as binding
-from fluid.executor.binding.arrays import spec_of
 from fluid.executor.binding.compiled import Argument, Compiled, compiled
 from fluid.executor.kernels.table import load_kernels
 from fluid.executor.native import fallback, functions
+from fluid.executor.runtime.specs import spec_of
 from fluid.opdef import registry
 
 load_kernels()

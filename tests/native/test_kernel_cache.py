@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from checks import Checks, each
 
-from fluid.executor import cache_folder
 from fluid.executor.native import cache, compiler
 from fluid.executor.native.cache import Kernels, Writer, compile_kernels, folder
 from fluid.executor.native.compiler import NativeUnavailable
@@ -27,6 +26,7 @@ from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
 from fluid.executor.native.instructions import WrittenKernel
 from fluid.executor.native.kernel import Share, write_kernel
 from fluid.executor.native.target import Target
+from fluid.executor.runtime import cache_folder
 
 
 def written(name: str, add: float, helper: bool = False) -> WrittenKernel:

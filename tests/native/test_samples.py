@@ -13,7 +13,7 @@ from test_conformance import CASES, Case, OneOp, every_dtype
 
 from fluid.executor.executor import Executor
 from fluid.executor.planned import plan
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.values.lod_array import array_of
 
 BOUNDS = {"float32": (5e-6, 5e-6), "float64": (1e-12, 1e-12)}

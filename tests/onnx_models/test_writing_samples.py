@@ -19,7 +19,7 @@ from test_conformance import CASES, Case, OneOp, every_dtype
 
 from fluid.errors import BackwardError, InferenceError, ProgramError
 from fluid.executor.executor import Executor
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.onnx.writing.refused import REFUSED
 
 pytestmark = pytest.mark.numpy_alone

@@ -13,7 +13,7 @@ pytest.importorskip("jax")
 
 import fluid
 from fluid.errors import ExecutionError
-from fluid.executor.unsupported import with_owned
+from fluid.executor.stepwise.unsupported import with_owned
 from fluid.executor.xla import callbacks
 from fluid.opdef import registry
 

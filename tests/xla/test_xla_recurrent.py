@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("jax")
 
 import fluid
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.extend import ops
 from fluid.ops.rnn import MODES, Geometry
 

@@ -17,7 +17,7 @@ from test_engines import NUMBERS
 
 from fluid.errors import ExecutionError
 from fluid.executor.executor import Executor
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.executor.xla.callbacks import ON_HOST, REFUSED
 from fluid.initializer import value_attrs
 from fluid.values.lod_array import lod_of

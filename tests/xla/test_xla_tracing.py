@@ -15,7 +15,7 @@ import jax
 
 import fluid
 from fluid import layers
-from fluid.executor.scope import Scope
+from fluid.executor.runtime.scope import Scope
 from fluid.executor.xla.arrays import wrap
 from fluid.executor.xla.namespace import XP as xp
 

@@ -14,8 +14,8 @@ from fluid.distributed.nccl import nccl_communicator
 from fluid.distributed.process import communicator
 from fluid.values.place import add_namespace
 
-from ..kernels.table import Kernel
-from .calls import Call
+from ..runtime.calls import Call
+from .table import Kernel
 
 __all__ = ["Engine", "Step", "add_engine", "engine_of"]
 

@@ -14,8 +14,8 @@ from fluid.values.lod_array import LoDArray
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .binding.arrays import spec_of
-from .binding.engine import engine_of
+from ..kernels.engine import engine_of
+from ..runtime.specs import spec_of
 
 __all__ = ["Meeting", "reductions_in_flight", "stating"]
 

@@ -10,8 +10,8 @@ from fluid.ir.program import Operator, Program
 from fluid.ir.verify import misuses_of
 from fluid.opdef.registry import Rule
 
-from .kernels.table import kernel_of, sparse_kernel_of
-from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
+from ..kernels.table import kernel_of, sparse_kernel_of
+from .handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops", "with_owned"]
 

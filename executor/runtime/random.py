@@ -17,7 +17,7 @@ import numpy as np
 from fluid.errors import ProgramError
 from fluid.ir.program import Program, default_main_program
 
-from .binding.calls import Source
+from .calls import Source
 
 __all__ = [
     "RANDOM", "Caller", "Draw", "RandomStream", "RandomStreams", "draw_of_stream", "is_entropy", "names_from_zero",

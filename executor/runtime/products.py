@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .binding.calls import Call, Written
+from .calls import Call, Written
 from .threads import HAS_THREADS, blas_threads, get_num_threads
 
 __all__ = ["is_large", "multiply", "multiply_in_parts", "product_call"]

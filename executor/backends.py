@@ -1,0 +1,19 @@
+"""The backends of the places that are here, in order of preference."""
+
+from fluid.values.place import CPUPlace, CUDAPlace, Place, XLAPlace
+
+from .backend import add_backend
+from .binding.compiled import add_compiler
+from .native.one_op import NativeOps
+from .planned.backend import NativeBackend, PlannedBackend
+from .stepwise.program import StepwiseBackend
+from .xla.backend import XlaBackend
+
+__all__: list[str] = []
+
+add_backend(Place, StepwiseBackend)
+add_backend(CPUPlace, PlannedBackend)
+add_backend(CPUPlace, NativeBackend)
+add_backend(CUDAPlace, PlannedBackend)
+add_backend(XLAPlace, XlaBackend)
+add_compiler(NativeOps())

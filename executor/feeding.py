@@ -1,0 +1,256 @@
+"""What users give to a run, checked against the program: feeds and fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidError, FluidTypeError, did_you_mean, shown
+from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
+from fluid.ir.program import Program, Variable, default_main_program
+from fluid.parallel.mesh import Mesh
+from fluid.values.lod_array import LoDArray, array_of, to_lod
+from fluid.values.lod_tensor import FedArray
+from fluid.values.numeric import DEFAULT_INT, NO_NUMBERS, numeric_array, said_by
+from fluid.values.place import Place, XLAPlace
+from fluid.values.types import VarType
+
+from .runtime.scope import LoDTensor
+
+__all__ = [
+    "checked_feeds",
+    "checked_fetches",
+    "fetched_names",
+    "mesh_of",
+    "one_feed",
+    "program_of",
+    "tell_other_feeds",
+    "with_loaders",
+]
+
+
+def checked_feeds(program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
+    """Fed values as arrays, checked against the declared variables."""
+    if type(feed) is not dict and not isinstance(feed, Mapping):
+        raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
+    block = program.global_block()
+    feeds = {}
+    for name, value in feed.items():
+        name = name.name if isinstance(name, Variable) else name
+        var = block.vars.get(name)
+        if var is None:
+            data = [v.name for v in block.vars.values() if v.is_data]
+            hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
+            raise FeedError(f"{shown(name)} is fed, but the program has no such variable{hint}")
+        try:
+            feeds[name] = _fed(var, value)
+        except FluidError:
+            raise
+        except Exception as error:  # of a value that raises where it is looked at
+            raise FeedError(f"what is fed to {var.name} ({var.describe()}) raises an error: {said_by(error)}") from error
+    return feeds
+
+
+def one_feed(feed: Any) -> Any:
+    """The feed as one dict; loaders make lists of one."""
+    if isinstance(feed, (list, tuple)) and feed and all(isinstance(item, Mapping) for item in feed):
+        if len(feed) > 1:
+            raise FeedError(f"feed is a list of {len(feed)} dicts, one for each device; programs run on one device here")
+        feed = feed[0]
+    return feed if feed is not None else {}
+
+
+def with_loaders(program: Program, feed: Any) -> Any:
+    """The feed as one dict, with values of the program's loaders for variables that are not fed."""
+    if type(feed) is dict and not program.loaders:
+        return feed
+    feed = one_feed(feed)
+    for loader in program.loaders:
+        names = {var.name for var in loader.variables} & set(program.global_block().vars)
+        if names and isinstance(feed, Mapping) and not names & {getattr(name, "name", name) for name in feed}:
+            feed = {**feed, **{name: value for name, value in loader.next_feed().items() if name in names}}
+    return feed
+
+
+def fetched_names(fetch_list: Any) -> list[str]:
+    """The names in a fetch list."""
+    if fetch_list is None:
+        return []
+    items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list
+    if type(items) is not list and (isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable)):
+        raise FeedError(f"fetch_list should be a list of Variables or names, not {shown(fetch_list)}")
+    try:
+        return [item.name if isinstance(item, Variable) else _name(item) for item in items]
+    except FluidError:
+        raise
+    except Exception as error:  # of a list that raises where it is gone through
+        raise FeedError(f"fetch_list should be a list of Variables or names; it raises an error: {said_by(error)}") from error
+
+
+def _name(item: Any) -> str:
+    if not isinstance(item, str):
+        raise FeedTypeError(f"fetch_list holds {shown(item)}, which is neither a Variable nor a name")
+    return item
+
+
+def checked_fetches(program: Program, names: list[str]) -> list[str]:
+    """The names, if the program has such variables."""
+    variables = program.global_block().vars
+    for name in names:
+        if name not in variables:
+            hint = did_you_mean(name, variables)
+            raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
+    return names
+
+
+def _fed(var: Variable, value: Any) -> Any:
+    """A fed value as an array of the declared type and shape, with its LoD if any; a list of them for an array of tensors."""
+    if var.type is VarType.LOD_TENSOR_ARRAY and isinstance(value, (list, tuple)):
+        return [_as_item(var, item) for item in value]
+    levels: Any = ()
+    if isinstance(value, LoDTensor):
+        if value.array is None:
+            raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
+        value, levels = value.array, value.lod()
+    elif type(value) is FedArray:
+        value = value.view(np.ndarray)
+    elif var.lod_level and _is_pair(value):
+        value, levels = value
+    try:
+        array = _fed_array(var, value)
+    except FeedError:
+        if not _is_pair(value):
+            raise
+        raise FeedError(
+            f"{var.name} ({var.describe()}) is declared without sequences, but an array with lengths is fed; declare it with "
+            "lod_level=1, or feed the array alone"
+        ) from None
+    try:
+        lod = to_lod(levels, array.shape[0] if array.ndim else 0)
+        return LoDArray(array, lod) if lod else array
+    except ExecutionError as error:
+        raise FeedError(f"what is fed to {var.name} ({var.describe()}, lod_level={var.lod_level}): {error}") from None
+
+
+def _as_item(var: Variable, item: Any) -> Any:
+    """An entry of a list that is fed to an array of tensors."""
+    array = numeric_array(item, f"what is fed to {var.name} ({var.describe()}) holds what is no array")
+    if array.dtype != var.dtype.array_dtype:
+        raise FeedError(
+            f"{var.name} is an array of tensors of {var.dtype.text}, but one of {array.dtype} is fed{_converting(var)}"
+        )
+    return array
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value is a pair of an array and lengths of sequences."""
+    return isinstance(value, tuple) and len(value) == 2 and (isinstance(value[1], list) or getattr(value[0], "ndim", 0) > 0)
+
+
+def _fed_array(var: Variable, value: Any) -> Any:
+    expected = var.dtype.array_dtype
+    if expected == BFLOAT16 and getattr(value, "dtype", None) != BFLOAT16:  # which numpy has not: floats are rounded to it
+        value = to_bfloat16(_converted(var, value, np.dtype("float32")))
+    is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
+    if not is_array or value.dtype.kind in NO_NUMBERS:
+        value = _converted(var, value, expected)
+    if expected == np.int64 and value.dtype == DEFAULT_INT:  # other than int64 in a browser, where pointers have 32 bits
+        value = value.astype(np.int64, copy=False)
+    if value.dtype != expected and not _takes_other_types(var, value):
+        raise FeedError(_of_other_sizes(var, value) + _converting(var))
+    if var.need_check_feed and not _is_of_declared_sizes(var, value):
+        raise FeedError(_of_other_sizes(var, value) + _reshaping(var, value))
+    return value
+
+
+def _takes_other_types(var: Variable, value: Any) -> bool:
+    """Whether integers of another type than the declared one are left to the ops, as all values of `layers.data` in Fluid 1.6.
+
+    Not floats: numpy makes float64 where nobody asks for it, which would change how precisely a program computes.
+    """
+    return value.dtype.kind in "biu" and not var.need_check_feed and (var.is_data or not var.persistable)
+
+
+def _converting(var: Variable) -> str:
+    return f"; convert it, for instance with .astype({var.dtype.text!r})"
+
+
+def _is_of_declared_sizes(var: Variable, value: Any) -> bool:
+    if not var.has_shape:
+        return True
+    return len(value.shape) == len(var.shape) and all(a in (-1, b) for a, b in zip(var.shape, value.shape, strict=True))
+
+
+def _of_other_sizes(var: Variable, value: Any) -> str:
+    return f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed"
+
+
+def _reshaping(var: Variable, value: Any) -> str:
+    """Advice for a value that lacks dimensions of size 1, such as labels ``[N]`` in place of ``[N, 1]``, or has too many."""
+    if len(var.shape) == len(value.shape) == 4:
+        first, second = var.shape[1:], value.shape[1:]
+        for was, axes in (((second[2], *second[:2]), (0, 3, 1, 2)), ((*second[1:], second[0]), (0, 2, 3, 1))):
+            if all(a in (-1, b) for a, b in zip(first, was, strict=True)):
+                return f"; it seems to have its channels elsewhere: .transpose{axes} puts them there"
+    others, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
+    if var.shape.count(-1) > 1 or len(others) != len(sizes) or any(a not in (-1, b) for a, b in zip(others, sizes, strict=True)):
+        return ""
+    return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
+
+
+def tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
+    """Add to an error what is fed with other sizes or types than those declared, by which the program was built.
+
+    Only `fluid.data` asks for them; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
+    """
+    others = []
+    for name, value in feeds.items():
+        var, array = program.global_block().vars[name], array_of(value)
+        is_other_type = array.dtype != var.dtype.array_dtype
+        if is_other_type or not _is_of_declared_sizes(var, array):
+            others.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
+    if others:
+        error.restate(str(error) + "".join(others))
+
+
+def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
+    """A list or number of Python as an array, of the declared type if its own casts to that safely within its kind."""
+    try:
+        array = numeric_array(value, f"what is fed to {var.name} ({var.describe()}) is not an array")
+    except FluidTypeError as error:
+        raise FeedError(str(error)) from None
+    if hasattr(value, "dtype") or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0):
+        return array
+    try:
+        return np.asarray(value, dtype=expected)
+    except OverflowError:
+        limits = np.iinfo(expected)
+        raise FeedError(
+            f"{var.name} is declared {var.describe()}, but a number outside of {limits.min} to {limits.max} is fed"
+        ) from None
+
+
+def program_of(program: Any) -> Program:
+    """The program that the user means: the default one for None, and that of a `CompiledProgram`."""
+    if type(program) is Program:
+        return program
+    program = program if program is not None else default_main_program()
+    inner = getattr(program, "program", None)
+    program = inner if isinstance(inner, Program) else program  # a CompiledProgram
+    if not isinstance(program, Program):
+        raise FeedTypeError(f"an Executor runs a Program, not {type(program).__name__}")
+    return program
+
+
+def mesh_of(program: Any, place: Place) -> Mesh | None:
+    """The devices that a program, or a `CompiledProgram`, is to be divided over; None for one device."""
+    mesh = getattr(program, "mesh", None)
+    if not isinstance(place, XLAPlace):
+        if mesh is not None:
+            raise ExecutionError(f"{mesh} is one of devices of XLA, but the program runs on {place}; use fluid.XLAPlace()")
+        return None
+    if mesh is not None or not getattr(program, "takes_all_devices", False):
+        return mesh if isinstance(mesh, Mesh) else None
+    return Mesh(data=place.device_count) if place.device_count > 1 else None

@@ -1,0 +1,39 @@
+"""Single ops of eager mode as native code, where that is faster than numpy. The compiler is imported when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fluid.opdef.registry import OpDef
+from fluid.values.spec import Spec
+
+from .fallback import NativeUnavailable, is_enabled, or_unavailable, warn_of
+from .worth import is_worth_it
+
+__all__ = ["NativeOps"]
+
+
+class NativeOps:
+    """Compiles ops that native code computes faster by themselves than numpy."""
+
+    def takes(self, op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:
+        return is_enabled() and is_worth_it(op_type, attrs, specs)
+
+    def compile(
+        self,
+        definition: OpDef,
+        attrs: Mapping[str, Any],
+        inputs: Sequence[tuple[str, Spec | None]],
+        passed: Sequence[bool],
+        outputs: Sequence[tuple[str, Spec | None]],
+        into: Mapping[str, str],
+    ) -> tuple[Callable[..., Any], frozenset[int]] | None:
+        try:
+            with or_unavailable():
+                from .functions import native_function
+
+                return native_function(definition, attrs, inputs, passed, outputs, into)
+        except NativeUnavailable as error:
+            warn_of(error)
+            return None

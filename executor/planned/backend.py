@@ -1,0 +1,55 @@
+"""Plans as backends: with native code among the ops, and without."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fluid.values.place import Place
+
+from ..backend import BoundPlan as AnyBoundPlan
+from ..backend import Request
+from ..native.fallback import is_enabled
+from ..runtime.scope import Scope
+from ..stepwise.program import BoundSteps
+from .bound_plan import BoundPlan
+from .memory import Memory
+from .plan import Plan, compile_plan
+from .printing import calls_of
+
+__all__ = ["NativeBackend", "PlannedBackend"]
+
+
+class PlannedBackend:
+    """Compiles programs that are fed plain arrays to plans, which run op by op in memory that is placed once."""
+
+    _is_native = False
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._memories: WeakKeyDictionary[Scope, Memory] = WeakKeyDictionary()
+        self.takes_bfloat16 = place.xp is np
+
+    def key(self, request: Request) -> Hashable | None:
+        return None if request.has_sequences else tuple(request.specs.items())
+
+    def compile(self, request: Request) -> Plan:
+        plan = compile_plan(request.program, request.specs, request.fetches, request.scope, native=self._is_native)
+        plan.calls_of, plan.binder = calls_of, self._bound
+        return plan
+
+    def _bound(self, plan: Plan, scope: Scope) -> AnyBoundPlan:
+        if plan.step_by_step:
+            return BoundSteps(plan, plan.fetches, scope, self._place)
+        return BoundPlan(plan, scope, self._place, self._memories.setdefault(scope, Memory(self._place.xp)))
+
+
+class NativeBackend(PlannedBackend):
+    """Compiles programs to plans in which native code computes many ops."""
+
+    _is_native = True
+
+    def key(self, request: Request) -> Hashable | None:
+        return None if request.watches_ops or not is_enabled() else super().key(request)

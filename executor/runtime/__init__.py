@@ -1,0 +1,1 @@
+"""What every run needs: scopes, random streams, threads, calls of kernels, timing."""

@@ -1,0 +1,43 @@
+"""The ops of a program that a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluid.ir.dataflow import needed_ops
+from fluid.ir.program import Block, Operator
+from fluid.ir.verify import refuse_deep
+from fluid.ir.versions import BlockVersions
+
+from .debug import has_effect
+
+__all__ = ["ops_to_run", "versions_to_run"]
+
+_EDGES = ("feed", "fetch")
+"""Ops that only mark what the executor feeds and fetches."""
+
+
+def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
+    """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
+    return versions_to_run(block, fetches).ops
+
+
+def versions_to_run(block: Block, fetches: Sequence[str]) -> BlockVersions:
+    """The values of the ops to run: those of the block where all of its ops run."""
+    refuse_deep(block.program)
+    versions = BlockVersions(block)
+
+    def runs_anyway(op: Operator) -> bool:
+        if op.type in _EDGES:
+            return False
+        if not any(op.outputs.values()) or has_effect(op):
+            return True
+        return any((var := block.vars.get(name)) is not None and var.persistable for name in op.output_arg_names)
+
+    indexes = needed_ops(versions, {versions.current(name) for name in fetches}, also=runs_anyway)
+    ops = [op for index in indexes if (op := versions.ops[index]).type not in _EDGES]
+    if len(ops) == len(versions.ops):
+        return versions
+    shadow = Block.__new__(Block)
+    shadow.program, shadow.vars, shadow.ops = block.program, block.vars, ops
+    return BlockVersions(shadow)

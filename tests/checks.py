@@ -23,7 +23,7 @@ from fluid.opdef import registry
 __all__ = ["MORE", "Checks", "each", "fresh_programs", "own_ops", "some"]
 
 MORE = int(os.environ.get("FLUID_MORE_EXAMPLES", "1"))
-"""How many times as many random programs and files the tests marked `random` or `hypothesis` draw; twenty in ``.ci/run``."""
+"""How many times as many random programs and files the tests marked `random` or `hypothesis` draw; twenty in ``.ci/release``."""
 
 
 def some(cases: Iterable[Any]) -> list[Any]:

@@ -799,7 +799,7 @@ def case_of_op(choices: Choices, call: OpCall, sample: Sample | None = None) -> 
 
 
 _OF_OWN_INPUTS = {
-    *("double_inner", "filter_by_instag", "generate_mask_labels", "hash"),
+    *("double_inner", "filter_by_instag", "generate_mask_labels", "hash", "searchsorted"),
     *("pool2d_index", "pool3d_index", "max_pool2d_with_index", "max_pool3d_with_index"),
 }
 """Ops whose samples state something of their own inputs alone."""

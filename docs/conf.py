@@ -11,7 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import make_reference
 
+from fluid.ops import document
+
 make_reference.write()
+(Path(__file__).parent / "ops.md").write_text(document.render(), encoding="utf-8")
 
 project = "Fluid"
 copyright = "the authors of Fluid"

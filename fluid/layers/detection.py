@@ -619,7 +619,7 @@ def yolov3_loss(
     Formula: Redmon and Farhadi, YOLOv3: An Incremental Improvement, 2018.
 
     Args:
-        x: ``[N, len(anchor_mask) * (5 + class_num), H, H]``; what its channels mean, the op `yolov3_loss` in docs/ops.md says.
+        x: ``[N, len(anchor_mask) * (5 + class_num), H, H]``; the op `yolov3_loss` says what its channels mean.
         gt_box: ``[N, B, 4]``: center, width and height of the labelled boxes in parts of the image; zeros where there are fewer.
         gt_label: their classes, int32 ``[N, B]``.
         anchors: width and height in pixels of each anchor, all in one list.

@@ -30,7 +30,7 @@ def generate_layer_fn(op_type: str) -> Callable[..., Any]:
     It returns the output, or a list of outputs without intermediate ones.
 
     Args:
-        op_type: the name of an op, as in docs/ops.md.
+        op_type: the name of an op, as in the reference of ops.
 
     Raises:
         ProgramError: if there is no such op.

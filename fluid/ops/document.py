@@ -1,14 +1,10 @@
-"""Writes ``docs/ops.md``, the reference of all ops, from their definitions: ``python -m fluid.ops.document``.
-
-The file is checked in; a test keeps it current.
-"""
+"""The reference of all ops, made from their definitions: ``python -m fluid.ops.document`` prints it; the site has it, too."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import itertools
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -19,14 +15,11 @@ from typing import Any
 from ..opdef import registry
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Attr, OpDef, Rule, Slot
 
-__all__ = ["PATH", "described", "render"]
-
-PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "docs", "ops.md")
+__all__ = ["described", "render"]
 
 _HEAD = """# Ops
 
-The inputs, outputs, attributes and gradient of each op. Do not edit: `python -m fluid.ops.document` writes this file from the
-definitions in `fluid/ops/`.
+The inputs, outputs, attributes and gradient of each op, from the definitions in `fluid/ops/`.
 
 In signatures, `X*` is a slot of many variables, `X?` may be empty, `Out~` is an output that only the op's own gradient reads, and
 `Out&` is one that the op updates. In gradients, `dX` is the gradient of `X`. Of a slot written `X:shape` in the signature of a
@@ -183,11 +176,10 @@ def _lines(families: dict[str, list[OpDef]]) -> Iterable[str]:
 
 
 def render() -> str:
-    """The text of ``docs/ops.md``."""
+    """The reference as Markdown."""
     text = _HEAD + "\n" + "\n".join(_lines(_families()))
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
 
 if __name__ == "__main__":
-    with open(PATH, "w", encoding="utf-8") as file:
-        file.write(render())
+    print(render(), end="")

@@ -1,6 +1,6 @@
-"""ONNX models as programs, and programs as ONNX models.
+"""Read ONNX models as programs, and write programs as ONNX models.
 
-`reading` makes a checked `onnx.ModelProto` of a file, and `importing` a program of that, node by node: what each op of ONNX is in
-Fluid's terms stands in `ops_in`, a function an op. `writing` is the way back. `import fluid` loads nothing of this; the package
-``onnx`` (``pip install fluid-graph[onnx]``) is imported when a file asks for it.
+`reading` reads a file into a checked `onnx.ModelProto`. `importing` builds a program from it, node by node; `ops_in` has one
+function for each op of ONNX. `writing` is the way back. `import fluid` loads none of this; the package ``onnx`` (``pip install
+fluid-graph[onnx]``) is imported when a file needs it.
 """

@@ -1,4 +1,4 @@
-"""Appends ops to the program that an ONNX graph becomes: the ops of Fluid as functions, and what several of ONNX's ops need."""
+"""Append ops to the program built from an ONNX graph: Fluid's ops as functions, and helpers that several ops of ONNX share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILLED = {
     "int64": "int64_values",
 }
 _OP_SIZE, _NUMBER = 1600, 40
-"""Bytes that an op takes in memory, with room to spare, and a number in an attribute."""
+"""Bytes of memory of an op, rounded up, and of a number in an attribute."""
 
 
 class _Ops(BuildNamespace):
@@ -64,12 +64,12 @@ class _Ops(BuildNamespace):
 
 
 class Builder:
-    """Appends to a program what the nodes of a graph compute.
+    """Appends the ops that compute a graph's nodes to a program.
 
     Attributes:
         f: the ops as functions; inputs may be variables, `Tensor`s and arrays.
-        scalar: the same, whose outputs are single numbers of shape [] where Fluid's would have shape [1].
-        values: the arrays of the persistable variables that were made.
+        scalar: the same, but single numbers have shape [] where Fluid's ops give [1].
+        values: the arrays of the persistable variables created so far.
     """
 
     def __init__(self, program: Program, names: set[str], room: Room, most_ops: int) -> None:
@@ -89,25 +89,25 @@ class Builder:
         return self.program.current_block()
 
     def count(self) -> None:
-        """Counts an op; `FormatError` if there are more than the file's size allows for."""
+        """Count an op; `FormatError` if there are more than the file's size allows."""
         self._ops_left -= 1
         if self._ops_left < 0:
             raise FormatError("it takes more ops than the size of the file allows for, with those of the nodes before it")
         self.room.take(_OP_SIZE)
 
     def reserve(self, *sizes: int, itemsize: int = 8) -> None:
-        """`FormatError` if the file is too small for a table of these sizes; called before it is made.
+        """`FormatError` if the file is too small for a table of these sizes; call it before you make the table.
 
-        What is kept of tables counts when `constant` gets it.
+        `constant` counts the table itself when it gets it.
 
         Args:
             sizes: how many elements the table has along each of its dimensions.
-            itemsize: bytes of memory for each element, with those of arrays on the way to it.
+            itemsize: bytes of memory for each element, temporary arrays included.
         """
         self.room.check_array(*sizes, itemsize=itemsize)
 
     def fresh_name(self, base: str) -> str:
-        """A name that no variable and no value of the model has."""
+        """Return a name that no variable and no value of the model has."""
         while True:
             number = self._numbers.get(base, 0)
             self._numbers[base] = number + 1
@@ -117,13 +117,13 @@ class Builder:
                 return name
 
     def temporary(self, shape: tuple[int, ...] | None = None) -> Variable:
-        """A new variable, called after the value that is being computed."""
+        """A new variable, named after the value that is being computed."""
         self.room.variable()
         return self.block.create_var(name=self.fresh_name(self.base), shape=shape)
 
     # -- values as variables
     def variables(self, value: Any) -> Any:
-        """What is given for a slot, as a variable or a list of them."""
+        """Convert a slot's value to a variable, or to a list of variables."""
         if isinstance(value, (list, tuple)):
             return [self.variables(item) for item in value]
         if isinstance(value, Tensor):
@@ -133,9 +133,9 @@ class Builder:
         return value
 
     def constant(self, array: Any, onnx_type: int | None = None) -> Tensor:
-        """A tensor with a value that is known; an op or a persistable variable makes it, where it is needed."""
+        """A constant tensor; an op or a persistable variable is made for it where a variable is needed."""
         array = np.asarray(array)
-        if array.flags.writeable:  # it was made here; those of tensors in the file are counted, or are the file's own bytes
+        if array.flags.writeable:  # it was made here; arrays of the file's tensors are counted already, or are its bytes
             self.room.take_array(array.size, itemsize=array.itemsize)
         return Tensor(array=array, make=self._make_constant, onnx_type=onnx_type)
 
@@ -145,7 +145,7 @@ class Builder:
         return variable
 
     def _make_constant(self, array: Any) -> Variable:
-        """An op that makes the array; or a persistable variable, which `make_trainable` would train, where it is large."""
+        """Append an op that makes the array; a large array becomes a persistable variable, which `make_trainable` would train."""
         dtype = as_dtype(array.dtype)
         is_complex = array.dtype.kind == "c"
         if array.size and not is_complex and (array == array.reshape(-1)[0]).all():
@@ -158,8 +158,10 @@ class Builder:
             return self.cast(self._make_constant(array.astype(np.float32)), dtype)  # type: ignore[no-any-return]
         if slot is not None and 0 < array.size <= LARGEST_IN_OPS:
             self.room.take(_NUMBER * array.size)
-            made: Variable = self.f.assign_value(shape=list(array.shape), dtype=int(dtype), **{slot: array.reshape(-1).tolist()})
-            return made
+            assigned: Variable = self.f.assign_value(
+                shape=list(array.shape), dtype=int(dtype), **{slot: array.reshape(-1).tolist()}
+            )
+            return assigned
         return self.persistable(self.fresh_name(f"{self.base}.constant"), array)
 
     def persistable(self, name: str, array: Any) -> Variable:
@@ -171,18 +173,18 @@ class Builder:
 
     # -- what several ops need
     def cast(self, x: Any, dtype: VarType) -> Any:
-        """`x` in another element type; itself if it has that."""
+        """Cast `x` to another element type; `x` itself if it has this type."""
         x = self.variables(x)
         return x if x.dtype is dtype else self.f.cast(x, in_dtype=int(x.dtype), out_dtype=int(dtype))
 
     def ones_like_axes(self, x: Variable, before: int, after: int) -> Variable:
-        """`x` with dimensions of size 1 before and after its own."""
+        """Add dimensions of size 1 to `x`, before and after its own."""
         axes = [*range(before), *range(before + x.ndim, before + x.ndim + after)]
         out: Variable = self.f.unsqueeze2(x, axes=axes) if axes else x
         return out
 
     def reduce(self, op: str, x: Any, axes: Sequence[int] | None, keepdims: bool) -> Any:
-        """A reduction over `axes` (all if None), in ONNX's shape: [] for all without `keepdims`."""
+        """Reduce over `axes` (all if None) in ONNX's shape: [] for all axes without `keepdims`."""
         x = self.variables(x)
         every = axes is None or len({axis % max(x.ndim, 1) for axis in axes}) >= x.ndim
         attrs: dict[str, Any] = {"dim": [0] if every else list(axes or ()), "keep_dim": keepdims, "reduce_all": every}
@@ -191,15 +193,15 @@ class Builder:
         return getattr(self.f, op)(x, **attrs)
 
     def transpose(self, x: Any, order: Sequence[int]) -> Any:
-        """`x` with its dimensions in another order."""
+        """Permute the dimensions of `x`."""
         return x if list(order) == sorted(order) else self.f.transpose2(x, axis=list(order))
 
     def slice(self, x: Any, axis: int, start: int, end: int) -> Any:
-        """Some of `x` along one axis."""
+        """Slice `x` along one axis."""
         return self.f.slice(x, axes=[axis], starts=[start], ends=[min(end, 2**31 - 1)])
 
     def squeeze(self, x: Any, axes: Sequence[int]) -> Any:
-        """`x` without dimensions that have size 1, now or in a run."""
+        """Drop dimensions that have size 1, now or at run time."""
         x = self.variables(x)
         dropped = {axis % x.ndim for axis in axes}
         if not dropped:
@@ -211,13 +213,13 @@ class Builder:
         return out
 
     def unsqueeze(self, x: Any, axes: Sequence[int]) -> Any:
-        """`x` with new dimensions of size 1, at these places of the result."""
+        """Add dimensions of size 1 to `x`, at these axes of the result."""
         x = self.variables(x)
         rank = x.ndim + len(axes)
         return self.f.unsqueeze2(x, axes=sorted(axis % rank for axis in axes)) if axes else x
 
     def reshape(self, x: Any, numbers: Sequence[Any]) -> Any:
-        """`x` in the shape of these numbers, each an int (0 copies a size of `x`, one may be -1), a `Size` or an `Element`."""
+        """Reshape `x` to these numbers, each an int (0 copies a size of `x`, one may be -1), a `Size` or an `Element`."""
         x = self.variables(x)
         shape: list[Any] = []
         for axis, number in enumerate(numbers):
@@ -233,8 +235,8 @@ class Builder:
             unknown = []
         if not unknown:
             return self.f.reshape2(x, shape=shape) if shape or x.ndim else x
-        known = [number if isinstance(number, int) else -1 for number in shape]
-        return self.f.reshape2(x, ShapeTensor=[self.number_variable(n) for n in shape], shape=known)
+        static_shape = [number if isinstance(number, int) else -1 for number in shape]
+        return self.f.reshape2(x, ShapeTensor=[self.number_variable(n) for n in shape], shape=static_shape)
 
     def size_of(self, x: Variable, axis: int) -> Size | int:
         """The size of a dimension."""
@@ -258,6 +260,6 @@ class Builder:
         self.block.append_op(op_type, {slot: self.variables(value) for slot, value in inputs.items()}, outputs, attrs, ())
 
     def declare_shape(self, x: Variable, shape: Sequence[int]) -> Variable:
-        """`x`, whose shape is known beyond what inference can say, with that shape."""
+        """Declare the shape of `x` where inference cannot tell it."""
         x._shape = tuple(shape)
         return x

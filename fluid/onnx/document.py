@@ -1,4 +1,4 @@
-"""Writes ``docs/onnx_ops_in.md``, the table of ONNX ops as they are read: ``python -m fluid.onnx.document``.
+"""Writes ``docs/onnx_ops_in.md``, the table of ONNX ops that can be read: ``python -m fluid.onnx.document``.
 
 The file is checked in; a test keeps it current.
 """
@@ -29,41 +29,41 @@ Not read are ops of strings, `ImageDecoder`, and those of other domains, unless 
 |---|---|---|---|
 """
 
-_KNOWN = "known when the program is built"
+_STATIC = "known when the program is built"
 
 LIMITS = {
     "BitCast": "types that Fluid holds as they are, or integers",
-    "ConvTranspose": "with `auto_pad` or `output_shape`, sizes " + _KNOWN,
-    "CumSum": f"the axis {_KNOWN}",
-    "CumProd": f"the axis {_KNOWN}",
-    "DFT": f"length and axis {_KNOWN}; at most 4096 elements",
-    "STFT": f"lengths {_KNOWN}",
-    "Dropout": f"ratio and training mode {_KNOWN}",
-    "EyeLike": f"the shape {_KNOWN}",
-    "GridSample": f"cubic, or of other than two dimensions: channels and sizes of images {_KNOWN}",
+    "ConvTranspose": "with `auto_pad` or `output_shape`, sizes " + _STATIC,
+    "CumSum": f"the axis {_STATIC}",
+    "CumProd": f"the axis {_STATIC}",
+    "DFT": f"length and axis {_STATIC}; at most 4096 elements",
+    "STFT": f"lengths {_STATIC}",
+    "Dropout": f"ratio and training mode {_STATIC}",
+    "EyeLike": f"the shape {_STATIC}",
+    "GridSample": f"cubic, or of other than two dimensions: channels and sizes of images {_STATIC}",
     "If": "no optionals, and sequences of one length, from both branches; a single number is `[1]` where one branch gives it so",
     "Loop": "what is carried keeps its type and number of dimensions",
-    "MaxPool": f"with dilations or indices, sizes {_KNOWN}",
-    "AveragePool": f"with dilations or `ceil_mode`, sizes {_KNOWN}",
-    "NonMaxSuppression": f"limits, and numbers of boxes and classes {_KNOWN}",
-    "OneHot": f"the depth {_KNOWN}",
-    "Pad": f"the pads {_KNOWN}",
-    "Reshape": "the number of dimensions " + _KNOWN,
-    "Resize": f"scales and sizes {_KNOWN}; sizes may be those of the images themselves",
-    "Upsample": f"scales {_KNOWN}",
-    "RoiAlign": f"with `sampling_ratio` 0, or sizes of images not {_KNOWN}: averages, whose gradients do not flow to regions",
+    "MaxPool": f"with dilations or indices, sizes {_STATIC}",
+    "AveragePool": f"with dilations or `ceil_mode`, sizes {_STATIC}",
+    "NonMaxSuppression": f"limits, and numbers of boxes and classes {_STATIC}",
+    "OneHot": f"the depth {_STATIC}",
+    "Pad": f"the pads {_STATIC}",
+    "Reshape": "the number of dimensions " + _STATIC,
+    "Resize": f"scales and sizes {_STATIC}; sizes may be those of the images themselves",
+    "Upsample": f"scales {_STATIC}",
+    "RoiAlign": f"with `sampling_ratio` 0, or sizes of images not {_STATIC}: averages, whose gradients do not flow to regions",
     "Scan": "of opset 8, sequences of one length",
-    "ScatterElements": f"`max` and `min`: at most 256 updates along the axis, {_KNOWN}",
-    "ScatterND": f"`mul`, `max` and `min`: sizes {_KNOWN}",
-    "Slice": f"axes and steps {_KNOWN}; where bounds are not, steps of 1",
-    "SplitToSequence": f"sizes {_KNOWN}",
-    "Squeeze": f"axes {_KNOWN}",
-    "Unsqueeze": f"axes {_KNOWN}",
-    "TensorScatter": f"sizes {_KNOWN}",
-    "TfIdfVectorizer": f"integers, in rows of a length {_KNOWN}",
-    "Trilu": f"the diagonal {_KNOWN}",
+    "ScatterElements": f"`max` and `min`: at most 256 updates along the axis, {_STATIC}",
+    "ScatterND": f"`mul`, `max` and `min`: sizes {_STATIC}",
+    "Slice": f"axes and steps {_STATIC}; where bounds are not, steps of 1",
+    "SplitToSequence": f"sizes {_STATIC}",
+    "Squeeze": f"axes {_STATIC}",
+    "Unsqueeze": f"axes {_STATIC}",
+    "TensorScatter": f"sizes {_STATIC}",
+    "TfIdfVectorizer": f"integers, in rows of a length {_STATIC}",
+    "Trilu": f"the diagonal {_STATIC}",
 }
-"""Op -> in which forms alone it is read."""
+"""Op -> the only forms that are read."""
 
 
 def render() -> str:
@@ -74,7 +74,7 @@ def render() -> str:
         trains = "yes" if versions[-1].trains else ""
         limit = LIMITS.get(op_type, "")
         if op_type.startswith("Reduce"):
-            limit = f"axes {_KNOWN}"
+            limit = f"axes {_STATIC}"
         rows.append(f"| `{op_type}` | {trains} | {forms} | {limit} |\n")
     return _HEAD + "".join(rows)
 

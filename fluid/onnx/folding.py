@@ -1,7 +1,7 @@
-"""Nodes of known inputs, computed while the program is built: arithmetic on shapes, and what else needs no weights.
+"""Compute nodes with constant inputs while the program is built: arithmetic on shapes, and whatever else needs no weights.
 
-Integers that are partly known, such as the shape of a batch of unknown size, are arrays of numbers among which stand `Size`s and
-`Element`s; what only moves numbers moves these, too.
+Partly known integers, such as the shape of a batch of unknown size, are arrays that mix numbers with `Size`s and `Element`s. Ops
+that only move numbers move these too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .values import Size, Tensor
 __all__ = ["folded"]
 
 _MOST, _MOST_PARTLY = 4096, 256
-"""The most numbers that are computed beforehand, and that are followed where they are partly known."""
+"""The most numbers to fold, and the most to follow where they are partly known."""
 _OBJECT = 48
-"""Bytes that a number takes which is partly known."""
+"""Bytes of memory of a number in a partly known array."""
 _FOLDS: dict[str, Callable[[Node, list[Any]], Any]] = {}
 
 
@@ -37,7 +37,7 @@ def _folds(*op_types: str) -> Callable[[Any], Any]:
 
 
 def folded(node: Node) -> Any:
-    """What a node computes, where that is known: a `Tensor`; an array of what is known of its elements; or None."""
+    """The result of a node with constant inputs: a `Tensor`, an array of partly known integers, or None."""
     fold = _FOLDS.get(node.proto.op_type)
     if fold is None or (not node.inputs and node.proto.op_type != "Constant"):
         return None
@@ -72,7 +72,7 @@ def folded(node: Node) -> Any:
         return None
     result = np.asarray(result)
     if result.dtype == object:
-        if all(isinstance(each, (int, np.integer)) for each in result.reshape(-1)):
+        if all(isinstance(number, (int, np.integer)) for number in result.reshape(-1)):
             result = result.astype(node.tensor(0).dtype.numpy)
         else:
             node.reader.builder.room.take(_OBJECT * result.size)
@@ -81,21 +81,21 @@ def folded(node: Node) -> Any:
 
 
 def _size_of_result(node: Node, arrays: list[Any]) -> int:
-    """The most numbers that a node makes of arrays, as far as these tell."""
-    given = [array for array in arrays if array is not None]
+    """An upper bound of the number of elements that a node makes of arrays."""
+    present = [array for array in arrays if array is not None]
     if node.proto.op_type == "Concat":
-        return sum(array.size for array in given)
-    if node.proto.op_type == "Gather" and len(given) == 2 and given[0].ndim:
-        data, index = given
+        return sum(array.size for array in present)
+    if node.proto.op_type == "Gather" and len(present) == 2 and present[0].ndim:
+        data, index = present
         axis = node.int("axis", 0)
         return data.size // max(data.shape[axis], 1) * index.size if -data.ndim <= axis < data.ndim else 0
     if node.proto.op_type in _BROADCASTS:
-        return prod(np.broadcast_shapes(*(array.shape for array in given)))
-    return max((array.size for array in given), default=0)
+        return prod(np.broadcast_shapes(*(array.shape for array in present)))
+    return max((array.size for array in present), default=0)
 
 
 class _Unknown(Exception):
-    """A result is not known beforehand."""
+    """A result is not known at build time."""
 
 
 _MOVES = {
@@ -113,7 +113,7 @@ _MOVES = {
     "Div",
     "Transpose",
 }
-"""What takes numbers that are partly known."""
+"""Ops that take partly known numbers."""
 
 _BROADCASTS = {
     "Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Where", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And",
@@ -141,7 +141,7 @@ def _objects(items: list[Any]) -> Any:
 
 
 def _map(function: Callable[..., Any], *arrays: Any) -> Any:
-    """`function` of each element of objects that broadcast."""
+    """Apply `function` to each element of object arrays that broadcast."""
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     columns = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
     return _objects([function(*items) for items in zip(*columns, strict=True)]).reshape(shape)

@@ -1,4 +1,4 @@
-"""Functions: those of a model, and those by which ONNX itself defines ops of other ops."""
+"""A model's functions, and ONNX's definitions of ops as functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["attributes_bound", "body_of_op"]
 
 
 def body_of_op(domain: str, proto: Any, opset: int, types: list[bytes]) -> Any:
-    """The `FunctionProto` by which ONNX defines an op, for a node and the types of its inputs; None if there is none."""
+    """ONNX's definition of an op as a `FunctionProto`, for a node and its input types; None if there is none."""
     import onnx
 
     try:
@@ -30,13 +30,13 @@ def body_of_op(domain: str, proto: Any, opset: int, types: list[bytes]) -> Any:
     body = onnx.FunctionProto()
     body.ParseFromString(data)
     for attribute in schema.attributes.values():
-        if attribute.default_value.name and attribute.name not in {each.name for each in body.attribute_proto}:
+        if attribute.default_value.name and attribute.name not in {declared.name for declared in body.attribute_proto}:
             body.attribute_proto.append(attribute.default_value)
     return body
 
 
 def attributes_bound(node: Any, call: Any, function: Any, absent: set[str]) -> Any:
-    """A node of a function, whose attributes that refer to the function's have the values of a call; without absent inputs."""
+    """Bind a node of a function to a call: its attribute references become values, its absent inputs become ""."""
     if not any(name in absent for name in node.input) and not _refers(node):
         return node
     import onnx
@@ -62,7 +62,7 @@ def _refers(node: Any) -> bool:
 
 
 def _bind(node: Any, values: dict[str, Any]) -> None:
-    kept = []
+    bound = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             value = values.get(attribute.ref_attr_name)
@@ -74,8 +74,8 @@ def _bind(node: Any, values: dict[str, Any]) -> None:
         elif attribute.HasField("g"):
             for inner in attribute.g.node:
                 _bind(inner, values)
-        kept.append(attribute)
-    if len(kept) < len(node.attribute):
-        copies = [type(each).FromString(each.SerializeToString()) for each in kept]
+        bound.append(attribute)
+    if len(bound) < len(node.attribute):
+        copies = [type(message).FromString(message.SerializeToString()) for message in bound]
         del node.attribute[:]
         node.attribute.extend(copies)

@@ -1,4 +1,4 @@
-"""Builds a program of an ONNX model, node by node."""
+"""Build a program from an ONNX model, node by node."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ __all__ = ["Imported", "Importer", "import_model"]
 
 _DEEPEST_CALL = 24
 _SPARE_NODES, _BYTES_OF_NODE = 3000, 4
-"""Each call and each trip reads the nodes of functions and of graphs inside again: so many in all, and one for so many bytes of
-the file. As many ops may be made of the nodes of a file; an op takes a ten thousandth of a second."""
+"""The most nodes that calls and loop trips may read again: a fixed number, and one more for these many bytes of
+the file. The same limit holds for the ops built from a file's nodes; building an op takes 0.1 ms."""
 _DOMAINS = ("", "ai.onnx")
 Scope = dict[str, Value]
 
 
 @dataclass
 class Imported:
-    """A program made of an ONNX model.
+    """A program built from an ONNX model.
 
     Attributes:
         program: the program, with feed and fetch ops as Paddle's inference models have.
         feeds: names of the variables to be fed, in order.
         fetches: names of the variables that it computes, in order.
         values: the values of its persistable variables.
-        dimensions: of each feed, the sizes of its dimensions; a name, or None, for those that a run tells.
+        dimensions: feed -> sizes of its dimensions; a name or None where only a run tells the size.
     """
 
     program: Program
@@ -57,10 +57,10 @@ class Imported:
 
 
 def import_model(path: str, constants: Mapping[str, Any] | None = None) -> Imported:
-    """The program of the ONNX model in a file; `constants` are values of inputs, which are not fed then.
+    """Import the ONNX model in a file as a program; `constants` are values of inputs, which then are not fed.
 
     Raises:
-        FormatError: the file is damaged, or holds what programs cannot; names the node, and what was expected.
+        FormatError: the file is damaged, or has parts that programs cannot hold; names the node and what was expected.
     """
     model, tensors = read_model_proto(path)
     try:
@@ -84,15 +84,15 @@ class Importer:
         self._tensors = tensors
         self._constants = constants
         check_names_of_model(model)
-        self._opsets = {("" if each.domain in _DOMAINS else each.domain): each.version for each in model.opset_import}
-        self._functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+        self._opsets = {("" if opset.domain in _DOMAINS else opset.domain): opset.version for opset in model.opset_import}
+        self._functions = {(function.domain, function.name, function.overload): function for function in model.functions}
         self._calls: list[Any] = []
         self._expansion = _SPARE_NODES + tensors.size // _BYTES_OF_NODE
         self._scopes: list[Scope] = []
         self._dimensions: dict[str, list[int | str | None]] = {}
         self.program = Program()
         graph = model.graph
-        names = {each.name for each in (*graph.input, *graph.initializer)}
+        names = {value.name for value in (*graph.input, *graph.initializer)}
         for node in graph.node:
             names.update(node.output)
         self._weights = names_of_weights(graph.node)
@@ -106,9 +106,9 @@ class Importer:
             self._scopes.append(scope)
             self._declare_initializers(graph, scope)
             self._declare_constants(graph, scope)
-            feeds = [self._declare_feed(each, scope) for each in graph.input if each.name not in scope]
+            feeds = [self._declare_feed(info, scope) for info in graph.input if info.name not in scope]
             self._nodes(graph.node)
-            fetches = [self._as_output(each.name) for each in graph.output]
+            fetches = [self._as_output(output.name) for output in graph.output]
             self._scopes.pop()
         if not fetches:
             raise FormatError("the graph has no outputs")
@@ -134,7 +134,7 @@ class Importer:
             scope[name] = self._weight(name, self.dense(sparse, f"initializer {name!r}"), sparse.values.data_type)
 
     def _declare_constants(self, graph: Any, scope: Scope) -> None:
-        names = [each.name for each in graph.input if each.name not in scope]
+        names = [info.name for info in graph.input if info.name not in scope]
         for name, array in self._constants.items():
             if name not in names:
                 raise ProgramError(f"{self._path}: the model has no input {name!r} to be a constant{did_you_mean(name, names)}")
@@ -151,7 +151,7 @@ class Importer:
     def _weight(self, name: str, array: Any, onnx_type: int | None) -> Tensor:
         is_weight = array.dtype.kind in "fc" and array.ndim > 0
         wider = onnx_type if onnx_type is not None and is_held_wider(onnx_type) else None
-        if self._scopes[1:] or array.ndim == 0:  # of a graph inside; or a number, such as what scores are divided by
+        if self._scopes[1:] or array.ndim == 0:  # of an inner graph; or a number, such as a divisor of scores
             return self.builder.constant(array, wider)
         ours = self._variable_name(name)
         return Tensor(
@@ -170,7 +170,7 @@ class Importer:
         shape = tuple(sparse.dims)
         where = f"{self._path}: {where}"
         count = check_shape(shape, where)
-        values, indices = (self.array_of(each, where) for each in (sparse.values, sparse.indices))
+        values, indices = (self.array_of(part, where) for part in (sparse.values, sparse.indices))
         try:
             self._tensors.room.take_array(count, itemsize=values.itemsize)
         except FormatError as error:
@@ -197,10 +197,10 @@ class Importer:
 
     def _fed(self, name: str, kind: Any, where: str) -> Value:
         root = self.program.global_block()
-        which = kind.WhichOneof("value")
-        if which == "optional_type":
+        type_case = kind.WhichOneof("value")
+        if type_case == "optional_type":
             return self._fed(name, kind.optional_type.elem_type, where)
-        if which == "sequence_type":
+        if type_case == "sequence_type":
             inner = kind.sequence_type.elem_type
             if inner.WhichOneof("value") != "tensor_type":
                 raise FormatError(f"{where} is a sequence of what are no tensors")
@@ -208,9 +208,9 @@ class Importer:
             shape = self._shape(inner.tensor_type, name) if inner.tensor_type.HasField("shape") else ()
             held = root.create_var(name=name, shape=shape, dtype=dtype, type=VarType.LOD_TENSOR_ARRAY, is_data=True)
             return SequenceValue(variable=held)
-        if which not in ("tensor_type", "sparse_tensor_type"):
-            raise FormatError(f"{where} is of type {which}; a program is fed tensors and sequences of them")
-        tensor = getattr(kind, which)
+        if type_case not in ("tensor_type", "sparse_tensor_type"):
+            raise FormatError(f"{where} is of type {type_case}; a program is fed tensors and sequences of them")
+        tensor = getattr(kind, type_case)
         if not tensor.HasField("shape"):
             raise FormatError(
                 f"{where} has no shape: a program must know the number of its dimensions. onnx.shape_inference may tell"
@@ -227,15 +227,15 @@ class Importer:
         for size in tensor.shape.dim:
             if isinstance(size.dim_param, bytes):
                 raise FormatError(f"the name of a dimension of {name!r}, {size.dim_param[:40]!r}, is no text: it is not UTF-8")
-            known = size.WhichOneof("value") == "dim_value" and size.dim_value >= 0
-            shape.append(size.dim_value if known else -1)
-            names.append(size.dim_value if known else size.dim_param or None)
+            is_static = size.WhichOneof("value") == "dim_value" and size.dim_value >= 0
+            shape.append(size.dim_value if is_static else -1)
+            names.append(size.dim_value if is_static else size.dim_param or None)
         check_shape(tuple(max(size, 0) for size in shape), f"input {name!r}")
         self._dimensions[name] = names
         return shape
 
     def _as_output(self, name: str) -> str:
-        """The name of the variable of an output of the graph, which has the output's own name."""
+        """Bind an output of the graph to a variable with the output's name; return that name."""
         value = self.find(name)
         root = self.program.global_block()
         self.builder.base = name
@@ -254,7 +254,7 @@ class Importer:
         return ours
 
     def _add_traffic(self, feeds: list[str], fetches: list[str]) -> None:
-        """Feed and fetch ops, as in the inference models of Paddle."""
+        """Add feed and fetch ops, as in the inference models of Paddle."""
         root = self.program.global_block()
         feed_name, fetch_name = (root.fresh_name(name) for name in ("feed", "fetch"))
         feed = root.create_var(name=feed_name, type=VarType.FEED_MINIBATCH, persistable=True)
@@ -269,11 +269,11 @@ class Importer:
 
     # -- names
     def _variable_name(self, name: str) -> str:
-        """The name of the variable for a value: its own, unless that means something else in programs."""
+        """The variable's name for a value: the same name, unless that means something else in programs."""
         return name if name != EMPTY and "@GRAD" not in name else name.replace("@", "_")
 
     def find(self, name: str) -> Value:
-        """The value of a name, from the innermost graph out."""
+        """Look a name up, from the innermost graph outwards."""
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
@@ -296,8 +296,8 @@ class Importer:
 
     def _describe(self, proto: Any, place: int) -> str:
         name = f" {proto.name!r}" if proto.name else ""
-        made = f", which makes {', '.join(proto.output[:3])}" if len(proto.output) else ""
-        return f"node {place} ({proto.domain + '.' if proto.domain not in _DOMAINS else ''}{proto.op_type}{name}{made})"
+        outputs = f", which makes {', '.join(proto.output[:3])}" if len(proto.output) else ""
+        return f"node {place} ({proto.domain + '.' if proto.domain not in _DOMAINS else ''}{proto.op_type}{name}{outputs})"
 
     def _node(self, proto: Any) -> None:
         if self._calls:
@@ -331,16 +331,16 @@ class Importer:
                 return result
         how = import_of(proto.op_type if domain == "" else f"{domain}::{proto.op_type}", opset)
         if how is not None:
-            made = how.build(self.builder, node)
-            if made is not NotImplemented:
-                return _with_elements(made, result) if domain == "" and result is not None else made
+            outputs = how.build(self.builder, node)
+            if outputs is not NotImplemented:
+                return _with_elements(outputs, result) if domain == "" and result is not None else outputs
         body = body_of_op(domain, proto, opset, [self._type_of(value) for value in inputs])
         if body is None:
             raise FormatError(f"the op {proto.op_type} of {domain or 'ONNX'}, opset {opset}, is not known here, in this form")
         return self._call(body, proto, inputs)
 
     def _bind(self, name: str, result: Any, start: int) -> None:
-        """Lets a name of the model stand for what a node has made."""
+        """Bind a name of the model to the result of a node."""
         scope = self._scopes[-1]
         if name in scope:
             raise FormatError(f"the value {name!r} is computed twice")
@@ -363,7 +363,7 @@ class Importer:
         return SequenceValue(variable=variable) if variable.type is VarType.LOD_TENSOR_ARRAY else Tensor(variable)
 
     def _rename(self, variable: Variable, name: str, start: int) -> None:
-        """Rename a variable that the ops from `start` on have made; not what others have made, or blocks inside write."""
+        """Rename a variable that the ops from `start` on made; skip variables of earlier ops, and ops with sub-blocks."""
         block = self.builder.block
         if variable.block is not block or variable.name == name or block.find_var(name) is not None or variable.persistable:
             return
@@ -377,7 +377,7 @@ class Importer:
             for side in (op.inputs, op.outputs):
                 for names in side.values():
                     if old in names:
-                        names[:] = [name if each == old else each for each in names]
+                        names[:] = [name if current == old else current for current in names]
         del block.vars[old]
         variable.name = name
         block.vars[name] = variable
@@ -391,9 +391,9 @@ class Importer:
             )
 
     def _call(self, function: Any, proto: Any, inputs: list[Value | None]) -> Any:
-        """What a function computes of inputs, for a node that calls it."""
+        """Compute a function's results for a node that calls it."""
         self._expand(1)
-        if len(self._calls) >= _DEEPEST_CALL or any(each is function for each in self._calls):
+        if len(self._calls) >= _DEEPEST_CALL or any(active is function for active in self._calls):
             raise FormatError(
                 f"the function {function.name} calls itself, or functions call functions more than {_DEEPEST_CALL} deep"
             )
@@ -404,8 +404,8 @@ class Importer:
             if value is not None:
                 scope[name] = value
         opsets = self._opsets
-        own = {("" if each.domain in _DOMAINS else each.domain): each.version for each in function.opset_import}
-        self._opsets = {**opsets, **own}
+        local_opsets = {("" if opset.domain in _DOMAINS else opset.domain): opset.version for opset in function.opset_import}
+        self._opsets = {**opsets, **local_opsets}
         outer, self._scopes = self._scopes, [scope]
         self._calls.append(function)
         base = self.builder.base
@@ -445,32 +445,32 @@ class Importer:
     # -- graphs inside
     @contextmanager
     def inner(self, graph: Any, inputs: Sequence[Value]) -> Iterator[list[Value]]:
-        """The outputs of a graph that a node holds, for these inputs; its ops are appended to the current block."""
+        """Append the ops of a node's graph to the current block, for these inputs; yields the graph's outputs."""
         if len(inputs) < len(graph.input):
             raise FormatError(f"its graph {graph.name!r} takes {len(graph.input)} inputs, and is given {len(inputs)}")
         check_names(graph)
-        scope: Scope = {each.name: value for each, value in zip(graph.input, inputs, strict=False)}
+        scope: Scope = {info.name: value for info, value in zip(graph.input, inputs, strict=False)}
         self._scopes.append(scope)
         calls, base = self._calls, self.builder.base
-        self._calls = [*calls, None]  # names in there need not differ from others
+        self._calls = [*calls, None]  # names in the inner graph may equal outer names
         try:
             if len(self._calls) > _DEEPEST_CALL:
                 raise FormatError(f"graphs and functions are more than {_DEEPEST_CALL} deep")
             self._declare_initializers(graph, scope)
             self._nodes(graph.node)
-            yield [self.find(each.name) for each in graph.output]
+            yield [self.find(output.name) for output in graph.output]
         finally:
             self._scopes.pop()
             self._calls, self.builder.base = calls, base
 
 
-def _with_elements(made: Any, known: Any) -> Any:
-    """What a node has made, with what is known of its elements."""
-    if isinstance(made, Variable):
-        return Tensor(made, elements=known)
-    if isinstance(made, Tensor) and made.array is None:
-        made.elements = known
-    return made
+def _with_elements(outputs: Any, elements: Any) -> Any:
+    """Attach the partly known elements to a node's result."""
+    if isinstance(outputs, Variable):
+        return Tensor(outputs, elements=elements)
+    if isinstance(outputs, Tensor) and outputs.array is None:
+        outputs.elements = elements
+    return outputs
 
 
 def _onnx_type(dtype: VarType) -> int:
@@ -484,15 +484,15 @@ def _drop_dead_ops(program: Program, fetches: list[str]) -> None:
     """Remove the ops of block 0 that no output needs, and variables that nothing names."""
     root = program.global_block()
     needed = set(fetches)
-    kept = []
+    live_ops = []
     for op in reversed(root.ops):
         outputs = op.output_arg_names
         if any(name in needed for name in outputs):
-            kept.append(op)
+            live_ops.append(op)
             needed.update(op.input_arg_names)
             for block in op.sub_blocks:
                 _read_inside(block, needed)
-    root.ops = kept[::-1]
+    root.ops = live_ops[::-1]
     used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for name in [name for name, var in root.vars.items() if name not in used and not var.is_data and name not in fetches]:
         del root.vars[name]

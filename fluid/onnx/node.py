@@ -1,4 +1,4 @@
-"""A node of an ONNX graph, as the functions that read it see it."""
+"""A node of an ONNX graph, as the import functions see it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Node"]
 
 Index = int
-"""The type int, which methods of `Node` are called, too."""
+"""The type int: methods of `Node` hide the builtin name."""
 
 
 class Node:
@@ -44,7 +44,7 @@ class Node:
         return len(self.inputs)
 
     def value(self, index: Index) -> Value | None:
-        """An input as a value; None if it is left out."""
+        """An input as a value; None if it is missing."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def __getitem__(self, index: Index) -> Variable:
@@ -54,21 +54,21 @@ class Node:
         return variable
 
     def get(self, index: Index) -> Any:
-        """An input as a variable; None if it is left out."""
+        """An input as a variable; None if it is missing."""
         value = self.value(index)
         if value is None:
             return None
         return self.tensor_of(value, index).variable(self.reader.builder.block)
 
     def tensor_of(self, value: Any, index: Index) -> Tensor:
-        """A value as a tensor; `FormatError` if it is a sequence, or nothing."""
+        """Check that a value is a tensor; `FormatError` if it is a sequence, or an empty optional."""
         if not isinstance(value, Tensor):
-            what = "nothing, an empty optional" if isinstance(value, Absent) else "a sequence"
-            raise FormatError(f"its input {index} is {what}; it should be a tensor")
+            kind = "nothing, an empty optional" if isinstance(value, Absent) else "a sequence"
+            raise FormatError(f"its input {index} is {kind}; it should be a tensor")
         return value
 
     def tensor(self, index: Index) -> Tensor:
-        """An input as a `Tensor`; `FormatError` if it is left out, or a sequence."""
+        """An input as a `Tensor`; `FormatError` if it is missing, or a sequence."""
         value = self.value(index)
         if value is None:
             raise FormatError(f"its input {index} is missing")
@@ -86,22 +86,22 @@ class Node:
         return [self[index] for index in range(len(self.inputs))]
 
     def array(self, index: Index) -> Any:
-        """An input's value if it is known before a run, weights included; else None."""
+        """An input's constant value, weights included; None if only a run tells it."""
         value = self.value(index)
         return value.array if isinstance(value, Tensor) else None
 
-    def known(self, index: Index, what: str, default: Any = None) -> Any:
-        """An input's value, which must be known before a run; `default` if it is left out."""
+    def constant_input(self, index: Index, label: str, default: Any = None) -> Any:
+        """An input's value, which must be constant; `default` if it is missing."""
         value = self.value(index)
         if value is None:
             return default
         array = self.array(index)
         if array is None:
-            raise FormatError(f"{what} (input {index}) is computed in a run; it can be read only where it is known before")
+            raise FormatError(f"{label} (input {index}) is computed in a run; it can be read only where it is known before")
         return array
 
     def numbers(self, index: Index) -> list[Any] | None:
-        """An input of integers as numbers, `Size`s and `Element`s; None if not even their count is known, or it is left out."""
+        """An input of integers as numbers, `Size`s and `Element`s; None if even the count is unknown, or the input is missing."""
         value = self.value(index)
         return value.numbers() if isinstance(value, Tensor) else None
 
@@ -129,7 +129,7 @@ class Node:
 
     def strings(self, name: str, default: Any = None) -> Any:
         value = self._attribute(name, None, 8, "strings")
-        return default if value is None else [each.decode("utf-8", "replace") for each in value]
+        return default if value is None else [text.decode("utf-8", "replace") for text in value]
 
     def proto_of(self, name: str) -> Any:
         """The message in an attribute: a tensor, a graph, a type; None if there is none."""
@@ -159,7 +159,7 @@ class Node:
         return is_floating(self.tensor(index).dtype)
 
     def scalar(self, index: Index) -> Any:
-        """An input that is a single number, known, and no weight, as a Python number; else None."""
+        """A constant single number that is no weight, as a Python number; else None."""
         value = self.value(index)
         if not isinstance(value, Tensor) or value.fixed is None or np.size(value.fixed) != 1:
             return None

@@ -1,8 +1,8 @@
-"""A file as a checked `onnx.ModelProto`, without the bytes of its large tensors, which stay in the file.
+"""Read a file as a checked `onnx.ModelProto`, without the bytes of its large tensors, which stay in the file.
 
-A model's message may be as large as its weights, which protobuf would copy. So it is read twice: `_Scan.outline` goes along the
-message and leaves out the bytes of large tensors, of which it notes the place as ONNX does for data in other files; what is left
-is parsed.
+A model's message may be as large as its weights, and protobuf would copy it. So it is read twice: `_Scan.outline` walks the
+message and replaces the bytes of large tensors by their place in the file, as ONNX does for external data; then the remaining
+bytes are parsed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .wire import head_of_field, varint
 __all__ = ["check_names", "check_names_of_model", "read_model_proto"]
 
 _DEEPEST = 90
-"""The most messages inside of each other; protobuf reads no more than 100."""
+"""The deepest nesting of messages; protobuf reads no more than 100."""
 _LARGE = 4096
-"""Bytes of a tensor from which on they stay in the file."""
+"""Tensors of this many bytes or more stay in the file."""
 _MESSAGE = 240
-"""Bytes of memory of a message without anything, of two bytes in the file."""
+"""Bytes of memory of an empty message, which has two bytes in the file."""
 _RAW_DATA, _LOCATION, _EXTERNAL = 9, 14, 13
 
 
@@ -34,7 +34,7 @@ _REFUSAL = (
 
 
 def read_model_proto(path: str) -> tuple[Any, TensorReader]:
-    """The model in a file as `onnx.ModelProto`, and what makes arrays of its tensors.
+    """Read the model in a file as `onnx.ModelProto`, with a reader for its tensors.
 
     Raises:
         FormatError: the file is damaged, or no ONNX model.
@@ -64,16 +64,16 @@ def _check_versions(model: Any, path: str) -> None:
 
 
 def check_names_of_model(model: Any) -> None:
-    """`FormatError` if names in a model are no text; those inside of functions and graphs of nodes are left to `check_names`."""
-    _check_text("an opset", (each.domain for each in model.opset_import))
+    """`FormatError` if a name in a model is no text; `check_names` checks functions and graphs of nodes."""
+    _check_text("an opset", (opset.domain for opset in model.opset_import))
     for function in model.functions:
         _check_text("a function", (function.name, function.domain, function.overload))
-        _check_text("an opset", (each.domain for each in function.opset_import))
+        _check_text("an opset", (opset.domain for opset in function.opset_import))
     check_names(model.graph)
 
 
 def check_names(graph: Any) -> None:
-    """`FormatError` if names in a graph, or in a function, are no text; protobuf gives the bytes of such as they are."""
+    """`FormatError` if a name in a graph or function is no text; protobuf returns such names as bytes."""
     for node in graph.node:
         _check_text("a node", (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output))
         for attribute in node.attribute:
@@ -88,10 +88,10 @@ def check_names(graph: Any) -> None:
         _check_text("an initializer", (sparse.values.name, sparse.indices.name))
 
 
-def _check_text(what: str, names: Any) -> None:
+def _check_text(label: str, names: Any) -> None:
     for name in names:
         if name.__class__ is bytes:
-            raise FormatError(f"a name in {what}, {name[:40]!r}, is no text: it is not UTF-8")
+            raise FormatError(f"a name in {label}, {name[:40]!r}, is no text: it is not UTF-8")
 
 
 # --------------------------------------------------------------------------------------------------------- the wire format
@@ -113,8 +113,8 @@ class _Scan:
         self._path = path
         self._left = most_bytes(size) // 2 // _MESSAGE
 
-    def _damaged(self, what: str) -> FormatError:
-        return FormatError(f"{self._path}: not an ONNX model, or damaged: {what}")
+    def _damaged(self, reason: str) -> FormatError:
+        return FormatError(f"{self._path}: not an ONNX model, or damaged: {reason}")
 
     def _varint(self, data: memoryview, at: int, end: int) -> tuple[int, int]:
         value = shift = 0
@@ -129,7 +129,7 @@ class _Scan:
             shift += 7
 
     def _fields(self, data: memoryview, start: int, end: int, depth: int) -> Iterator[tuple[int, int, int, int]]:
-        """The fields between two bytes that hold bytes: number, and where it begins, its content begins, and it ends."""
+        """The fields between two bytes that hold bytes: number, start of the field, start of its content, and end."""
         if depth > _DEEPEST:
             raise FormatError(
                 f"{self._path}: more than {_DEEPEST} messages inside of each other, at byte {start}; no model has as many"
@@ -161,27 +161,27 @@ class _Scan:
                 yield tag >> 3, begin, content, at
 
     def outline(self, data: memoryview, start: int, end: int, descriptor: Any, depth: int = 0) -> Iterator[bytes | memoryview]:
-        """The parts of a message, without the bytes of large tensors; these become external data in the file itself."""
+        """The parts of a message without the bytes of large tensors; these become external data in the file itself."""
         children = _children(descriptor)
         is_tensor = descriptor.name == "TensorProto"
-        kept = start
+        copied_from = start
         for number, begin, content, stop in self._fields(data, start, end, depth):
             if stop - content < _LARGE:
                 continue
             if is_tensor and number == _RAW_DATA:
-                yield data[kept:begin]
+                yield data[copied_from:begin]
                 yield _as_external(content, stop - content)
-                kept = stop
+                copied_from = stop
             elif number in children:
                 parts = list(self.outline(data, content, stop, children[number], depth + 1))
-                yield data[kept:begin]
+                yield data[copied_from:begin]
                 yield head_of_field(number, sum(map(len, parts)))
                 yield from parts
-                kept = stop
-        yield data[kept:end]
+                copied_from = stop
+        yield data[copied_from:end]
 
     def check_density(self, outline: bytes, descriptor: Any) -> None:
-        """`FormatError` if the messages in an outline are so many, and so small, that they would take too much memory."""
+        """`FormatError` if an outline has so many small messages that they would take too much memory."""
         if len(outline) // 2 <= self._left:  # a message has two bytes at least
             return
         view = memoryview(outline)
@@ -195,7 +195,7 @@ class _Scan:
 
 
 def _as_external(offset: int, length: int) -> bytes:
-    """The fields of a tensor that say where its bytes are."""
+    """The fields of a tensor that name the place of its bytes."""
     parts = [varint(_LOCATION << 3), b"\x01"]
     for key, value in (("location", SELF), ("offset", str(offset)), ("length", str(length))):
         entry = b"".join(head_of_field(n, len(text)) + text.encode() for n, text in ((1, key), (2, value)))

@@ -1,4 +1,4 @@
-"""What the ops of ONNX are in Fluid's terms: a function an op, in `ops_in`, and from which opset on it holds."""
+"""How each op of ONNX is built from Fluid's ops: a function per op, in `ops_in`, valid from an opset on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Import(NamedTuple):
     """How an op is read.
 
     Attributes:
-        since: the opset from which on this holds, until the next one of the same op.
-        build: ``build(b, node)`` appends what the node computes, with the builder `b`, and returns the node's outputs in order:
-            one value, or a tuple of them. A value is a variable, an array, or one of `fluid.onnx.values`.
+        since: the opset from which this holds, until the op's next entry.
+        build: ``build(b, node)`` appends ops that compute the node, with the builder `b`, and returns the node's outputs:
+            one value, or a tuple of values in order. A value is a variable, an array, or one of `fluid.onnx.values`.
         trains: whether gradients flow through it.
     """
 
@@ -25,7 +25,7 @@ class Import(NamedTuple):
 
 
 IMPORTS: dict[str, list[Import]] = {}
-"""Op type -> how it is read, by rising opsets. Ops of other domains are called ``domain::type``."""
+"""Op type -> how it is read, by rising opsets. Ops of other domains are named ``domain::type``."""
 
 
 def imports(*op_types: str, since: int = 1, trains: bool = True) -> Callable[[Any], Any]:
@@ -47,7 +47,7 @@ def imports(*op_types: str, since: int = 1, trains: bool = True) -> Callable[[An
 
 
 def import_of(op_type: str, opset: int) -> Import | None:
-    """How an op is read in a model of this opset; None if nothing says so."""
+    """How an op is read in a model of this opset; None if it is not."""
     versions = IMPORTS.get(op_type, ())
     place = bisect_right([version.since for version in versions], opset)
     return versions[place - 1] if place else None

@@ -1,4 +1,4 @@
-"""Tensors of ONNX files as numpy arrays: those in the message, and those in files beside it, which are mapped."""
+"""Tensors of ONNX files as numpy arrays: from the message, or from files beside it, which are mapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .types import name_of, numpy_type
 __all__ = ["MOST_ELEMENTS", "SELF", "TensorReader", "map_file"]
 
 SELF = ""
-"""The location of tensors whose bytes are left in the model's own file."""
+"""The location of tensors whose bytes stay in the model's file."""
 
 MOST_ELEMENTS = 1 << 40
 """The most elements that a tensor may have; more are a sign of a damaged file."""
@@ -35,27 +35,27 @@ _RAW = {
     14: "<c8", 15: "<c16", 16: "<u2",
 }  # fmt: skip
 _PACKED = {21: 2, 22: 2, 23: 2, 25: 4, 26: 4}
-"""Types of which a byte holds several elements -> how many."""
+"""Types with several elements in a byte -> how many."""
 
 
-def map_file(path: str, what: str) -> memoryview:
-    """A file's bytes, mapped into memory; `FormatError` if it cannot be read."""
+def map_file(path: str, label: str) -> memoryview:
+    """Map a file's bytes into memory; `FormatError` if it cannot be read."""
     try:
         with open_saved(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 return memoryview(b"")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: {what} cannot be read: {reason(error)}") from None
+        raise FormatError(f"{path}: {label} cannot be read: {reason(error)}") from None
 
 
 class TensorReader:
-    """Makes arrays of the tensors of the model in a file.
+    """Reads the tensors of a model file as arrays.
 
     Args:
-        path: the model's file; files of external data lie in its folder, or below that.
+        path: the model's file; files of external data lie in its folder, or below.
         data: the bytes of the model's file.
-        room: what is left of the memory that the file may take.
+        room: the memory that the file may still take.
     """
 
     def __init__(self, path: str, data: memoryview, room: Room) -> None:
@@ -107,7 +107,7 @@ class TensorReader:
         return _of_bfloat16(array) if number == 16 else array
 
     def _of_numbers(self, tensor: Any, number: int, count: int, where: str) -> Any:
-        """The array of a tensor whose elements are listed in the field for its type."""
+        """The array of a tensor that lists its elements in the field for its type."""
         field = next((field for field, types in _FIELDS.items() if number in types), "int32_data")
         listed = getattr(tensor, field)
         per_element = 2 if number in (14, 15) else 1
@@ -135,7 +135,7 @@ class TensorReader:
             raise FormatError(f"{where}: it has {size} bytes; its shape and element type need {expected}")
 
     def _external(self, tensor: Any, where: str) -> memoryview:
-        """The bytes of a tensor that lie in a file: the model's, or one beside it."""
+        """The bytes of a tensor with external data: in the model's file, or in one beside it."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", SELF)
         data = self._file(location, where)
@@ -190,7 +190,7 @@ def _unpack(data: Any, per_byte: int, count: int) -> Any:
 
 
 def _narrow(codes: Any, number: int) -> Any:
-    """The numbers that codes of 8 bits or fewer stand for."""
+    """Decode codes of 8 bits or fewer to numbers."""
     if number in (22, 26):
         half = 8 if number == 22 else 2
         return (codes.astype(np.int8) ^ half) - half

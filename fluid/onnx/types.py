@@ -1,4 +1,4 @@
-"""Element types of ONNX, and those in which Fluid holds them."""
+"""Element types of ONNX, and the types that hold them in Fluid."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _WIDER = {
     25: VarType.UINT8,
     26: VarType.INT8,
 }
-"""Types that Paddle's programs lack, and those that hold all their values."""
+"""Types that Paddle's programs lack -> a wider type that holds all their values."""
 
 _BITS = {2: 8, 4: 16, 12: 32, 13: 64, 21: 4, 25: 2, 3: -8, 5: -16, 6: -32, 7: -64, 22: -4, 26: -2}
 _FLOATS = {
@@ -86,15 +86,15 @@ def integer_bits(number: int) -> int | None:
 
 
 def float_format(number: int) -> tuple[int, int, float] | None:
-    """Of floats held in a wider type: bits of the mantissa (with the hidden one), least exponent, greatest number."""
+    """The format of floats held in a wider type: bits of the mantissa (with the hidden one), least exponent, greatest number."""
     return _FLOATS.get(number)
 
 
 def is_held_wider(number: int) -> bool:
-    """Whether Fluid holds values of this type in another one, which has more of them."""
+    """Whether Fluid holds values of this type in a wider type."""
     return number in _WIDER
 
 
 def numpy_type(number: int, where: str) -> np.dtype[Any]:
-    """The numpy dtype in which Fluid holds an element type of ONNX."""
+    """The numpy dtype that holds an element type of ONNX in Fluid."""
     return element_type(number, where).numpy

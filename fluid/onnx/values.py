@@ -1,4 +1,4 @@
-"""What the names of an ONNX graph stand for while a program is built of it."""
+"""The values that names of an ONNX graph stand for while a program is built."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..values.types import VarType, as_dtype
 __all__ = ["MOST_NUMBERS", "Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
 
 MOST_NUMBERS = 4096
-"""The most integers that are looked at one by one, such as the sizes of a shape."""
+"""The most integers to handle one by one, such as the sizes of a shape."""
 
 
 @dataclass(frozen=True)
 class Element:
-    """A number that only a run tells: the element `index` of the vector, or single number, that a variable holds."""
+    """A number known only at run time: element `index` of the vector, or single number, that a variable holds."""
 
     name: str
     index: int
@@ -29,19 +29,19 @@ class Element:
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a dimension of a variable that only a run tells."""
+    """The size of a variable's dimension, known only at run time."""
 
     name: str
     axis: int
 
 
 class Tensor:
-    """A tensor: a variable, or an array that is known, of which a variable is made where an op needs one.
+    """A tensor: a variable, or a constant array that becomes a variable where an op needs one.
 
     Attributes:
-        array: the value, if it is known before a run.
-        is_weight: whether `array` is what training may change, which must not be computed with beforehand.
-        elements: of integers that are partly known, an array of numbers, `Size` and `Element`.
+        array: the value, if it is constant.
+        is_weight: whether training may change `array`, so that it must not be folded.
+        elements: for partly known integers, an array of numbers, `Size` and `Element`.
         onnx_type: ONNX's element type where Fluid holds the value in a wider one; else None.
     """
 
@@ -64,7 +64,7 @@ class Tensor:
         self.onnx_type = onnx_type
 
     def variable(self, block: Block) -> Variable:
-        """The variable of this tensor that is visible in a block."""
+        """The tensor's variable that is visible in a block."""
         around: Block | None = block
         while around is not None:
             if around in self._variables:
@@ -72,13 +72,13 @@ class Tensor:
             around = around.parent
         if self._make is None:
             return next(iter(self._variables.values()))
-        made = self._make(self.array)
-        self._variables[made.block] = made
-        return made
+        variable = self._make(self.array)
+        self._variables[variable.block] = variable
+        return variable
 
     @property
     def fixed(self) -> Any:
-        """The value, if it is known and no weight; else None."""
+        """The value, if it is constant and no weight; else None."""
         return None if self.is_weight else self.array
 
     @property
@@ -110,7 +110,7 @@ class Tensor:
 
 
 class Sequence:
-    """A sequence: its items, if their number is known before a run, else a variable that is an array of tensors."""
+    """A sequence: a list of items, if their number is known, else a variable that is an array of tensors."""
 
     __slots__ = ("_variable", "items")
 

@@ -1,4 +1,4 @@
-"""Which values of an ONNX graph its nodes use as weights."""
+"""Find the values of an ONNX graph that its nodes use as weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INPUTS = {
     "RMSNormalization": (1,),
     "RNN": (1, 2, 3),
 }
-"""Type of op -> the inputs that hold what is trained; running statistics, which training updates, among them."""
+"""Op type -> inputs that hold trained values, running statistics included, which training updates."""
 
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
 

@@ -1,4 +1,4 @@
-"""Bytes of protobuf's wire format, for messages that are put together in parts."""
+"""Encode bytes of protobuf's wire format, for messages assembled in parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["head_of_field", "varint"]
 
 
 def varint(value: int) -> bytes:
-    """A number of seven bits a byte, the lowest ones first."""
+    """Encode a number in seven bits per byte, the lowest bits first."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -16,5 +16,5 @@ def varint(value: int) -> bytes:
 
 
 def head_of_field(number: int, size: int) -> bytes:
-    """The bytes in front of a message, a text or bytes in a field."""
+    """The bytes before a message, text or bytes in a field."""
     return varint(number << 3 | 2) + varint(size)

@@ -1,4 +1,4 @@
-"""What each op of ONNX is in Fluid's terms, a module a family; importing this fills `fluid.onnx.table`."""
+"""How each op of ONNX is built from Fluid's ops, one module per family; importing this fills `fluid.onnx.table`."""
 
 from . import (  # noqa: F401
     activation,

@@ -15,7 +15,7 @@ for _onnx, _ours in {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Soft
 
 
 def _with(op: str, **attributes: tuple[str, float]) -> Any:
-    """Reads a node that is one op of Fluid; of each attribute: ONNX's name, and its default."""
+    """An importer for a node that is one op of Fluid; `attributes`: Fluid's name -> ONNX's name and default."""
 
     def build(b: Builder, node: Node) -> Any:
         return getattr(b.f, op)(node[0], **{ours: node.float(name, default) for ours, (name, default) in attributes.items()})

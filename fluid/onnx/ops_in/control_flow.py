@@ -18,7 +18,7 @@ from ..values import Sequence, Tensor, Value
 from .sequence import as_array
 
 MOST_UNROLLED = 64
-"""The most trips of a loop over sequences that are built one after the other."""
+"""The most trips of a loop over sequences to unroll."""
 
 
 @imports("If")
@@ -26,9 +26,9 @@ def if_(b: Builder, node: Node) -> Any:
     graphs = node.proto_of("then_branch"), node.proto_of("else_branch")
     if graphs[0] is None or graphs[1] is None:
         raise FormatError("it should have two branches")
-    known = node.array(0)
-    if known is not None:
-        with node.reader.inner(graphs[0] if bool(np.reshape(known, -1)[0]) else graphs[1], []) as outputs:
+    condition_value = node.array(0)
+    if condition_value is not None:
+        with node.reader.inner(graphs[0] if bool(np.reshape(condition_value, -1)[0]) else graphs[1], []) as outputs:
             return tuple(outputs)
     structures: list[list[int | None]] = []
     singles: list[list[bool]] = []
@@ -69,7 +69,7 @@ def if_(b: Builder, node: Node) -> Any:
 
 
 def _always(graph: Any) -> bool:
-    """Whether a loop's graph hands on its condition as it is, or a true one: then only the number of trips ends it."""
+    """Whether a loop body returns its condition unchanged, or True, so that only the trip count ends the loop."""
     cond = graph.output[0].name
     if len(graph.input) > 1 and cond == graph.input[1].name:
         return True
@@ -167,19 +167,19 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
 
 
 def _own_array(b: Builder, node: Node, value: Sequence) -> Variable:
-    """A copy of a sequence as an array, which a loop may append to."""
-    made: Variable = as_array(b, value) if value.array_variable is None else b.f.assign(value.array_variable)
-    return made
+    """Copy a sequence to an array that a loop may append to."""
+    copy: Variable = as_array(b, value) if value.array_variable is None else b.f.assign(value.array_variable)
+    return copy
 
 
 def _steps(b: Builder, node: Node, graph: Any, states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The last states, and what the steps give, [time, ...], of a graph over sequences [time, ...]."""
+    """Run a graph over sequences [time, ...]; return the last states, and the outputs of all steps, [time, ...]."""
     number = len(states)
 
     def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
         with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
-            made = [b.f.assign(value) for value in outputs]
-            return made[:number], [*made[number:], *(b.f.assign(var) for var in made[:number])]
+            results = [b.f.assign(value) for value in outputs]
+            return results[:number], [*results[number:], *(b.f.assign(var) for var in results[:number])]
 
     stacked = scan(step, states, sequences)
     outputs, finals = stacked[: len(stacked) - number], stacked[len(stacked) - number :]
@@ -196,7 +196,7 @@ def _body(node: Node, inputs: int) -> tuple[Any, int]:
 
 @imports("Scan", since=8)
 def scan_batch(b: Builder, node: Node) -> Any:
-    """Sequences of a batch: a scan over the batch, each step of which is one over time."""
+    """Scan over a batch of sequences; each step is a scan over time."""
     graph, count = _body(node, len(node) - 1)
     if node.value(0) is not None:
         raise FormatError("sequences of different lengths are not read")
@@ -231,7 +231,7 @@ def scan_(b: Builder, node: Node) -> Any:
     places = node.ints("scan_output_axes", [0] * len(outputs))
     out = []
     for stack, direction, axis in zip(outputs, back, places, strict=True):
-        whole = b.f.flip(stack, axis=[0]) if direction else stack
-        axis %= whole.ndim
-        out.append(b.transpose(whole, [*range(1, axis + 1), 0, *range(axis + 1, whole.ndim)]))
+        directed = b.f.flip(stack, axis=[0]) if direction else stack
+        axis %= directed.ndim
+        out.append(b.transpose(directed, [*range(1, axis + 1), 0, *range(axis + 1, directed.ndim)]))
     return (*last, *out)

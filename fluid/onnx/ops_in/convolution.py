@@ -40,19 +40,19 @@ def padding(
 
 def numbers(node: Node, name: str, count: int) -> list[int]:
     """An attribute with a number, by default 1, for each spatial dimension."""
-    found = node.ints(name, [1] * count)
-    if len(found) != count or any(number < 1 for number in found):
-        raise FormatError(f"its {name} {found} should be {count} numbers above 0")
-    return [int(number) for number in found]
+    values = node.ints(name, [1] * count)
+    if len(values) != count or any(number < 1 for number in values):
+        raise FormatError(f"its {name} {values} should be {count} numbers above 0")
+    return [int(number) for number in values]
 
 
 def as_image(b: Builder, x: Any, count: int) -> Any:
-    """Rows [N, C, W] as images of height 1, which are what Fluid's ops take."""
+    """Convert rows [N, C, W] to images of height 1, the input of Fluid's ops."""
     return b.unsqueeze(x, [2]) if count == 1 else x
 
 
 def spread(values: Sequence[Any], count: int, first: Any) -> list[Any]:
-    """Numbers for each spatial dimension, with one for the height of rows that are taken as images."""
+    """Prepend a number for the height if rows are treated as images."""
     return [first, *values] if count == 1 else list(values)
 
 
@@ -69,7 +69,7 @@ def conv(b: Builder, node: Node) -> Any:
 
 
 def convolved(b: Builder, node: Node, x: Any, weight: Any, bias: Any) -> Any:
-    """A convolution by a node's attributes."""
+    """Convolve by the attributes of a node."""
     count = x.ndim - 2
     if count not in (1, 2, 3):
         raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
@@ -101,15 +101,17 @@ def conv_transpose(b: Builder, node: Node) -> Any:
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
     extra = node.ints("output_padding", [0] * count)
     windows = [(size - 1) * by + 1 for size, by in zip(weight.shape[2:], dilations, strict=True)]
-    whole = [(s - 1) * by + w if s >= 0 else -1 for s, by, w in zip(x.shape[2:], strides, windows, strict=True)]
-    asked = node.ints("output_shape")
+    full_sizes = [(s - 1) * by + w if s >= 0 else -1 for s, by, w in zip(x.shape[2:], strides, windows, strict=True)]
+    output_shape = node.ints("output_shape")
     auto = node.string("auto_pad", "NOTSET")
-    if asked is not None or auto.startswith("SAME"):
-        if -1 in whole:
+    if output_shape is not None or auto.startswith("SAME"):
+        if -1 in full_sizes:
             raise FormatError("output_shape, or auto_pad, for images of a size that only a run tells is not read")
-        sizes = asked[-count:] if asked is not None else [s * by for s, by in zip(x.shape[2:], strides, strict=True)]
+        sizes = (
+            output_shape[-count:] if output_shape is not None else [s * by for s, by in zip(x.shape[2:], strides, strict=True)]
+        )
         pads = []
-        for full, size, more in zip(whole, sizes, extra, strict=True):
+        for full, size, more in zip(full_sizes, sizes, extra, strict=True):
             total = full + more - size
             less = total // 2
             pads.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
@@ -139,22 +141,22 @@ def conv_transpose(b: Builder, node: Node) -> Any:
 
 
 def _places(b: Builder, size: list[int], block: list[int], strides: list[int], dilations: list[int], pads: list[int]) -> Any:
-    """Of each element of a patch in each patch [block, patches], its place in an image; the number of places for none."""
-    places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
-    for axis, whole in enumerate(size):
+    """The image index of each patch element in each patch, [block, patches]; the image size where it lies outside."""
+    places, is_inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
+    for axis, extent in enumerate(size):
         span = dilations[axis] * (block[axis] - 1) + 1
-        count = (whole + pads[axis] + pads[axis + len(size)] - span) // strides[axis] + 1
+        count = (extent + pads[axis] + pads[axis + len(size)] - span) // strides[axis] + 1
         b.reserve(block[axis], count, itemsize=16)
         at = np.arange(block[axis])[:, None] * dilations[axis] + np.arange(max(count, 0)) * strides[axis] - pads[axis]
         shape = (places.shape[0] * at.shape[0], places.shape[1] * at.shape[1])
         b.reserve(*shape, itemsize=32)
-        places = (places[:, None, :, None] * whole + at[None, :, None, :]).reshape(shape)
-        inside = (inside[:, None, :, None] & ((at >= 0) & (at < whole))[None, :, None, :]).reshape(shape)
-    return np.where(inside, places, prod(size))
+        places = (places[:, None, :, None] * extent + at[None, :, None, :]).reshape(shape)
+        is_inside = (is_inside[:, None, :, None] & ((at >= 0) & (at < extent))[None, :, None, :]).reshape(shape)
+    return np.where(is_inside, places, prod(size))
 
 
 def _added_patches(b: Builder, x: Any, size: list[int], block: list[int], places: Any) -> Any:
-    """Images [N, C, ...] of a size, in which each element is the sum of its copies in patches [N, C * block, patches]."""
+    """Add up overlapping patches [N, C * block, patches] into images [N, C, ...] of a size."""
     if x.shape[1] < 0:
         raise FormatError("columns of images of other than two dimensions should have a number of channels that is known")
     channels = x.shape[1] // prod(block)
@@ -170,7 +172,7 @@ def _added_patches(b: Builder, x: Any, size: list[int], block: list[int], places
 @imports("Col2Im")
 def col2im(b: Builder, node: Node) -> Any:
     x = node[0]
-    size, block = (node.known(n, "its sizes").reshape(-1).tolist() for n in (1, 2))
+    size, block = (node.constant_input(n, "its sizes").reshape(-1).tolist() for n in (1, 2))
     count = len(size)
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
     pads = node.ints("pads", [0] * 2 * count)

@@ -1,4 +1,4 @@
-"""N-grams counted."""
+"""Count n-grams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..table import imports
 
 
 class _Pool(list[tuple[Any, Any]]):
-    """By length: the n-grams, [count, length], and their columns of the result."""
+    """For each length: the n-grams, [count, length], and their columns in the result."""
 
     def __init__(self, node: Node) -> None:
         numbers, starts, columns = (node.ints(name) or [] for name in ("pool_int64s", "ngram_counts", "ngram_indexes"))
@@ -38,7 +38,7 @@ class _Pool(list[tuple[Any, Any]]):
 
 @imports("TfIdfVectorizer", trains=False)
 def tf_idf_vectorizer(b: Builder, node: Node) -> Any:
-    """How often each n-gram of a pool is in each row; elements of an n-gram may stand apart, all equally far."""
+    """Count the n-grams of a pool in each row; elements of an n-gram may stand apart, all at equal distance."""
     x, pool = b.cast(node[0], VarType.INT64), _Pool(node)
     length = x.shape[-1]
     if x.ndim not in (1, 2) or length < 0:
@@ -60,9 +60,9 @@ def tf_idf_vectorizer(b: Builder, node: Node) -> Any:
             parts = b.f.reshape2(b.f.gather(rows, b.constant(places.reshape(-1)), axis=1), shape=[-1, windows, 1, size])
             same = b.cast(b.f.equal(parts, b.constant(grams[None, None])), VarType.INT32)
             hits = b.reduce("reduce_min", same, [3], False)
-            found = b.cast(b.reduce("reduce_sum", hits, [1], False), VarType.FP32)
+            occurrences = b.cast(b.reduce("reduce_sum", hits, [1], False), VarType.FP32)
             matrix = (columns[:, None] == np.arange(pool.columns)[None]).astype(np.float32)
-            part = b.f.matmul_v2(found, b.constant(matrix))
+            part = b.f.matmul_v2(occurrences, b.constant(matrix))
             counts = part if counts is None else b.f.elementwise_add(counts, part)
     if counts is None:
         zeros = b.cast(b.f.elementwise_mul(b.slice(rows, 1, 0, 1), b.number(0, VarType.INT64)), VarType.FP32)

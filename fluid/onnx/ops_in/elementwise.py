@@ -31,7 +31,7 @@ _BITWISE = {"BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor"
 
 
 def unary(op: str) -> Any:
-    """Reads a node that is one op of Fluid, of one input and without attributes."""
+    """An importer for a node that is one op of Fluid with one input and no attributes."""
 
     def build(b: Builder, node: Node) -> Any:
         return getattr(b.f, op)(node[0])
@@ -71,7 +71,7 @@ def round_(b: Builder, node: Node) -> Any:
 
 
 def round_half_even(b: Builder, x: Variable) -> Variable:
-    """`x` rounded to integers, halves to even ones."""
+    """Round `x` to integers, halves to even."""
     near = b.f.round(x)
     half = b.f.equal(b.f.abs(x - b.f.floor(x)), b.number(0.5, x.dtype))
     even = b.f.scale(b.f.floor(b.f.scale(b.f.floor(x), scale=0.5) + b.number(0.5, x.dtype)), scale=2.0)
@@ -103,13 +103,13 @@ def is_inf(b: Builder, node: Node) -> Any:
 
 
 def _scaled(b: Builder, node: Node, how: str) -> Any:
-    """A float32 tensor plus or times a known single number, as a `scale`; None where it is neither."""
-    for this, other in ((0, 1), (1, 0)):
-        number, tensor = node.scalar(other), node.tensor(this)
+    """Build a float32 tensor plus or times a constant number as a `scale`; None if the node is something else."""
+    for this, operand in ((0, 1), (1, 0)):
+        number, tensor = node.scalar(operand), node.tensor(this)
         if number is None or tensor.dtype is not VarType.FP32 or tensor.array is not None:
             continue
-        if len(node.tensor(other).shape) > len(tensor.shape) or (
-            how in ("bias", "minus", "over") and other == 0 and how != "bias"
+        if len(node.tensor(operand).shape) > len(tensor.shape) or (
+            how in ("bias", "minus", "over") and operand == 0 and how != "bias"
         ):
             continue
         if how == "over":
@@ -160,16 +160,16 @@ def mod(b: Builder, node: Node) -> Any:
     x, y = node[0], node[1]
     if not node.int("fmod", 0):
         return b.f.elementwise_mod(x, y)
-    rest = b.f.elementwise_mod(b.f.abs(x), b.f.abs(y))
-    return b.f.elementwise_mul(rest, b.f.sign(x))
+    remainder = b.f.elementwise_mod(b.f.abs(x), b.f.abs(y))
+    return b.f.elementwise_mul(remainder, b.f.sign(x))
 
 
 def _accumulated(op: str) -> Any:
     def build(b: Builder, node: Node) -> Any:
         inputs = node.variables()
         out = inputs[0]
-        for other in inputs[1:]:
-            out = getattr(b.f, op)(out, other)
+        for operand in inputs[1:]:
+            out = getattr(b.f, op)(out, operand)
         return out
 
     return build
@@ -195,8 +195,8 @@ def clip(b: Builder, node: Node) -> Any:
     x = node[0]
     low, high = node.value(1), node.value(2)
     lowest, highest = node.scalar(1), node.scalar(2)
-    known = (low is None or lowest is not None) and (high is None or highest is not None)
-    if known and x.dtype is VarType.FP32 and (low is None or high is None or lowest <= highest):
+    is_constant = (low is None or lowest is not None) and (high is None or highest is not None)
+    if is_constant and x.dtype is VarType.FP32 and (low is None or high is None or lowest <= highest):
         return b.f.clip(
             x, min=-3.4028234663852886e38 if low is None else lowest, max=3.4028234663852886e38 if high is None else highest
         )
@@ -217,7 +217,7 @@ def where(b: Builder, node: Node) -> Any:
 
 
 def choose(b: Builder, condition: Any, x: Any, y: Any) -> Any:
-    """`x` where the condition holds, else `y`; the three broadcast."""
+    """Select `x` where the condition holds, else `y`; the three broadcast."""
     condition, x, y = b.variables(condition), b.variables(x), b.variables(y)
     parts = [condition, x, y]
     rank = max(part.ndim for part in parts)
@@ -230,12 +230,12 @@ def choose(b: Builder, condition: Any, x: Any, y: Any) -> Any:
 
 
 def broadcast_like(b: Builder, parts: list[Any]) -> Any:
-    """A tensor of the shape to which some tensors broadcast; only its shape should be read."""
+    """A tensor with the broadcast shape of some tensors; read only its shape."""
     kind = VarType.FP32
     like = [b.f.fill_any_like(part, value=0.0, dtype=int(kind)) for part in parts]
     out = like[0]
-    for other in like[1:]:
-        out = b.f.elementwise_add(out, other)
+    for operand in like[1:]:
+        out = b.f.elementwise_add(out, operand)
     return out
 
 
@@ -263,7 +263,7 @@ def bit_cast(b: Builder, node: Node) -> Any:
     number = node.int("to", 1)
     dtype = element_type(number, "what it casts to")
     held = node.tensor(0).onnx_type
-    bits = [abs(integer_bits(each) or 0) for each in (held or _number_of(x.dtype), number)]
+    bits = [abs(integer_bits(type_number) or 0) for type_number in (held or _number_of(x.dtype), number)]
     if bits[0] == bits[1] > 0 and (held is not None or is_held_wider(number)):
         return as_type(b, x, held, number)  # integers, which wrap around
     if held is not None or is_held_wider(number) or dtype.numpy.itemsize != x.dtype.numpy.itemsize:
@@ -278,7 +278,7 @@ def _number_of(dtype: VarType) -> int:
 
 
 def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool = True) -> Any:
-    """`x` as an element type of ONNX; where Fluid holds that in a wider one, rounded to what it can hold."""
+    """Cast `x` to an element type of ONNX; where Fluid holds this type in a wider one, round to the values that it has."""
     dtype = element_type(number, "what it casts to")
     bits, floats = integer_bits(number), float_format(number)
     if dtype is VarType.BOOL and x.dtype is not VarType.BOOL:
@@ -305,7 +305,7 @@ POWERS = 24
 
 
 def _as_powers(b: Builder, x: Any, saturate: bool, how: str) -> Tensor:
-    """Float32 numbers above 0 as powers of two."""
+    """Round float32 numbers above 0 to powers of two."""
     if how not in ("up", "down", "nearest"):
         raise FormatError(f"its round_mode {how!r} should be up, down or nearest")
     least, greatest = 2.0**-127, 2.0**127
@@ -323,11 +323,11 @@ def _as_powers(b: Builder, x: Any, saturate: bool, how: str) -> Tensor:
 
 
 def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
-    """Float32 numbers rounded to a format of fewer bits, to the nearest, halves to even; NaN is 0 where the format has none."""
-    found = float_format(number)
-    if found is None:
+    """Round float32 numbers to a format of fewer bits, to nearest, ties to even; NaN becomes 0 where the format has none."""
+    float_limits = float_format(number)
+    if float_limits is None:
         raise FormatError(f"numbers are made {name_of(number)} by Cast alone")
-    bits, least, greatest = found
+    bits, least, greatest = float_limits
     bounded = b.f.clip(x, min=-(2.0**100), max=2.0**100) if number != 16 else x
     split = b.f.scale(bounded, scale=float(2 ** (24 - bits) + 1))
     near = split - (split - bounded)  # Veltkamp: the leading bits
@@ -351,7 +351,7 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
 
 @imports("BitShift", trains=False)
 def bit_shift(b: Builder, node: Node) -> Any:
-    """Shifts by more than the type has bits leave nothing, or the sign."""
+    """Shift integers; a shift by more bits than the type has gives 0, or the sign."""
     x, y = node[0], node[1]
     number = node.tensor(0).onnx_type or _number_of(x.dtype)
     bits = integer_bits(number)
@@ -376,5 +376,5 @@ def bit_shift(b: Builder, node: Node) -> Any:
 
 
 def _floor_divided(b: Builder, value: Any, power: Any) -> Any:
-    rest = b.f.elementwise_mod(value, power)
-    return b.f.elementwise_div(value - rest, power)
+    remainder = b.f.elementwise_mod(value, power)
+    return b.f.elementwise_div(value - remainder, power)

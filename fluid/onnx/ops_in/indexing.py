@@ -1,4 +1,4 @@
-"""What takes and places elements by index, sorts and searches."""
+"""Take and place elements by index, sort and search."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .shapes import LAST
 def gather(b: Builder, node: Node) -> Any:
     x = node[0]
     axis = node.int("axis", 0) % x.ndim
-    known = node.array(1)
-    if known is not None and known.ndim == 0:
-        place = int(known)
+    index_array = node.array(1)
+    if index_array is not None and index_array.ndim == 0:
+        place = int(index_array)
         end = place + 1 or LAST
         return b.squeeze(b.slice(x, axis, place, end), [axis])
     index = _not_negative(b, node, 1, x, axis)
@@ -37,26 +37,26 @@ def gather(b: Builder, node: Node) -> Any:
 
 
 def _not_negative(b: Builder, node: Node, place: int, x: Any, axis: int) -> Any:
-    """Indices along an axis of `x`, of which negative ones count from its end, as ones that count from its start."""
-    known = node.array(place)
+    """Convert negative indices along an axis of `x`, which count from its end, to indices from its start."""
+    index_array = node.array(place)
     size = x.shape[axis]
-    if known is not None:
-        if not np.any(known < 0):
+    if index_array is not None:
+        if not np.any(index_array < 0):
             return node[place]
         if size >= 0:
-            return b.constant(np.where(known < 0, known + size, known)).variable(b.block)
+            return b.constant(np.where(index_array < 0, index_array + size, index_array)).variable(b.block)
     return wrapped(b, node[place], x, axis)
 
 
 def wrapped(b: Builder, index: Any, x: Any, axis: int) -> Any:
-    """Indices that may be negative as ones that are not."""
+    """Convert indices that may be negative to indices from the start."""
     size = x.shape[axis]
     if size >= 0:
-        whole = b.number(size, index.dtype)
+        axis_size = b.number(size, index.dtype)
     else:
-        whole = b.cast(b.squeeze(b.slice(b.f.shape(x), 0, axis, axis + 1), [0]), index.dtype)
+        axis_size = b.cast(b.squeeze(b.slice(b.f.shape(x), 0, axis, axis + 1), [0]), index.dtype)
     is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
-    return index + b.f.elementwise_mul(is_negative, whole)
+    return index + b.f.elementwise_mul(is_negative, axis_size)
 
 
 @imports("GatherElements")
@@ -68,7 +68,7 @@ def gather_elements(b: Builder, node: Node) -> Any:
 
 
 def _as_wide(b: Builder, x: Any, index: Any, axis: int) -> Any:
-    """`x` without what lies beyond the indices in the other dimensions."""
+    """Cut `x` to the sizes of the indices in all dimensions except `axis`."""
     axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n] and index.shape[n] >= 0]
     if not axes:
         return x
@@ -91,15 +91,15 @@ def _each_wrapped(b: Builder, x: Any, index: Any, batch: int, depth: int) -> Any
         raise FormatError("the last dimension of its indices should be known beforehand")
     sizes = x.shape[batch : batch + depth]
     if -1 in sizes:
-        whole = b.cast(b.slice(b.f.shape(x), 0, batch, batch + depth), index.dtype)
+        axis_sizes = b.cast(b.slice(b.f.shape(x), 0, batch, batch + depth), index.dtype)
     else:
-        whole = b.variables(b.constant(np.array(sizes, index.dtype.numpy)))
+        axis_sizes = b.variables(b.constant(np.array(sizes, index.dtype.numpy)))
     is_negative = b.cast(b.f.less_than(index, b.number(0, index.dtype)), index.dtype)
-    return index + b.f.elementwise_mul(is_negative, whole)
+    return index + b.f.elementwise_mul(is_negative, axis_sizes)
 
 
 def _with_batch(b: Builder, index: Any, batch: int) -> Any:
-    """Indices with those of the `batch` first dimensions in front."""
+    """Prepend the indices of the first `batch` dimensions."""
     if -1 in index.shape[:-1]:
         raise FormatError("batch_dims with sizes that only a run tells is not read")
     shape = index.shape[:-1]
@@ -121,8 +121,8 @@ def scatter_elements(b: Builder, node: Node) -> Any:
     axis = node.int("axis", 0) % x.ndim
     index = _not_negative(b, node, 1, x, axis)
     how = node.string("reduction", "none")
-    others = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
-    if others:
+    smaller_axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
+    if smaller_axes:
         return _scattered_beside(b, x, index, updates, axis, how)
     if how in _REDUCTIONS:
         return b.f.put_along_axis(x, index, updates, Axis=axis, Reduce=_REDUCTIONS[how])
@@ -130,7 +130,7 @@ def scatter_elements(b: Builder, node: Node) -> Any:
 
 
 def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
-    """Indices that do not reach as far as the data in other dimensions: what lies beyond stays."""
+    """Scatter indices that are smaller than the data in some dimensions; the data beyond them stay."""
     if -1 in (*x.shape, *index.shape):
         raise FormatError("indices of another shape than the data, where only a run tells which, are not read")
     axes = [n for n in range(x.ndim) if n != axis and x.shape[n] != index.shape[n]]
@@ -143,16 +143,16 @@ def _scattered_beside(b: Builder, x: Any, index: Any, updates: Any, axis: int, h
 
 
 def _reassembled(b: Builder, x: Any, inner: Any, size: Any, axes: list[int]) -> Any:
-    """`x` with its first elements along some axes replaced by `inner`."""
+    """Replace the first elements of `x` along some axes by `inner`."""
     if not axes:
         return inner
-    axis, rest = axes[0], axes[1:]
+    axis, remaining_axes = axes[0], axes[1:]
     head = b.slice(x, axis, 0, size[axis])
-    return b.f.concat([_reassembled(b, head, inner, size, rest), b.slice(x, axis, size[axis], LAST)], axis=axis)
+    return b.f.concat([_reassembled(b, head, inner, size, remaining_axes), b.slice(x, axis, size[axis], LAST)], axis=axis)
 
 
 def _scattered_extreme(b: Builder, x: Any, index: Any, updates: Any, axis: int, how: str) -> Any:
-    """The greatest or least of the data and of the updates at each place, one slice of updates after the other."""
+    """The maximum or minimum of the data and the updates at each place, one slice of updates after another."""
     count = index.shape[axis]
     if count < 0 or count > 256:
         raise FormatError(f"{how} of more than 256 updates along an axis, or of a number that only a run tells, is not read")
@@ -198,7 +198,7 @@ def scatter_nd(b: Builder, node: Node) -> Any:
 
 
 def _replaced(b: Builder, x: Any, index: Any, updates: Any) -> Any:
-    """`x` with other elements at some indices: the difference is added."""
+    """Replace the elements of `x` at some indices: the difference is added."""
     return b.f.scatter_nd_add(x, index, updates - b.f.gather_nd(x, index))
 
 
@@ -212,10 +212,10 @@ def slice_(b: Builder, node: Node) -> Any:
         starts, ends = node.numbers(1), node.numbers(2)
         if starts is None or ends is None:
             raise FormatError("not even the number of its starts is known beforehand")
-        given = node.known(3, "its axes")
-        axes = list(range(len(starts))) if given is None else [int(axis) for axis in given.reshape(-1)]
-        given = node.known(4, "its steps")
-        steps = None if given is None else [int(step) for step in given.reshape(-1)]
+        optional_input = node.constant_input(3, "its axes")
+        axes = list(range(len(starts))) if optional_input is None else [int(axis) for axis in optional_input.reshape(-1)]
+        optional_input = node.constant_input(4, "its steps")
+        steps = None if optional_input is None else [int(step) for step in optional_input.reshape(-1)]
     axes = [axis % x.ndim for axis in axes]
     steps = steps or [1] * len(axes)
     if not len(axes) == len(starts) == len(ends) == len(steps):
@@ -262,16 +262,16 @@ def _sliced(b: Builder, x: Any, axes: list[int], starts: list[int], ends: list[i
 @imports("OneHot", trains=False)
 def one_hot(b: Builder, node: Node) -> Any:
     index = node[0]
-    depth = int(np.reshape(node.known(1, "its depth"), ()))
+    depth = int(np.reshape(node.constant_input(1, "its depth"), ()))
     values = node[2]
     axis = node.int("axis", -1)
     rank = index.ndim + 1
     axis = axis + rank if axis < 0 else axis
-    whole = b.cast(index, VarType.INT64)
-    whole = whole + b.f.elementwise_mul(
-        b.cast(b.f.less_than(whole, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64)
+    indices = b.cast(index, VarType.INT64)
+    indices = indices + b.f.elementwise_mul(
+        b.cast(b.f.less_than(indices, b.number(0, VarType.INT64)), VarType.INT64), b.number(depth, VarType.INT64)
     )
-    column = b.f.unsqueeze2(whole, axes=[axis])
+    column = b.f.unsqueeze2(indices, axes=[axis])
     b.reserve(depth)
     places = np.arange(depth, dtype=np.int64).reshape([depth if n == axis else 1 for n in range(rank)])
     hot = b.f.equal(column, b.constant(places))
@@ -281,7 +281,7 @@ def one_hot(b: Builder, node: Node) -> Any:
 
 @imports("Trilu")
 def trilu(b: Builder, node: Node) -> Any:
-    diagonal = node.known(1, "its diagonal")
+    diagonal = node.constant_input(1, "its diagonal")
     x = node[0]
     k = max(min(0 if diagonal is None else int(np.reshape(diagonal, ())), LAST), -LAST)
     if x.dtype is VarType.BOOL:

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def einsum(b: Builder, node: Node) -> Any:
     inputs = node.variables()
     if "->" not in equation:
         letters = equation.replace(",", "").replace("...", "")
-        kept = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-        equation += "->" + ("..." if "..." in equation else "") + kept
+        result_letters = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+        equation += "->" + ("..." if "..." in equation else "") + result_letters
     ends_in_scalar = equation.endswith("->")
     return (b.scalar if ends_in_scalar else b.f).einsum(inputs, equation=equation)
 

@@ -65,7 +65,7 @@ def layer_norm(b: Builder, node: Node) -> Any:
 
 @imports("GroupNormalization", since=18)
 def group_norm_of_groups(b: Builder, node: Node) -> Any:
-    return NotImplemented  # scale and bias are those of groups: as ONNX defines it
+    return NotImplemented  # one scale and bias for each group: ONNX's function defines it
 
 
 @imports("GroupNormalization", since=21)

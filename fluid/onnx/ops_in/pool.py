@@ -25,14 +25,14 @@ def _window(node: Node, x: Any) -> tuple[int, list[int], list[int], list[int], l
 
 
 def _size(size: int, window: int, stride: int, pair: tuple[int, int], ceil: bool) -> int:
-    """The number of windows: those that begin beyond the image and the padding before it are left out."""
+    """The number of windows; a window that begins beyond the image and its front padding does not count."""
     room = size + sum(pair) - window
     out = (-(-room // stride) if ceil else room // stride) + 1
     return out - 1 if ceil and (out - 1) * stride >= size + pair[0] else out
 
 
 def _pooled(b: Builder, x: Any, kernel: list[int], strides: list[int], pads: list[tuple[int, int]], **attrs: Any) -> Any:
-    """A pool that Fluid has an op for; over one dimension, that of images of one row."""
+    """Pool by an op of Fluid; over one dimension, pool images of one row."""
     count = x.ndim - 2
     op = b.f.pool3d if count == 3 else b.f.pool2d
     out = op(
@@ -72,7 +72,7 @@ def _same_with_ceil(x: Any, kernel: list[int], strides: list[int], pads: list[tu
 def _places(
     b: Builder, x: Any, kernel: list[int], strides: list[int], dilations: list[int], pads: list[tuple[int, int]], ceil: bool
 ) -> Any:
-    """For each window, the indices of its elements in an image, -1 for those of the padding: [windows, elements of a window]."""
+    """For each window, the indices of its elements in an image, -1 in the padding: [windows, elements of a window]."""
     if -1 in x.shape[2:]:
         raise FormatError("dilations, or indices, for images of a size that only a run tells are not read")
     sizes = zip(x.shape[2:], kernel, strides, dilations, pads, strict=True)
@@ -84,13 +84,13 @@ def _places(
     for count, size, window, stride, by, pair in zip(counts, x.shape[2:], kernel, strides, dilations, pads, strict=True):
         at = np.arange(count)[:, None] * stride - pair[0] + np.arange(window)[None] * by
         columns.append(np.where((at >= 0) & (at < size), at, -1))
-    whole = np.zeros((1, 1), np.int64)
+    indices = np.zeros((1, 1), np.int64)
     for at, size in zip(columns, x.shape[2:], strict=True):
-        joined = whole[:, None, :, None] * size + at[None, :, None, :]
-        outside = (whole[:, None, :, None] < 0) | (at[None, :, None, :] < 0)
+        joined = indices[:, None, :, None] * size + at[None, :, None, :]
+        outside = (indices[:, None, :, None] < 0) | (at[None, :, None, :] < 0)
         joined = np.where(outside, -1, joined)
-        whole = joined.reshape(whole.shape[0] * at.shape[0], whole.shape[1] * at.shape[1])
-    return whole, [column.shape[0] for column in columns]
+        indices = joined.reshape(indices.shape[0] * at.shape[0], indices.shape[1] * at.shape[1])
+    return indices, [column.shape[0] for column in columns]
 
 
 def windows(
@@ -115,17 +115,17 @@ def windows(
         rows = b.f.pad(rows, paddings=[0, 0, 0, 0, 0, 1], pad_value=float(fill))
         last = int(np.prod(x.shape[2:]))
         places = np.where(outside, last, places)
-    taken = b.f.gather(rows, b.constant(places.reshape(-1)), axis=2)
-    return b.f.reshape2(taken, shape=[0, 0, *places.shape]), places, sizes
+    elements = b.f.gather(rows, b.constant(places.reshape(-1)), axis=2)
+    return b.f.reshape2(elements, shape=[0, 0, *places.shape]), places, sizes
 
 
 def _max_by_index(b: Builder, x: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, ceil: bool) -> tuple[Any, Any]:
-    taken, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, -np.inf)
-    best = b.reduce("reduce_amax", taken, [3], False)
-    which = b.f.arg_max(taken, axis=3)
+    elements, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, -np.inf)
+    best = b.reduce("reduce_amax", elements, [3], False)
+    best_place = b.f.arg_max(elements, axis=3)
     table = b.constant(places.reshape(-1))
     start = b.constant((np.arange(places.shape[0]) * places.shape[1]).astype(np.int64))
-    at = b.f.elementwise_add(which, start)
+    at = b.f.elementwise_add(best_place, start)
     index = b.f.reshape_like(b.f.gather(table, b.f.reshape2(at, shape=[-1]), axis=0), at)
     b.reserve(x.shape[0], x.shape[1], itemsize=16)
     first = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], 1) * int(np.prod(x.shape[2:]))
@@ -134,13 +134,13 @@ def _max_by_index(b: Builder, x: Any, kernel: Any, strides: Any, dilations: Any,
 
 
 def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
-    """Indices that count row by row as ones that count column by column."""
-    area, whole = prod(sizes), x.shape[0] * x.shape[1]
+    """Convert row-major indices to column-major indices."""
+    area, image_count = prod(sizes), x.shape[0] * x.shape[1]
     b.reserve(area, itemsize=32)
-    b.reserve(whole, area, itemsize=16)
+    b.reserve(image_count, area, itemsize=16)
     table = np.arange(area).reshape(sizes)
     order = np.argsort(table.T.reshape(-1), kind="stable")
-    all_places = (order[None] + np.arange(whole)[:, None] * area).reshape(-1)
+    all_places = (order[None] + np.arange(image_count)[:, None] * area).reshape(-1)
     return b.f.reshape_like(
         b.f.gather(b.constant(all_places.astype(np.int64, copy=False)), b.f.reshape2(index, shape=[-1]), axis=0), index
     )
@@ -154,12 +154,12 @@ def average_pool(b: Builder, node: Node) -> Any:
     include = bool(node.int("count_include_pad", 0))
     if all(by == 1 for by in dilations) and not ceil:
         return _pooled(b, x, kernel, strides, pads, pooling_type="avg", exclusive=not include)
-    taken, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, 0.0)
+    elements, places, sizes = windows(b, x, kernel, strides, dilations, pads, ceil, 0.0)
     area = int(np.prod(x.shape[2:]))
     counts = (places < area).sum(1)
     if include:
         counts = _counts_with_padding(x, kernel, strides, dilations, pads, sizes)
-    sums = b.reduce("reduce_sum", taken, [3], False)
+    sums = b.reduce("reduce_sum", elements, [3], False)
     out = b.f.elementwise_div(sums, b.constant(counts.astype(x.dtype.numpy)))
     return b.f.reshape2(out, shape=[0, 0, *sizes])
 
@@ -168,8 +168,8 @@ def _counts_with_padding(x: Any, kernel: Any, strides: Any, dilations: Any, pads
     counts = np.ones(1, np.int64)
     for size, window, stride, by, pair, number in zip(x.shape[2:], kernel, strides, dilations, pads, sizes, strict=True):
         at = np.arange(number)[:, None] * stride - pair[0] + np.arange(window)[None] * by
-        inside = ((at >= -pair[0]) & (at < size + pair[1])).sum(1)
-        counts = (counts[:, None] * inside[None]).reshape(-1)
+        axis_counts = ((at >= -pair[0]) & (at < size + pair[1])).sum(1)
+        counts = (counts[:, None] * axis_counts[None]).reshape(-1)
     return counts
 
 
@@ -197,8 +197,8 @@ def lp_pool(b: Builder, node: Node) -> Any:
     _, kernel, strides, dilations, pads = _window(node, x)
     p = float(node.int("p", 2))
     size = b.f.pow(b.f.abs(x), factor=p)
-    taken, _, sizes = windows(b, size, kernel, strides, dilations, pads, bool(node.int("ceil_mode", 0)), 0.0)
-    return b.f.reshape2(b.f.pow(b.reduce("reduce_sum", taken, [3], False), factor=1.0 / p), shape=[0, 0, *sizes])
+    elements, _, sizes = windows(b, size, kernel, strides, dilations, pads, bool(node.int("ceil_mode", 0)), 0.0)
+    return b.f.reshape2(b.f.pow(b.reduce("reduce_sum", elements, [3], False), factor=1.0 / p), shape=[0, 0, *sizes])
 
 
 @imports("MaxUnpool")
@@ -215,12 +215,12 @@ def max_unpool(b: Builder, node: Node) -> Any:
     shape = outer + sizes
     if -1 in x.shape:
         raise FormatError("sizes that only a run tells are not read")
-    asked = node.known(2, "its output shape")
+    output_shape = node.constant_input(2, "its output shape")
     total = int(np.prod(shape))
     zeros = b.f.fill_constant(shape=[total], dtype=int(x.dtype), value=0.0)
     flat_x, flat_index = b.f.reshape2(x, shape=[-1]), b.f.reshape2(index, shape=[-1])
     out = b.f.reshape2(b.f.put_along_axis(zeros, flat_index, flat_x, Axis=0, Reduce="assign"), shape=shape)
-    if asked is None or asked.tolist() == shape:
+    if output_shape is None or output_shape.tolist() == shape:
         return out
-    paddings = [n for have, want in zip(shape, asked.tolist(), strict=True) for n in (0, want - have)]
+    paddings = [n for have, want in zip(shape, output_shape.tolist(), strict=True) for n in (0, want - have)]
     return b.f.pad(out, paddings=paddings, pad_value=0.0)

@@ -22,7 +22,7 @@ def _limits(number: int) -> tuple[int, int]:
 
 
 def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
-    """A scale or zero point, in a shape that broadcasts to `x`: one for each element of an axis, or of each block along it."""
+    """Shape a scale or zero point to broadcast to `x`: one for each element of an axis, or for each block along it."""
     axis = node.int("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
     if part.ndim == 0 or (part.shape == (1,) and x.shape[min(axis, x.ndim - 1)] != 1):
@@ -38,7 +38,7 @@ def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
 
 
 def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int) -> Any:
-    """Floats as integers (or small floats) of ONNX's type `number`: rounded, and bounded to what that holds."""
+    """Quantize floats to integers (or small floats) of ONNX's type `number`: round, then clip to its range."""
     dtype = element_type(number, "what it quantizes to")
     if is_floating(x.dtype) and x.dtype is not scale.dtype:
         x = b.cast(x, scale.dtype)
@@ -48,12 +48,12 @@ def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int
         if zero is not None:
             ratio = b.f.elementwise_add(ratio, b.cast(_along(b, x, zero, node), VarType.FP32))
         return Tensor(rounded(b, ratio, number, bool(node.int("saturate", 1))), onnx_type=number)
-    whole = round_half_even(b, b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
+    rounded_values = round_half_even(b, b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
     if zero is not None:
-        whole = b.f.elementwise_add(whole, b.cast(_along(b, x, zero, node), whole.dtype))
+        rounded_values = b.f.elementwise_add(rounded_values, b.cast(_along(b, x, zero, node), rounded_values.dtype))
     low, high = _limits(number)
     return Tensor(
-        b.cast(b.f.clip(whole, min=float(low), max=float(high)), dtype),
+        b.cast(b.f.clip(rounded_values, min=float(low), max=float(high)), dtype),
         onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None,
     )
 
@@ -70,7 +70,7 @@ def quantize_linear(b: Builder, node: Node) -> Any:
 
 
 def dequantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any) -> Any:
-    """Integers as floats: the difference from the zero point, times the scale."""
+    """Convert integers to floats: the difference from the zero point, times the scale."""
     wide = b.cast(x, VarType.FP32)
     if zero is not None:
         wide = b.f.elementwise_sub(wide, b.cast(_along(b, x, zero, node), VarType.FP32))
@@ -85,7 +85,7 @@ def dequantize_linear(b: Builder, node: Node) -> Any:
 
 
 def _less_zero(b: Builder, x: Any, zero: Any, dtype: VarType, axis: int | None = None) -> Any:
-    """Integers, less their zero point; of a vector of these, one for each element of `axis`."""
+    """Subtract the zero point from integers; a vector has one zero point for each element of `axis`."""
     wide = b.cast(x, dtype)
     if zero is None:
         return wide
@@ -125,8 +125,8 @@ def qlinear_matmul(b: Builder, node: Node) -> Any:
 def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: Tensor) -> Any:
     number = zero_value.onnx_type or _number_of(zero_value.dtype)
     low, high = _limits(number)
-    whole = b.f.elementwise_add(round_half_even(b, b.f.elementwise_mul(product, factor)), b.cast(zero, VarType.FP64))
-    return b.cast(b.f.clip(whole, min=float(low), max=float(high)), element_type(number, "its output"))
+    rounded_values = b.f.elementwise_add(round_half_even(b, b.f.elementwise_mul(product, factor)), b.cast(zero, VarType.FP64))
+    return b.cast(b.f.clip(rounded_values, min=float(low), max=float(high)), element_type(number, "its output"))
 
 
 @imports("QLinearConv", trains=False)

@@ -1,4 +1,4 @@
-"""Random numbers. They are Fluid's own: other ones than those of other programs that read ONNX."""
+"""Random numbers. They come from Fluid's generators, so they differ from the numbers of other ONNX runtimes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..types import element_type
 
 
 def _like(b: Builder, node: Node) -> Any:
-    """The shape of the first input, and the element type that is asked for."""
+    """The shape of the first input, and the requested element type."""
     x = node[0]
     dtype = element_type(node.int("dtype"), "its dtype") if node.has("dtype") else x.dtype
     return [b.size_of(x, axis) for axis in range(x.ndim)], dtype

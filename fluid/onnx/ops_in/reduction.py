@@ -15,7 +15,7 @@ from .shapes import _known_axes
 
 
 def axes_of(node: Node, since_input: int) -> list[int] | None:
-    """The axes over which a node reduces: an attribute, or from an opset on an input; None for all."""
+    """The axes that a node reduces: an attribute, or an input from opset `since_input` on; None for all."""
     axes = node.ints("axes") if node.opset < since_input else _known_axes(node, 1)
     return axes or None
 
@@ -63,7 +63,7 @@ def _extreme_of_nothing(b: Builder, x: Any, axes: list[int], keep: bool, op: str
 
 
 def _sum_of(before: str, after: str = "") -> Any:
-    """The sum of a function of the elements, and a function of that."""
+    """A reduction: apply `before` to the elements, sum, then apply `after`."""
 
     def compute(b: Builder, x: Any, axes: list[int] | None, keep: bool) -> Any:
         inner = getattr(b.f, before)(x) if before else x
@@ -83,10 +83,10 @@ def _log_sum_exp(b: Builder, x: Any, axes: list[int] | None, keep: bool) -> Any:
     every = list(range(x.ndim)) if axes is None else axes
     if any(x.shape[axis] == 0 for axis in every):
         return b.f.log(b.reduce("reduce_sum", b.f.exp(x), axes, keep))
-    whole = axes is None or len({axis % x.ndim for axis in axes}) == x.ndim
-    attrs: dict[str, Any] = {"axis": [0] if whole else list(axes or ()), "keepdim": keep, "reduce_all": whole}
+    reduce_all = axes is None or len({axis % x.ndim for axis in axes}) == x.ndim
+    attrs: dict[str, Any] = {"axis": [0] if reduce_all else list(axes or ()), "keepdim": keep, "reduce_all": reduce_all}
     wide = x if is_floating(x.dtype) else b.cast(x, VarType.FP64)
-    out = (b.scalar if whole and not keep else b.f).logsumexp(wide, **attrs)
+    out = (b.scalar if reduce_all and not keep else b.f).logsumexp(wide, **attrs)
     return b.cast(out, x.dtype)
 
 
@@ -131,14 +131,14 @@ imports("ArgMin", trains=False)(_position("arg_min"))
 
 @imports("CumSum")
 def cumsum(b: Builder, node: Node) -> Any:
-    axis = int(node.known(1, "its axis").reshape(()))
+    axis = int(node.constant_input(1, "its axis").reshape(()))
     return b.f.cumsum(node[0], axis=axis, exclusive=bool(node.int("exclusive", 0)), reverse=bool(node.int("reverse", 0)))
 
 
 @imports("CumProd")
 def cumprod(b: Builder, node: Node) -> Any:
     x = node[0]
-    axis = int(node.known(1, "its axis").reshape(())) % x.ndim
+    axis = int(node.constant_input(1, "its axis").reshape(())) % x.ndim
     reverse = bool(node.int("reverse", 0))
     if reverse:
         x = b.f.flip(x, axis=[axis])

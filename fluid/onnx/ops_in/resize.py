@@ -18,7 +18,7 @@ from ..values import Size
 
 @imports("Upsample")
 def upsample(b: Builder, node: Node) -> Any:
-    scales = node.floats("scales") if node.opset < 9 else node.known(1, "its scales").tolist()
+    scales = node.floats("scales") if node.opset < 9 else node.constant_input(1, "its scales").tolist()
     x = node[0]
     sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
     mode = {"linear": "linear", "bilinear": "linear", "nearest": "nearest"}[node.string("mode", "nearest")]
@@ -28,7 +28,7 @@ def upsample(b: Builder, node: Node) -> Any:
 @imports("Resize", since=10)
 def resize_10(b: Builder, node: Node) -> Any:
     x = node[0]
-    scales = node.known(1, "its scales").tolist()
+    scales = node.constant_input(1, "its scales").tolist()
     sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
     return _resized(b, x, list(range(x.ndim)), scales, sizes, node.string("mode", "nearest"), "asymmetric", node, None)
 
@@ -37,28 +37,28 @@ def resize_10(b: Builder, node: Node) -> Any:
 def resize(b: Builder, node: Node) -> Any:
     x = node[0]
     axes = [axis % x.ndim for axis in node.ints("axes", list(range(x.ndim)))]
-    scales = node.known(2, "its scales")
-    own = [x.shape[axis] for axis in axes]
+    scales = node.constant_input(2, "its scales")
+    input_sizes = [x.shape[axis] for axis in axes]
     if scales is not None and scales.size:
         factors = [float(scale) for scale in scales]
-        sizes = [_floor(size, factor) for size, factor in zip(own, factors, strict=True)]
+        sizes = [_floor(size, factor) for size, factor in zip(input_sizes, factors, strict=True)]
     else:
         sizes = _wanted_sizes(x, axes, node)
-        factors = [size / have for size, have in zip(sizes, own, strict=True)]
+        factors = [size / have for size, have in zip(sizes, input_sizes, strict=True)]
         policy = node.string("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             factor = (min if policy == "not_larger" else max)(factors)
-            factors = [factor] * len(own)
-            sizes = [math.floor(have * factor + 0.5) if have >= 0 else -1 for have in own]
-    if any(have < 0 and factor != 1 for have, factor in zip(own, factors, strict=True)):
+            factors = [factor] * len(input_sizes)
+            sizes = [math.floor(have * factor + 0.5) if have >= 0 else -1 for have in input_sizes]
+    if any(have < 0 and factor != 1 for have, factor in zip(input_sizes, factors, strict=True)):
         raise FormatError("images of a size that only a run tells are not resized")
-    roi = node.known(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
+    roi = node.constant_input(1, "its region") if node.string("coordinate_transformation_mode") == "tf_crop_and_resize" else None
     transformation = node.string("coordinate_transformation_mode", "half_pixel")
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
 
 
 def _wanted_sizes(x: Any, axes: list[int], node: Node) -> list[int]:
-    """The sizes that the node gives for these axes; -1 for one that only a run tells and that is that of `x` itself."""
+    """The sizes that the node gives for these axes; -1 where only a run tells the size and it stays the size of `x`."""
     sizes = node.numbers(3) or []
     sizes = [-1 if size == Size(x.name, axis) else size for size, axis in zip(sizes, axes, strict=bool(sizes))]
     if not sizes or not all(isinstance(size, int) for size in sizes):
@@ -81,7 +81,7 @@ def _resized(
     node: Node,
     roi: Any,
 ) -> Any:
-    """`x` resized along one axis after the other: a product with a matrix of weights, or elements taken by index."""
+    """Resize `x` one axis at a time: by a product with a matrix of weights, or by gathering elements."""
     dtype = x.dtype
     outside: dict[int, Any] = {}
     for place, axis in enumerate(axes):
@@ -113,7 +113,7 @@ def _resized(
 
 
 def _times(b: Builder, x: Any, weights: Any, axis: int) -> Any:
-    """The product of a matrix with `x` along one axis."""
+    """Multiply `x` by a matrix along one axis."""
     matrix = b.constant(weights.astype(x.dtype.numpy, copy=False))
     order = [n for n in range(x.ndim) if n != axis] + [axis]
     out = b.f.matmul_v2(b.transpose(x, order), matrix, trans_y=True)
@@ -121,7 +121,7 @@ def _times(b: Builder, x: Any, weights: Any, axis: int) -> Any:
 
 
 def _coordinates(how: str, have: int, want: int, scale: float, region: tuple[float, float]) -> Any:
-    """The places in the original of the elements of the result."""
+    """The coordinates in the input of the output's elements."""
     at = np.arange(want, dtype=np.float64)
     if how == "half_pixel":
         return (at + 0.5) / scale - 0.5
@@ -155,7 +155,7 @@ def _nearest(at: Any, have: int, how: str) -> Any:
 
 
 def _weights(b: Builder, at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
-    """The matrix [results, elements] of an interpolation along one axis."""
+    """The interpolation matrix [results, elements] along one axis."""
     antialias = bool(node.int("antialias", 0)) and scale < 1
     stretch = scale if antialias else 1.0
     kernels: dict[str, tuple[float, Callable[[Any], Any]]] = {

@@ -1,6 +1,7 @@
 """Recurrent networks.
 
-Those of torch, Keras and the like, with the usual activations, are Fluid's op `rnn`; others go step by step, as a recurrence.
+Networks of torch, Keras and similar, with the usual activations, become Fluid's op `rnn`; all others become a recurrence, step by
+step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .shapes import filled
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ORDER = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}
-"""Where the gates of Fluid's op stand among those of ONNX: LSTM i, f, c, o in i, o, f, c; GRU r, z, h in z, r, h."""
+"""Places of the gates of Fluid's op in ONNX's order: LSTM i, f, c, o in i, o, f, c; GRU r, z, h in z, r, h."""
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 Activation = Callable[[Any, Any], Any]
@@ -28,7 +29,7 @@ Activation = Callable[[Any, Any], Any]
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
     """An activation as a function of the ops and a value."""
-    found: dict[str, Activation] = {
+    activations: dict[str, Activation] = {
         "Sigmoid": lambda f, x: f.sigmoid(x),
         "Tanh": lambda f, x: f.tanh(x),
         "Relu": lambda f, x: f.relu(x),
@@ -43,14 +44,14 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
         "Softsign": lambda f, x: f.softsign(x),
         "Softplus": lambda f, x: f.softplus(x),
     }
-    for key, function in found.items():
+    for key, function in activations.items():
         if key.lower() == name.lower():
             return function
-    raise FormatError(f"its activation {name!r} should be one of {', '.join(found)}")
+    raise FormatError(f"its activation {name!r} should be one of {', '.join(activations)}")
 
 
 def _activations(node: Node, kind: str, directions: int) -> tuple[bool, list[list[Activation]]]:
-    """Whether all activations are the usual ones; and those of each direction."""
+    """Whether all activations are the usual ones, and the activations of each direction."""
     usual = _ACTIVATIONS[kind] * directions
     names = node.strings("activations", usual) or usual
     alphas, betas = node.floats("activation_alpha", []), node.floats("activation_beta", [])
@@ -69,7 +70,7 @@ def _activations(node: Node, kind: str, directions: int) -> tuple[bool, list[lis
 
 
 def _reordered(b: Builder, weight: Any, kind: str) -> Any:
-    """Rows of weights in the order of Fluid's op."""
+    """Reorder rows of weights to the gate order of Fluid's op."""
     if kind == "RNN":
         return weight
     parts = b.f.split(weight, num=_GATES[kind], axis=0)
@@ -112,7 +113,7 @@ def _first_state(b: Builder, node: Node, index: int, x: Any, directions: int, si
 
 
 def _by_op(b: Builder, node: Node, kind: str, x: Any, states: list[Any], direction: str, directions: int, size: int) -> Any:
-    """The network as Fluid's op `rnn`: [time, batch, directions, size] and the last states."""
+    """Build the network as Fluid's op `rnn`: [time, batch, directions, size] and the last states."""
     weights: list[Any] = []
     biases: list[Any] = []
     for number in range(directions):
@@ -154,7 +155,7 @@ def _by_steps(
     size: int,
     functions: list[list[Activation]],
 ) -> Any:
-    """The network as recurrences, a step a time."""
+    """Build the network as recurrences, step by step."""
     outs: list[Any] = []
     lasts: list[list[Any]] = [[] for _ in states]
     for number in range(directions):
@@ -174,7 +175,7 @@ def _by_steps(
         inputs = inputs if bias_w is None else b.f.elementwise_add(inputs, bias_w)
         sequences = [inputs]
         if node.value(4) is not None:
-            sequences.append(_inside(b, x, node[4]))
+            sequences.append(_step_mask(b, x, node[4]))
         cell = _cell(kind, node, functions[number], r, bias_r, peepholes, size)
 
         def step(f: Any, before: list[Any], slices: list[Any], cell: Any = cell) -> tuple[list[Any], list[Any]]:
@@ -185,16 +186,16 @@ def _by_steps(
                 after = [old + (new - old) * mask for old, new in zip(before, after, strict=True)]
             return after, [out, *after]
 
-        out, *kept = scan(step, first, sequences, reverse)
+        out, *state_sequences = scan(step, first, sequences, reverse)
         outs.append(b.unsqueeze(out, [2]))
-        for column, sequence in zip(lasts, kept, strict=True):
+        for column, sequence in zip(lasts, state_sequences, strict=True):
             column.append(b.slice(sequence, 0, *((0, 1) if reverse else (-1, 2**31 - 1))))
     y = outs[0] if directions == 1 else b.f.concat(outs, axis=2)
     return y, [column[0] if directions == 1 else b.f.concat(column, axis=0) for column in lasts]
 
 
-def _inside(b: Builder, x: Any, lengths: Any) -> Any:
-    """1 where a step belongs to its sequence: [time, batch, 1]."""
+def _step_mask(b: Builder, x: Any, lengths: Any) -> Any:
+    """A mask, 1 where a step belongs to its sequence: [time, batch, 1]."""
     steps = b.f.cumsum(b.f.fill_any_like(b.slice(x, 2, 0, 1), value=1.0), axis=0)
     return b.cast(b.f.less_equal(steps, b.unsqueeze(b.cast(lengths, x.dtype), [1])), x.dtype)
 

@@ -1,4 +1,4 @@
-"""Sampling of images between their elements."""
+"""Sample images at points between their elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..table import imports
 from .elementwise import round_half_even
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""Modes as opset 16 calls them -> as opset 20 does."""
+"""Names of modes in opset 16 -> names in opset 20."""
 _CUBIC = -0.75
 
 
@@ -52,7 +52,7 @@ def grid_sample(b: Builder, node: Node) -> Any:
 
 
 class _Axis:
-    """Where the places of a grid lie along an axis of an image."""
+    """The coordinates of a grid along one axis of an image."""
 
     def __init__(self, b: Builder, grid: Any, number: int, size: int, mode: str, padding: str, aligned: bool) -> None:
         self.b, self.size, self.mode, self.padding = b, size, mode, padding
@@ -62,27 +62,27 @@ class _Axis:
         at = b.f.scale(at, scale=slope, bias=slope if aligned else slope - 0.5)
         if mode == "nearest":
             at = round_half_even(b, at)
-        if padding == "border" and mode != "cubic":  # whose elements are bounded one by one, as torch does it
+        if padding == "border" and mode != "cubic":  # cubic clips its elements one by one, as torch does
             at = b.f.clip(at, min=0.0, max=float(size - 1))
         elif padding == "reflection" and mode != "cubic":
             at = self._reflected(at)
         self.at = at
 
     def _reflected(self, at: Any) -> Any:
-        """Places beyond the ends, as often reflected there as they have to be."""
+        """Reflect places beyond the ends, as often as needed."""
         b, span = self.b, self.size - 1 - 2 * self.low
         if span <= 0:
             return b.f.scale(at, scale=0.0)
         away = b.f.abs(b.f.scale(at, scale=1.0, bias=-self.low))
         turns = b.f.floor(b.f.scale(away, scale=1 / (2 * span)))
-        rest = b.f.elementwise_sub(away, b.f.scale(turns, scale=2 * span))
-        return b.f.scale(b.f.elementwise_min(rest, b.f.scale(rest, scale=-1.0, bias=2 * span)), scale=1.0, bias=self.low)
+        folded = b.f.elementwise_sub(away, b.f.scale(turns, scale=2 * span))
+        return b.f.scale(b.f.elementwise_min(folded, b.f.scale(folded, scale=-1.0, bias=2 * span)), scale=1.0, bias=self.low)
 
     def taps(self) -> list[tuple[Any, Any]]:
-        """The elements that are read at each place, as floats, and their weights."""
+        """The elements read at each place, as floats, and their weights."""
         b = self.b
         if self.mode == "nearest":
-            return [self._inside(self.at, None)]
+            return [self._bounded(self.at, None)]
         floor = b.f.floor(self.at)
         share = b.f.elementwise_sub(self.at, floor)
         if self.mode == "linear":
@@ -94,18 +94,18 @@ class _Axis:
             ]
             weights = [_cubic(b, distance, far) for distance, far in zip(distances, (True, False, False, True), strict=True)]
             steps = (-1, 0, 1, 2)
-        return [self._inside(b.f.scale(floor, scale=1.0, bias=float(step)), w) for step, w in zip(steps, weights, strict=True)]
+        return [self._bounded(b.f.scale(floor, scale=1.0, bias=float(step)), w) for step, w in zip(steps, weights, strict=True)]
 
-    def _inside(self, element: Any, weight: Any) -> tuple[Any, Any]:
-        """An element that the image has, and its weight: 0 where there is none."""
+    def _bounded(self, element: Any, weight: Any) -> tuple[Any, Any]:
+        """Clip an element's place to the image; the weight of places outside is 0."""
         b, most = self.b, float(self.size - 1)
         if self.padding == "reflection":
             element = self._reflected(element)
         bounded = b.f.clip(element, min=0.0, max=most)
-        there = b.cast(b.f.equal(bounded, element), element.dtype)
+        is_inside = b.cast(b.f.equal(bounded, element), element.dtype)
         if self.padding != "zeros":
-            return bounded, b.f.fill_any_like(there, value=1.0) if weight is None else weight
-        return bounded, there if weight is None else b.f.elementwise_mul(weight, there)
+            return bounded, b.f.fill_any_like(is_inside, value=1.0) if weight is None else weight
+        return bounded, is_inside if weight is None else b.f.elementwise_mul(weight, is_inside)
 
 
 def _cubic(b: Builder, x: Any, far: bool) -> Any:

@@ -1,6 +1,6 @@
 """Sequences and optionals.
 
-A sequence whose number of items is known is a list of values while the program is built; any other is an array of tensors.
+A sequence with a known number of items is a list of values at build time; any other is an array of tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..values import Absent, Sequence, Tensor
 
 
 def as_array(b: Builder, value: Sequence) -> Any:
-    """A sequence as an array of tensors."""
+    """Convert a sequence to an array of tensors."""
     if value.items is None:
         return value.array_variable
     dtype = value.items[0].dtype if value.items else VarType.FP32
@@ -43,7 +43,7 @@ def empty(b: Builder, node: Node) -> Any:
 
 
 def _place(node: Node, index: int, count: int, default: int | None, beyond: int = 0) -> int | None:
-    """A position in a sequence, if it is known beforehand."""
+    """A constant position in a sequence; None if only a run tells it."""
     if node.value(index) is None:
         return default
     array = node.array(index)
@@ -56,14 +56,14 @@ def _place(node: Node, index: int, count: int, default: int | None, beyond: int 
 
 
 def _given_place(b: Builder, position: Any, array: Any) -> Any:
-    """A position that a run tells, counted from the start of an array."""
+    """Convert a position known only at run time to an index from the array's start."""
     place = b.cast(b.f.reshape2(position, shape=[1]), VarType.INT64)
     is_negative = b.cast(b.f.less_than(place, b.number(0, VarType.INT64)), VarType.INT64)
     return b.f.elementwise_add(place, b.f.elementwise_mul(is_negative, b.f.lod_array_length(array)))
 
 
 def _copy(b: Builder, array: Any, out: Any, count: Any, places: Callable[[Any], tuple[Any, Any]]) -> None:
-    """Write so many entries of an array into another one; `places` says, by a number, from where and to where."""
+    """Copy `count` entries of an array to another array; `places` maps a number to source and target positions."""
     number = b.f.assign(b.constant(np.zeros(1, np.int64)))
     going = b.f.assign(b.f.less_than(number, count))
     with While(going).block():
@@ -75,7 +75,7 @@ def _copy(b: Builder, array: Any, out: Any, count: Any, places: Callable[[Any], 
 
 
 def _moved(b: Builder, number: Any, place: Any) -> Any:
-    """A number, or the next one if it is not before a place."""
+    """The number, or number + 1 from `place` on."""
     return b.f.elementwise_add(number, b.cast(b.f.greater_equal(number, place), VarType.INT64))
 
 
@@ -107,9 +107,9 @@ def insert(b: Builder, node: Node) -> Any:
             return Sequence([*sequence.items[:place], node.tensor(1), *sequence.items[place:]])
     array = as_array(b, sequence)
     if node.value(2) is not None:
-        given = _given_place(b, node[2], array)
-        out = b.f.write_to_array(node[1], given, Out=b.f.new_array(dtype=int(node[1].dtype)))
-        _copy(b, array, out, b.f.lod_array_length(array), lambda number: (number, _moved(b, number, given)))
+        position = _given_place(b, node[2], array)
+        out = b.f.write_to_array(node[1], position, Out=b.f.new_array(dtype=int(node[1].dtype)))
+        _copy(b, array, out, b.f.lod_array_length(array), lambda number: (number, _moved(b, number, position)))
         return Sequence(variable=out)
     if array.is_data:
         array = b.f.assign(array)
@@ -125,10 +125,10 @@ def erase(b: Builder, node: Node) -> Any:
         if place is not None:
             return Sequence([*sequence.items[:place], *sequence.items[place + 1 :]])
     array = as_array(b, sequence)
-    rest = b.f.scale(b.f.lod_array_length(array), bias=-1.0)
-    given = rest if node.value(1) is None else _given_place(b, node[1], array)
+    remaining_count = b.f.scale(b.f.lod_array_length(array), bias=-1.0)
+    position = remaining_count if node.value(1) is None else _given_place(b, node[1], array)
     out = b.f.new_array(dtype=int(array.dtype))
-    _copy(b, array, out, rest, lambda number: (_moved(b, number, given), number))
+    _copy(b, array, out, remaining_count, lambda number: (_moved(b, number, position), number))
     return Sequence(variable=out)
 
 
@@ -136,9 +136,9 @@ def erase(b: Builder, node: Node) -> Any:
 def split(b: Builder, node: Node) -> Any:
     x = node[0]
     axis = node.int("axis", 0) % x.ndim
-    sizes = node.known(1, "its sizes")
-    whole = x.shape[axis]
-    if whole < 0:
+    sizes = node.constant_input(1, "its sizes")
+    axis_size = x.shape[axis]
+    if axis_size < 0:
         raise FormatError("the size of what it splits is known only in a run")
     keep = bool(node.int("keepdims", 1)) or sizes is not None
     parts: Iterable[int]
@@ -148,7 +148,7 @@ def split(b: Builder, node: Node) -> Any:
         size = 1 if sizes is None else int(sizes)
         if size < 1:
             raise FormatError(f"it splits into parts of {size}")
-        parts = (min(size, whole - start) for start in range(0, whole, size))
+        parts = (min(size, axis_size - start) for start in range(0, axis_size, size))
     items: list[Any] = []
     start = 0
     for size in parts:

@@ -1,4 +1,4 @@
-"""Shapes: what rearranges, repeats, joins and cuts tensors, and what makes them of shapes."""
+"""Rearrange, repeat, join and cut tensors, and make tensors from shapes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def identity(b: Builder, node: Node) -> Any:
 def shape(b: Builder, node: Node) -> Any:
     x = node[0]
     start, end, _ = slice(node.int("start", 0), node.int("end", x.ndim)).indices(x.ndim)
-    whole = b.f.shape(x)
-    return b.cast(whole if end - start == x.ndim else b.slice(whole, 0, start, end), VarType.INT64)
+    full_shape = b.f.shape(x)
+    return b.cast(full_shape if end - start == x.ndim else b.slice(full_shape, 0, start, end), VarType.INT64)
 
 
 @imports("Size", trains=False)
@@ -105,7 +105,7 @@ def unsqueeze(b: Builder, node: Node) -> Any:
 
 
 def _known_axes(node: Node, index: int) -> list[int] | None:
-    array = node.known(index, "its axes")
+    array = node.constant_input(index, "its axes")
     return None if array is None else [int(axis) for axis in np.asarray(array).reshape(-1)]
 
 
@@ -128,8 +128,8 @@ def split(b: Builder, node: Node) -> Any:
         size = x.shape[axis]
         if size < 0 or size % parts == 0:
             return tuple(b.f.split(x, num=parts, axis=axis))
-        each = -(-size // parts)
-        sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
+        part_size = -(-size // parts)
+        sizes = [part_size] * (parts - 1) + [size - part_size * (parts - 1)]
     if not all(isinstance(size, int) for size in sizes):
         return tuple(b.f.split(x, SectionsTensorList=[b.number_variable(size) for size in sizes], axis=axis))
     if 0 in sizes or len(sizes) == 1:
@@ -148,27 +148,27 @@ def expand(b: Builder, node: Node) -> Any:
 
 
 def expanded(b: Builder, x: Any, numbers: Sequence[Any]) -> Any:
-    """`x` broadcast to a shape, or to what the two broadcast to."""
+    """Broadcast `x` with a shape."""
     x = b.variables(x)
     rank = max(x.ndim, len(numbers))
-    own = (1,) * (rank - x.ndim) + x.shape
+    input_shape = (1,) * (rank - x.ndim) + x.shape
     wanted = [1] * (rank - len(numbers)) + list(numbers)
     if all(isinstance(number, int) for number in wanted):
         shape = []
-        for have, want in zip(own, wanted, strict=True):
+        for have, want in zip(input_shape, wanted, strict=True):
             if have == 0 or want == 0:
                 shape.append(0)
             else:
                 shape.append(-1 if want == 1 else want)
         if 0 in shape:
             return b.f.fill_constant(
-                shape=[0 if s == 0 else max(s, h) for s, h in zip(shape, own, strict=True)], dtype=int(x.dtype), value=0.0
+                shape=[0 if s == 0 else max(s, h) for s, h in zip(shape, input_shape, strict=True)], dtype=int(x.dtype), value=0.0
             )
-        if all(size == -1 or size == have for size, have in zip(shape, own, strict=True)) and rank == x.ndim:
+        if all(size == -1 or size == have for size, have in zip(shape, input_shape, strict=True)) and rank == x.ndim:
             return x
-        if -1 not in own or all(want in (1, -1) or have >= 0 for have, want in zip(own, shape, strict=True)):
+        if -1 not in input_shape or all(want in (1, -1) or have >= 0 for have, want in zip(input_shape, shape, strict=True)):
             return b.f.expand_v2(
-                x, shape=[have if want == -1 and have >= 0 else want for have, want in zip(own, shape, strict=True)]
+                x, shape=[have if want == -1 and have >= 0 else want for have, want in zip(input_shape, shape, strict=True)]
             )
     like = b.f.fill_constant(
         ShapeTensorList=[b.number_variable(n) for n in wanted],
@@ -185,7 +185,9 @@ def tile(b: Builder, node: Node) -> Any:
     x = node[0]
     if node.opset < 6:
         repeats = [1] * x.ndim
-        repeats[int(node.known(2, "its axis").reshape(()))] = int(node.known(1, "how often it repeats").reshape(()))
+        repeats[int(node.constant_input(2, "its axis").reshape(()))] = int(
+            node.constant_input(1, "how often it repeats").reshape(())
+        )
         return b.f.tile(x, repeat_times=repeats)
     numbers = node.numbers(1)
     if numbers is None:
@@ -208,7 +210,7 @@ def constant_of_shape(b: Builder, node: Node) -> Any:
 
 
 def filled(b: Builder, numbers: Sequence[Any], value: Any) -> Any:
-    """A tensor of a shape that may be partly known, all of one value."""
+    """A tensor of one value, with a shape that may be partly known."""
     number = b.number(value, Tensor(array=np.asarray(value)).dtype)
     how: dict[str, Any] = {"dtype": int(number.dtype), "value": float(np.real(value)), "str_value": str(np.asarray(value).item())}
     if np.asarray(value).dtype.kind == "b":
@@ -265,8 +267,8 @@ def dropout(b: Builder, node: Node) -> Any:
     training = False
     ratio = node.float("ratio", 0.5)
     if node.opset >= 12:
-        ratio = 0.5 if node.value(1) is None else float(np.reshape(node.known(1, "its ratio"), ()))
-        flag = node.known(2, "its training mode")
+        ratio = 0.5 if node.value(1) is None else float(np.reshape(node.constant_input(1, "its ratio"), ()))
+        flag = node.constant_input(2, "its training mode")
         training = flag is not None and bool(np.reshape(flag, ()))
     elif node.opset < 7:
         training = not node.int("is_test", 0)
@@ -298,7 +300,7 @@ def pad(b: Builder, node: Node) -> Any:
     else:
         pads = node.numbers(1)
         value = node.scalar(2) if node.value(2) is not None else 0.0
-        axes = node.known(3, "its axes")
+        axes = node.constant_input(3, "its axes")
         axes = list(range(x.ndim)) if axes is None else [int(axis) % x.ndim for axis in axes.reshape(-1)]
     if pads is None or not all(isinstance(number, int) for number in pads) or len(pads) != 2 * len(axes):
         raise FormatError(f"its pads should be known beforehand, two for each of the {len(axes)} axes")
@@ -314,8 +316,8 @@ def pad(b: Builder, node: Node) -> Any:
     if mode != "constant":
         return b.f.pad_by(x, paddings=paddings, mode=_MODES[mode])
     if value is None:
-        inside = b.f.pad(b.f.fill_any_like(x, value=1.0, dtype=int(VarType.FP32)), paddings=paddings, pad_value=0.0)
-        return choose(b, b.cast(inside, VarType.BOOL), b.f.pad(x, paddings=paddings, pad_value=0.0), node[2])
+        is_inside = b.f.pad(b.f.fill_any_like(x, value=1.0, dtype=int(VarType.FP32)), paddings=paddings, pad_value=0.0)
+        return choose(b, b.cast(is_inside, VarType.BOOL), b.f.pad(x, paddings=paddings, pad_value=0.0), node[2])
     return b.f.pad(x, paddings=paddings, pad_value=float(value))
 
 

@@ -20,7 +20,7 @@ def _check_length(length: int) -> None:
 
 
 def _matrices(b: Builder, length: int, count: int, onesided: bool, inverse: bool, dtype: Any) -> tuple[Any, Any]:
-    """The matrices [elements, frequencies] of the cosines and of the sines of a transform."""
+    """The cosine and sine matrices [elements, frequencies] of a transform."""
     _check_length(length)
     frequencies = length // 2 + 1 if onesided else length
     b.reserve(count, frequencies, itemsize=4 + 2 * dtype.itemsize)
@@ -33,7 +33,7 @@ def _matrices(b: Builder, length: int, count: int, onesided: bool, inverse: bool
 
 
 def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inverse: bool) -> Any:
-    """The transform along `axis` of numbers whose real and imaginary parts are the last dimension."""
+    """Transform along `axis`; the last dimension holds real and imaginary parts."""
     count = min(x.shape[axis], length)
     if count < x.shape[axis]:
         x = b.slice(x, axis, 0, count)
@@ -57,7 +57,7 @@ def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inv
 def _dft(b: Builder, node: Node, axis: int) -> Any:
     x = node[0]
     axis = axis + x.ndim if axis < 0 else axis
-    length = node.known(1, "its length")
+    length = node.constant_input(1, "its length")
     onesided, inverse = bool(node.int("onesided", 0)), bool(node.int("inverse", 0))
     if length is not None:
         length = int(np.reshape(length, ()))
@@ -67,16 +67,16 @@ def _dft(b: Builder, node: Node, axis: int) -> Any:
         raise FormatError("the length is known only in a run")
     _check_length(length)
     if onesided and inverse:
-        whole = _mirrored(b, x, axis, length)
-        return b.slice(_transformed(b, whole, length, axis, False, True), x.ndim - 1, 0, 1)
+        spectrum = _mirrored(b, x, axis, length)
+        return b.slice(_transformed(b, spectrum, length, axis, False, True), x.ndim - 1, 0, 1)
     return _transformed(b, x, length, axis, onesided, inverse)
 
 
 def _mirrored(b: Builder, x: Any, axis: int, length: int) -> Any:
-    """All frequencies of a real signal, of which `x` has the first half."""
-    others = list(range(1, (length + 1) // 2))[::-1]
-    rest = b.f.gather(x, b.constant(np.array(others, np.int64)), axis=axis)
-    turned = b.f.elementwise_mul(rest, b.constant(np.array([1.0, -1.0], x.dtype.numpy)))
+    """Complete the frequencies of a real signal; `x` has the first half."""
+    mirrored_places = list(range(1, (length + 1) // 2))[::-1]
+    mirrored = b.f.gather(x, b.constant(np.array(mirrored_places, np.int64)), axis=axis)
+    turned = b.f.elementwise_mul(mirrored, b.constant(np.array([1.0, -1.0], x.dtype.numpy)))
     return b.f.concat([x, turned], axis=axis)
 
 
@@ -87,15 +87,15 @@ def dft(b: Builder, node: Node) -> Any:
 
 @imports("DFT", since=20)
 def dft_20(b: Builder, node: Node) -> Any:
-    axis = node.known(2, "its axis")
+    axis = node.constant_input(2, "its axis")
     return _dft(b, node, -2 if axis is None else int(np.reshape(axis, ())))
 
 
 @imports("STFT")
 def stft(b: Builder, node: Node) -> Any:
     signal, window = node[0], node.get(2)
-    step = int(np.reshape(node.known(1, "its step"), ()))
-    length = node.known(3, "its length")
+    step = int(np.reshape(node.constant_input(1, "its step"), ()))
+    length = node.constant_input(3, "its length")
     length = int(np.reshape(length, ())) if length is not None else window.shape[0] if window is not None else 0
     total = signal.shape[1]
     if total < 0 or length < 1 or step < 1 or length > total:
@@ -114,7 +114,7 @@ def stft(b: Builder, node: Node) -> Any:
 @imports("MelWeightMatrix", trains=False)
 def mel_weight_matrix(b: Builder, node: Node) -> Any:
     names = ("the number of bands", "the length of the transform", "the sample rate", "the lowest and", "the highest frequency")
-    bands, length, rate, lowest, highest = (float(np.reshape(node.known(n, name), ())) for n, name in enumerate(names))
+    bands, length, rate, lowest, highest = (float(np.reshape(node.constant_input(n, name), ())) for n, name in enumerate(names))
     count = int(length) // 2 + 1
     b.reserve(int(bands) + 2, itemsize=48)
     b.reserve(count, int(bands) + 16, itemsize=4)

@@ -1,7 +1,7 @@
 """Writes programs as ONNX models.
 
-`graph.py` has the graph while it is written, `exporting.py` how ops become nodes, the files named by families the functions that
-write ops, `program.py` a program's inputs, outputs and order, `serializing.py` the bytes.
+`graph.py` has the graph under construction, `exporting.py` converts ops to nodes, the files named by families have one function
+per op, `program.py` writes a program's inputs, outputs and order, `serializing.py` the bytes.
 """
 
 from . import (  # noqa: F401

@@ -1,4 +1,4 @@
-"""How elementwise functions of one operand are written: activations, powers, roundings."""
+"""Write elementwise functions of one operand: activations, powers, roundings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reciprocal(g: Graph, X: Tensor) -> Tensor:
 
 @exports("round")
 def round_(g: Graph, X: Tensor) -> Tensor:
-    """ONNX's own rounds halves to even numbers."""
+    """Round half away from zero; ONNX's Round rounds halves to even."""
     if not X.is_floating:
         return g.identity(X)
     return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", plus(g, g.unary("Abs", X), 0.5)))
@@ -72,7 +72,7 @@ def expm1(g: Graph, X: Tensor) -> Tensor:
 
 @exports("log1p")
 def log1p(g: Graph, X: Tensor) -> Tensor:
-    """``x * log(1 + x) / ((1 + x) - 1)``, which is exact near 0, where the rounding of 1 + x is made up for."""
+    """``x * log(1 + x) / ((1 + x) - 1)``, which is exact near 0: it corrects the rounding of 1 + x."""
     above = plus(g, X, 1.0)
     step = plus(g, above, -1.0)
     none = g.binary("Equal", step, g.number(0, X), VarType.BOOL)
@@ -123,7 +123,7 @@ def hard_swish(g: Graph, X: Tensor, threshold: float, scale: float, offset: floa
 
 
 def _choice(g: Graph, x: Tensor, above: float, yes: Tensor, no: Tensor) -> Tensor:
-    """One where x is above a number, another elsewhere."""
+    """Select `yes` where x is above a number, `no` elsewhere."""
     return g.where(g.binary("Greater", x, g.number(above, x), VarType.BOOL), yes, no)
 
 

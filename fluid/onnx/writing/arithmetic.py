@@ -1,4 +1,4 @@
-"""How elementwise arithmetic, comparisons and logic are written."""
+"""Write elementwise arithmetic, comparisons and logic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["align", "is_nan", "number_of", "plus", "times"]
 
 # ------------------------------------------------------------------------------------------------------ two operands
 def align(g: Graph, x: Tensor, ndim: int, axis: int) -> Tensor:
-    """A tensor with dimensions of size 1 after it, so that it broadcasts at `axis` of `ndim` dimensions."""
+    """Append dimensions of size 1, so that a tensor broadcasts at `axis` of `ndim` dimensions."""
     if x.ndim >= ndim or axis == -1 or axis + x.ndim == ndim:
         return x
     sizes = aligned(x.sizes, ndim, axis)
@@ -89,8 +89,8 @@ def elementwise_mod(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
     x, y = _pair(g, X, Y, axis)
     if not X.is_floating:
         return g.binary("Mod", x, y)
-    rest = g.binary("Sub", x, g.binary("Mul", g.unary("Floor", g.binary("Div", x, y)), y))
-    return rest
+    remainder = g.binary("Sub", x, g.binary("Mul", g.unary("Floor", g.binary("Div", x, y)), y))
+    return remainder
 
 
 @exports("elementwise_floordiv")
@@ -108,12 +108,12 @@ def minus(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 @exports("sum")
 def sum_(g: Graph, X: list[Tensor]) -> Tensor:
-    terms = [each for each in X if each is not None]
+    terms = [tensor for tensor in X if tensor is not None]
     if terms[0].spec.type is VarType.LOD_TENSOR_ARRAY:
         raise NotExported("sums of arrays of tensors")
     result = terms[0]
-    for each in terms[1:]:
-        result = g.binary("Add", result, each)
+    for term in terms[1:]:
+        result = g.binary("Add", result, term)
     if len(terms) == 1:
         result = g.identity(result)
     result.lengths = terms[0].lengths
@@ -137,7 +137,7 @@ def elementwise_add_grad_grad(f: Any, DOut: Tensor, DDX: Tensor | None, DDY: Ten
 
 # ------------------------------------------------------------------------------------------------- one operand, numbers
 def number_of(g: Graph, tensor: Tensor, ndim: int = 0) -> Tensor:
-    """A tensor of one element, in as many dimensions as broadcast with everything."""
+    """Reshape a one-element tensor to at most `ndim` dimensions, so that it broadcasts with everything."""
     return tensor if tensor.ndim <= ndim else g.reshape(tensor, [1] * ndim)
 
 
@@ -214,13 +214,15 @@ def sum_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
     if not doubtful:
         reduced = g.reduce("ReduceSum", X, sure, keep=True) if sure else X
         return reduced if reduced.sizes == Like.sizes else g.reshape_as(reduced, Like)
-    # Which dimensions were broadcast is known when the model runs: those that differ.
+    # Only a run tells the broadcast dimensions: sizes differ there.
     like = g.dims(Like)
     start = ndim - Like.ndim if axis == -1 or Like.ndim == ndim else axis
-    kept = min(Like.ndim, ndim - start)
-    if kept < Like.ndim:
-        like = g.slice(like, [0], [0], [kept])
-    like = g.concat([each for each in (g.ints(*[1] * start), like, g.ints(*[1] * (ndim - start - kept))) if each.shape[0]], 0)
+    like_ndim = min(Like.ndim, ndim - start)
+    if like_ndim < Like.ndim:
+        like = g.slice(like, [0], [0], [like_ndim])
+    like = g.concat(
+        [part for part in (g.ints(*[1] * start), like, g.ints(*[1] * (ndim - start - like_ndim))) if part.shape[0]], 0
+    )
     differ = g.unary("Not", g.binary("Equal", g.dims(X), like, VarType.BOOL))
     axes = g.squeeze(g._sized("NonZero", [differ], VarType.INT64, (1, -1)), 0)
     summed = g._sized("ReduceSum", [X, axes], X.dtype, (-1,) * ndim, keepdims=1, noop_with_empty_axes=1)
@@ -313,7 +315,7 @@ for _type, _op in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor
 
 
 def _number_of_two(op: str) -> Callable[..., Tensor]:
-    """The larger or smaller of two, or the one that is a number."""
+    """The larger or smaller of two numbers; if one is NaN, the other."""
 
     def of_two(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
         result = g.binary(op, X, Y)
@@ -336,16 +338,16 @@ def elementwise_heaviside(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 
 def _below_zero(g: Graph, x: Tensor) -> Tensor:
-    """Whether numbers are below 0, or are the 0 that has a sign."""
+    """Whether numbers are below 0, or are negative zero."""
     none = g.binary("Equal", x, g.number(0, x), VarType.BOOL)
-    # One over a zero with a sign is minus infinity.
+    # The reciprocal of negative zero is minus infinity.
     return g.binary("Less", g.where(none, g.unary("Reciprocal", x), x), g.number(0, x), VarType.BOOL)
 
 
 @exports("atan2")
 def atan2(g: Graph, X1: Tensor, X2: Tensor) -> Tensor:
-    """The arc tangent of the smaller coordinate by the larger one, put into the eighth of the circle that the signs say."""
-    y, x = (each if each.is_floating else g.cast(each, VarType.FP64) for each in (X1, X2))
+    """The arc tangent of the smaller coordinate over the larger one, moved to the octant that the signs tell."""
+    y, x = (coordinate if coordinate.is_floating else g.cast(coordinate, VarType.FP64) for coordinate in (X1, X2))
     behind, below = _below_zero(g, x), _below_zero(g, y)
     wide, high = g.unary("Abs", x), g.unary("Abs", y)
     steep = g.binary("Greater", high, wide, VarType.BOOL)
@@ -372,18 +374,20 @@ def grad_add(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
 
 
 def _close(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
-    one, other = (inputs[slot] for slot in ("Input", "Other"))
-    one, other = (each if each.is_floating else g.cast(each, VarType.FP64) for each in (one, other))
+    actual, expected = (inputs[slot] for slot in ("Input", "Other"))
+    actual, expected = (operand if operand.is_floating else g.cast(operand, VarType.FP64) for operand in (actual, expected))
     relative, absolute = (
-        g.number(float(attrs[name.lower()]), one) if inputs.get(name) is None else g.cast(number_of(g, inputs[name]), one.dtype)
+        g.number(float(attrs[name.lower()]), actual)
+        if inputs.get(name) is None
+        else g.cast(number_of(g, inputs[name]), actual.dtype)
         for name in ("Rtol", "Atol")
     )
-    bound = g.binary("Add", absolute, g.binary("Mul", relative, g.unary("Abs", other)))
-    near = g.binary("LessOrEqual", g.unary("Abs", g.binary("Sub", one, other)), bound, VarType.BOOL)
-    same = g.binary("Equal", one, other, VarType.BOOL)  # infinities
-    finite = g.binary("And", _is_finite(g, one), _is_finite(g, other))
+    bound = g.binary("Add", absolute, g.binary("Mul", relative, g.unary("Abs", expected)))
+    near = g.binary("LessOrEqual", g.unary("Abs", g.binary("Sub", actual, expected)), bound, VarType.BOOL)
+    same = g.binary("Equal", actual, expected, VarType.BOOL)  # infinities
+    finite = g.binary("And", _is_finite(g, actual), _is_finite(g, expected))
     close = g.binary("Or", same, g.binary("And", near, finite))
-    return g.binary("Or", close, g.binary("And", is_nan(g, one), is_nan(g, other))) if attrs["equal_nan"] else close
+    return g.binary("Or", close, g.binary("And", is_nan(g, actual), is_nan(g, expected))) if attrs["equal_nan"] else close
 
 
 @exports("isclose")
@@ -407,14 +411,14 @@ def equal_all(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 def _columns(g: Graph, X: list[Tensor], start: int, length: int) -> list[Tensor]:
     end = start + length if length >= 0 and (start >= 0 or start + length < 0) else 2**31 - 1
-    return [g.slice(each, [1], [start], [end]) for each in X]
+    return [g.slice(tensor, [1], [start], [end]) for tensor in X]
 
 
 @exports("partial_sum")
 def partial_sum(g: Graph, X: list[Tensor], start_index: int, length: int) -> Tensor:
-    result, *others = _columns(g, X, start_index, length)
-    for each in others:
-        result = g.binary("Add", result, each)
+    result, *addends = _columns(g, X, start_index, length)
+    for addend in addends:
+        result = g.binary("Add", result, addend)
     return result
 
 

@@ -1,4 +1,4 @@
-"""How ops on arrays of tensors are written: arrays as sequences, in which zeros, or no elements, stand for a missing entry."""
+"""Write ops on arrays of tensors: an array is a sequence, and zeros, or an empty tensor, stand for a missing entry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _array_spec(spec: Spec) -> Spec:
 
 
 def empty_array(g: Graph, spec: Spec) -> Tensor:
-    """An array without entries; `spec` is that of entries."""
+    """An array without entries; `spec` is the spec of an entry."""
     if spec.dtype not in ELEMENTS:
         raise NotExported(f"arrays of {spec.dtype.text}")
     return g.node("SequenceEmpty", [], _array_spec(spec), dtype=ELEMENTS[spec.dtype])
@@ -46,12 +46,12 @@ def _number(g: Graph, x: Tensor) -> Tensor:
 
 
 def insert(g: Graph, array: Tensor, entry: Tensor, at: Tensor | None = None) -> Tensor:
-    """An array with one more entry, at the end or at a position."""
+    """Insert an entry into an array, at the end or at a position."""
     return g.node("SequenceInsert", [array, entry, at], array.spec)
 
 
 def _missing(g: Graph, spec: Spec) -> Tensor:
-    """What stands for a missing entry: zeros, if all entries have one known shape, else a tensor without elements."""
+    """The placeholder of a missing entry: zeros if all entries have one known shape, else a tensor without elements."""
     return filled(g, g.ints(*spec.shape), 0, spec) if _has_one_shape(spec) else g.constant(np.zeros(0, spec.dtype.numpy))
 
 
@@ -64,8 +64,8 @@ def _entry(g: Graph, array: Tensor, at: Tensor) -> Tensor:
 
 
 def repeat(g: Graph, count: Tensor, array: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """An array after as many changes: from the array and the number of the change to the next array."""
-    with g.inside() as scope:
+    """Apply `change` to an array `count` times; `change` maps the array and the step number to the next array."""
+    with g.inner_graph() as scope:
         number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
         going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
         so_far = Tensor(g, g.unique("array"), array.spec)
@@ -75,8 +75,8 @@ def repeat(g: Graph, count: Tensor, array: Tensor, change: Callable[[Tensor, Ten
 
 
 def stack_of(g: Graph, count: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
-    """Tensors made of 0, 1, ..., stacked along a new first axis."""
-    with g.inside() as scope:
+    """Stack ``make(0)``, ``make(1)``, ... along a new first axis."""
+    with g.inner_graph() as scope:
         number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
         going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
         scope.inputs += [number, going]
@@ -85,27 +85,27 @@ def stack_of(g: Graph, count: Tensor, make: Callable[[Tensor], Tensor]) -> Tenso
     return g.node("Loop", [count, None], Spec((-1, *row.shape), row.dtype), body=scope)
 
 
-def written(g: Graph, array: Tensor, at: Tensor, entry: Tensor) -> Tensor:
-    """An array with an entry at a position, up to which it grows as needed."""
+def write_entry(g: Graph, array: Tensor, at: Tensor, entry: Tensor) -> Tensor:
+    """Write an entry at a position of an array, which grows as needed."""
     length = _length(g, array)
 
     def replaced() -> Sequence[Tensor]:
-        rest = g.node("SequenceErase", [array, at], array.spec)
-        return [insert(g, rest, entry, at)]
+        shorter = g.node("SequenceErase", [array, at], array.spec)
+        return [insert(g, shorter, entry, at)]
 
     def appended() -> Sequence[Tensor]:
         gap = g.binary("Sub", at, length)
         longer = repeat(g, gap, array, lambda so_far, _: insert(g, so_far, _missing(g, array.spec)))
         return [insert(g, longer, entry)]
 
-    inside = g.binary("Less", at, length, VarType.BOOL)
-    [result] = g.choose(inside, replaced, appended)
+    is_inside = g.binary("Less", at, length, VarType.BOOL)
+    [result] = g.choose(is_inside, replaced, appended)
     result.spec = array.spec
     return result
 
 
 def read(g: Graph, array: Tensor, at: Tensor, like: Tensor | None) -> Tensor:
-    """The entry at a position; zeros like a tensor if there is none."""
+    """The entry at a position; zeros like a tensor if it is missing."""
     if like is None:
         return _entry(g, array, at)
     model = like
@@ -138,8 +138,8 @@ def _array(writer: Writer, op: Operator, slot: str, names: Names) -> Tensor:
 
 
 def _tensor(op: Operator, slot: str, names: Names) -> Tensor | None:
-    found = op.input(slot) if slot in op.inputs else []
-    return names.need(found[0], op) if found else None
+    slot_names = op.input(slot) if slot in op.inputs else []
+    return names.need(slot_names[0], op) if slot_names else None
 
 
 @handles("new_array")
@@ -171,14 +171,14 @@ def write_to_array(writer: Writer, op: Operator, names: Names) -> None:
         raise NotExported("an array whose entries differ in their number of dimensions")
     array.spec = replace(array.spec, shape=_joined(array.spec.shape, entry.shape))
     value = _missing(g, array.spec) if op.attr("clears") else entry
-    result = written(g, array, _number(g, at), value)
+    result = write_entry(g, array, _number(g, at), value)
     names.set(name, result)
 
 
-def _joined(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    if len(one) != len(other):
+def _joined(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
+    if len(one) != len(two):
         return one
-    return tuple(a if a == b else -1 for a, b in zip(one, other, strict=True))
+    return tuple(a if a == b else -1 for a, b in zip(one, two, strict=True))
 
 
 @handles("read_from_array")
@@ -241,8 +241,8 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
         array = repeat(g, _length(g, like), empty_array(g, like.spec), entry)
     shape = list(array.shape)
     shape[axis : axis + (not stacks)] = [-1]
-    whole = g.node("ConcatFromSequence", [array], Spec(tuple(shape), array.dtype), axis=axis, new_axis=int(stacks))
-    names.set(op.output("Out")[0], whole)
+    joined = g.node("ConcatFromSequence", [array], Spec(tuple(shape), array.dtype), axis=axis, new_axis=int(stacks))
+    names.set(op.output("Out")[0], joined)
     if op.outputs.get("OutIndex"):
         entries = array
 
@@ -257,21 +257,21 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
 @handles("split_array", "tensor_array_to_tensor_grad")
 def split_array(writer: Writer, op: Operator, names: Names) -> None:
     g, is_grad = writer.graph, op.type != "split_array"
-    whole = _tensor(op, grad_slot("Out") if is_grad else "X", names)
+    joined = _tensor(op, grad_slot("Out") if is_grad else "X", names)
     like = _array(writer, op, "X" if is_grad else "Like", names)
-    assert whole is not None
-    axis = op.attr("axis") % whole.ndim
+    assert joined is not None
+    axis = op.attr("axis") % joined.ndim
     out = op.output(grad_slot("X") if is_grad else "Out")[0]
     if op.attr("use_stack"):
-        spec = _array_spec(Spec(like.shape, whole.dtype))
-        names.set(out, g.node("SplitToSequence", [whole], spec, axis=axis, keepdims=0))
+        spec = _array_spec(Spec(like.shape, joined.dtype))
+        names.set(out, g.node("SplitToSequence", [joined], spec, axis=axis, keepdims=0))
         return
 
     def size(number: Tensor) -> Tensor:
         return g.reshape(g.as_size(g.size(_entry(g, like, number), axis)), [])
 
     sizes = stack_of(g, _length(g, like), size)
-    names.set(out, g.node("SplitToSequence", [whole, sizes], _array_spec(Spec(like.shape, whole.dtype)), axis=axis))
+    names.set(out, g.node("SplitToSequence", [joined, sizes], _array_spec(Spec(like.shape, joined.dtype)), axis=axis))
 
 
 # ---------------------------------------------------------------------------------------------- ops that arrays share
@@ -302,23 +302,23 @@ def scale(writer: Writer, op: Operator, names: Names) -> None:
 
 @handles_arrays("sum")
 def sum_(writer: Writer, op: Operator, names: Names) -> None:
-    """Entry by entry; what only one of two arrays has, the sum has, too."""
+    """Add arrays entry by entry; an entry of only one array is copied."""
     g = writer.graph
     arrays = [value for name in op.input("X") if (value := names.get(name)) is not None]
     total = arrays[0]
-    for other in arrays[1:]:
-        total = added_arrays(g, total, other)
+    for array in arrays[1:]:
+        total = added_arrays(g, total, array)
     names.set(op.output("Out")[0], total)
 
 
-def added_arrays(g: Graph, one: Tensor, other: Tensor) -> Tensor:
-    """The sum of two arrays; what only one of them has, the sum has, too."""
-    same = one.spec.shape == other.spec.shape and _has_one_shape(one.spec)
+def added_arrays(g: Graph, one: Tensor, two: Tensor) -> Tensor:
+    """Add two arrays entry by entry; an entry of only one array is copied."""
+    same = one.spec.shape == two.spec.shape and _has_one_shape(one.spec)
     none = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
 
     def entry_of(array: Tensor, number: Tensor) -> Tensor:
-        inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
-        [value] = g.choose(inside, lambda: [_entry(g, array, number)], lambda: [none])
+        is_inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
+        [value] = g.choose(is_inside, lambda: [_entry(g, array, number)], lambda: [none])
         value.spec = Spec(one.shape, one.dtype)
         value.sizes = one.shape
         return value
@@ -327,7 +327,7 @@ def added_arrays(g: Graph, one: Tensor, other: Tensor) -> Tensor:
         return g.binary("Equal", g.node("Size", [x], Spec((), VarType.INT64)), g.constant(np.int64(0)), VarType.BOOL)
 
     def entry(so_far: Tensor, number: Tensor) -> Tensor:
-        a, b = entry_of(one, number), entry_of(other, number)
+        a, b = entry_of(one, number), entry_of(two, number)
         if same:
             return insert(g, so_far, g.binary("Add", a, b))
 
@@ -338,5 +338,5 @@ def added_arrays(g: Graph, one: Tensor, other: Tensor) -> Tensor:
         [value] = g.choose(is_missing(a), lambda: [b], of_both)
         return insert(g, so_far, value)
 
-    count = g.binary("Max", _length(g, one), _length(g, other))
+    count = g.binary("Max", _length(g, one), _length(g, two))
     return repeat(g, count, empty_array(g, one.spec), entry)

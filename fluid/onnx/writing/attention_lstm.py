@@ -1,4 +1,4 @@
-"""How an LSTM is written whose input at each step is a mean of all rows of its sequence."""
+"""Write an LSTM with attention: its input at each step is a weighted mean of all rows of its sequence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "identity"
 
 @exports("attention_lstm")
 def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
-    """All sequences take a step in each round; what those that have ended go on with, nothing reads."""
+    """All sequences step together; nothing reads the states of a sequence after its end."""
     lengths, first = lengths_of_rows(X), inputs["C0"]
     size = g.size(first, 1)
     index = padded_rows(g, lengths, longest_of(g, lengths))
@@ -30,7 +30,7 @@ def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str,
     outside = g.binary("Less", index, g.ints(0), VarType.BOOL)
 
     def below(weights: Tensor, count: Any) -> tuple[Tensor, Tensor]:
-        """The first rows of weights, and the others."""
+        """Split weights into the first `count` rows and the remaining rows."""
         end, last = g.as_size(count), g.ints(2**62)
         sizes = (count if isinstance(count, int) else -1, weights.sizes[1])
         return (
@@ -44,8 +44,8 @@ def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str,
         None if inputs.get(name) is None else g.reshape(inputs[name], [])
         for name in ("AttentionBias", "AttentionScalar", "AttentionScalarBias")
     )
-    known = g.squeeze(g.matmul(rows, by_row), 2)
-    known = known if bias is None else g.binary("Add", known, bias)
+    row_scores = g.squeeze(g.matmul(rows, by_row), 2)
+    row_scores = row_scores if bias is None else g.binary("Add", row_scores, bias)
 
     def activated(name: str, x: Tensor) -> Tensor:
         return g.unary(_ACTIVATIONS[attrs[f"{name}_activation"]], x)
@@ -56,7 +56,7 @@ def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str,
 
     def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
         hidden, cell = states
-        scores = g.unary("Relu", g.binary("Add", known, g.matmul(cell, by_cell)))
+        scores = g.unary("Relu", g.binary("Add", row_scores, g.matmul(cell, by_cell)))
         if factor is not None:
             scores = g.binary("Mul", scores, factor)
             scores = g.unary("Relu", scores if term is None else g.binary("Add", scores, term))
@@ -74,7 +74,7 @@ def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str,
     hidden = zeros_like(g, first) if inputs.get("H0") is None else inputs["H0"]
     stacked = in_rounds(g, longest_of(g, lengths), [hidden, first], body)[2:]  # each [T, B, D]
     number = ids_of(g, lengths, g.size(X, 0))
-    places = [g.unsqueeze(each, 1) for each in (within(g, lengths, g.size(X, 0), number), number)]
+    places = [g.unsqueeze(places_part, 1) for places_part in (within(g, lengths, g.size(X, 0), number), number)]
     place = g.concat(places, 1)
-    found = [g._sized("GatherND", [each, place], X.dtype, (X.sizes[0], first.sizes[1])) for each in stacked]
-    return {slot: like_rows(each, X) for slot, each in zip(("Hidden", "Cell"), found, strict=True)}
+    states = [g._sized("GatherND", [state, place], X.dtype, (X.sizes[0], first.sizes[1])) for state in stacked]
+    return {slot: like_rows(state, X) for slot, state in zip(("Hidden", "Cell"), states, strict=True)}

@@ -1,7 +1,7 @@
-"""How ops that own blocks are written: loops as `Loop`, branches as `If`, recurrences as `Scan`, and their gradients likewise.
+"""Write ops with blocks: loops as `Loop`, branches as `If`, recurrences as `Scan`, and their gradients likewise.
 
-A block becomes a graph inside of a node. What it overwrites outside goes into each run and comes out of it. What gradient blocks
-read of each run (the frames) comes out stacked; the gradient's node goes through the stacks from the last run to the first.
+A block becomes a graph inside a node. Outer values that it overwrites enter each run and leave it. Values that gradient blocks
+read of each run (the frames) come out stacked; the gradient's node reads the stacks from the last run to the first.
 """
 
 from __future__ import annotations
@@ -26,57 +26,61 @@ from .runs import Frames, Run, scalar
 __all__: list[str] = []
 
 _MOST_ROUNDS = 8
-"""How often the graph of a block is written again because shapes differ from one run to the next."""
+"""The most times to write a block's graph again because shapes differ between runs."""
 
 
 # ------------------------------------------------------------------------------------------------------------- branches
 def _rescued(g: Graph, spec: Spec) -> Tensor:
-    """What a branch that does not run gives in place of a value of its block: zeros."""
+    """Zeros in place of a block's value, for the branch that does not run."""
     if spec.type is VarType.LOD_TENSOR_ARRAY:
         return empty_array(g, spec)
     shape = tuple(max(size, 0) for size in spec.shape)
     return filled(g, g.ints(*shape), 0, Spec(shape, spec.dtype))
 
 
-def _write_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
+def _write_branch(run: Run, condition: Tensor, past: Frames | None) -> None:
     g = run.graph
-    if taken.value is not None:
-        _write_known_branch(run, taken, past)
+    if condition.value is not None:
+        _write_known_branch(run, condition, past)
         return
-    with g.inside() as yes:
-        ends, stacks, kept = run.write(run.firsts, {}, past)
-        parts = kept.parts()
-        yes.outputs = [g.identity(each) for each in (*ends, *parts)]
+    with g.inner_graph() as yes:
+        ends, stacks, recorded = run.write(run.firsts, {}, past)
+        parts = recorded.parts()
+        yes.outputs = [g.identity(value) for value in (*ends, *parts)]
         if stacks:
             raise NotExported("stacked values of a branch")
-    with g.inside() as no:
-        others = [*run.firsts, *(_rescued(g, part.spec) for part in parts)]
-        no.outputs = [g.identity(each) for each in others]
+    with g.inner_graph() as no:
+        placeholders = [*run.firsts, *(_rescued(g, part.spec) for part in parts)]
+        no.outputs = [g.identity(value) for value in placeholders]
     specs, sizes = [], []
-    for one, other in zip(yes.outputs, no.outputs, strict=True):
-        same = one.ndim == other.ndim
-        size = tuple(a if a == b else -1 for a, b in zip(one.sizes, other.sizes, strict=True)) if same else (-1,) * one.ndim
+    for yes_value, no_value in zip(yes.outputs, no.outputs, strict=True):
+        same = yes_value.ndim == no_value.ndim
+        size = (
+            tuple(a if a == b else -1 for a, b in zip(yes_value.sizes, no_value.sizes, strict=True))
+            if same
+            else (-1,) * yes_value.ndim
+        )
         sizes.append(size)
-        specs.append(replace(one.spec, shape=without_symbols(size)))
-    results = g.nodes("If", [taken], specs, then_branch=yes, else_branch=no)
+        specs.append(replace(yes_value.spec, shape=without_symbols(size)))
+    results = g.nodes("If", [condition], specs, then_branch=yes, else_branch=no)
     for result, size in zip(results, sizes, strict=True):
         result.sizes = size
-    for result, part in zip(results[len(ends) :], parts, strict=True):  # what a gradient reads is what the branch gave
+    for result, part in zip(results[len(ends) :], parts, strict=True):  # a gradient reads the values of the branch
         result.spec, result.sizes = part.spec, without_symbols(part.sizes)
     run.finish(results[: len(ends)], [])
     if run.region.scopes is not None:
-        frames = kept.of_parts(results[len(ends) :])
-        frames.taken = taken
+        frames = recorded.of_parts(results[len(ends) :])
+        frames.condition = condition
         run.names.frames[run.region.scopes] = frames
 
 
-def _write_known_branch(run: Run, taken: Tensor, past: Frames | None) -> None:
-    """A branch of which is known whether it runs: then its ops stand where the branch stood."""
-    frames = Frames(None, taken)
+def _write_known_branch(run: Run, condition: Tensor, past: Frames | None) -> None:
+    """Write a branch with a constant condition: its ops take its place."""
+    frames = Frames(None, condition)
     ends = list(run.firsts)
-    if taken.value.all():
+    if condition.value.all():
         ends, _, frames = run.write(run.firsts, {}, past)
-        frames.taken = taken
+        frames.condition = condition
     run.finish(ends, [])
     if run.region.scopes is not None:
         run.names.frames[run.region.scopes] = frames
@@ -88,30 +92,30 @@ def conditional_block(writer: Writer, op: Operator, names: Names) -> None:
     conditions = [names.need(name, op) for name in op.input("Cond")]
     if op.attr("is_scalar_condition"):
         assert conditions[0] is not None
-        taken = scalar(g, g.cast(conditions[0], VarType.BOOL))
+        condition = scalar(g, g.cast(conditions[0], VarType.BOOL))
     else:
         flags = [
-            g.binary("Greater", g.as_size(g.product_of(g.sizes_of(each))), g.ints(0), VarType.BOOL)
-            for each in conditions
-            if each is not None
+            g.binary("Greater", g.as_size(g.product_of(g.sizes_of(tensor))), g.ints(0), VarType.BOOL)
+            for tensor in conditions
+            if tensor is not None
         ]
-        taken = scalar(g, flags[0])
+        condition = scalar(g, flags[0])
         for flag in flags[1:]:
-            taken = g.binary("And", taken, scalar(g, flag))
-    _write_branch(Run(writer, op, names), taken, None)
+            condition = g.binary("And", condition, scalar(g, flag))
+    _write_branch(Run(writer, op, names), condition, None)
 
 
 @handles("conditional_block_grad")
 def conditional_block_grad(writer: Writer, op: Operator, names: Names) -> None:
     run = Run(writer, op, names)
-    assert run.past is not None and run.past.taken is not None
-    _write_branch(run, run.past.taken, run.past)
+    assert run.past is not None and run.past.condition is not None
+    _write_branch(run, run.past.condition, run.past)
 
 
 # ---------------------------------------------------------------------------------------------------------------- loops
 def _sizes_of_runs(run: Run, write: Callable[[list[tuple[int, ...]]], tuple[Scope, Sequence[Tensor]]]) -> tuple[Scope, list[Any]]:
-    """Write the graph of a block until the shapes of what one run hands to the next no longer change; that graph, and shapes."""
-    sizes = [each.sizes for each in run.firsts]
+    """Write a block's graph until the shapes that one run passes to the next stop changing; return the graph and the shapes."""
+    sizes = [tensor.sizes for tensor in run.firsts]
     for _ in range(_MOST_ROUNDS):
         scope, ends = write(sizes)
         merged = []
@@ -129,7 +133,7 @@ def _sizes_of_runs(run: Run, write: Callable[[list[tuple[int, ...]]], tuple[Scop
 
 
 def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-    """Inputs of a graph inside of a node for what one run hands to the next."""
+    """Inputs of an inner graph for the values that one run passes to the next."""
     inputs = []
     for first, size in zip(firsts, sizes, strict=True):
         shape = without_symbols(size)
@@ -141,7 +145,7 @@ def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Seque
 
 
 def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None:
-    """What was kept of one run."""
+    """The frame of one run."""
     if past is None:
         return None
     parts = [read(g, part, number, None) if is_array(part) else g.gather(part, number, 0) for part in past.parts()[1:]]
@@ -158,24 +162,24 @@ def _varies(part: Tensor, last: Symbol) -> bool:
     return not is_array(part) and any(size == -1 or size > last for size in part.sizes)
 
 
-def _stacked_frames(kept: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
-    frames = kept.of_parts(stacks)
+def _stacked_frames(recorded: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
+    frames = recorded.of_parts(stacks)
     frames.count = count
     return frames
 
 
 def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of: Callable[[Tensor], Tensor]) -> None:
-    """`Loop`: as often as `count` says, or as long as the variable `condition` is true.
+    """Write `Loop`: `count` runs, or runs while the variable `condition` is true.
 
     Args:
-        number_of: from the number of the run, of shape [], to that of its slice and frame.
+        number_of: maps the number of the run, of shape [], to the number of its slice and frame.
     """
     g, region = run.graph, run.region
-    written: dict[str, Any] = {}
+    last_write: dict[str, Any] = {}
 
     def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
         last = Symbol()
-        with g.inside() as scope:
+        with g.inner_graph() as scope:
             number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
             going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
             scope.inputs += [number, going]
@@ -187,20 +191,20 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                 if sequence is None:
                     raise NotExported(f"{outer} has no value")
                 slices[inner] = g.gather(sequence, at, 0)
-            ends, stacks, kept = run.write(starts, slices, _from_frames(g, run.past, at))
+            ends, stacks, recorded = run.write(starts, slices, _from_frames(g, run.past, at))
             parts: list[Tensor] = []
             rows: list[Tensor] = []
-            for part in kept.parts():
+            for part in recorded.parts():
                 (rows if _varies(part, last) else parts).append(part)
             go_on = going if condition is None else scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
-            scope.outputs = [g.identity(each) for each in (go_on, *ends, *stacks, *parts)]
+            scope.outputs = [g.identity(value) for value in (go_on, *ends, *stacks, *parts)]
             lists = []
-            for place, row in enumerate(rows):  # those of different shapes become entries of an array
+            for place, row in enumerate(rows):  # values of varying shape become entries of an array
                 so_far = Tensor(g, g.unique("kept"), replace(row.spec, type=VarType.LOD_TENSOR_ARRAY))
                 scope.inputs.append(so_far)
                 lists.append(so_far)
                 scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
-            written.update(ends=ends, stacks=stacks, kept=kept, parts=parts, rows=rows, last=last)
+            last_write.update(ends=ends, stacks=stacks, recorded=recorded, parts=parts, rows=rows, last=last)
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
@@ -211,12 +215,12 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
             raise NotExported(f"the condition {condition} has no value")
         first = scalar(g, g.cast(value, VarType.BOOL))
     limit = None if count is None else scalar(g, count)
-    specs = [replace(each.spec, shape=without_symbols(size)) for each, size in zip(run.firsts, sizes, strict=True)]
-    rows = [Spec((-1, *each.shape), each.dtype) for each in (*written["stacks"], *written["parts"])]
+    specs = [replace(first_state.spec, shape=without_symbols(size)) for first_state, size in zip(run.firsts, sizes, strict=True)]
+    rows = [Spec((-1, *part.shape), part.dtype) for part in (*last_write["stacks"], *last_write["parts"])]
     counter = run.region.scopes is not None and condition is not None
-    arrays = [empty_array(g, row.spec) for row in written["rows"]]
+    arrays = [empty_array(g, row.spec) for row in last_write["rows"]]
     firsts = [*run.firsts, *arrays]
-    specs += [each.spec for each in arrays]
+    specs += [array.spec for array in arrays]
     if counter:  # the number of runs
         specs.append(Spec((1,), VarType.INT64))
         firsts.append(g.identity(g.ints(0)))
@@ -230,17 +234,17 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     for result, size in zip(results, sizes, strict=False):
         result.sizes = size
     lasts = results[: len(run.firsts)]
-    rest = results[len(firsts) :]
-    stacks, parts = rest[: len(written["stacks"])], rest[len(written["stacks"]) :]
-    for result, part in zip(rest, (*written["stacks"], *written["parts"]), strict=True):
+    run_outputs = results[len(firsts) :]
+    stacks, parts = run_outputs[: len(last_write["stacks"])], run_outputs[len(last_write["stacks"]) :]
+    for result, part in zip(run_outputs, (*last_write["stacks"], *last_write["parts"]), strict=True):
         result.sizes = (-1, *part.sizes)
     run.finish(lasts, stacks)
     if run.region.scopes is not None:
         done = results[len(firsts) - 1] if counter else count
         assert done is not None
-        lists, whole = iter(results[len(run.firsts) :]), iter(parts)
-        ordered = [next(lists) if _varies(part, written["last"]) else next(whole) for part in written["kept"].parts()]
-        run.names.frames[run.region.scopes] = _stacked_frames(written["kept"], ordered, done)
+        lists, stacked = iter(results[len(run.firsts) :]), iter(parts)
+        ordered = [next(lists) if _varies(part, last_write["last"]) else next(stacked) for part in last_write["recorded"].parts()]
+        run.names.frames[run.region.scopes] = _stacked_frames(last_write["recorded"], ordered, done)
 
 
 @handles("while")
@@ -263,12 +267,12 @@ def while_grad(writer: Writer, op: Operator, names: Names) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- recurrences
 def _turned(g: Graph, x: Tensor) -> Tensor:
-    """A tensor with its first dimension in reverse order."""
+    """Reverse the first dimension."""
     return g.slice(x, [0], [-1], [-(2**62)], [-1])
 
 
 def _write_scan(run: Run, backwards: bool) -> None:
-    """`Scan` over the slices of sequences and over frames, from the first to the last, or backwards."""
+    """Write `Scan` over the slices of sequences and over frames, from first to last, or backwards."""
     g, region = run.graph, run.region
     sequences: list[Tensor] = []
     for _, outer in region.slices:
@@ -278,7 +282,7 @@ def _write_scan(run: Run, backwards: bool) -> None:
         sequences.append(sequence)
     frames = [] if run.past is None else run.past.parts()[1:]
     scanned = [*sequences, *frames]
-    if any(is_array(each) for each in run.firsts) or not scanned:
+    if any(is_array(tensor) for tensor in run.firsts) or not scanned:
         count: Size | Tensor = run.past.count if run.past is not None and run.past.count is not None else g.size(sequences[0], 0)
         count = g.as_size(count)
         last = g.binary("Sub", scalar(g, count), g.constant(np.int64(1)))
@@ -286,31 +290,31 @@ def _write_scan(run: Run, backwards: bool) -> None:
             raise NotExported("a recurrence backwards that carries arrays of tensors")
         _write_loop(run, count, None, (lambda number: g.binary("Sub", last, number)) if backwards else (lambda number: number))
         return
-    written: dict[str, Any] = {}
+    last_write: dict[str, Any] = {}
 
     def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
-        with g.inside() as scope:
+        with g.inner_graph() as scope:
             starts = _inner_inputs(g, scope, run.firsts, sizes)
             rows = []
-            for each in scanned:
-                row = Tensor(g, g.unique("row"), Spec(each.shape[1:], each.dtype), each.sizes[1:])
+            for sequence_part in scanned:
+                row = Tensor(g, g.unique("row"), Spec(sequence_part.shape[1:], sequence_part.dtype), sequence_part.sizes[1:])
                 scope.inputs.append(row)
                 rows.append(row)
             slices = {inner: row for (inner, _), row in zip(region.slices, rows, strict=False)}
             past = None if run.past is None else replace(run.past, count=None).of_parts(rows[len(sequences) :])
-            ends, stacks, kept = run.write(starts, slices, past)
-            parts = kept.parts()
-            scope.outputs = [g.identity(each) for each in (*ends, *stacks, *parts)]
-            written.update(stacks=stacks, kept=kept, parts=parts)
+            ends, stacks, recorded = run.write(starts, slices, past)
+            parts = recorded.parts()
+            scope.outputs = [g.identity(value) for value in (*ends, *stacks, *parts)]
+            last_write.update(stacks=stacks, recorded=recorded, parts=parts)
         return scope, ends
 
     scope, sizes = _sizes_of_runs(run, write)
-    specs = [replace(each.spec, shape=without_symbols(size)) for each, size in zip(run.firsts, sizes, strict=True)]
-    if backwards:  # turned here, as onnx's reference evaluator knows no directions
-        scanned = [_turned(g, each) for each in scanned]
+    specs = [replace(tensor.spec, shape=without_symbols(size)) for tensor, size in zip(run.firsts, sizes, strict=True)]
+    if backwards:  # reversed here, as onnx's reference evaluator knows no directions
+        scanned = [_turned(g, tensor) for tensor in scanned]
     steps = scanned[0].sizes[0]
-    outs = [*written["stacks"], *written["parts"]]
-    rows = [Spec(without_symbols((steps, *each.shape)), each.dtype) for each in outs]
+    outs = [*last_write["stacks"], *last_write["parts"]]
+    rows = [Spec(without_symbols((steps, *tensor.shape)), tensor.dtype) for tensor in outs]
     results = g.nodes(
         "Scan",
         [*run.firsts, *scanned],
@@ -323,11 +327,11 @@ def _write_scan(run: Run, backwards: bool) -> None:
         result.sizes = size
     for result, part in zip(results[count_of:], outs, strict=True):
         result.sizes = (steps, *part.sizes)
-    stacked = [_turned(g, each) if backwards else each for each in results[count_of:]]
-    stacks, parts = stacked[: len(written["stacks"])], stacked[len(written["stacks"]) :]
+    stacked = [_turned(g, tensor) if backwards else tensor for tensor in results[count_of:]]
+    stacks, parts = stacked[: len(last_write["stacks"])], stacked[len(last_write["stacks"]) :]
     run.finish(results[:count_of], stacks)
     if region.scopes is not None:
-        run.names.frames[region.scopes] = _stacked_frames(written["kept"], parts, g.as_size(g.size(scanned[0], 0)))
+        run.names.frames[region.scopes] = _stacked_frames(last_write["recorded"], parts, g.as_size(g.size(scanned[0], 0)))
 
 
 @handles("recurrent")
@@ -346,27 +350,27 @@ def select_input(writer: Writer, op: Operator, names: Names) -> None:
     g = writer.graph
     values = [names.need(name, op) for name in op.input("X")]
     mask = names.need(op.input("Mask")[0], op)
-    present = [each for each in values if each is not None]
+    present = [value for value in values if value is not None]
     assert mask is not None and present
     chosen = values[-1] if values[-1] is not None else present[0]
     for place in range(len(values) - 2, -1, -1):
-        one, other = values[place], chosen
-        if one is None or one is other:
+        candidate, otherwise = values[place], chosen
+        if candidate is None or candidate is otherwise:
             continue
         hit = scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place)), VarType.BOOL))
-        first = one
+        first = candidate
 
         def this(first: Tensor = first) -> list[Tensor]:
             return [first]
 
-        def that(other: Tensor = other) -> list[Tensor]:
-            return [other]
+        def that(otherwise: Tensor = otherwise) -> list[Tensor]:
+            return [otherwise]
 
         [chosen] = g.choose(hit, this, that)
         if is_array(first):
             chosen.spec = first.spec
         else:
-            chosen.sizes = tuple(a if a == b else -1 for a, b in zip(first.sizes, other.sizes, strict=True))
+            chosen.sizes = tuple(a if a == b else -1 for a, b in zip(first.sizes, otherwise.sizes, strict=True))
             chosen.spec = chosen.spec.with_shape(without_symbols(chosen.sizes))
     names.set(op.output("Out")[0], chosen)
 

@@ -1,4 +1,4 @@
-"""How products, extrema and logarithms of sums that grow along an axis are written."""
+"""Write cumulative products, extrema and log-sum-exps along an axis."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__: list[str] = []
 
 
 def running(g: Graph, combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
-    """What `combine` makes of all elements up to each one; in as many steps as the logarithm of their number."""
+    """Combine all elements up to each one, in log2(size) steps."""
     size, step = g.size(x, axis), 1
     if not isinstance(size, int):
         raise NotExported("running along a dimension whose size is known only at run time")
     while step < size:
         first = g.slice(x, [axis], [0], [step])
-        rest = combine(g.slice(x, [axis], [0], [size - step]), g.slice(x, [axis], [step], [size]))
-        x, step = g.concat([first, rest], axis), 2 * step
+        combined = combine(g.slice(x, [axis], [0], [size - step]), g.slice(x, [axis], [step], [size]))
+        x, step = g.concat([first, combined], axis), 2 * step
     return g.identity(x)
 
 

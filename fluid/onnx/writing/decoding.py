@@ -1,4 +1,4 @@
-"""How best paths are followed back, and paths are compared: decoding of tags, beams, labels of frames and of trees."""
+"""Follow best paths back and compare paths: decoding of tags, beams, frame labels and trees."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _step(g: Graph, x: Tensor, axis: int, place: int) -> Tensor:
 
 
 def _row(g: Graph, x: Tensor, place: int) -> Tensor:
-    """A row of a matrix, counted from its end."""
+    """A row of a matrix; `place` counts from its end."""
     return g.slice(x, [0], [place], [place + 1 or 2**31 - 1])
 
 
@@ -46,7 +46,7 @@ def viterbi_decode(g: Graph, Input: Tensor, Transition: Tensor, Length: Tensor, 
     zero = g.number(0, Input)
 
     def ending(after: int) -> Tensor:
-        """What the transition to the last tag adds to paths of that length."""
+        """The score of the transition to the last tag, for paths of this length."""
         ends = g.binary("Equal", lengths, g.ints(after), VarType.BOOL)
         return g.where(ends, _row(g, Transition, -2), zero)
 
@@ -64,13 +64,13 @@ def viterbi_decode(g: Graph, Input: Tensor, Transition: Tensor, Length: Tensor, 
     tags = g.unsqueeze(_argmax(g, scores, 1), 1)
     path = []
     for step in range(steps - 1, -1, -1):
-        inside = g.binary("Greater", lengths, g.ints(step), VarType.BOOL)
-        path.append(g.where(inside, tags, g.ints(0)))
+        is_active = g.binary("Greater", lengths, g.ints(step), VarType.BOOL)
+        path.append(g.where(is_active, tags, g.ints(0)))
         if step:
-            tags = g.where(inside, _along(g, came_from[step - 1], tags, 1), tags)
+            tags = g.where(is_active, _along(g, came_from[step - 1], tags, 1), tags)
     longest = g.reduce("ReduceMax", g.concat([g.squeeze(lengths, 1), g.ints(0)], 0), [0], keep=True)
-    whole = g.concat(path[::-1], 1)
-    shown = g._sized("Slice", [whole, g.ints(0), longest, g.ints(1)], VarType.INT64, (whole.sizes[0], -1))
+    full_path = g.concat(path[::-1], 1)
+    shown = g._sized("Slice", [full_path, g.ints(0), longest, g.ints(1)], VarType.INT64, (full_path.sizes[0], -1))
     return {"Scores": g.reduce("ReduceMax", scores, [1]), "Path": shown}
 
 
@@ -92,7 +92,7 @@ def gather_tree(g: Graph, Ids: Tensor, Parents: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------------ labels of frames
 def _begins(g: Graph, x: Tensor, first: Tensor, axis: int) -> Tensor:
-    """Whether an element is other than the one before it along an axis, or is a first one."""
+    """Whether an element differs from the one before it along an axis, or is first."""
     before = g.concat([g.slice(x, [axis], [0], [1]), g.slice(x, [axis], [0], [-1])], axis)
     before.sizes = x.sizes
     return g.binary("Or", first, g.unary("Not", g.binary("Equal", x, before, VarType.BOOL)))
@@ -100,48 +100,48 @@ def _begins(g: Graph, x: Tensor, first: Tensor, axis: int) -> Tensor:
 
 @exports("ctc_align")
 def ctc_align(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
-    ids, given = inputs["Input"], inputs.get("InputLength")
+    ids, length_input = inputs["Input"], inputs.get("InputLength")
     blank = g.number(attrs["blank"], ids)
-    if given is None:
+    if length_input is None:
         return {"Output": _aligned_rows(g, ids, blank, attrs["merge_repeated"])}
     steps = g.size(ids, 1)
     step = positions(g, steps, 1, 2)
-    kept = g.unary("Not", g.binary("Equal", ids, blank, VarType.BOOL))
+    is_kept = g.unary("Not", g.binary("Equal", ids, blank, VarType.BOOL))
     if attrs["merge_repeated"]:
-        kept = g.binary("And", kept, _begins(g, ids, g.binary("Equal", step, g.ints(0), VarType.BOOL), 1))
-    kept = g.binary("And", kept, g.binary("Less", step, g.unsqueeze(as_vector(g, given), 1), VarType.BOOL))
-    number = g.cast(kept, VarType.INT64)
-    place = g.binary("Sub", g._sized("CumSum", [number, g.constant(np.int64(1))], VarType.INT64, kept.sizes), g.ints(1))
-    place = g.where(kept, place, g.as_size(steps))  # one more column takes what is left out
+        is_kept = g.binary("And", is_kept, _begins(g, ids, g.binary("Equal", step, g.ints(0), VarType.BOOL), 1))
+    is_kept = g.binary("And", is_kept, g.binary("Less", step, g.unsqueeze(as_vector(g, length_input), 1), VarType.BOOL))
+    number = g.cast(is_kept, VarType.INT64)
+    place = g.binary("Sub", g._sized("CumSum", [number, g.constant(np.int64(1))], VarType.INT64, is_kept.sizes), g.ints(1))
+    place = g.where(is_kept, place, g.as_size(steps))  # one more column takes the dropped ids
     margin = g.number(attrs["padding_value"], ids)
-    room = g.where(kept, margin, margin)
+    room = g.where(is_kept, margin, margin)
     room = g.concat([room, g.slice(room, [1], [0], [1])], 1)
-    written = g.node("ScatterElements", [room, place, ids], room, axis=1)
-    results = {"Output": g.slice(written, [1], [0], [-1])}
+    compacted = g.node("ScatterElements", [room, place, ids], room, axis=1)
+    results = {"Output": g.slice(compacted, [1], [0], [-1])}
     if specs.get("OutputLength") is not None:
         results["OutputLength"] = g.cast(g.reduce("ReduceSum", number, [1], keep=True), specs["OutputLength"].dtype)
     return results
 
 
 def _aligned_rows(g: Graph, ids: Tensor, blank: Tensor, merge: bool) -> Tensor:
-    """What is left of rows that form sequences; -1 as the only row, if nothing is."""
+    """Compress rows that form sequences; a single row of -1 if none remains."""
     lengths = ids.lengths
     if lengths is None:
         raise NotExported("rows whose sequences are known only at run time")
     flat = g.reshape(ids, [-1], (ids.sizes[0],))
-    kept = g.unary("Not", g.binary("Equal", flat, blank, VarType.BOOL))
+    is_kept = g.unary("Not", g.binary("Equal", flat, blank, VarType.BOOL))
     number = ids_of(g, lengths, g.size(ids, 0))
     if merge:
         place = g.arange(g.size(ids, 0))
         first = g.binary("Equal", place, g.gather(starts_of(g, lengths), number), VarType.BOOL)
-        kept = g.binary("And", kept, _begins(g, flat, first, 0))
-    rows = g._sized("Compress", [ids, kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
+        is_kept = g.binary("And", is_kept, _begins(g, flat, first, 0))
+    rows = g._sized("Compress", [ids, is_kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
     none = g.binary("Sub", g.ints(1), g.binary("Min", g.slice(g.dims(rows), [0], [0], [1]), g.ints(1)))
     filler = g.constant(np.full((1, *ids.shape[1:]), -1), ids.dtype)
     filler = g._sized("Slice", [filler, g.ints(0), none, g.ints(0)], ids.dtype, (-1, *ids.sizes[1:]))
     result = g.concat([rows, filler], 0)
     zeros = g.binary("Mul", lengths, g.ints(0))
-    result.lengths = add_rows(g, zeros, number, g.cast(kept, VarType.INT64))
+    result.lengths = add_rows(g, zeros, number, g.cast(is_kept, VarType.INT64))
     return result
 
 
@@ -150,15 +150,15 @@ def edit_distance(g: Graph, inputs: dict[str, Any], normalized: bool) -> dict[st
     hyps, refs = inputs["Hyps"], inputs["Refs"]
     if inputs.get("HypsLength") is None or inputs.get("RefsLength") is None or min(hyps.shape[1], refs.shape[1]) < 0:
         raise NotExported("sequences of which the longest is known only at run time")
-    words, expected = (g.cast(each, VarType.INT64) for each in (hyps, refs))
+    words, expected = (g.cast(tokens, VarType.INT64) for tokens in (hyps, refs))
     lengths, ends = (as_vector(g, inputs[slot]) for slot in ("HypsLength", "RefsLength"))
     width = refs.shape[1]
     columns = g.constant(np.arange(width + 1)[None])
     costs = g.binary("Add", g.binary("Mul", g.unsqueeze(lengths, 1), g.ints(0)), columns)
     for step in range(hyps.shape[1]):
         word = g.slice(words, [1], [step], [step + 1])
-        other = g.cast(g.unary("Not", g.binary("Equal", expected, word, VarType.BOOL)), VarType.INT64)
-        replaced = g.binary("Add", g.slice(costs, [1], [0], [width]), other)
+        substitution = g.cast(g.unary("Not", g.binary("Equal", expected, word, VarType.BOOL)), VarType.INT64)
+        replaced = g.binary("Add", g.slice(costs, [1], [0], [width]), substitution)
         after = g.binary("Add", costs, g.ints(1))
         better = g.binary("Min", g.slice(after, [1], [1], [width + 1]), replaced)
         after = g.binary("Sub", g.concat([g.slice(after, [1], [0], [1]), better], 1), columns)
@@ -176,7 +176,7 @@ def edit_distance(g: Graph, inputs: dict[str, Any], normalized: bool) -> dict[st
 def tree_path(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Tensor]:
     table, code = inputs.get("PathTable"), inputs.get("PathCode")
     if table is not None and code is not None:
-        table, code = (g.cast(each, VarType.INT64) for each in (table, code))
+        table, code = (g.cast(tensor, VarType.INT64) for tensor in (table, code))
         none = g.binary("Less", table, g.ints(0), VarType.BOOL)
         return {"Index": g.where(none, g.ints(-1), table), "Code": g.where(none, g.ints(0), code)}
     depth = (num_classes - 1).bit_length()
@@ -184,21 +184,21 @@ def tree_path(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, T
     powers = g.constant(2 ** np.arange(depth)[None])
     node = g.binary("Div", leaf, g.constant(2 ** (np.arange(depth)[None] + 1)))
     bit = g.binary("Mod", g.binary("Div", leaf, powers), g.ints(2))
-    there = g.binary("Greater", node, g.ints(0), VarType.BOOL)
-    return {"Index": g.binary("Sub", node, g.ints(1)), "Code": g.where(there, bit, g.ints(0))}
+    is_on_path = g.binary("Greater", node, g.ints(0), VarType.BOOL)
+    return {"Index": g.binary("Sub", node, g.ints(1)), "Code": g.where(is_on_path, bit, g.ints(0))}
 
 
 @exports("hierarchical_sigmoid")
 def hierarchical_sigmoid(g: Graph, f: Any, X: Tensor, W: Tensor, inputs: dict[str, Any], num_classes: int) -> dict[str, Any]:
     label, bias = inputs["Label"], inputs.get("Bias")
     index, code = f.tree_path(label, inputs.get("PathTable"), inputs.get("PathCode"), num_classes=num_classes)
-    kept = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
+    is_on_path = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
     nodes = g.binary("Max", index, g.ints(0))
     scores = g.reduce("ReduceSum", g.binary("Mul", g.gather(W, nodes), g.unsqueeze(X, 1)), [2])
     if bias is not None:
         scores = g.binary("Add", scores, g.gather(g.reshape(bias, [-1], (-1,)), nodes))
     scores = g.binary("Min", g.binary("Max", scores, g.number(-40, scores)), g.number(40, scores))
-    scores = g.where(kept, scores, g.number(0, scores))
+    scores = g.where(is_on_path, scores, g.number(0, scores))
     losses = f.softplus(scores, beta=1.0, threshold=100.0)
     chosen = g.binary("Mul", g.cast(code, scores.dtype), scores)
     out = g.reduce("ReduceSum", g.binary("Sub", losses, chosen), [1], keep=True)
@@ -212,8 +212,8 @@ def rnnt_places(g: Graph, inputs: dict[str, Any], specs: Any) -> dict[str, Tenso
         raise NotExported("a number of labels that is known only at run time")
     steps, counts = (as_vector(g, inputs[slot]) for slot in ("input_lengths", "label_lengths"))
     labels = g.cast(label, VarType.INT64)
-    inside = g.binary("Less", positions(g, g.size(label, 1), 1, 2), g.unsqueeze(counts, 1), VarType.BOOL)
-    labels = g.where(inside, labels, g.ints(0))
+    is_label = g.binary("Less", positions(g, g.size(label, 1), 1, 2), g.unsqueeze(counts, 1), VarType.BOOL)
+    labels = g.where(is_label, labels, g.ints(0))
     end = g.binary("Mul", g.unsqueeze(counts, 1), g.ints(0))
     labels = g.unsqueeze(g.concat([labels, end], 1), 1, 3)
     shape = specs["Labels"].shape

@@ -1,5 +1,6 @@
-"""Ops that are decomposed into ordinary ones (`define(..., decomposition=...)`), or composed of such ops, and their gradients,
-are written as these."""
+"""Write ops through their decomposition (`define(..., decomposition=...)`) or composition into ordinary ops, and their gradients
+too.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from .program import Names, Writer, decomposes
 __all__: list[str] = []
 
 
-def _each(value: Any, function: Any) -> Any:
+def _map_values(value: Any, function: Any) -> Any:
     return [function(item) for item in value] if isinstance(value, list) else function(value)
 
 
 class _Decomposition:
-    """A program of the ordinary ops of an op, with variables that stand for its inputs."""
+    """A program of the ordinary ops of an op; variables stand for its inputs."""
 
     def __init__(self, writer: Writer, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         self.program = Program()
         self.tensors: dict[str, Tensor] = {}
         self.writer = writer
-        self.variables: dict[str, Any] = {slot: _each(value, self._variable) for slot, value in inputs.items()}
+        self.variables: dict[str, Any] = {slot: _map_values(value, self._variable) for slot, value in inputs.items()}
         values = {slot: value for slot, value in self.variables.items() if "@GRAD" not in slot}
         with program_guard(self.program, Program()):
             namespace = BuildNamespace(self.program.global_block())
@@ -52,7 +53,7 @@ class _Decomposition:
         return var
 
     def write(self) -> Names:
-        """Write the program's ops; what its names stand for."""
+        """Write the program's ops; return the tensors of its names."""
         names = Names(self.program.global_block())
         names.values.update(self.tensors)
         inner = self.writer.inner(self.program)
@@ -64,18 +65,18 @@ class _Decomposition:
 def decomposed(
     writer: Writer, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
 ) -> dict[str, Any]:
-    """The outputs, by slot, of an op with a decomposition, or of the gradient of one."""
+    """Write an op with a decomposition, or the gradient of one; return its outputs by slot."""
     forward = definition.forward or definition
     parts = _Decomposition(writer, forward, inputs, attrs)
     if definition.forward is None:
         names = parts.write()
-        return {slot: _each(value, lambda var: names.get(var.name)) for slot, value in parts.outputs.items()}
+        return {slot: _map_values(value, lambda var: names.get(var.name)) for slot, value in parts.outputs.items()}
     assert isinstance(forward.rule, Rule)
     targets, cotangents = [], []
     for slot in forward.rule.cotangents:
         seeds = parts.variables.get(grad_slot(slot))
         for var, seed in zip(
-            *(each if isinstance(each, list) else [each] for each in (parts.outputs[slot], seeds)), strict=False
+            *(side if isinstance(side, list) else [side] for side in (parts.outputs[slot], seeds)), strict=False
         ):
             if seed is not None:
                 targets.append(var)
@@ -92,7 +93,7 @@ def decomposed(
             grad = None if var is None else next(grads)
             return None if grad is None else names.get(grad.name)
 
-        results[grad_slot(slot)] = _each(parts.variables[slot], of)
+        results[grad_slot(slot)] = _map_values(parts.variables[slot], of)
     return results
 
 

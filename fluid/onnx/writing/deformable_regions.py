@@ -1,4 +1,4 @@
-"""How pooling of regions of images whose parts are moved is written."""
+"""Write pooling of image regions with shifted parts."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__: list[str] = []
 
 
 def _spread(g: Graph, ROIs: Tensor, dtype: VarType, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Along y and x, where each region starts, and its size [R, 1, 1, 1]."""
+    """The start and the size of each region along y and x, [R, 1, 1, 1]."""
     edges: Any = g.unsqueeze(rounded(g, g.cast(ROIs, dtype)), 2, 3)
     left, top, right, bottom = (g.slice(edges, [1], [place], [place + 1]) for place in range(4))
     scale = g.number(attrs["spatial_scale"], edges)
-    found = []
+    spans = []
     for first, last in ((top, bottom), (left, right)):
         start = g.binary("Mul", first, scale)
         end = g.binary("Mul", g.binary("Add", last, g.number(1, last)), scale)
         size = g.binary("Max", g.binary("Sub", end, start), g.number(0.1, end))
-        found.append((g.binary("Sub", start, g.number(0.5, start)), size))
-    return found
+        spans.append((g.binary("Sub", start, g.number(0.5, start)), size))
+    return spans
 
 
 def _places_of_parts(attrs: dict[str, Any], sizes: tuple[int, ...], name: str) -> Any:
-    """Of each part, in order, the number of what `name` says in rows and columns that it belongs to."""
+    """The cell of the grid `name` that each part belongs to, in order."""
     rows, columns = (np.array(shared_parts(*pair)) for pair in zip(attrs[name], sizes, strict=True))
     return (rows[:, None] * attrs[name][1] + columns).reshape(-1)
 
 
 class _Points:
-    """Where points of parts lie: four elements around each, counted in all images, and their weights."""
+    """The sampling points of parts: four elements around each, counted in all images, and their weights."""
 
     def __init__(self, g: Graph, image: Tensor, ROIs: Tensor, Trans: Tensor, attrs: dict[str, Any]) -> None:
         if min(image.shape[1:]) < 0 or (not attrs["no_trans"] and Trans.shape[1] < 0):
@@ -51,20 +51,22 @@ class _Points:
         self.classes = 1 if attrs["no_trans"] else Trans.shape[1] // 2
         self.shape = (ROIs.sizes[0], self.classes, attrs["output_dim"] // self.classes, self.pooled[0] * self.pooled[1])
         self.sizes = [g.size(ROIs, 0), *self.shape[1:]]
-        inside, self.taps = self._taps(ROIs, None if attrs["no_trans"] else self._shifts(Trans))
-        self.inside = g.unsqueeze(g.cast(inside, self.dtype), 2)
-        self.count = g.reduce("ReduceSum", self.inside, [4])  # [R, classes, 1, parts]
+        is_inside, self.taps = self._taps(ROIs, None if attrs["no_trans"] else self._shifts(Trans))
+        self.is_inside = g.unsqueeze(g.cast(is_inside, self.dtype), 2)
+        self.count = g.reduce("ReduceSum", self.is_inside, [4])  # [R, classes, 1, parts]
         self.first = self._first(ROIs)
 
     def _shifts(self, Trans: Tensor) -> Tensor:
-        """How far each part is moved right and down [R, classes, 2, parts, 1]."""
+        """The shifts of each part to the right and down, [R, classes, 2, parts, 1]."""
         g, cells = self.g, Trans.shape[2] * Trans.shape[3]
         by_class = g.reshape(Trans, [g.size(Trans, 0), self.classes, 2, cells], (Trans.sizes[0], self.classes, 2, cells))
-        own = _places_of_parts(self.attrs, self.pooled, "part_size")
-        return g.unsqueeze(g.gather(by_class, g.constant(own), 3), 4)
+        cells_of_parts = _places_of_parts(self.attrs, self.pooled, "part_size")
+        return g.unsqueeze(g.gather(by_class, g.constant(cells_of_parts), 3), 4)
 
     def _taps(self, ROIs: Tensor, shifts: Tensor | None) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Which points are in the image; elements, counted in a channel, and weights: all [R, classes, parts, points]."""
+        """A mask of the points in the image; each point's elements, counted in a channel, and weights, [R, classes, parts,
+        points].
+        """
         g, kind, count = self.g, self.dtype.numpy, self.attrs["sample_per_part"]
         parts, points = np.indices(self.pooled).reshape(2, 1, 1, -1, 1), np.indices((count, count)).reshape(2, 1, 1, 1, -1)
         within, pairs = [], []
@@ -76,22 +78,22 @@ class _Points:
             at = g.binary("Add", at, g.binary("Mul", g.constant(points[axis].astype(kind)), share))
             if shifts is not None:
                 far = g.binary("Mul", size, g.number(self.attrs["trans_std"], size))
-                own = g.squeeze(g.slice(shifts, [2], [1 - axis], [2 - axis]), 2)
-                at = g.binary("Add", at, g.binary("Mul", own, far))
+                shift = g.squeeze(g.slice(shifts, [2], [1 - axis], [2 - axis]), 2)
+                at = g.binary("Add", at, g.binary("Mul", shift, far))
             within.append(g.binary("GreaterOrEqual", at, g.number(-0.5, at), VarType.BOOL))
             within.append(g.binary("LessOrEqual", at, g.number(extent - 0.5, at), VarType.BOOL))
             pairs.append(self._elements(at, extent, self.attrs.get(("along_y", "along_x")[axis], False)))
-        inside = within[0]
-        for each in within[1:]:
-            inside = g.binary("And", inside, each)
+        is_inside = within[0]
+        for condition in within[1:]:
+            is_inside = g.binary("And", is_inside, condition)
         width = g.ints(self.image.shape[3])
-        return inside, [
+        return is_inside, [
             (g.binary("Add", g.binary("Mul", row, width), column), g.binary("Mul", by_row, by_column))
             for (row, by_row), (column, by_column) in product(*pairs)
         ]
 
     def _elements(self, at: Tensor, extent: int, derivative: bool) -> list[tuple[Tensor, Tensor]]:
-        """Along one axis, the two elements around each point, and their weights or the derivatives of these."""
+        """The two elements around each point along one axis, and their weights or the derivatives of the weights."""
         g = self.g
         zero, last = g.number(0, at), g.number(extent - 1, at)
         near = g.binary("Max", g.binary("Min", at, last), zero)
@@ -117,23 +119,23 @@ class _Points:
         return g.binary("Add", g.unsqueeze(image, 1, 2, 3, 4), first)
 
     def elements(self) -> list[tuple[Tensor, Tensor]]:
-        """Elements of all images [R, classes, channels, parts, points], and weights that are 0 outside of the image."""
+        """Elements of all images [R, classes, channels, parts, points], and weights that are 0 outside the image."""
         g = self.g
         return [
-            (g.binary("Add", self.first, g.unsqueeze(index, 2)), g.binary("Mul", g.unsqueeze(weight, 2), self.inside))
+            (g.binary("Add", self.first, g.unsqueeze(index, 2)), g.binary("Mul", g.unsqueeze(weight, 2), self.is_inside))
             for index, weight in self.taps
         ]
 
     def mean(self, total: Tensor) -> Tensor:
-        """Sums over the points of a part, divided by how many are in the image."""
+        """Divide sums over the points of a part by the number of points in the image."""
         g = self.g
         return g.binary("Div", total, g.binary("Max", self.count, g.number(1, self.count)))
 
     def as_parts(self, x: Tensor) -> Tensor:
-        """[R, classes, channels, parts] as [R, output_dim, pooled_height, pooled_width]."""
-        whole = self.g.expand(x, self.g.joined_sizes(self.sizes), self.shape)
+        """Reshape [R, classes, channels, parts] to [R, output_dim, pooled_height, pooled_width]."""
+        expanded = self.g.expand(x, self.g.joined_sizes(self.sizes), self.shape)
         sizes = (self.attrs["output_dim"], *self.pooled)
-        return self.g.reshape(whole, [self.sizes[0], *sizes], (self.shape[0], *sizes))
+        return self.g.reshape(expanded, [self.sizes[0], *sizes], (self.shape[0], *sizes))
 
 
 def _means(points: _Points) -> Tensor:
@@ -171,14 +173,14 @@ def moved_parts_back(g: Graph, Output: Tensor, ROIs: Tensor, Trans: Tensor, Like
 
 # ---------------------------------------------------------------------------------------------------------------- shifts
 def _factor(g: Graph, ROIs: Tensor, dtype: VarType, attrs: dict[str, Any]) -> tuple[Tensor, int]:
-    """How far 1 in Trans moves the parts of each region [R, 1, 1, 1], and which of two channels of Trans that is."""
+    """The distance that a Trans of 1 shifts the parts of each region, [R, 1, 1, 1], and the channel of Trans."""
     (_, height), (_, width) = _spread(g, ROIs, dtype, attrs)
     size, channel = (width, 0) if attrs["along"] == "along_x" else (height, 1)
     return g.binary("Mul", size, g.number(attrs["trans_std"], size)), channel
 
 
 def _by_class(g: Graph, x: Tensor, classes: int) -> Tensor:
-    """[R, classes * n, h, w] as [R, classes, n, h * w]."""
+    """Reshape [R, classes * n, h, w] to [R, classes, n, h * w]."""
     sizes = (classes, x.shape[1] // classes, x.shape[2] * x.shape[3])
     return g.reshape(x, [g.size(x, 0), *sizes], (x.sizes[0], *sizes))
 
@@ -188,8 +190,8 @@ def sum_of_shifts(g: Graph, X: Tensor, ROIs: Tensor, Like: Tensor, attrs: dict[s
     if min(*X.shape[1:], *Like.shape[1:]) < 0:
         raise NotExported("numbers of parts that are known only at run time")
     factor, channel = _factor(g, ROIs, X.dtype, attrs)
-    own = _places_of_parts(attrs, X.shape[2:], "part_size")
-    chosen = own[:, None] == np.arange(attrs["part_size"][0] * attrs["part_size"][1])
+    cells_of_parts = _places_of_parts(attrs, X.shape[2:], "part_size")
+    chosen = cells_of_parts[:, None] == np.arange(attrs["part_size"][0] * attrs["part_size"][1])
     moved = g.reduce("ReduceSum", _by_class(g, g.binary("Mul", X, factor), Like.shape[1] // 2), [2], keep=True)
     sums = g.matmul(moved, g.constant(chosen.astype(X.dtype.numpy)))
     zeros = g.binary("Mul", sums, g.number(0, sums))
@@ -202,9 +204,9 @@ def shift_of_parts(g: Graph, Out: Tensor, ROIs: Tensor, Like: Tensor, attrs: dic
         raise NotExported("numbers of parts that are known only at run time")
     factor, channel = _factor(g, ROIs, Out.dtype, attrs)
     classes = Out.shape[1] // 2
-    own = g.constant(_places_of_parts(attrs, Like.shape[2:], "part_size"))
-    moved = g.gather(g.slice(_by_class(g, Out, classes), [2], [channel], [channel + 1]), own, 3)
+    cells_of_parts = g.constant(_places_of_parts(attrs, Like.shape[2:], "part_size"))
+    moved = g.gather(g.slice(_by_class(g, Out, classes), [2], [channel], [channel + 1]), cells_of_parts, 3)
     moved = g.binary("Mul", moved, factor)
-    sizes = (classes, Like.shape[1] // classes, len(own.value))
-    whole = g.expand(moved, g.joined_sizes([g.size(Out, 0), *sizes]), (Out.sizes[0], *sizes))
-    return g.reshape_as(whole, Like)
+    sizes = (classes, Like.shape[1] // classes, len(cells_of_parts.value))
+    expanded = g.expand(moved, g.joined_sizes([g.size(Out, 0), *sizes]), (Out.sizes[0], *sizes))
+    return g.reshape_as(expanded, Like)

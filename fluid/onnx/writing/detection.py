@@ -1,4 +1,4 @@
-"""How ops of object detection are written."""
+"""Write ops of object detection."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _sides(g: Graph, boxes: Tensor) -> list[Tensor]:
 @exports("iou_similarity")
 def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool) -> Any:
     edge = 0.0 if box_normalized else 1.0
-    x = [g.squeeze(each, -1) for each in _sides(g, X)]
-    y = [g.squeeze(each, -1) for each in _sides(g, Y)]
-    x = [g.unsqueeze(each, x[0].ndim) for each in x]
+    x = [g.squeeze(side, -1) for side in _sides(g, X)]
+    y = [g.squeeze(side, -1) for side in _sides(g, Y)]
+    x = [g.unsqueeze(side, x[0].ndim) for side in x]
 
     def area(box: list[Any]) -> Any:
         return (box[2] - box[0] + edge) * (box[3] - box[1] + edge)
@@ -34,13 +34,13 @@ def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool)
     wide = f.relu(g.binary("Min", x[2], y[2]) - g.binary("Max", x[0], y[0]) + edge)
     high = f.relu(g.binary("Min", x[3], y[3]) - g.binary("Max", x[1], y[1]) + edge)
     common = wide * high
-    whole = area(x) + area(y) - common
-    some = g.binary("Greater", whole, g.number(0, whole), VarType.BOOL)
-    return g.where(some, common / g.where(some, whole, g.number(1, whole)), g.number(0, whole))
+    union = area(x) + area(y) - common
+    some = g.binary("Greater", union, g.number(0, union), VarType.BOOL)
+    return g.where(some, common / g.where(some, union, g.number(1, union)), g.number(0, union))
 
 
 def _halves(g: Graph, boxes: Tensor) -> tuple[Any, Any]:
-    """The first two and the last two of four numbers."""
+    """The first two and the last two numbers of boxes."""
     axis = boxes.ndim - 1
     return g.slice(boxes, [axis], [0], [2]), g.slice(boxes, [axis], [2], [4])
 
@@ -80,7 +80,7 @@ def polygon_box_transform(g: Graph, Input: Tensor) -> Tensor:
 
 
 def _focal(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> tuple[Any, Any]:
-    """The weights of the logarithms of probabilities of being in a class, and of not being in it."""
+    """The weights of the log-probabilities of being in a class, and of not being in it."""
     classes = g.cast(positions(g, g.size(X, 1), 1, 2), Label.dtype)
     one = g.binary("Add", classes, g.number(1, classes))
     hit = g.binary("Equal", Label, one, VarType.BOOL)
@@ -88,8 +88,8 @@ def _focal(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> t
     foreground = g.cast(g.reshape(FgNum, []), X.dtype)
     foreground = g.binary("Max", foreground, g.number(1, X))
     right = g.where(hit, g.number(alpha, X), g.number(0, X))
-    other = g.binary("And", counts, g.unary("Not", hit))
-    wrong = g.where(other, g.number(1 - alpha, X), g.number(0, X))
+    is_other_class = g.binary("And", counts, g.unary("Not", hit))
+    wrong = g.where(is_other_class, g.number(1 - alpha, X), g.number(0, X))
     return g.binary("Div", right, foreground), g.binary("Div", wrong, foreground)
 
 
@@ -114,7 +114,7 @@ def box_clip(g: Graph, Input: Tensor, ImInfo: Tensor) -> Tensor:
     scaled = g.binary("Div", size, g.slice(ImInfo, [1], [2], [3]))
     most = g.binary("Sub", g.unary("Floor", g.binary("Add", scaled, g.number(0.5, scaled))), g.number(1, scaled))
     most = g.concat([most, most], 1)
-    if Input.lengths is not None:  # each row of an image that is the last of which no row comes later
+    if Input.lengths is not None:  # the image of a row: how many images end at or before it
         ends = g._sized("CumSum", [Input.lengths, g.constant(np.int64(0))], VarType.INT64, Input.lengths.sizes)
         row = positions(g, g.size(Input, 0), 0, 2)
         image = g.cast(g.binary("GreaterOrEqual", row, g.unsqueeze(ends, 0), VarType.BOOL), VarType.INT64)

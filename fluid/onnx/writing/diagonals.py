@@ -1,4 +1,4 @@
-"""How triangles and diagonals of matrices are taken, written to and made."""
+"""Take, write and build triangles and diagonals of matrices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _offsets(g: Graph, x: Tensor) -> Tensor:
-    """Column minus row, of the matrices in the last two dimensions."""
+    """Column minus row, for the matrices in the last two dimensions."""
     rows, columns = positions(g, g.size(x, -2), 0, 2), positions(g, g.size(x, -1), 1, 2)
     if rows.value is not None and columns.value is not None:
         return g.constant(columns.value - rows.value)
@@ -26,8 +26,10 @@ def _offsets(g: Graph, x: Tensor) -> Tensor:
 
 @exports("tril_triu")
 def tril_triu(g: Graph, X: Tensor, diagonal: int, lower: bool) -> Tensor:
-    kept = g.binary("LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)), VarType.BOOL)
-    return g.where(kept, X, g.number(0, X))
+    is_in_triangle = g.binary(
+        "LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)), VarType.BOOL
+    )
+    return g.where(is_in_triangle, X, g.number(0, X))
 
 
 def _matrices_last(g: Graph, x: Tensor, axis1: int, axis2: int) -> tuple[Tensor, list[int]]:
@@ -64,8 +66,8 @@ def undiagonal(g: Graph, X: Tensor, Like: Tensor, offset: int, axis1: int, axis2
     values = g.expand(X, g.joined_sizes([*shape, len(flat)]), (*sizes[:-2], len(flat)))
     source = np.full(rows * columns, len(flat))
     source[flat] = np.arange(len(flat))
-    whole = g.gather(padded(g, values, values.ndim - 1, 0, 1), g.constant(source), values.ndim - 1)
-    matrices = g.reshape(whole, [*shape, rows, columns], sizes)
+    elements = g.gather(padded(g, values, values.ndim - 1, 0, 1), g.constant(source), values.ndim - 1)
+    matrices = g.reshape(elements, [*shape, rows, columns], sizes)
     return g.transpose(matrices, [order.index(axis) for axis in range(Like.ndim)])
 
 
@@ -94,20 +96,20 @@ def diag(g: Graph, f: Any, Diagonal: Tensor, specs: Any) -> Tensor:
 
 
 def _placed_on_diagonals(g: Graph, x: Tensor, rows: int, columns: int, offset: int) -> Tensor:
-    """Matrices, in two last dimensions, with what is in the last dimension of x on a diagonal."""
+    """Matrices in two last dimensions, with the last dimension of x on a diagonal."""
     flat = _diagonal_places(rows, columns, offset)
     source = np.full(rows * columns, len(flat))
     source[flat] = np.arange(len(flat))
-    whole = g.gather(padded(g, x, x.ndim - 1, 0, 1), g.constant(source), x.ndim - 1)
-    return g.reshape(whole, [*g.sizes_of(x)[:-1], rows, columns], (*x.sizes[:-1], rows, columns))
+    elements = g.gather(padded(g, x, x.ndim - 1, 0, 1), g.constant(source), x.ndim - 1)
+    return g.reshape(elements, [*g.sizes_of(x)[:-1], rows, columns], (*x.sizes[:-1], rows, columns))
 
 
 def _to_axes(g: Graph, matrices: Tensor, dim1: int, dim2: int) -> Tensor:
-    """Matrices in the last two dimensions, with their rows along `dim1` and their columns along `dim2`."""
+    """Move matrices from the last two dimensions: rows to `dim1`, columns to `dim2`."""
     ndim = matrices.ndim
-    others = iter(range(ndim - 2))
+    batch_axes = iter(range(ndim - 2))
     places = {dim1 % ndim: ndim - 2, dim2 % ndim: ndim - 1}
-    return g.transpose(matrices, [places[axis] if axis in places else next(others) for axis in range(ndim)])
+    return g.transpose(matrices, [places[axis] if axis in places else next(batch_axes) for axis in range(ndim)])
 
 
 @exports("diag_embed")

@@ -1,4 +1,4 @@
-"""Writes ``docs/onnx_ops.md``, which ops can be written to ONNX: ``python -m fluid.onnx.writing.document``.
+"""Writes ``docs/onnx_ops.md``, the list of ops that can be written to ONNX: ``python -m fluid.onnx.writing.document``.
 
 The file is checked in; a test keeps it current.
 """
@@ -37,12 +37,12 @@ Of sequences, one level can be told, by lengths. Sparse gradients (`is_sparse`) 
 
 
 def _conditions(definition: OpDef) -> str:
-    """What the function that writes an op says it cannot be written with."""
+    """The conditions under which the function of an op refuses to write it."""
     entry = EXPORTS.get(definition.type)
     if entry is None:
         return ""
-    said = re.findall(r'NotExported\(\s*"([^"]+)"', inspect.getsource(entry[0]))
-    return "not with " + "; ".join(dict.fromkeys(said)) if said else ""
+    reasons = re.findall(r'NotExported\(\s*"([^"]+)"', inspect.getsource(entry[0]))
+    return "not with " + "; ".join(dict.fromkeys(reasons)) if reasons else ""
 
 
 def exported(definition: OpDef) -> str:
@@ -64,8 +64,8 @@ def _gradient(definition: OpDef) -> str:
         return "by a graph inside" if f"{definition.type}_grad" in HANDLERS else ""
     if definition.decomposition is not None or definition.composition is not None:
         return "of the ordinary ops"
-    own = definition.grad_type in EXPORTS or definition.grad_type in HANDLERS
-    return "by an own function" if own else "by its rule"
+    has_function = definition.grad_type in EXPORTS or definition.grad_type in HANDLERS
+    return "by an own function" if has_function else "by its rule"
 
 
 def _lines() -> Iterator[str]:
@@ -73,18 +73,20 @@ def _lines() -> Iterator[str]:
     for definition in all_ops().values():
         if definition.forward is None and not definition.gradient_of and definition.module.startswith("fluid.ops."):
             families.setdefault(definition.module.rpartition(".")[2], []).append(definition)
-    every = [each for definitions in families.values() for each in definitions if each.type not in ("feed", "fetch")]
-    count = sum(bool(exported(each)) for each in every)
+    every = [
+        definition for definitions in families.values() for definition in definitions if definition.type not in ("feed", "fetch")
+    ]
+    count = sum(bool(exported(definition)) for definition in every)
     yield f"\n{count} of {len(every)} ops can be written.\n"
     for family, definitions in sorted(families.items()):
         yield f"\n## {family}\n\n| op | written by | its gradient | remark |\n|---|---|---|---|\n"
-        for each in sorted(definitions, key=lambda one: one.type):
-            if each.type in ("feed", "fetch"):
-                yield f"| `{each.type}` | the model's inputs and outputs | | |\n"
+        for definition in sorted(definitions, key=lambda one: one.type):
+            if definition.type in ("feed", "fetch"):
+                yield f"| `{definition.type}` | the model's inputs and outputs | | |\n"
                 continue
-            how = exported(each)
-            remark = _conditions(each) if how else REFUSED[each.type]
-            yield f"| `{each.type}` | {how or 'no'} | {_gradient(each) if how else ''} | {remark} |\n"
+            how = exported(definition)
+            remark = _conditions(definition) if how else REFUSED[definition.type]
+            yield f"| `{definition.type}` | {how or 'no'} | {_gradient(definition) if how else ''} | {remark} |\n"
 
 
 def render() -> str:

@@ -1,12 +1,12 @@
-"""How ops are written: one function per op type, with the op's slots and attributes as parameters.
+"""Write ops: one function per op type, with the op's slots and attributes as parameters.
 
-A function under `exports` takes ``g``, the graph; tensors by slot (lists of them for slots of many, None for absent ones; with
-``dOut`` for the gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, those of the
-outputs by slot; ``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It
-returns the tensor of the first output, or slot -> tensor. Shape and element type of what it returns are brought to what
-inference says. Raising `NotExported` says why the op, with these shapes and attributes, is not written.
+A function under `exports` takes ``g``, the graph; tensors by slot (a list for a slot of many, None if absent; ``dOut`` for the
+gradient of ``Out``); attributes; ``f``, the namespace of Fluid's ops over tensors; ``specs``, the specs of the outputs by slot;
+``wanted``, the set of output slots that something may read; ``inputs`` and ``attrs``, all of them by name. It returns the tensor
+of the first output, or slot -> tensor. Results are brought to the shape and element type of inference. It raises `NotExported`
+with a reason if it cannot write the op with these shapes and attributes.
 
-An op without such a function that is a gradient is written by its rule, which runs over tensors.
+A gradient op without such a function is written by its rule, which runs over tensors.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Namespace(OpNamespace):
         return export(self._graph, definition, values, attrs, None)
 
 
-def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+def _map_values(value: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(value, list):
         return [None if item is None else function(item) for item in value]
     return None if value is None else function(value)
@@ -69,10 +69,10 @@ def _each(value: Any, function: Callable[[Any], Any]) -> Any:
 def specs_of(
     definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The specs of an op's outputs, with symbols among their sizes where these follow; -1 for other unknown ones."""
+    """The specs of an op's outputs, with symbols for sizes that follow from inputs; -1 for other unknown sizes."""
     specs = _specs_of_symbols(definition, inputs, attrs, declared)
     if specs is None:
-        plain = {slot: _each(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
+        plain = {slot: _map_values(value, lambda tensor: tensor.spec) for slot, value in inputs.items()}
         specs = infer_specs(definition, plain, attrs, declared)
     return specs
 
@@ -80,24 +80,24 @@ def specs_of(
 def _specs_of_symbols(
     definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """What `specs_of` gives where inputs have symbols; None where they have none, or where these say too little.
+    """The result of `specs_of` if inputs have symbols; None if they have none, or if symbols tell too little.
 
     Inference computes with numbers, so it runs twice, with different numbers for each unknown size. A size that comes out the
-    same is known. One that comes out as a symbol's number both times is that symbol. The numbers are in opposite order, so that
-    the greater of two symbols is neither.
+    same is known. A size that comes out as a symbol's number both times is that symbol. The numbers are in opposite order, so the
+    greater of two symbols is neither.
     """
     tensors = [tensor for value in inputs.values() for tensor in (value if isinstance(value, list) else [value])]
     symbols = {size for tensor in tensors if tensor is not None for size in tensor.sizes if isinstance(size, Symbol)}
-    if not symbols or (definition.forward or definition).lod_aware:  # which may go through rows one by one
+    if not symbols or (definition.forward or definition).lod_aware:  # inference may visit each row
         return None
-    symbolic = {slot: _each(value, _with_each_size) for slot, value in inputs.items()}
+    symbolic = {slot: _map_values(value, _with_each_size) for slot, value in inputs.items()}
     unknown = sorted({size for spec in _specs(symbolic) for size in spec.shape if isinstance(size, Symbol)})
     first = {symbol: 1_000_000_007 + 1009 * place**2 for place, symbol in enumerate(unknown)}
     second = {symbol: 1_500_000_001 + 2003 * place**2 for place, symbol in enumerate(reversed(unknown))}
     runs = []
     try:
         for numbers in (first, second):
-            numbered = {slot: _each(value, partial(_numbered, numbers)) for slot, value in symbolic.items()}
+            numbered = {slot: _map_values(value, partial(_numbered, numbers)) for slot, value in symbolic.items()}
             runs.append(infer_specs(definition, numbered, attrs, declared))
     except FluidError:  # two sizes that may be equal, say
         return None
@@ -119,13 +119,13 @@ def _numbered(numbers: Mapping[Any, int], spec: Spec) -> Spec:
     return spec.with_shape(tuple(numbers.get(size, size) for size in spec.shape))
 
 
-def _agreed(one: Spec | None, other: Spec | None, symbol_of: Mapping[tuple[int, int], Symbol]) -> Spec | None:
-    """The spec that two runs of inference say: their sizes where they agree, a symbol, or -1."""
-    if one is None or other is None:
+def _agreed(one: Spec | None, two: Spec | None, symbol_of: Mapping[tuple[int, int], Symbol]) -> Spec | None:
+    """Merge the specs of two runs of inference: sizes where they agree, a symbol, or -1."""
+    if one is None or two is None:
         return one
-    if len(one.shape) != len(other.shape):
+    if len(one.shape) != len(two.shape):
         return one.with_shape((-1,) * len(one.shape))
-    return one.with_shape(tuple(a if a == b else symbol_of.get((a, b), -1) for a, b in zip(one.shape, other.shape, strict=True)))
+    return one.with_shape(tuple(a if a == b else symbol_of.get((a, b), -1) for a, b in zip(one.shape, two.shape, strict=True)))
 
 
 def _specs(values: Mapping[str, Any]) -> list[Spec]:
@@ -133,7 +133,7 @@ def _specs(values: Mapping[str, Any]) -> list[Spec]:
 
 
 def is_exported(definition: OpDef) -> bool:
-    """Whether there is a way to write ops of this type, with some attributes at least."""
+    """Whether ops of this type can be written, at least with some attributes."""
     forward = definition.forward
     if definition.type in REFUSED:
         return False
@@ -150,13 +150,13 @@ def export(
     wanted: set[str] | None,
     declared: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write an op; its outputs by slot, as tensors.
+    """Write an op; return its outputs by slot, as tensors.
 
     Args:
         inputs: tensors by slot, lists in slots of many.
         attrs: all attributes, defaults included.
-        wanted: the output slots that something may read; None for all that are not the op's own.
-        declared: what is declared of the outputs, by slot.
+        wanted: the output slots that something may read; None for all except intermediate ones.
+        declared: declared specs of the outputs, by slot.
     """
     specs = specs_of(definition, inputs, attrs, declared)
     if wanted is None:
@@ -177,7 +177,9 @@ def export(
         if value is None or spec is None:
             done[slot] = value
         elif isinstance(value, (list, tuple)):
-            done[slot] = [None if one is None else _fit(graph, one, each) for one, each in zip(value, spec, strict=True)]
+            done[slot] = [
+                None if one is None else _fit(graph, one, output_spec) for one, output_spec in zip(value, spec, strict=True)
+            ]
         else:
             done[slot] = _fit(graph, value, spec)
     if not (definition.forward or definition).lod_aware:
@@ -187,41 +189,41 @@ def export(
 
 
 def _tell_levels(outputs: Mapping[str, Any]) -> None:
-    """What has lengths is known, by its spec, to hold sequences."""
+    """Mark outputs with lengths as sequences in their specs."""
     for value in outputs.values():
-        for each in value if isinstance(value, list) else [value]:
+        for tensor in value if isinstance(value, list) else [value]:
             if (
-                each is not None
-                and each.spec.type is VarType.LOD_TENSOR
-                and bool(each.spec.lod) is not (each.lengths is not None)
+                tensor is not None
+                and tensor.spec.type is VarType.LOD_TENSOR
+                and bool(tensor.spec.lod) is not (tensor.lengths is not None)
             ):
-                each.spec = each.spec.with_lod(() if each.lengths is None else (None,))
-            if each is not None and each.lengths is not None and each.sizes and each.sizes[0] == -1:
-                each.sizes = (each.graph.rows_of(each.lengths), *each.sizes[1:])
+                tensor.spec = tensor.spec.with_lod(() if tensor.lengths is None else (None,))
+            if tensor is not None and tensor.lengths is not None and tensor.sizes and tensor.sizes[0] == -1:
+                tensor.sizes = (tensor.graph.rows_of(tensor.lengths), *tensor.sizes[1:])
 
 
 def _reads_shapes_alone(definition: OpDef) -> bool:
-    """Whether an op reads nothing of its inputs but their shapes: where these are known, what it gives is a constant."""
+    """Whether an op reads only the shapes of its inputs: with known shapes, its outputs are constants."""
     return definition.forward is None and bool(definition.inputs) and all(slot.shape_only for slot in definition.inputs.values())
 
 
 def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What an op gives for inputs of these shapes, as constants. A size that is not known must not matter: tried are two."""
-    specs = _specs({slot: _each(value, lambda each: each.spec) for slot, value in inputs.items()})
+    """Compute an op's outputs from input shapes, as constants; the outputs must be equal for two values of unknown sizes."""
+    specs = _specs({slot: _map_values(value, lambda tensor: tensor.spec) for slot, value in inputs.items()})
 
     def outputs(unknown: int) -> dict[str, Any]:
         def zeros(tensor: Tensor) -> Any:
             return np.zeros([unknown if size < 0 else size for size in tensor.shape], tensor.dtype.numpy)
 
-        return apply_op(definition.type, {slot: _each(value, zeros) for slot, value in inputs.items()}, attrs)
+        return apply_op(definition.type, {slot: _map_values(value, zeros) for slot, value in inputs.items()}, attrs)
 
-    found = outputs(2)
+    results = outputs(2)
     if not all(spec.known for spec in specs):
-        other = outputs(3)
-        pairs = [(one, other[slot]) for slot, one in found.items() if one is not None]
+        second_results = outputs(3)
+        pairs = [(one, second_results[slot]) for slot, one in results.items() if one is not None]
         if any(isinstance(one, list) or not np.array_equal(one, two) for one, two in pairs):
             raise NotExported("shapes that are known only at run time")
-    return {slot: _each(value, graph.constant) for slot, value in found.items()}
+    return {slot: _map_values(value, graph.constant) for slot, value in results.items()}
 
 
 def _called(
@@ -269,7 +271,7 @@ def _by_rule(
 
 
 def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
-    """A tensor with the shape and element type that inference says, where it was written with others."""
+    """Bring a tensor to the shape and element type of inference, where it was written with others."""
     if spec.type is not VarType.LOD_TENSOR or tensor.spec.type is not VarType.LOD_TENSOR:
         if spec.type is VarType.SELECTED_ROWS:
             return tensor
@@ -286,17 +288,18 @@ def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
         lengths, tensor = tensor.lengths, graph.reshape(tensor, [], ()) if not spec.ndim else _reshaped(graph, tensor, spec)
         tensor.lengths = lengths
     elif tensor.sizes != spec.shape:
-        known = tuple(
-            one if is_number(one) else other if other != -1 else one for one, other in zip(tensor.sizes, spec.shape, strict=True)
+        sizes = tuple(
+            size if is_number(size) else inferred if inferred != -1 else size
+            for size, inferred in zip(tensor.sizes, spec.shape, strict=True)
         )
-        if known != tensor.sizes:
-            tensor.sizes = known
-            tensor.spec = tensor.spec.with_shape(without_symbols(known))
+        if sizes != tensor.sizes:
+            tensor.sizes = sizes
+            tensor.spec = tensor.spec.with_shape(without_symbols(sizes))
     return tensor
 
 
 def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
-    """A tensor of another rank and as many elements."""
+    """Reshape a tensor to another rank, with the same number of elements."""
 
     def fail() -> Any:
         raise NotExported(f"a result of shape {tensor.spec} that should be {spec}")
@@ -305,19 +308,21 @@ def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
 
 
 def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Outputs with as many rows as an input of sequences have its sequences."""
+    """Give an input's sequences to outputs with the same number of rows."""
     sources: dict[int, Tensor] = {}
-    given = [each for value in inputs.values() for each in (value if isinstance(value, list) else [value]) if each is not None]
-    for each in given:
-        if each.lengths is not None and each.sizes:
-            sources.setdefault(each.sizes[0], each.lengths)
+    tensors = [
+        tensor for value in inputs.values() for tensor in (value if isinstance(value, list) else [value]) if tensor is not None
+    ]
+    for tensor in tensors:
+        if tensor.lengths is not None and tensor.sizes:
+            sources.setdefault(tensor.sizes[0], tensor.lengths)
     if not sources:
         return
-    every = all(each.lengths is not None for each in given if each.value is None)
+    every = all(tensor.lengths is not None for tensor in tensors if tensor.value is None)
     for value in outputs.values():
-        for each in value if isinstance(value, list) else [value]:
-            if each is not None and each.sizes and each.like is None and each.lengths is None:
-                if each.sizes[0] != -1:
-                    each.lengths = sources.get(each.sizes[0])
-                elif every:  # rows whose number is not known to be that of one of them
-                    each.lengths = next(iter(sources.values()))
+        for tensor in value if isinstance(value, list) else [value]:
+            if tensor is not None and tensor.sizes and tensor.like is None and tensor.lengths is None:
+                if tensor.sizes[0] != -1:
+                    tensor.lengths = sources.get(tensor.sizes[0])
+                elif every:  # it is unknown whether the number of rows equals an input's
+                    tensor.lengths = next(iter(sources.values()))

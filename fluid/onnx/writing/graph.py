@@ -1,7 +1,7 @@
-"""The ONNX graph while it is written: nodes as plain data, constants that are written once, and what a block around sees.
+"""The ONNX graph under construction: nodes as plain data, constants that are written once, and nested scopes.
 
-`Graph` appends nodes and knows in which opset they are written; its methods say in ONNX's ops what most ops of Fluid need. A
-`Tensor` is a value of the graph, and to gradient rules a value as any other.
+`Graph` appends nodes of one opset; its methods express in ONNX's ops the helpers that most ops of Fluid need. A `Tensor` is a
+value of the graph, and an ordinary value to gradient rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .tensors import ELEMENTS, Node, NotExported, Scope, Size, Symbol, Tensor, i
 __all__ = ["ELEMENTS", "Graph", "Node", "NotExported", "Scope", "Size", "Symbol", "Tensor", "is_number", "without_symbols"]
 
 _MOST_FOLDED = 64
-"""Elements of the largest constants that are computed with."""
+"""The most elements of constants to fold."""
 _FOLDED: dict[str, Callable[..., Any]] = {
     "Add": np.add,
     "And": np.logical_and,
@@ -40,16 +40,16 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "Sub": np.subtract,
     "Xor": np.logical_xor,
 }
-"""Ops that are computed at once where all operands are constants."""
+"""Ops that are folded if all operands are constants."""
 
 
 class Graph:
-    """An ONNX graph that is being written.
+    """An ONNX graph under construction.
 
     Attributes:
         opset: the version of ONNX's ops.
         ops: the namespace of Fluid's ops over its tensors.
-        constants: name -> array, of everything that is no result of a node.
+        constants: name -> array, for all values that no node computes.
     """
 
     def __init__(self, opset: int, ops: Callable[[Graph], OpNamespace]) -> None:
@@ -76,7 +76,7 @@ class Graph:
                 return name
 
     def rows_of(self, lengths: Tensor, rows: int | None = None) -> int:
-        """The size that stands for the number of rows of sequences of these lengths: `rows`, the first time."""
+        """The symbol for the number of rows of sequences with these lengths: `rows`, the first time."""
         if lengths.sizes == (-1,):
             lengths.sizes = (Symbol(),)
         return self._rows.setdefault(lengths._name, Symbol() if rows is None else rows)
@@ -86,8 +86,8 @@ class Graph:
         return self.scopes[-1]
 
     @contextmanager
-    def inside(self) -> Iterator[Scope]:
-        """Nodes go into a graph inside a node, which is yielded."""
+    def inner_graph(self) -> Iterator[Scope]:
+        """Append nodes to a graph inside a node, which is yielded."""
         self.scopes.append(Scope())
         try:
             yield self.scopes[-1]
@@ -95,7 +95,7 @@ class Graph:
             self.scopes.pop()
 
     def input(self, name: str, spec: Spec, sizes: tuple[int, ...] | None = None) -> Tensor:
-        """A new input of the present scope; its unknown sizes get symbols."""
+        """Add an input to the current scope; its unknown sizes get symbols."""
         if sizes is None:
             sizes = tuple(Symbol() if size < 0 else size for size in spec.shape)
         tensor = Tensor(self, self.unique(name), spec, sizes)
@@ -104,7 +104,7 @@ class Graph:
         return tensor
 
     def _note(self, tensor: Tensor) -> None:
-        """Remember where the size of a new symbol can be looked up."""
+        """Remember a tensor that has the size of a new symbol."""
         for axis, size in enumerate(tensor.sizes):
             if isinstance(size, Symbol):
                 self._symbol_of.setdefault(size, (tensor, axis, self.scope))
@@ -112,15 +112,15 @@ class Graph:
     # -- nodes
     def nodes(self, op: str, inputs: Sequence[Tensor | None], specs: Sequence[Spec], **attrs: Any) -> list[Tensor]:
         """Append a node with several outputs of these specs."""
-        names = ["" if each is None else each.name for each in inputs]
+        names = ["" if tensor is None else tensor.name for tensor in inputs]
         while names and not names[-1]:
             names.pop()
         outputs = [Tensor(self, self.unique(op), spec) for spec in specs]
-        self.scope.nodes.append(Node(op, names, [each._name for each in outputs], attrs))
+        self.scope.nodes.append(Node(op, names, [output._name for output in outputs], attrs))
         return outputs
 
     def node(self, op: str, inputs: Sequence[Tensor | None], spec: Spec | Tensor, **attrs: Any) -> Tensor:
-        """Append a node with one output, of the spec (and sizes) given; ``domain`` among the attributes is the node's."""
+        """Append a node with one output, of the given spec (and sizes); ``domain`` among the attributes is the node's domain."""
         folded = self._folded(op, inputs, attrs)
         if folded is not None:
             return folded
@@ -131,21 +131,21 @@ class Graph:
         return self.nodes(op, inputs, [spec], **attrs)[0]
 
     def _folded(self, op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any]) -> Tensor | None:
-        """The result of an op on constants, for the ops of shapes and conditions; None for others."""
+        """Fold an op on constants, for the ops of shapes and conditions; None for others."""
         function = _FOLDED.get(op)
-        if function is None or any(each is None or each.value is None for each in inputs):
+        if function is None or any(tensor is None or tensor.value is None for tensor in inputs):
             return None
-        arrays = [each.value for each in inputs if each is not None]
+        arrays = [tensor.value for tensor in inputs if tensor is not None]
         if sum(array.size for array in arrays) > _MOST_FOLDED:
             return None
         return self.constant(np.asarray(function(*arrays)))
 
     def unary(self, op: str, x: Tensor, **attrs: Any) -> Tensor:
-        """A node that keeps shape and element type."""
+        """Append a node that preserves shape and element type."""
         return self.node(op, [x], x, **attrs)
 
     def binary(self, op: str, x: Tensor, y: Tensor, dtype: VarType | None = None) -> Tensor:
-        """A node of two operands that broadcast as numpy's."""
+        """Append a node of two operands that broadcast as in numpy."""
         dtype = x.dtype if dtype is None else dtype
         return self._sized(op, [x, y], dtype, self._common(x.sizes, y.sizes))
 
@@ -171,7 +171,7 @@ class Graph:
         return self.constant(np.array(values, np.int64))
 
     def number(self, value: float, like: Tensor) -> Tensor:
-        """A number of the element type of `like`, of shape [], which broadcasts with anything."""
+        """A number with the element type of `like`, of shape [], which broadcasts with anything."""
         return self.constant(np.array(value).astype(like.dtype.numpy))
 
     # -- shapes
@@ -182,17 +182,17 @@ class Graph:
             return x.sizes[axis]
         if x.like is not None:
             return self._lazy_size(x, axis)
-        return self._kept(("size", x.name, axis), lambda: self.gather(self.dims(x), self.ints(axis)))
+        return self._cached(("size", x.name, axis), lambda: self.gather(self.dims(x), self.ints(axis)))
 
     def _lazy_size(self, x: Tensor, axis: int) -> Size:
         assert x.like is not None
         return 0 if axis == 0 else self.size(x.like, axis - 1)
 
-    def _kept(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+    def _cached(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
         for scope in reversed(self.scopes):
-            if key in scope.kept:
-                return scope.kept[key]
-        tensor = self.scope.kept[key] = make()
+            if key in scope.cached:
+                return scope.cached[key]
+        tensor = self.scope.cached[key] = make()
         return tensor
 
     def dims(self, x: Tensor) -> Tensor:
@@ -201,14 +201,14 @@ class Graph:
             return self.ints(*x.sizes)
         if x.like is not None:
             return self.joined_sizes([self._lazy_size(x, axis) for axis in range(x.ndim)])
-        return self._kept(("dims", x.name), lambda: self.node("Shape", [x], Spec((x.ndim,), VarType.INT64)))
+        return self._cached(("dims", x.name), lambda: self.node("Shape", [x], Spec((x.ndim,), VarType.INT64)))
 
     def sizes_of(self, x: Tensor) -> list[Size]:
         """The size of each dimension."""
         return [self.size(x, axis) for axis in range(x.ndim)]
 
     def joined_sizes(self, sizes: Sequence[Size]) -> Tensor:
-        """Sizes as one vector."""
+        """Join sizes into one vector."""
         if all(isinstance(size, int) for size in sizes):
             return self.ints(*sizes)  # type: ignore[arg-type]
         parts: list[Tensor] = []
@@ -241,19 +241,19 @@ class Graph:
         return self.ints(size) if isinstance(size, int) else size
 
     def empty_like(self, x: Tensor) -> Tensor:
-        """Of a tensor that only says a shape: a tensor of it, which has no elements as its first size is 0."""
+        """A tensor without elements for a tensor that only stands for a shape: its first size is 0."""
         assert x.like is not None
         dims = self.dims(x)
-        return self._kept(("empty", x.like.name), lambda: self.filled(dims, 0, Spec(x.shape, x.dtype)))
+        return self._cached(("empty", x.like.name), lambda: self.filled(dims, 0, Spec(x.shape, x.dtype)))
 
     def filled(self, dims: Tensor, value: float, spec: Spec) -> Tensor:
-        """A tensor of a shape that is computed, filled with a number."""
+        """A tensor of a computed shape, filled with a number."""
         if spec.dtype is VarType.BF16:
             raise NotExported("constants of bfloat16")
         return self.node("ConstantOfShape", [dims], spec, value=np.array([value], spec.dtype.numpy))
 
     def reshape(self, x: Tensor, sizes: Sequence[Size], shape: tuple[int, ...] | None = None) -> Tensor:
-        """A tensor in another shape; `shape` says what is known of it, by default what `sizes` say."""
+        """Reshape a tensor; `shape` has the known sizes, by default from `sizes`."""
         if shape is None:
             shape = tuple(size if isinstance(size, int) else -1 for size in sizes)
         tensors = [place for place, size in enumerate(sizes) if not isinstance(size, int)]
@@ -277,29 +277,29 @@ class Graph:
         return result
 
     def reshape_as(self, x: Tensor, like: Tensor) -> Tensor:
-        """A tensor in the shape of another one."""
+        """Reshape a tensor to the shape of another tensor."""
         if x.sizes == like.sizes and -1 not in x.sizes:
             return x
         return self.in_shape(x, like.sizes, lambda: self.sizes_of(like))
 
     def in_shape(self, x: Tensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]]) -> Tensor:
-        """A tensor in a shape of which one size may be unknown; if more are, `exact` computes them."""
+        """Reshape a tensor to sizes with at most one unknown; if there are more, `exact` computes them."""
         unknown = [place for place, size in enumerate(sizes) if not is_number(size)]
         if len(unknown) > 1 or (unknown and 0 in sizes):
-            asked = list(exact())
-            # Of those that are unknown, one follows from the others.
-            return self.reshape(x, asked, sizes)
+            exact_sizes = list(exact())
+            # One of the unknown sizes follows from the others.
+            return self.reshape(x, exact_sizes, sizes)
         return self._reshape(x, self.ints(*(-1 if place in unknown else size for place, size in enumerate(sizes))), sizes)
 
     def squeeze(self, x: Tensor, *axes: int) -> Tensor:
         axes = tuple(axis % x.ndim for axis in axes)
         if not axes:
             return x
-        kept = tuple(size for axis, size in enumerate(x.sizes) if axis not in axes)
-        return self._sized("Squeeze", [x, self.ints(*axes)], x.dtype, kept)
+        sizes = tuple(size for axis, size in enumerate(x.sizes) if axis not in axes)
+        return self._sized("Squeeze", [x, self.ints(*axes)], x.dtype, sizes)
 
     def unsqueeze(self, x: Tensor, *axes: int) -> Tensor:
-        """Dimensions of size 1 at these places of the result."""
+        """Add dimensions of size 1 at these axes of the result."""
         if not axes:
             return x
         ndim = x.ndim + len(axes)
@@ -331,7 +331,7 @@ class Graph:
         return self._sized("Concat", xs, xs[0].dtype, sizes, axis=axis)
 
     def expand(self, x: Tensor, dims: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """A tensor broadcast to a shape."""
+        """Broadcast a tensor to a shape."""
         if x.sizes == sizes and -1 not in sizes:
             return x
         return self._sized("Expand", [x, dims], x.dtype, sizes)
@@ -348,7 +348,7 @@ class Graph:
     def slice(
         self, x: Tensor, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None
     ) -> Tensor:
-        """A slice, with bounds as in Python; `None` as an end with a negative step is a very small number."""
+        """Slice with bounds as in Python; `None` as an end with a negative step is a very small number."""
         steps = steps or [1] * len(axes)
         sizes = list(x.sizes)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -374,14 +374,14 @@ class Graph:
         sizes = self._common(self._common(condition.sizes, x.sizes), y.sizes)
         return self._sized("Where", [condition, x, y], x.dtype, sizes)
 
-    def _common(self, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what broadcasts, with -1 where symbols meet that may be equal."""
-        ndim = max(len(one), len(other))
-        one, other = (1,) * (ndim - len(one)) + one, (1,) * (ndim - len(other)) + other
-        return tuple(_common_size(*pair) for pair in zip(one, other, strict=True))
+    def _common(self, one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
+        """The broadcast shape, with -1 where symbols that may be equal meet."""
+        ndim = max(len(one), len(two))
+        one, two = (1,) * (ndim - len(one)) + one, (1,) * (ndim - len(two)) + two
+        return tuple(_common_size(*pair) for pair in zip(one, two, strict=True))
 
     def reduce(self, op: str, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
-        """``ReduceSum`` and the like over axes; over none, the tensor itself."""
+        """Reduce over axes (``ReduceSum`` and others); without axes, the tensor itself."""
         axes = sorted(axis % x.ndim for axis in axes)
         if not axes:
             return self.identity(x)
@@ -391,7 +391,7 @@ class Graph:
         return self._sized(op, [x], x.dtype, sizes, axes=axes, keepdims=int(keep))
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        """The product of two tensors of at least two dimensions, as numpy's."""
+        """Multiply two tensors of at least two dimensions, as numpy does."""
         batch = self._common(x.sizes[:-2], y.sizes[:-2])
         return self._sized("MatMul", [x, y], x.dtype, (*batch, x.sizes[-2], y.sizes[-1]))
 
@@ -404,26 +404,30 @@ class Graph:
 
     # -- graphs inside nodes
     def choose(self, condition: Tensor, yes: Callable[[], Sequence[Tensor]], no: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
-        """`If`, of a condition of one element."""
+        """Append `If` for a condition of one element."""
         branches = []
         for make in (yes, no):
-            with self.inside() as scope:
-                scope.outputs = [self.identity(each) for each in make()]
+            with self.inner_graph() as scope:
+                scope.outputs = [self.identity(value) for value in make()]
             branches.append(scope)
         flag = condition if condition.ndim == 0 else self.reshape(condition, [])
         specs = []
-        for one, other in zip(branches[0].outputs, branches[1].outputs, strict=True):
-            same = one.ndim == other.ndim
-            shape = tuple(a if a == b else -1 for a, b in zip(one.shape, other.shape, strict=True)) if same else one.shape
-            specs.append(Spec(shape, one.dtype, one.spec.type))
+        for yes_value, no_value in zip(branches[0].outputs, branches[1].outputs, strict=True):
+            same = yes_value.ndim == no_value.ndim
+            shape = (
+                tuple(a if a == b else -1 for a, b in zip(yes_value.shape, no_value.shape, strict=True))
+                if same
+                else yes_value.shape
+            )
+            specs.append(Spec(shape, yes_value.dtype, yes_value.spec.type))
         return self.nodes("If", [flag], specs, then_branch=branches[0], else_branch=branches[1])
 
 
-def _common_size(one: int, other: int) -> int:
-    """The size of a dimension in which two tensors broadcast; -1 where both may be 1 or not."""
-    if one == other or other == 1:
+def _common_size(one: int, two: int) -> int:
+    """The broadcast size of a dimension; -1 if it is unknown which of the two sizes is 1."""
+    if one == two or two == 1:
         return one
     if one == 1:
-        return other
-    known = [size for size in (one, other) if is_number(size)]
-    return known[0] if known else -1
+        return two
+    numbers = [size for size in (one, two) if is_number(size)]
+    return numbers[0] if numbers else -1

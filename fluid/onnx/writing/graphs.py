@@ -1,4 +1,4 @@
-"""How messages along the edges of graphs, and segments of rows, are written."""
+"""Write messages along the edges of graphs, and segments of rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REDUCTIONS = {"SUM": "add", "MEAN": "add", "MAX": "max", "MIN": "min"}
 
 
 def _counts(g: Graph, ids: Tensor, size: Size) -> Tensor:
-    """How many of the ids are each number below `size`."""
+    """Count each number below `size` among the ids."""
     ones = g.cast(g.binary("Equal", ids, ids, VarType.BOOL), VarType.INT64)
     return add_rows(
         g, filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), VarType.INT64)), ids, ones
@@ -29,11 +29,11 @@ def _counts(g: Graph, ids: Tensor, size: Size) -> Tensor:
 
 
 def _reduced(g: Graph, rows: Tensor, ids: Tensor, size: Size, how: str) -> tuple[Tensor, Tensor]:
-    """Rows [n, ...] reduced by their numbers, and how many each comes from, 1 in place of 0."""
+    """Reduce rows [n, ...] by their numbers; also return how many rows each result has, at least 1."""
     counts = _counts(g, ids, size)
     shape = (size if isinstance(size, int) else -1, *rows.shape[1:])
     dims = g.joined_sizes([size, *g.sizes_of(rows)[1:]])
-    there = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
+    is_present = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
     at_least_one = g.binary("Max", counts, g.ints(1))
     wide = [1] * (rows.ndim - 1)
     if how in ("MAX", "MIN"):
@@ -43,7 +43,7 @@ def _reduced(g: Graph, rows: Tensor, ids: Tensor, size: Size, how: str) -> tuple
         bound = kind(rows.dtype.numpy)
         base = filled(g, dims, bound.min if how == "MAX" else bound.max, Spec(shape, rows.dtype))
         result = g.node("ScatterND", [base, g.unsqueeze(ids, 1), rows], base, reduction=_REDUCTIONS[how])
-        flags = g.unsqueeze(there, *range(1, rows.ndim)) if wide else there
+        flags = g.unsqueeze(is_present, *range(1, rows.ndim)) if wide else is_present
         return g.where(flags, result, g.number(0, result)), at_least_one
     result = add_rows(g, filled(g, dims, 0, Spec(shape, rows.dtype)), ids, rows)
     if how == "MEAN":
@@ -83,7 +83,7 @@ def graph_send_recv(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str
 
 def _message(g: Graph, x: Tensor, y: Tensor, how: str) -> Tensor:
     ndim = max(x.ndim, y.ndim)
-    x, y = (g.unsqueeze(each, *range(1, 1 + ndim - each.ndim)) if each.ndim < ndim else each for each in (x, y))
+    x, y = (g.unsqueeze(tensor, *range(1, 1 + ndim - tensor.ndim)) if tensor.ndim < ndim else tensor for tensor in (x, y))
     return g.binary("Add" if how == "ADD" else "Mul", x, y)
 
 
@@ -102,11 +102,11 @@ def graph_send_uv(g: Graph, x: Tensor, y: Tensor, src_index: Tensor, dst_index: 
 
 @exports("graph_reindex")
 def graph_reindex(g: Graph, X: Tensor, Neighbors: Tensor, Count: Tensor) -> dict[str, Tensor]:
-    nodes, neighbors, counts = (as_vector(g, each) for each in (X, Neighbors, Count))
+    nodes, neighbors, counts = (as_vector(g, tensor) for tensor in (X, Neighbors, Count))
     numbers = Spec((-1,), VarType.INT64)
-    found, _, inverse, _ = g.nodes("Unique", [g.concat([nodes, neighbors], 0)], [numbers] * 4, sorted=0)
+    unique_nodes, _, inverse, _ = g.nodes("Unique", [g.concat([nodes, neighbors], 0)], [numbers] * 4, sorted=0)
     first = g.as_size(g.size(nodes, 0))
     source = g._sized("Slice", [inverse, first, g.ints(2**62), g.ints(0)], VarType.INT64, neighbors.sizes)
     target = ids_of(g, counts, g.size(neighbors, 0))
-    results = {"Reindex_Src": source, "Reindex_Dst": target, "Out_Nodes": found}
-    return {slot: g.cast(each, X.dtype) for slot, each in results.items()}
+    results = {"Reindex_Src": source, "Reindex_Dst": target, "Out_Nodes": unique_nodes}
+    return {slot: g.cast(tensor, X.dtype) for slot, tensor in results.items()}

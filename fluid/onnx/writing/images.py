@@ -1,4 +1,4 @@
-"""How convolutions and pooling are written. Gradients of convolutions are convolutions with other arguments."""
+"""Write convolutions and pooling. Gradients of convolutions are convolutions with other arguments."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["channels_back", "channels_second"]
 
 
 def channels_second(g: Graph, x: Tensor, data_format: str) -> Tensor:
-    """Images with their channels as the second dimension."""
+    """Move the channels of images to the second dimension."""
     channel, spatial = image_axes(data_format, x.ndim)
     return x if channel == 1 else g.transpose(x, [0, channel, *spatial])
 
 
 def channels_back(g: Graph, x: Tensor, data_format: str) -> Tensor:
-    """What `channels_second` turns, turned back."""
+    """Undo `channels_second`."""
     channel, _ = image_axes(data_format, x.ndim)
     return x if channel == 1 else g.transpose(x, [0, *range(2, x.ndim), 1])
 
@@ -42,13 +42,13 @@ class Geometry:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"strides": self.strides, "dilations": self.dilations, "group": self.groups}
+        shared: dict[str, Any] = {"strides": self.strides, "dilations": self.dilations, "group": self.groups}
         if self.same:
-            return {**found, "auto_pad": "SAME_UPPER"}
-        return {**found, "pads": [before for before, _ in self.pads] + [after for _, after in self.pads]}
+            return {**shared, "auto_pad": "SAME_UPPER"}
+        return {**shared, "pads": [before for before, _ in self.pads] + [after for _, after in self.pads]}
 
-    def known(self) -> None:
-        """`NotExported` where the padding depends on sizes that are known only at run time."""
+    def require_static_padding(self) -> None:
+        """`NotExported` if the padding depends on sizes that are known only at run time."""
         if self.same:
             raise NotExported(
                 "the gradient of a convolution with the padding SAME of images whose size is known only at run time"
@@ -73,7 +73,7 @@ def conv(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any]) -> Tens
 
 
 def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequence[int], geometry: Geometry) -> Tensor:
-    """The transpose of a convolution: from y to images of spatial sizes, of which unknown ones are those of `like`."""
+    """The transpose of a convolution: from y to images of spatial sizes; unknown sizes come from `like`."""
     channels = w.sizes[1] * geometry.groups if is_number(w.sizes[1]) else -1
     arguments = geometry.arguments
     spatial = list(range(2, y.ndim))
@@ -82,39 +82,39 @@ def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequ
         for size, stride, dilation, window in zip(y.shape[2:], geometry.strides, geometry.dilations, geometry.kernel, strict=True)
     ]
     if -1 not in (*least, *sizes):
-        extra = [size - whole + sum(pad) for size, whole, pad in zip(sizes, least, geometry.pads, strict=True)]
+        extra = [size - full_size + sum(pad) for size, full_size, pad in zip(sizes, least, geometry.pads, strict=True)]
         if all(
             0 <= more < max(stride, dilation)
             for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)
         ):
             shape = (y.sizes[0], channels, *sizes)
             return g._sized("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
-    # Without padding, then what the image has of it.
+    # Transpose without padding, then cut out the image.
     arguments["pads"] = [0] * (2 * len(spatial))
-    whole = g._sized("ConvTranspose", [y, w], y.dtype, (y.sizes[0], channels, *least), **arguments)
+    full_output = g._sized("ConvTranspose", [y, w], y.dtype, (y.sizes[0], channels, *least), **arguments)
     more = [stride - 1 + sum(pad) for stride, pad in zip(geometry.strides, geometry.pads, strict=True)]
     if -1 not in (*least, *sizes):
         more = [max(size + pad[0] - n, 0) for size, pad, n in zip(sizes, geometry.pads, least, strict=True)]
     if any(more):
         pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *more)
-        whole = g._sized(
+        full_output = g._sized(
             "Pad",
-            [whole, pads],
+            [full_output, pads],
             y.dtype,
             (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True))),
         )
     starts = [before for before, _ in geometry.pads]
     if -1 not in sizes:
         ends = [start + size for start, size in zip(starts, sizes, strict=True)]
-        return g.slice(whole, spatial, starts, ends)
+        return g.slice(full_output, spatial, starts, ends)
     assert like is not None
     dims = g.slice(g.dims(like), [0], [2], [2 + len(spatial)])
-    bounds = [whole, g.ints(*starts), g.binary("Add", dims, g.ints(*starts)), g.ints(*spatial)]
+    bounds = [full_output, g.ints(*starts), g.binary("Add", dims, g.ints(*starts)), g.ints(*spatial)]
     return g._sized("Slice", bounds, y.dtype, (y.sizes[0], channels, *like.sizes[2:]))
 
 
 def _shape_second(like: Tensor, data_format: str) -> Tensor:
-    """A tensor that stands for images with channels second, of which only sizes are read."""
+    """Move the channels second in a tensor that only stands for a shape."""
     channel, spatial = image_axes(data_format, like.ndim)
     if channel == 1:
         return like
@@ -125,17 +125,17 @@ def _shape_second(like: Tensor, data_format: str) -> Tensor:
 def conv_backprop_input(g: Graph, Filter: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
     like, y = _shape_second(Like, attrs["data_format"]), channels_second(g, Output, attrs["data_format"])
     geometry = Geometry(like.shape, _kernel_of(Filter), attrs)
-    geometry.known()
+    geometry.require_static_padding()
     return channels_back(g, _transposed(g, y, Filter, like, like.shape[2:], geometry), attrs["data_format"])
 
 
 @exports("conv2d_backprop_filter", "conv3d_backprop_filter")
 def conv_backprop_filter(g: Graph, Input: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
-    """The image, with its channels as the batch, convolved with the gradient; strides and dilations change places."""
-    x, y = (channels_second(g, each, attrs["data_format"]) for each in (Input, Output))
+    """Convolve the image, with its channels as the batch, with the gradient; strides and dilations swap."""
+    x, y = (channels_second(g, tensor, attrs["data_format"]) for tensor in (Input, Output))
     kernel = _kernel_of(Like)
     geometry = Geometry(x.shape, kernel, attrs)
-    geometry.known()
+    geometry.require_static_padding()
     groups, places = geometry.groups, list(range(2, x.ndim))
     turned = g.transpose(x, [1, 0, *places])  # [C, N, ...]
     if groups > 1:
@@ -170,9 +170,9 @@ def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any
     out = specs["Output"].shape
     _, spatial = image_axes(attrs["data_format"], x.ndim)
     sizes = list(without_symbols(out[axis] for axis in spatial))
-    # The padding SAME is that of a convolution of Input.
+    # The padding SAME refers to a convolution of Input.
     geometry = Geometry(x.shape, _kernel_of(Filter), attrs)
-    geometry.known()
+    geometry.require_static_padding()
     if -1 in sizes:
         arguments = geometry.arguments
         padding = list(attrs["output_padding"]) or [0] * len(sizes)
@@ -186,7 +186,7 @@ def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any
 
 # -------------------------------------------------------------------------------------------------------------- pooling
 class Window:
-    """The windows along one axis: for each, where the elements that it covers begin and end."""
+    """The windows along one axis: the range of elements that each covers."""
 
     def __init__(self, size: int, out: int, window: int, stride: int, pad: tuple[int, int]) -> None:
         self.size, self.out = size, out
@@ -199,7 +199,7 @@ class Window:
         self.counts = [min(start + window, size + pad[1]) - start for start in starts]
 
     def weights(self, exclusive: bool, dtype: Any) -> Any:
-        """The matrix [out, size] that averages."""
+        """The averaging matrix [out, size]."""
         matrix = np.zeros((self.out, self.size), dtype)
         for row, ((start, end), count) in enumerate(zip(self.spans, self.counts, strict=True)):
             divisor = end - start if exclusive else count
@@ -207,7 +207,7 @@ class Window:
         return matrix
 
     def places(self) -> Any:
-        """The index of each element of each window, [out, window]; the last is repeated where a window has fewer."""
+        """The index of each element of each window, [out, window]; shorter windows repeat their last element."""
         widest = max(end - start for start, end in self.spans)
         return np.array([[min(start + i, end - 1) for i in range(widest)] for start, end in self.spans])
 
@@ -219,8 +219,8 @@ class Pooling:
         second = {**attrs, "data_format": "NCHW"}
         self.sizes = list(x.shape[2:])
         self.out, self.windows, self.strides, self.pads = pool_geometry(self.sizes, second)
-        self.known = -1 not in self.sizes
-        self.whole = bool(attrs["global_pooling"])
+        self.is_static = -1 not in self.sizes
+        self.is_global = bool(attrs["global_pooling"])
         self.ceil, self.same = attrs["ceil_mode"], attrs["padding_algorithm"] == "SAME"
 
     @property
@@ -229,17 +229,20 @@ class Pooling:
         return 0 not in self.windows
 
     def axes(self) -> list[Window]:
-        if not self.known:
+        if not self.is_static:
             raise NotExported("such pooling of images whose size is known only at run time")
-        return [Window(*each) for each in zip(self.sizes, self.out, self.windows, self.strides, self.pads, strict=True)]
+        return [
+            Window(*axis_arguments)
+            for axis_arguments in zip(self.sizes, self.out, self.windows, self.strides, self.pads, strict=True)
+        ]
 
     def arguments(self) -> dict[str, Any] | None:
-        """The attributes of ONNX's pooling, where it pads and counts as Fluid does; None where it does not."""
-        if not self.even or (not self.known and (self.whole or -1 in self.windows or self.same)):
+        """The attributes of ONNX's pooling, if it pads and counts as Fluid does; else None."""
+        if not self.even or (not self.is_static and (self.is_global or -1 in self.windows or self.same)):
             return None
         arguments: dict[str, Any] = {"kernel_shape": self.windows, "strides": self.strides}
         before, after = [pad[0] for pad in self.pads], [pad[1] for pad in self.pads]
-        if self.known:
+        if self.is_static:
             after = [
                 max((out - 1) * stride + window - size - low, 0)
                 for out, stride, window, size, low in zip(self.out, self.strides, self.windows, self.sizes, before, strict=True)
@@ -271,13 +274,13 @@ def _max_pool(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
     arguments = pooling.arguments()
     if arguments is not None:
         return g._sized("MaxPool", [x], x.dtype, _pool_sizes(x, pooling), **arguments)
-    if pooling.whole:
+    if pooling.is_global:
         return g.reduce("ReduceMax", x, range(2, x.ndim), keep=True)
     return g.reduce("ReduceMax", _windowed(g, x, pooling), [-1])
 
 
 def _average(g: Graph, x: Tensor, pooling: Pooling, exclusive: bool) -> Tensor:
-    if pooling.whole:
+    if pooling.is_global:
         return g.reduce("ReduceMean", x, range(2, x.ndim), keep=True)
     arguments = pooling.arguments()
     padded = any(map(any, pooling.pads)) or pooling.ceil
@@ -291,7 +294,7 @@ def _average(g: Graph, x: Tensor, pooling: Pooling, exclusive: bool) -> Tensor:
 
 
 def _along(g: Graph, x: Tensor, matrix: Any, axis: int) -> Tensor:
-    """x multiplied by a matrix [new, old] along an axis."""
+    """Multiply x by a matrix [new, old] along an axis."""
     order = [*(place for place in range(x.ndim) if place != axis), axis]
     product = g.matmul(g.transpose(x, order), g.constant(np.ascontiguousarray(matrix.T)))
     return g.transpose(product, [order.index(place) for place in range(x.ndim)])
@@ -309,17 +312,17 @@ def pool(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
 def average_back(g: Graph, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
     y, like = channels_second(g, Output, attrs["data_format"]), _shape_second(Like, attrs["data_format"])
     pooling = Pooling(like, attrs)
-    if pooling.whole and not pooling.known:
+    if pooling.is_global and not pooling.is_static:
         count = g.as_size(g.product_of(g.sizes_of(like)[2:]))
         y = g.expand_as(g.binary("Div", y, g.cast(g.squeeze(count, 0), y.dtype)), like)
         return channels_back(g, y, attrs["data_format"])
     for number, axis in enumerate(pooling.axes()):
-        y = _along(g, y, axis.weights(attrs["exclusive"] or pooling.whole, y.dtype.numpy).T, 2 + number)
+        y = _along(g, y, axis.weights(attrs["exclusive"] or pooling.is_global, y.dtype.numpy).T, 2 + number)
     return channels_back(g, y, attrs["data_format"])
 
 
 def _max_index(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
-    """Where in its image the first maximum of each window is, counted row by row."""
+    """The place of the first maximum of each window in its image, counted row by row."""
     arguments = pooling.arguments()
     if arguments is not None:
         spec = Spec(without_symbols(_pool_sizes(x, pooling)), x.dtype)
@@ -366,9 +369,9 @@ def spp(g: Graph, X: Tensor, pyramid_height: int, pooling_type: str) -> Tensor:
 
 
 def _image_places(g: Graph, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Images and indices with their places in one dimension."""
+    """Flatten the spatial dimensions of images and indices."""
     return tuple(  # type: ignore[return-value]
-        g.reshape(each, [*g.sizes_of(each)[:2], g.product_of(g.sizes_of(each)[2:])]) for each in (x, index)
+        g.reshape(tensor, [*g.sizes_of(tensor)[:2], g.product_of(g.sizes_of(tensor)[2:])]) for tensor in (x, index)
     )
 
 
@@ -384,13 +387,13 @@ def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
 
 @exports("unpool_back", "unpool3d_back")
 def unpool_back(g: Graph, Output: Tensor, Indices: Tensor, Like: Tensor) -> Tensor:
-    """Of several elements with one index, the last is the one that `unpool` keeps."""
+    """If several elements have one index, only the last gets the gradient, as `unpool` keeps the last."""
     y, index = _image_places(g, Output, Indices)
     index = g.cast(index, VarType.INT64)
     numbers = g.expand(g.unsqueeze(g.arange(g.size(index, 2)), 0, 1), g.dims(index), index.sizes)
     none = g.filled(g.dims(y), -1, Spec(y.shape, VarType.INT64))
-    kept = g.node("ScatterElements", [none, index, numbers], none, axis=2)
-    winner = g._sized("GatherElements", [kept, index], VarType.INT64, index.sizes, axis=2)
+    last_writers = g.node("ScatterElements", [none, index, numbers], none, axis=2)
+    winner = g._sized("GatherElements", [last_writers, index], VarType.INT64, index.sizes, axis=2)
     values = g._sized("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
     result = g.where(g.binary("Equal", winner, numbers, VarType.BOOL), values, g.number(0, y))
     return g.reshape_as(result, Like)

@@ -1,4 +1,4 @@
-"""How ops that pick elements by index, and their transposes, are written."""
+"""Write ops that pick elements by index, and their transposes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scatter_add_like(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, Axis: Ten
 
 
 def _counted_from_front(g: Graph, index: Tensor, size: Size) -> Tensor:
-    """Indices, of which those below 0 count from the end, as numbers from 0 on."""
+    """Convert negative indices, which count from the end, to indices from 0 on."""
     if g.opset >= 16:
         return index
     below = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
@@ -106,7 +106,7 @@ def lookup_table(g: Graph, W: Tensor, Ids: Tensor, padding_idx: int, specs: Any)
 
 
 def _padding_id(g: Graph, padding_idx: int, table: Tensor) -> Tensor:
-    """The id of the row that counts as zeros; one below 0 counts from the end."""
+    """The id of the row of zeros; a negative id counts from the end."""
     if padding_idx >= 0:
         return g.constant(np.int64(padding_idx))
     return g.binary("Add", g.squeeze(g.as_size(g.size(table, 0)), 0), g.constant(np.int64(padding_idx)))
@@ -126,7 +126,7 @@ def scatter_rows_like(g: Graph, X: Tensor, Ids: Tensor, Like: Tensor, padding_id
 
 # ------------------------------------------------------------------------------------------------------------ elements
 def picked(g: Graph, x: Tensor, index: Tensor, axis: int, ignore_index: int | None = None, default: float = 0.0) -> Tensor:
-    """``x[.., index[.., j, ..], ..]`` along an axis; a number where the index is one to ignore."""
+    """``x[.., index[.., j, ..], ..]`` along an axis; `default` at ignored indices."""
     index = g.cast(index, VarType.INT64)
     if ignore_index is None:
         return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=axis % x.ndim)
@@ -137,20 +137,20 @@ def picked(g: Graph, x: Tensor, index: Tensor, axis: int, ignore_index: int | No
 
 
 def placed(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:
-    """x added to zeros of these sizes, of which that along the axis is `size`, at these indices: the transpose of `picked`."""
+    """Add x to zeros at these indices, the transpose of `picked`; `size` is the zeros' size along the axis."""
     axis, index = axis % x.ndim, g.cast(index, VarType.INT64)
     if index.shape[axis] == 1:
         hit = g.binary("Equal", positions(g, size, axis, x.ndim), index, VarType.BOOL)
         return g.where(hit, x, g.number(0, x))
     zeros = filled(
         g,
-        g.joined_sizes([size if place == axis else each for place, each in enumerate(g.sizes_of(x))]),
+        g.joined_sizes([size if place == axis else axis_size for place, axis_size in enumerate(g.sizes_of(x))]),
         0,
         Spec(tuple(size if place == axis and isinstance(size, int) else n for place, n in enumerate(x.shape)), x.dtype),
     )
     if g.opset >= 16:
         return g.node("ScatterElements", [zeros, index, x], zeros, axis=axis, reduction="add")
-    # One more dimension, after the axis: the elements of the index.
+    # One more dimension, after the axis: elements of the index.
     hit = g.binary("Equal", positions(g, size, axis, x.ndim + 1), g.unsqueeze(index, axis), VarType.BOOL)
     spread = g.where(hit, g.unsqueeze(x, axis), g.number(0, x))
     return g.reduce("ReduceSum", spread, [axis + 1])
@@ -172,7 +172,7 @@ def place(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, axis: int, ignore_in
 
 
 def one_hot_of(g: Graph, ids: Tensor, depth: Size, dtype: VarType) -> Tensor:
-    """Ones at the ids along a new last dimension."""
+    """One-hot vectors of the ids along a new last dimension."""
     hit = g.binary(
         "Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1), VarType.BOOL
     )

@@ -1,4 +1,4 @@
-"""How what conditional random fields and CTC sum over is written: labels of sequences."""
+"""Write the label paths that conditional random fields and CTC sum over."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__: list[str] = []
 def padded_positions(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
     t = g.unsqueeze(g.arange(g.size(X, 1)), 0)
     first = g.binary("Mul", g.arange(g.size(X, 0)), g.as_size(g.size(X, 1)))
-    inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
-    return g.where(inside, g.binary("Add", g.unsqueeze(first, 1), t), g.constant(np.int64(-1)))
+    is_inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
+    return g.where(is_inside, g.binary("Add", g.unsqueeze(first, 1), t), g.constant(np.int64(-1)))
 
 
 @exports("crf_counts")
 def crf_counts(g: Graph, Label: Tensor, Rows: Tensor, Transition: Tensor) -> Tensor:
-    """Tags one-hot: the first, the last, and the pairs of neighbours, summed over time."""
+    """One-hot tags: the first, the last, and the neighbour pairs, summed over time."""
     tags = g.size(Transition, 1)
     labels = g.where(
         g.binary("Less", Rows, g.constant(np.int64(0)), VarType.BOOL),
@@ -67,8 +67,8 @@ def ctc_states(
         at = g.binary("Add", g.binary("Mul", t, batch), g.unsqueeze(g.arange(batch), 0))
         rows = g.where(g.binary("Less", t, g.unsqueeze(steps, 0), VarType.BOOL), at, none)
         place = g.unsqueeze(g.arange(g.size(Label, 1)), 0)
-        inside = g.binary("Less", place, g.unsqueeze(counts, 1), VarType.BOOL)
-        labels = g.where(inside, g.cast(Label, VarType.INT64), none)
+        is_inside = g.binary("Less", place, g.unsqueeze(counts, 1), VarType.BOOL)
+        labels = g.where(is_inside, g.cast(Label, VarType.INT64), none)
     longest = g.as_size(g.size(labels, 1))
     wide = g.binary("Add", g.binary("Mul", longest, g.ints(2)), g.ints(1))
     number = g.unsqueeze(g.arange(wide), 0)
@@ -117,14 +117,14 @@ def ctc_states(
 
 # ------------------------------------------------------------------------------------------------------------ decoding
 def _scan(g: Graph, states: list[Tensor], rows: list[Tensor], step: Any, outs: list[Spec]) -> list[Tensor]:
-    """`Scan`: the last states, then what the steps give; ``step(states, slices) -> (states, outputs)``."""
-    with g.inside() as scope:
-        befores = [Tensor(g, g.unique("state"), each.spec) for each in states]
-        slices = [Tensor(g, g.unique("row"), Spec(each.shape[1:], each.dtype)) for each in rows]
+    """Append `Scan`: the last states, then the outputs of all steps; ``step(states, slices) -> (states, outputs)``."""
+    with g.inner_graph() as scope:
+        befores = [Tensor(g, g.unique("state"), state.spec) for state in states]
+        slices = [Tensor(g, g.unique("row"), Spec(rows_part.shape[1:], rows_part.dtype)) for rows_part in rows]
         scope.inputs += [*befores, *slices]
         afters, outputs = step(befores, slices)
-        scope.outputs = [g.identity(each) for each in (*afters, *outputs)]
-    return g.nodes("Scan", [*states, *rows], [*(each.spec for each in states), *outs], body=scope, num_scan_inputs=len(rows))
+        scope.outputs = [g.identity(value) for value in (*afters, *outputs)]
+    return g.nodes("Scan", [*states, *rows], [*(state.spec for state in states), *outs], body=scope, num_scan_inputs=len(rows))
 
 
 def _turned(g: Graph, x: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def _turned(g: Graph, x: Tensor) -> Tensor:
 def crf_decoding(
     g: Graph, Emission: Tensor, Transition: Tensor, Label: Tensor | None, Length: Tensor | None, specs: Any
 ) -> Tensor:
-    """The best score of each tag step by step, with the tag before it; then back along these from the best last one."""
+    """Compute the best score of each tag step by step, with the tag before it; then follow these back from the best last tag."""
     tags = g.size(Emission, -1)
     flat = g.reshape(Emission, [-1, tags], (-1, Emission.shape[-1]))
     if Length is None:
@@ -172,17 +172,17 @@ def crf_decoding(
     last = g._sized("ArgMax", [g.binary("Add", best, end)], VarType.INT64, (-1,), axis=1, keepdims=0)
     _, path = _scan(g, [last], [_turned(g, came), _turned(g, by_time)], backward, [tag_spec])
     path = g.transpose(_turned(g, path), [1, 0])
-    inside = g.binary("GreaterOrEqual", positions, zero, VarType.BOOL)
+    is_inside = g.binary("GreaterOrEqual", positions, zero, VarType.BOOL)
     if Length is None:
-        rows = g.transpose(g._sized("NonZero", [inside], VarType.INT64, (2, -1)), [1, 0])
+        rows = g.transpose(g._sized("NonZero", [is_inside], VarType.INT64, (2, -1)), [1, 0])
         result = g._sized("GatherND", [path, rows], VarType.INT64, (-1,))  # sequence by sequence, as the rows are
     else:
-        result = g.where(inside, path, zero)
+        result = g.where(is_inside, path, zero)
     if Label is not None:
         label = g.reshape_as(g.cast(Label, VarType.INT64), result)
         result = g.cast(g.binary("Equal", result, label, VarType.BOOL), VarType.INT64)
         if Length is not None:
-            result = g.where(inside, result, zero)
+            result = g.where(is_inside, result, zero)
     out = g.reshape(result, [-1, *g.sizes_of(Emission)[1:-1], 1]) if specs["ViterbiPath"].ndim > result.ndim else result
     out.lengths = Emission.lengths
     return out

@@ -1,4 +1,4 @@
-"""How systems of linear equations are solved: by elimination, a column after the other, of matrices of a known size."""
+"""Solve linear equations by elimination, column by column, for matrices of a known size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .graph import Graph, NotExported, Tensor
 __all__: list[str] = []
 
 _MOST = 64
-"""The largest matrices whose elimination is written."""
+"""The largest matrices to eliminate."""
 
 
 def _size(x: Tensor) -> int:
@@ -38,41 +38,41 @@ def _column(g: Graph, x: Tensor, place: int) -> Tensor:
 
 
 def _is(g: Graph, size: int, place: int, axis: int) -> Tensor:
-    """Which of the rows (-2) or columns (-1) of matrices is the one at a place."""
+    """A mask of the row (-2) or column (-1) at a place."""
     return g.constant((np.arange(size) == place).reshape((-1, 1) if axis == -2 else (1, -1)))
 
 
-def _broadcast(g: Graph, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices and columns, of which there are as many."""
-    batch = g._common(x.sizes[:-2], other.sizes[:-2])
-    if x.sizes[:-2] == other.sizes[:-2] and -1 not in batch:
-        return x, other
+def _broadcast(g: Graph, x: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Broadcast the batch dimensions of matrices and columns."""
+    batch = g._common(x.sizes[:-2], columns.sizes[:-2])
+    if x.sizes[:-2] == columns.sizes[:-2] and -1 not in batch:
+        return x, columns
     none = g.number(0, x)
     one = g.binary("Mul", g.slice(g.slice(x, [-1], [0], [1]), [-2], [0], [1]), none)
-    two = g.binary("Mul", g.slice(g.slice(other, [-1], [0], [1]), [-2], [0], [1]), none)
+    two = g.binary("Mul", g.slice(g.slice(columns, [-1], [0], [1]), [-2], [0], [1]), none)
     zero = g.binary("Add", one, two)
-    return g.binary("Add", x, zero), g.binary("Add", other, zero)
+    return g.binary("Add", x, zero), g.binary("Add", columns, zero)
 
 
 def _eliminated(g: Graph, x: Tensor, columns: Tensor) -> Tensor:
-    """The solutions of ``x @ result = columns``, by Gauss's and Jordan's elimination with the greatest of a column as pivot."""
+    """Solve ``x @ result = columns`` by Gauss-Jordan elimination; the pivot is the greatest of a column."""
     size = _size(x)
     x, columns = _broadcast(g, x, columns)
-    whole = g.concat([x, columns], x.ndim - 1)
+    augmented = g.concat([x, columns], x.ndim - 1)
     for place in range(size):
-        column = _column(g, x := g.slice(whole, [whole.ndim - 1], [0], [size]), place)
+        column = _column(g, x := g.slice(augmented, [augmented.ndim - 1], [0], [size]), place)
         below = g.constant((np.arange(size) >= place).reshape(-1, 1))
         pivots = g.where(below, g.unary("Abs", column), g.number(-1, column))
-        axis = whole.ndim - 2
+        axis = augmented.ndim - 2
         best = g._sized("ArgMax", [pivots], VarType.INT64, (*pivots.sizes[:-2], 1, 1), axis=axis, keepdims=1)
         chosen = g.binary("Equal", g.constant(np.arange(size).reshape(-1, 1)), best, VarType.BOOL)
-        pivot = g.reduce("ReduceSum", g.where(chosen, whole, g.number(0, whole)), [axis], keep=True)
-        # The row at the place goes to where the pivot was; the pivot, divided by its first number, comes here.
-        whole = g.where(chosen, _row(g, whole, place), whole)
+        pivot = g.reduce("ReduceSum", g.where(chosen, augmented, g.number(0, augmented)), [axis], keep=True)
+        # Swap the row at the place with the pivot's row; the pivot's row is divided by the pivot.
+        augmented = g.where(chosen, _row(g, augmented, place), augmented)
         pivot = g.binary("Div", pivot, _column(g, pivot, place))
-        rest = g.binary("Sub", whole, g.binary("Mul", _column(g, whole, place), pivot))
-        whole = g.where(_is(g, size, place, -2), pivot, rest)
-    return g.slice(whole, [whole.ndim - 1], [size], [2**31 - 1])
+        reduced = g.binary("Sub", augmented, g.binary("Mul", _column(g, augmented, place), pivot))
+        augmented = g.where(_is(g, size, place, -2), pivot, reduced)
+    return g.slice(augmented, [augmented.ndim - 1], [size], [2**31 - 1])
 
 
 def _inverse(g: Graph, x: Tensor) -> Tensor:
@@ -113,22 +113,22 @@ def matrix_power(g: Graph, X: Tensor, n: int) -> Tensor:
 def slogdeterminant(g: Graph, Input: Tensor) -> Tensor:
     value = g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])
     parts = [g.unary("Sign", value), g.unary("Log", g.unary("Abs", value))]
-    return g.concat([g.unsqueeze(each, 0) for each in parts], 0)
+    return g.concat([g.unsqueeze(part, 0) for part in parts], 0)
 
 
 # ------------------------------------------------------------------------------------------------------------- triangles
 def _solved(g: Graph, x: Tensor, columns: Tensor, upper: bool, ones: bool = False) -> Tensor:
-    """The solutions of ``x @ result = columns``, of a triangle of x: a row after the other."""
+    """Solve ``x @ result = columns`` for a triangle of x, row by row."""
     size = _size(x)
-    x, rest = _broadcast(g, x, columns)
+    x, residual = _broadcast(g, x, columns)
     result: Tensor | None = None
     for place in reversed(range(size)) if upper else range(size):
-        own = _row(g, rest, place)
+        solved_row = _row(g, residual, place)
         if not ones:
-            own = g.binary("Div", own, _column(g, _row(g, x, place), place))
-        here = g.where(_is(g, size, place, -2), own, g.number(0, own))
+            solved_row = g.binary("Div", solved_row, _column(g, _row(g, x, place), place))
+        here = g.where(_is(g, size, place, -2), solved_row, g.number(0, solved_row))
         result = here if result is None else g.binary("Add", result, here)
-        rest = g.binary("Sub", rest, g.binary("Mul", _column(g, x, place), own))
+        residual = g.binary("Sub", residual, g.binary("Mul", _column(g, x, place), solved_row))
     assert result is not None
     return result
 
@@ -141,13 +141,13 @@ def triangular_solve(g: Graph, X: Tensor, Y: Tensor, upper: bool, transpose: boo
 @exports("cholesky")
 def cholesky(g: Graph, X: Tensor, upper: bool) -> Tensor:
     size = _size(X)
-    rest, columns = _turned(g, X) if upper else X, []
+    residual, columns = _turned(g, X) if upper else X, []
     for place in range(size):
-        column = _column(g, rest, place)
+        column = _column(g, residual, place)
         column = g.where(g.constant((np.arange(size) >= place).reshape(-1, 1)), column, g.number(0, column))
         column = g.binary("Div", column, g.unary("Sqrt", _row(g, column, place)))
         columns.append(column)
-        rest = g.binary("Sub", rest, g.binary("Mul", column, _turned(g, column)))
+        residual = g.binary("Sub", residual, g.binary("Mul", column, _turned(g, column)))
     lower = g.concat(columns, X.ndim - 1)
     lower.sizes = X.sizes
     return _turned(g, lower) if upper else lower

@@ -1,4 +1,4 @@
-"""How softmax, losses and measures are written."""
+"""Write softmax, losses and metrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log_softmax(g: Graph, X: Tensor, axis: int) -> Tensor:
 
 
 _LEAST = -1e20
-"""What the logarithm of 0 counts as."""
+"""The logarithm of 0."""
 
 
 def _minus_log(g: Graph, x: Tensor) -> Tensor:
@@ -110,13 +110,13 @@ def log_loss(f: Any, Predicted: Tensor, Labels: Tensor, epsilon: float) -> Any:
 
 @exports("label_smooth")
 def label_smooth(g: Graph, X: Tensor, PriorDist: Tensor | None, epsilon: float) -> Tensor:
-    kept = g.binary("Mul", X, g.number(1 - epsilon, X))
+    scaled_label = g.binary("Mul", X, g.number(1 - epsilon, X))
     if PriorDist is not None:
-        return g.binary("Add", kept, g.binary("Mul", PriorDist, g.number(epsilon, X)))
+        return g.binary("Add", scaled_label, g.binary("Mul", PriorDist, g.number(epsilon, X)))
     count = g.size(X, -1)
     if isinstance(count, int):
-        return g.binary("Add", kept, g.number(epsilon / count, X))
-    return g.binary("Add", kept, g.binary("Div", g.number(epsilon, X), g.cast(count, X.dtype)))
+        return g.binary("Add", scaled_label, g.number(epsilon / count, X))
+    return g.binary("Add", scaled_label, g.binary("Div", g.number(epsilon, X), g.cast(count, X.dtype)))
 
 
 @exports("hinge_loss")
@@ -281,8 +281,8 @@ def accuracy(g: Graph, Indices: Tensor, Label: Tensor, inputs: dict[str, Any]) -
 
 @exports("cvm")
 def cvm(g: Graph, X: Tensor, use_cvm: bool) -> Tensor:
-    rest = g.slice(X, [1], [2], [2**31 - 1])
+    features = g.slice(X, [1], [2], [2**31 - 1])
     if not use_cvm:
-        return rest
+        return features
     shown, clicked = (log1p(g, g.slice(X, [1], [place], [place + 1])) for place in (0, 1))
-    return g.concat([shown, g.binary("Sub", clicked, shown), rest], 1)
+    return g.concat([shown, g.binary("Sub", clicked, shown), features], 1)

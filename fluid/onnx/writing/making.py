@@ -1,4 +1,4 @@
-"""How ops that make tensors of attributes and shapes are written."""
+"""Write ops that make tensors from attributes and shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["as_vector", "asked_dims", "filled", "joined_vector", "zeros_like"]
 
 # ----------------------------------------------------------------------------------------------------------- making
 _MOST_CONSTANT = 64
-"""Elements of the largest filled tensor that is written as a constant."""
+"""The most elements of a filled tensor to write as a constant."""
 
 
 def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
@@ -31,7 +31,7 @@ def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
 
 
 def zeros_like(g: Graph, x: Tensor, dtype: VarType | None = None, value: float = 0) -> Tensor:
-    """A tensor of one number in the shape of another one."""
+    """A tensor of one number with the shape of another tensor."""
     result = filled(g, g.dims(x), value, Spec(x.shape, x.dtype if dtype is None else dtype))
     result.sizes = x.sizes if result.value is None else result.sizes
     return result
@@ -44,12 +44,12 @@ def as_vector(g: Graph, x: Tensor) -> Tensor:
 
 
 def joined_vector(g: Graph, tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one number each as a vector of int64."""
-    return g.concat([g.reshape(g.cast(each, VarType.INT64), [1]) for each in tensors], 0)
+    """Join one-element tensors into a vector of int64."""
+    return g.concat([g.reshape(g.cast(tensor, VarType.INT64), [1]) for tensor in tensors], 0)
 
 
 def asked_dims(g: Graph, shape: list[int], ShapeTensor: Tensor | None, ShapeTensorList: list[Tensor] | None) -> Tensor:
-    """The shape that attributes or tensors ask for."""
+    """The shape that attributes or tensors request."""
     if ShapeTensorList:
         return joined_vector(g, ShapeTensorList)
     return g.ints(*shape) if ShapeTensor is None else as_vector(g, ShapeTensor)
@@ -123,14 +123,14 @@ def size(g: Graph, Input: Tensor) -> Tensor:
 
 @exports("range")
 def range_(g: Graph, Start: Tensor, End: Tensor, Step: Tensor) -> Tensor:
-    ends = [each if each.ndim == 0 else g.reshape(each, []) for each in (Start, End, Step)]
+    ends = [bound if bound.ndim == 0 else g.reshape(bound, []) for bound in (Start, End, Step)]
     return g.node("Range", ends, Spec((-1,), Start.dtype))
 
 
 @exports("linspace")
 def linspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, specs: Any) -> Tensor:
     dtype = specs["Out"].dtype
-    start, stop = (g.reshape(g.cast(each, VarType.FP64), []) for each in (Start, Stop))
+    start, stop = (g.reshape(g.cast(bound, VarType.FP64), []) for bound in (Start, Stop))
     count = g.reshape(g.cast(Num, VarType.INT64), [1])
     steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
     places = g.cast(g.arange(count), VarType.FP64)
@@ -168,8 +168,8 @@ def full_int_array(g: Graph, value: list[int], specs: Any) -> Tensor:
 def _triangle(op_type: str) -> None:
     @exports(op_type)
     def indices(g: Graph, attrs: dict[str, Any]) -> Tensor:
-        [found] = apply_op(op_type, {}, attrs).values()
-        return g.constant(found)
+        [pairs] = apply_op(op_type, {}, attrs).values()
+        return g.constant(pairs)
 
 
 _triangle("tril_indices")
@@ -178,7 +178,7 @@ _triangle("triu_indices")
 
 @exports("logspace")
 def logspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, Base: Tensor, specs: Any) -> Tensor:
-    start, stop, base = (g.reshape(g.cast(each, VarType.FP64), []) for each in (Start, Stop, Base))
+    start, stop, base = (g.reshape(g.cast(number, VarType.FP64), []) for number in (Start, Stop, Base))
     count = g.reshape(g.cast(Num, VarType.INT64), [1])
     steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)
     places = g.cast(g.arange(count), VarType.FP64)

@@ -1,4 +1,4 @@
-"""How boxes are matched with priors, and what is learned from the matches."""
+"""Match boxes with priors, and derive training targets from the matches."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _best(g: Graph, x: Tensor, axis: int) -> Tensor:
 
 @exports("bipartite_match")
 def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: float, specs: Any) -> dict[str, Tensor]:
-    """In each round each image matches the pair that is most similar, of the first column and row if several are."""
+    """Each round matches the most similar pair of each image; ties go to the first column, then row."""
     rows = g.size(DistMat, 0)
     lengths = DistMat.lengths
     if lengths is None:
         lengths = g.as_size(rows)
-    index = padded_rows(g, lengths, longest_of(g, lengths))  # [N, K], -1 behind the last
+    index = padded_rows(g, lengths, longest_of(g, lengths))  # [N, K], -1 after the last
     similar = taken_rows(g, DistMat, index)
     zero = g.number(0, similar)
     dims = [g.size(similar, axis) for axis in range(3)]
@@ -54,12 +54,12 @@ def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: 
         in_row = g.binary("And", some, g.binary("Equal", row_number, row, VarType.BOOL))
         chosen = g.where(in_column, row, chosen)
         distances = g.where(in_column, value, distances)
-        taken = g.binary("Or", g.unsqueeze(in_column, 2), g.unsqueeze(in_row, 1))
-        return [g.where(taken, zero, left), chosen, distances]
+        is_matched = g.binary("Or", g.unsqueeze(in_column, 2), g.unsqueeze(in_row, 1))
+        return [g.where(is_matched, zero, left), chosen, distances]
 
     shape = g.joined_sizes([dims[0], count])
-    known = (similar.sizes[0], similar.sizes[2])
-    plain = tuple(size if 0 <= size < 2**30 else -1 for size in known)
+    static_sizes = (similar.sizes[0], similar.sizes[2])
+    plain = tuple(size if 0 <= size < 2**30 else -1 for size in static_sizes)
     none = filled(g, shape, -1, Spec(plain, VarType.INT64))
     nothing = filled(g, shape, 0, Spec(plain, similar.dtype))
     rounds = g.binary("Min", g.as_size(height), g.as_size(count))
@@ -90,8 +90,8 @@ def mine_hard_examples(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) 
         eligible = g.binary("And", free, near)
         ranked = g.where(eligible, loss, lowest)
         matched = g.reduce("ReduceSum", g.cast(g.unary("Not", free), VarType.FP32), [1], keep=True)
-        asked = g.cast(g.binary("Mul", matched, g.constant([[attrs["neg_pos_ratio"]]], VarType.FP32)), VarType.INT64)
-        limit = g.binary("Min", asked, g.reduce("ReduceSum", g.cast(eligible, VarType.INT64), [1], keep=True))
+        negative_count = g.cast(g.binary("Mul", matched, g.constant([[attrs["neg_pos_ratio"]]], VarType.FP32)), VarType.INT64)
+        limit = g.binary("Min", negative_count, g.reduce("ReduceSum", g.cast(eligible, VarType.INT64), [1], keep=True))
     spec = Spec(ranked.shape, ranked.dtype)
     order = g.nodes("TopK", [ranked, g.as_size(g.size(ranked, 1))], [spec, spec.with_dtype(VarType.INT64)], axis=1)[1]
     order.sizes = ranked.sizes

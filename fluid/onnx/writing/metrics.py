@@ -1,4 +1,4 @@
-"""How measures are written: areas under curves, precision, overlap of classes, pairs in order."""
+"""Write metrics: areas under curves, precision, overlap of classes, ordered pairs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _sum(g: Graph, x: Tensor) -> Tensor:
 
 
 def _safe(g: Graph, number: Tensor, share: Tensor, otherwise: float) -> Tensor:
-    """``share / number``, and a number where that is 0."""
+    """``share / number``, or `otherwise` where `number` is 0."""
     some = g.binary("Greater", number, g.number(0, number), VarType.BOOL)
     return g.where(some, g.binary("Div", share, g.where(some, number, g.number(1, number))), g.number(otherwise, number))
 
@@ -69,12 +69,12 @@ def auc(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Te
         sums.append(g.cast(total, VarType.FP64))
         states.append(g.reshape_as(g.cast(counts, stat.dtype), stat))
     negative = _back(g, sums[1])
-    hits, misses = (_running(g, _back(g, each)) for each in sums)
+    hits, misses = (_running(g, _back(g, counts_of_bins)) for counts_of_bins in sums)
     before = g.concat([g.constant(np.zeros(1)), g.slice(hits, [0], [0], [-1])], 0)
     area = g.binary("Mul", _sum(g, g.binary("Mul", negative, g.binary("Add", hits, before))), g.constant(np.array(0.5)))
-    whole = g.squeeze(g.slice(g.binary("Mul", hits, misses), [0], [-1], [2**31 - 1]), 0)
-    some = g.binary("Greater", whole, g.number(0, whole), VarType.BOOL)
-    area = g.binary("Div", area, g.where(some, whole, g.number(1, whole)))
+    area_total = g.squeeze(g.slice(g.binary("Mul", hits, misses), [0], [-1], [2**31 - 1]), 0)
+    some = g.binary("Greater", area_total, g.number(0, area_total), VarType.BOOL)
+    area = g.binary("Div", area, g.where(some, area_total, g.number(1, area_total)))
     return {"AUC": area, "StatPosOut": states[0], "StatNegOut": states[1]}
 
 
@@ -85,32 +85,32 @@ def mean_iou(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Te
     missed = g.binary("Sub", g.ints(1), right)
     correct = _counted(g, labels, num_classes, right)
     wrong = g.binary("Add", _counted(g, labels, num_classes, missed), _counted(g, predicted, num_classes, missed))
-    for each in inputs.get("InCorrects") or ():
-        correct = g.binary("Add", correct, g.cast(each, VarType.INT64))
-    for each in inputs.get("InWrongs") or ():
-        wrong = g.binary("Add", wrong, g.cast(each, VarType.INT64))
+    for previous in inputs.get("InCorrects") or ():
+        correct = g.binary("Add", correct, g.cast(previous, VarType.INT64))
+    for previous in inputs.get("InWrongs") or ():
+        wrong = g.binary("Add", wrong, g.cast(previous, VarType.INT64))
     union = g.binary("Add", correct, wrong)
     shares = g.binary("Div", g.cast(correct, VarType.FP64), g.cast(g.binary("Max", union, g.ints(1)), VarType.FP64))
-    there = _sum(g, g.cast(g.binary("Greater", union, g.ints(0), VarType.BOOL), VarType.FP64))
-    mean = g.binary("Div", _sum(g, shares), g.binary("Max", there, g.constant(np.array(1.0))))
-    for each in inputs.get("InMeanIou") or ():
-        mean = g.binary("Add", mean, g.cast(g.reshape(each, []), VarType.FP64))
+    class_count = _sum(g, g.cast(g.binary("Greater", union, g.ints(0), VarType.BOOL), VarType.FP64))
+    mean = g.binary("Div", _sum(g, shares), g.binary("Max", class_count, g.constant(np.array(1.0))))
+    for previous in inputs.get("InMeanIou") or ():
+        mean = g.binary("Add", mean, g.cast(g.reshape(previous, []), VarType.FP64))
     return {"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct}
 
 
 def _metrics_of(g: Graph, states: Tensor) -> Tensor:
-    """Precision, recall and F1, averaged over classes and of all rows."""
+    """Precision, recall and F1: averages over classes, then over all rows."""
     hits, wrong, _, missed = (g.squeeze(g.slice(states, [1], [place], [place + 1]), 1) for place in range(4))
-    found, there = g.binary("Add", hits, wrong), g.binary("Add", hits, missed)
+    predicted, actual = g.binary("Add", hits, wrong), g.binary("Add", hits, missed)
     metrics = []
-    for right, wholes in ((hits, (found, there)), (_sum(g, hits), (_sum(g, found), _sum(g, there)))):
+    for right, wholes in ((hits, (predicted, actual)), (_sum(g, hits), (_sum(g, predicted), _sum(g, actual)))):
         precision, recall = (
             g.reduce("ReduceMean", share, range(share.ndim)) if share.ndim else share
-            for share in (_safe(g, whole, right, 1.0) for whole in wholes)
+            for share in (_safe(g, denominator, right, 1.0) for denominator in wholes)
         )
         product = g.binary("Mul", g.binary("Mul", precision, recall), g.constant(np.array(2.0)))
         metrics += [precision, recall, _safe(g, g.binary("Add", precision, recall), product, 0.0)]
-    return g.concat([g.unsqueeze(each, 0) for each in metrics], 0)
+    return g.concat([g.unsqueeze(metric, 0) for metric in metrics], 0)
 
 
 @exports("precision_recall")
@@ -120,9 +120,11 @@ def precision_recall(g: Graph, inputs: dict[str, Any], class_number: int) -> dic
     ones = g.binary("Equal", indices, indices, VarType.BOOL) if weight is None else g.reshape(weight, [-1], (-1,))
     weights = g.cast(ones, VarType.FP64)
     classes = g.constant(np.arange(class_number)[:, None])
-    found, there = (g.binary("Equal", classes, g.unsqueeze(each, 0), VarType.BOOL) for each in (indices, labels))
-    no, absent = g.unary("Not", found), g.unary("Not", there)
-    pairs = ((found, there), (found, absent), (no, absent), (no, there))
+    is_predicted, is_actual = (
+        g.binary("Equal", classes, g.unsqueeze(classes_of_rows, 0), VarType.BOOL) for classes_of_rows in (indices, labels)
+    )
+    no, absent = g.unary("Not", is_predicted), g.unary("Not", is_actual)
+    pairs = ((is_predicted, is_actual), (is_predicted, absent), (no, absent), (no, is_actual))
     counts = [
         g.reduce("ReduceSum", g.binary("Mul", g.cast(g.binary("And", *pair), VarType.FP64), weights), [1], keep=True)
         for pair in pairs
@@ -161,13 +163,13 @@ def positive_negative_pair(g: Graph, inputs: dict[str, Any], column: int, specs:
         if so_far is not None:
             total = g.binary("Add", total, g.reshape(g.cast(so_far, VarType.FP64), []))
         results[f"{name}Pair"] = total
-    return {slot: each for slot, each in results.items() if slot in specs}
+    return {slot: value for slot, value in results.items() if slot in specs}
 
 
 @exports("average_accumulates")
 def average_accumulates(g: Graph, param: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
     numbers = {name: inputs[f"in_{name}"] for name in ("num_accumulates", "old_num_accumulates", "num_updates")}
-    count, old, updates = (g.reshape(g.cast(each, VarType.INT64), []) for each in numbers.values())
+    count, old, updates = (g.reshape(g.cast(counter, VarType.INT64), []) for counter in numbers.values())
     one = g.constant(np.int64(1))
     updates, count = g.binary("Add", updates, one), g.binary("Add", count, one)
     first, second, third = (inputs[f"in_sum_{place}"] for place in (1, 2, 3))
@@ -189,5 +191,5 @@ def average_accumulates(g: Graph, param: Tensor, inputs: dict[str, Any], attrs: 
     first, second = g.where(ends, zero, first), g.where(ends, zero, second)
     count, old = g.where(ends, g.constant(np.int64(0)), count), g.where(ends, count, old)
     after = dict(zip(numbers, (count, old, updates), strict=True))
-    results = {f"out_{name}": g.reshape_as(g.cast(after[name], each.dtype), each) for name, each in numbers.items()}
+    results = {f"out_{name}": g.reshape_as(g.cast(after[name], counter.dtype), counter) for name, counter in numbers.items()}
     return {"out_sum_1": first, "out_sum_2": second, "out_sum_3": third, **results}

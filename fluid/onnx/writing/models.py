@@ -1,4 +1,4 @@
-"""A program, as it is or for inference, as an ONNX file."""
+"""Write a program, as it is or for inference, as an ONNX file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .serializing import write_contents
 __all__ = ["DEFAULT", "NEWEST", "OLDEST", "results_of", "signature_of_model", "write_model"]
 
 OLDEST, DEFAULT = 13, 18
-"""The first opset that can be written, and the one that is, unless another is asked for."""
+"""The oldest opset that can be written, and the default one."""
 
 
 def NEWEST() -> int:
@@ -33,19 +33,19 @@ def _onnx() -> Any:
 
 
 def results_of(program: Program) -> list[str]:
-    """What a program without fetch ops computes: its losses, and every value of block 0 that no op reads.
+    """The results of a program without fetch ops: its losses, and every value of block 0 that no op reads.
 
-    What is kept (parameters, state), and outputs that only an op's own gradient reads, do not count.
+    Persistable variables (parameters, state) do not count, nor do outputs that only an op's own gradient reads.
     """
     block = program.global_block()
-    read = {name for each in program.blocks for op in each.ops for name in op.input_arg_names}
-    written = {name: None for op in block.ops for name in op.output_arg_names}
-    found: dict[str, None] = {}
+    read = {name for block_ in program.blocks for op in block_.ops for name in op.input_arg_names}
+    outputs = {name: None for op in block.ops for name in op.output_arg_names}
+    matches: dict[str, None] = {}
     for op in block.ops:
         definition = op.definition
         loss = op.output_arg_names[0].removesuffix("@GRAD") if op.type == "fill_constant" and op.output_arg_names else ""
-        if loss in written and op.output_arg_names[0] != loss:
-            found[loss] = None
+        if loss in outputs and op.output_arg_names[0] != loss:
+            matches[loss] = None
         for slot, names in op.outputs.items():
             described = definition.outputs.get(slot) if definition is not None else None
             if definition is None or described is None or described.intermediate:
@@ -56,15 +56,15 @@ def results_of(program: Program) -> list[str]:
                 var = block.find_var(name)
                 is_value = var is not None and not var.persistable and var.type is VarType.LOD_TENSOR
                 if name != EMPTY and name not in read and is_value:
-                    found[name] = None
-    return [name for name in written if name in found]
+                    matches[name] = None
+    return [name for name in outputs if name in matches]
 
 
 def signature_of_model(program: Program) -> Signature:
-    """What a model of a program is given and computes.
+    """The inputs and outputs of a program's model.
 
-    With fetch ops, the program is one for inference, whose parameters are constants. Without, it is written as it is: parameters
-    and state go in and come out.
+    With fetch ops, the program is for inference, and its parameters are constants. Without, parameters and state are inputs and
+    outputs.
     """
     block = program.global_block()
     feeds = _columns(program, "feed", "Out") or [
@@ -96,10 +96,10 @@ def write_model(
     Args:
         value_of: the (first) value of a persistable variable, as an array.
         opset: the version of ONNX's ops, `DEFAULT` if None.
-        external: whether arrays go into a file of their own; if None, where the model would be too large for one.
+        external: whether arrays go into a separate file; if None, only where the model is too large for one file.
 
     Raises:
-        ProgramError: the program has what ONNX cannot say; all ops of which that is known are listed.
+        ProgramError: ONNX cannot express the program; all ops known to fail are listed.
     """
     newest = NEWEST()
     opset = DEFAULT if opset is None else opset

@@ -1,4 +1,4 @@
-"""How normalization and dropout are written."""
+"""Write normalization and dropout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 
 def _stretched(g: Graph, vector: Tensor, ndim: int, axis: int) -> Tensor:
-    """A vector along an axis of as many dimensions."""
+    """Reshape a vector to lie along an axis of `ndim` dimensions."""
     return g.unsqueeze(vector, *(place for place in range(ndim) if place != axis))
 
 
@@ -37,11 +37,11 @@ def batch_norm(
     g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, Mean: Tensor, Variance: Tensor, attrs: dict[str, Any]
 ) -> dict[str, Any]:
     channel = channel_axis(attrs["data_layout"], X.ndim)
-    others = [axis for axis in range(X.ndim) if axis != channel]
+    reduced_axes = [axis for axis in range(X.ndim) if axis != channel]
     epsilon, momentum = attrs["epsilon"], attrs["momentum"]
-    given = uses_global_stats(attrs["is_test"], attrs["use_global_stats"], attrs["trainable_statistics"])
+    uses_running = uses_global_stats(attrs["is_test"], attrs["use_global_stats"], attrs["trainable_statistics"])
     reserve: dict[str, Any] = {"ReserveSpace": None}
-    if given:
+    if uses_running:
         inverse = _inverse(g, Variance, epsilon)
         results = {"MeanOut": g.identity(Mean), "VarianceOut": g.identity(Variance), "SavedMean": g.identity(Mean)}
         results["SavedVariance"] = inverse
@@ -51,23 +51,26 @@ def batch_norm(
         mean = Mean
     else:
         x = X
-        means = mean_of(g, x, others)
+        means = mean_of(g, x, reduced_axes)
         centered = g.binary("Sub", x, means)
-        variance = g.squeeze(mean_of(g, g.binary("Mul", centered, centered), others), *others)
-        mean = g.squeeze(means, *others)
+        variance = g.squeeze(mean_of(g, g.binary("Mul", centered, centered), reduced_axes), *reduced_axes)
+        mean = g.squeeze(means, *reduced_axes)
         inverse = _inverse(g, variance, epsilon)
         results = {"SavedMean": mean, "SavedVariance": inverse}
         for slot, old, new in (("MeanOut", Mean, mean), ("VarianceOut", Variance, variance)):
-            kept, rest = g.binary("Mul", old, g.number(momentum, old)), g.binary("Mul", new, g.number(1 - momentum, new))
-            results[slot] = g.binary("Add", kept, rest)
-    mean, inverse = (_stretched(g, each, X.ndim, channel) for each in (mean, inverse))
-    scale, bias = (each if each is None else _stretched(g, each, X.ndim, channel) for each in (Scale, Bias))
+            old_share, new_share = (
+                g.binary("Mul", old, g.number(momentum, old)),
+                g.binary("Mul", new, g.number(1 - momentum, new)),
+            )
+            results[slot] = g.binary("Add", old_share, new_share)
+    mean, inverse = (_stretched(g, vector, X.ndim, channel) for vector in (mean, inverse))
+    scale, bias = (vector if vector is None else _stretched(g, vector, X.ndim, channel) for vector in (Scale, Bias))
     normal = g.binary("Mul", g.binary("Sub", X, mean), inverse)
     return {"Y": _affine(g, normal, scale, bias), **results, **reserve}
 
 
 def _normalized(g: Graph, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x with mean 0 and variance 1 over axes; mean, variance and the inverse deviation."""
+    """Normalize x to mean 0 and variance 1 over axes; also return mean, variance and inverse deviation."""
     mean = mean_of(g, x, axes) if axes else x
     centered = g.binary("Sub", x, mean)
     squares = g.binary("Mul", centered, centered)
@@ -88,7 +91,7 @@ def layer_norm(
 
     scale, bias = row(Scale), row(Bias)
     normal, mean, variance, _ = _normalized(g, X, axes, epsilon)
-    flat = [g.reshape(each, [-1], (-1,)) for each in (mean, variance)]
+    flat = [g.reshape(statistic, [-1], (-1,)) for statistic in (mean, variance)]
     if g.opset >= 17 and scale is not None and X.dtype in (VarType.FP32, VarType.FP64):
         y = g.node("LayerNormalization", [X, scale, bias], X, axis=begin_norm_axis, epsilon=float(epsilon))
     else:
@@ -99,8 +102,8 @@ def layer_norm(
 @exports("instance_norm")
 def instance_norm(g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float) -> dict[str, Tensor]:
     normal, mean, _, inverse = _normalized(g, X, list(range(2, X.ndim)), epsilon)
-    scale, bias = (None if each is None else _stretched(g, each, X.ndim, 1) for each in (Scale, Bias))
-    saved = [g.reshape(each, [-1], (-1,)) for each in (mean, inverse)]
+    scale, bias = (None if vector is None else _stretched(g, vector, X.ndim, 1) for vector in (Scale, Bias))
+    saved = [g.reshape(statistic, [-1], (-1,)) for statistic in (mean, inverse)]
     return {"Y": _affine(g, normal, scale, bias), "SavedMean": saved[0], "SavedVariance": saved[1]}
 
 
@@ -111,11 +114,11 @@ def group_norm(
     last = channel_axis(data_layout, X.ndim) != 1
     x = g.transpose(X, [0, X.ndim - 1, *range(1, X.ndim - 1)]) if last else X
     sizes = g.sizes_of(x)
-    batch, rest = sizes[0], g.product_of(sizes[1:])
-    width = rest // groups if isinstance(rest, int) else g.binary("Div", rest, g.ints(groups))
+    batch, elements = sizes[0], g.product_of(sizes[1:])
+    width = elements // groups if isinstance(elements, int) else g.binary("Div", elements, g.ints(groups))
     grouped = g.reshape(x, [batch, groups, width])
     normal, mean, variance, _ = _normalized(g, grouped, [2], epsilon)
-    scale, bias = (None if each is None else _stretched(g, each, X.ndim, 1) for each in (Scale, Bias))
+    scale, bias = (None if vector is None else _stretched(g, vector, X.ndim, 1) for vector in (Scale, Bias))
     y = _affine(g, g.reshape_as(normal, x), scale, bias)
     if last:
         y = g.transpose(y, [0, *range(2, X.ndim), 1])
@@ -134,14 +137,14 @@ def lrn(g: Graph, X: Tensor, n: int, k: float, alpha: float, beta: float, data_f
     middle = g.binary("Add", g.binary("Mul", mean, g.number(alpha * n, x)), g.number(k, x))
     out = g.binary("Mul", x, g.binary("Pow", middle, g.number(-beta, x)))
     if channel != 1:
-        out, middle = (g.transpose(each, [0, 2, 3, 1]) for each in (out, middle))
+        out, middle = (g.transpose(image, [0, 2, 3, 1]) for image in (out, middle))
     return {"Out": out, "MidOut": middle}
 
 
 @exports("affine_channel")
 def affine_channel(g: Graph, X: Tensor, Scale: Tensor, Bias: Tensor, data_layout: str) -> Tensor:
     channel = channel_axis(data_layout, X.ndim)
-    return _affine(g, X, *(_stretched(g, each, X.ndim, channel) for each in (Scale, Bias)))
+    return _affine(g, X, *(_stretched(g, vector, X.ndim, channel) for vector in (Scale, Bias)))
 
 
 @exports("data_norm")
@@ -200,8 +203,8 @@ def dropout(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> 
     if Seed is not None:
         raise NotExported("a seed that is computed")
     drawn = drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0)
-    kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
-    return {"Out": g.where(kept, times(X), g.number(0, X)), "Mask": g.cast(kept, VarType.UINT8)}
+    is_kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
+    return {"Out": g.where(is_kept, times(X), g.number(0, X)), "Mask": g.cast(is_kept, VarType.UINT8)}
 
 
 @exports("dropout_nd")
@@ -209,13 +212,16 @@ def dropout_nd(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) 
     probability = attrs["dropout_prob"]
     factor = dropout_scale(probability, attrs["dropout_implementation"], attrs["is_test"])
     alone = {place % X.ndim for place in attrs["axis"]} or set(range(X.ndim))
-    others = [axis for axis in range(X.ndim) if axis not in alone]
-    like = g.slice(X, others, [0] * len(others), [1] * len(others)) if others else X
+    shared_axes = [axis for axis in range(X.ndim) if axis not in alone]
+    like = g.slice(X, shared_axes, [0] * len(shared_axes), [1] * len(shared_axes)) if shared_axes else X
     if attrs["is_test"] or probability == 0.0:
-        kept = g.binary("Equal", like, like, VarType.BOOL)
-        return {"Out": g.binary("Mul", X, g.number(factor, X)), "Mask": g.cast(kept, VarType.UINT8)}
+        is_kept = g.binary("Equal", like, like, VarType.BOOL)
+        return {"Out": g.binary("Mul", X, g.number(factor, X)), "Mask": g.cast(is_kept, VarType.UINT8)}
     if Seed is not None:
         raise NotExported("a seed that is computed")
     drawn = drawn_like(g, like, "RandomUniformLike", low=0.0, high=1.0)
-    kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
-    return {"Out": g.where(kept, g.binary("Mul", X, g.number(factor, X)), g.number(0, X)), "Mask": g.cast(kept, VarType.UINT8)}
+    is_kept = g.binary("GreaterOrEqual", drawn, g.number(probability, drawn), VarType.BOOL)
+    return {
+        "Out": g.where(is_kept, g.binary("Mul", X, g.number(factor, X)), g.number(0, X)),
+        "Mask": g.cast(is_kept, VarType.UINT8),
+    }

@@ -1,4 +1,4 @@
-"""How margins are added and taken off."""
+"""Write padding and its removal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _padded_by(g: Graph, X: Tensor, paddings: Sequence[int], mode: str, value: f
 
 
 def _copies(g: Graph, x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
-    """Along an axis, the index of the element that each element of the padded tensor is a copy of."""
+    """For each element of the padded tensor, the index of its source element along an axis."""
     size = g.size(x, axis)
     if not isinstance(size, int):
         raise NotExported(f"padding by the mode {mode} of a dimension whose size is known only at run time")
@@ -57,12 +57,12 @@ def pad2d(
 
 
 def _margins(g: Graph, Paddings: Tensor, data_format: str) -> Tensor:
-    """What `Pad` takes, of top, bottom, left and right."""
+    """The input of `Pad` from top, bottom, left and right."""
     margins = as_vector(g, Paddings)
     none, both = [0, 0], [0]
     before, after = g.gather(margins, g.ints(0, 2)), g.gather(margins, g.ints(1, 3))
     first, last = (both, both) if data_format.endswith("C") else (none, [])
-    parts = [each for pair in (before, after) for each in (g.ints(*first), pair, g.ints(*last)) if each.shape[0]]
+    parts = [part for pair in (before, after) for part in (g.ints(*first), pair, g.ints(*last)) if part.shape[0]]
     return g.concat(parts, 0)
 
 

@@ -1,4 +1,4 @@
-"""How products of matrices are written."""
+"""Write matrix products."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__: list[str] = []
 
 
 def _matrix(g: Graph, x: Tensor, rows: int) -> Tensor:
-    """A tensor as a matrix whose rows are its first dimensions."""
+    """Reshape a tensor to a matrix; its first `rows` dimensions become the rows."""
     if x.ndim == 2 and rows == 1:
         return x
     sizes = g.sizes_of(x)
-    known = [_product(x.shape[:rows]), _product(x.shape[rows:])]
-    if known.count(-1) == 1 and 0 not in known:
-        return g.in_shape(x, tuple(known), list)
+    static_sizes = [_product(x.shape[:rows]), _product(x.shape[rows:])]
+    if static_sizes.count(-1) == 1 and 0 not in static_sizes:
+        return g.in_shape(x, tuple(static_sizes), list)
     return g.reshape(x, [g.product_of(sizes[:rows]), g.product_of(sizes[rows:])])
 
 
@@ -55,7 +55,7 @@ def mul(g: Graph, X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int
 
 
 def raise_on_small(x: Tensor) -> None:
-    """`NotExported` for elements that `MatMul` does not take."""
+    """`NotExported` for element types that `MatMul` does not take."""
     if x.dtype not in (VarType.INT32, VarType.INT64, VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16):
         raise NotExported(f"products of matrices of {x.dtype.text}")
 
@@ -65,7 +65,7 @@ def _turned(g: Graph, x: Tensor, turn: bool) -> Tensor:
 
 
 def _times(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
-    """A product of matrices, without the dimension that a vector lacks."""
+    """Multiply matrices; a vector's missing dimension is dropped from the product."""
     raise_on_small(X)
     left, right = X, Y
     if X.ndim == 1:
@@ -84,7 +84,7 @@ def matmul_v2(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> T
 
 @exports("matmul")
 def matmul(g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any) -> Tensor:
-    """Vectors can be transposed, too: then they are a column on the left, a row on the right."""
+    """Vectors can be transposed, too: a transposed vector is a column on the left, a row on the right."""
     raise_on_small(X)
     row, column = (g.unsqueeze(X, 0) if X.ndim == 1 else X), (g.unsqueeze(Y, 1) if Y.ndim == 1 else Y)
     result = g.matmul(_turned(g, row, transpose_X), _turned(g, column, transpose_Y))
@@ -132,7 +132,7 @@ def cross(g: Graph, X: Tensor, Y: Tensor, dim: int) -> Tensor:
 
 
 def _interleaved(g: Graph, x: Tensor, ndim: int, first: bool) -> Tensor:
-    """A tensor whose dimensions alternate with ones: before them (`first`) or after them."""
+    """Interleave a tensor's dimensions with ones: before them (`first`) or after them."""
     x = g.unsqueeze(x, *range(ndim - x.ndim))
     return g.unsqueeze(x, *(2 * axis + (1 if first else 0) for axis in range(ndim)))
 
@@ -188,16 +188,18 @@ def bilinear_tensor_product(g: Graph, X: Tensor, Y: Tensor, Weight: Tensor, Bias
 
 
 def _contracted(g: Graph, operands: list[Tensor], terms: list[str], result: str, wanted: dict[str, Size]) -> Tensor:
-    """The sum of products, by labels; along labels that no operand has it is repeated, off the diagonal of a label that stands
-    twice in the result it is zero. `wanted` has the sizes of the result's labels."""
+    """Sum products by labels; `wanted` has the sizes of the result's labels.
+
+    The result repeats along labels that no operand has, and is zero off the diagonal of a label that the result has twice.
+    """
     most: dict[str, int] = {}
-    for term, each in zip(terms, operands, strict=True):
-        for letter, size in zip(term, each.shape, strict=True):
+    for term, operand in zip(terms, operands, strict=True):
+        for letter, size in zip(term, operand.shape, strict=True):
             most[letter] = size if most.get(letter, 1) == 1 else most[letter]
     reduced, labels = [], []
-    for term, each in zip(terms, operands, strict=True):  # ones that broadcast
-        ones = [axis for axis, (letter, size) in enumerate(zip(term, each.shape, strict=True)) if size == 1 != most[letter]]
-        reduced.append(g.squeeze(each, *ones) if ones else each)
+    for term, operand in zip(terms, operands, strict=True):  # drop broadcast ones
+        ones = [axis for axis, (letter, size) in enumerate(zip(term, operand.shape, strict=True)) if size == 1 != most[letter]]
+        reduced.append(g.squeeze(operand, *ones) if ones else operand)
         labels.append("".join(letter for axis, letter in enumerate(term) if axis not in ones))
     once = "".join(dict.fromkeys(result))
     present = "".join(x for x in once if any(x in term for term in labels) and not (wanted[x] == 1 != most[x]))
@@ -221,27 +223,27 @@ def _contracted(g: Graph, operands: list[Tensor], terms: list[str], result: str,
 
 @exports("einsum")
 def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[str, Any]:
-    terms, result = parsed(equation, [each.ndim for each in Operands])
+    terms, result = parsed(equation, [operand.ndim for operand in Operands])
     out = specs["Out"]
-    if -1 in (size for each in Operands for size in each.shape):
+    if -1 in (size for operand in Operands for size in operand.shape):
         product = _einsum(g, Operands, f"{','.join(terms)}->{result}", out.shape)
     else:
         product = _contracted(g, Operands, terms, result, dict(zip(result, out.shape, strict=True)))
-    cache: list[Any] = [g.identity(each) for each in Operands]
-    return {"Out": product, "InnerCache": cache, "XShape": [shape_of(each) for each in Operands]}
+    cache: list[Any] = [g.identity(operand) for operand in Operands]
+    return {"Out": product, "InnerCache": cache, "XShape": [shape_of(operand) for operand in Operands]}
 
 
 @exports("einsum_like")
 def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -> Tensor:
     left, _, result = equation.partition("->")
-    if -1 in Like.shape or any(-1 in each.shape for each in Operands):
+    if -1 in Like.shape or any(-1 in operand.shape for operand in Operands):
         if len(set(result)) < len(result) or any(letter not in left for letter in result):
             raise NotExported("a sum of products that repeats, of sizes that are known only at run time")
         sizes: dict[str, set[int]] = {}
-        for term, each in zip((*left.split(","), result), (*Operands, Like), strict=True):
-            for letter, size in zip(term, each.sizes, strict=True):
+        for term, operand in zip((*left.split(","), result), (*Operands, Like), strict=True):
+            for letter, size in zip(term, operand.sizes, strict=True):
                 sizes.setdefault(letter, set()).add(size)
-        if any(len(known) > 1 or -1 in known for known in sizes.values()):
+        if any(len(label_sizes) > 1 or -1 in label_sizes for label_sizes in sizes.values()):
             raise NotExported("the gradient of a sum of products in which sizes known only at run time may broadcast")
         return _einsum(g, Operands, equation, Like.sizes)
     return _contracted(g, Operands, left.split(","), result, dict(zip(result, g.sizes_of(Like), strict=True)))
@@ -259,13 +261,13 @@ def conv_shift(g: Graph, f: Any, X: Tensor, Y: Tensor) -> Any:
 
 @exports("multi_dot")
 def multi_dot(g: Graph, X: list[Tensor]) -> Tensor:
-    """In the order in which the fewest numbers are multiplied, where sizes are known."""
-    first, *others = X
-    factors = [g.unsqueeze(first, 0) if first.ndim == 1 else first, *others]
+    """Multiply in the order with the fewest multiplications, if sizes are known."""
+    first, *factors_after = X
+    factors = [g.unsqueeze(first, 0) if first.ndim == 1 else first, *factors_after]
     if factors[-1].ndim == 1:
         factors[-1] = g.unsqueeze(factors[-1], 1)
     while len(factors) > 1:
-        costs = [prod(max(size, 1) for size in (*one.shape, other.shape[1])) for one, other in pairwise(factors)]
+        costs = [prod(max(size, 1) for size in (*left.shape, right.shape[1])) for left, right in pairwise(factors)]
         place = costs.index(min(costs)) if len(set(costs)) > 1 else 0
         factors[place : place + 2] = [g.matmul(*factors[place : place + 2])]
     return factors[0]

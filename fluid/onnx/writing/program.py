@@ -1,4 +1,4 @@
-"""A program as an ONNX graph: what goes in and comes out, and its ops in order."""
+"""Write a program as an ONNX graph: its inputs and outputs, and its ops in order."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _EDGES = ("feed", "fetch")
 
 Handler = Callable[["Writer", Operator, "Names"], None]
 HANDLERS: dict[str, Handler] = {}
-"""Type of an op that owns a block or handles what is no tensor -> the function that writes it."""
+"""Type of an op that owns a block or handles non-tensor values -> the function that writes it."""
 
 
 def handles(*op_types: str) -> Callable[[Handler], Handler]:
-    """Register the function that writes these ops, which sees names."""
+    """Register the function that writes these ops by the names of their variables."""
 
     def register(fn: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(op_types, fn))
@@ -43,11 +43,11 @@ def handles(*op_types: str) -> Callable[[Handler], Handler]:
 
 
 ARRAY_HANDLERS: dict[str, Handler] = {}
-"""Type of an op that takes tensors, or arrays of them -> the function that writes it for arrays."""
+"""Type of an op on tensors or arrays of tensors -> the function that writes it for arrays."""
 
 
 def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
-    """Register the function that writes these ops where an input is an array of tensors."""
+    """Register the function that writes these ops if an input is an array of tensors."""
 
     def register(fn: Handler) -> Handler:
         ARRAY_HANDLERS.update(dict.fromkeys(op_types, fn))
@@ -58,11 +58,11 @@ def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
 
 Decomposer = Callable[["Writer", OpDef, Mapping[str, Any], Mapping[str, Any], set[str]], dict[str, Any]]
 DECOMPOSERS: list[Decomposer] = []
-"""The one function that writes ops which are decomposed into others."""
+"""The one function that writes decomposed ops."""
 
 
 def decomposes(fn: Decomposer) -> Decomposer:
-    """Register the function that writes ops which are decomposed into others."""
+    """Register the function that writes decomposed ops."""
     DECOMPOSERS.append(fn)
     return fn
 
@@ -70,15 +70,15 @@ def decomposes(fn: Decomposer) -> Decomposer:
 # ------------------------------------------------------------------------------------------------------- what goes where
 @dataclass(frozen=True)
 class Signature:
-    """What a model is given, what it computes, and what it keeps.
+    """The inputs, outputs and state of a model.
 
     Attributes:
         feeds: names of variables that a run is given.
         fetches: names of variables that a run computes.
-        state: names of persistable variables that a run is given, too; they have first values.
-        updated: those of them that a run changes, whose next values it gives.
+        state: names of persistable variables that are inputs, too; they have initial values.
+        updated: the state that a run changes; its next values are outputs.
         constants: names of the other persistable variables.
-        ops: the positions of the ops of block 0 that this needs.
+        ops: the positions of the ops of block 0 that the model needs.
     """
 
     feeds: list[str]
@@ -93,7 +93,7 @@ def signature_of(program: Program, feeds: Sequence[str], fetches: Sequence[str],
     """The signature of a program.
 
     Args:
-        with_state: persistable variables are given to a run, and their next values are computed; otherwise, they are constants.
+        with_state: whether persistable variables are inputs, and their next values outputs; otherwise they are constants.
     """
     block = program.global_block()
     versions = BlockVersions(block)
@@ -105,30 +105,30 @@ def signature_of(program: Program, feeds: Sequence[str], fetches: Sequence[str],
     positions = needed_ops(versions, {versions.current(name) for name in fetches}, also=updates)
     positions = [position for position in positions if block.ops[position].type not in _EDGES]
     read: dict[str, None] = {}
-    written: dict[str, None] = {}
+    outputs: dict[str, None] = {}
     for position in positions:
         op = block.ops[position]
         names, outs = _reads_and_writes(op)
-        read.update((name, None) for name in names if name not in written)
-        written.update((name, None) for name in outs)
-    read.update((name, None) for name in fetches if name not in written)
+        read.update((name, None) for name in names if name not in outputs)
+        outputs.update((name, None) for name in outs)
+    read.update((name, None) for name in fetches if name not in outputs)
     outer = [name for name in read if name not in feeds and name != EMPTY]
-    kept = [name for name in outer if _is_persistable(block, name)]
-    updated = [name for name in written if _is_persistable(block, name)] if with_state else []
-    state = [*kept, *(name for name in updated if name not in kept)] if with_state else []
-    _check_given(block, [name for name in outer if name not in kept], written, positions)
-    return Signature(list(feeds), list(fetches), state, updated, [] if with_state else kept, positions)
+    persistable = [name for name in outer if _is_persistable(block, name)]
+    updated = [name for name in outputs if _is_persistable(block, name)] if with_state else []
+    state = [*persistable, *(name for name in updated if name not in persistable)] if with_state else []
+    _check_given(block, [name for name in outer if name not in persistable], outputs, positions)
+    return Signature(list(feeds), list(fetches), state, updated, [] if with_state else persistable, positions)
 
 
-def _check_given(block: Block, names: list[str], written: Mapping[str, None], positions: list[int]) -> None:
-    """`ProgramError` for names that are read, and neither fed, computed nor persistable."""
-    made = {name for each in block.program.blocks for op in each.ops for name in op.output_arg_names}
+def _check_given(block: Block, names: list[str], outputs: Mapping[str, None], positions: list[int]) -> None:
+    """`ProgramError` for names that are read, but neither fed, computed nor persistable."""
+    computed = {name for inner_block in block.program.blocks for op in inner_block.ops for name in op.output_arg_names}
     for name in names:
         var = block.find_var(name)
-        if var is not None and name not in made and var.type is VarType.LOD_TENSOR:
+        if var is not None and name not in computed and var.type is VarType.LOD_TENSOR:
             reader = next((block.ops[at] for at in positions if name in block.ops[at].input_arg_names), None)
-            said = f"\n{locate(reader)}" if reader is not None else ""
-            raise ProgramError(f"{name!r} is neither fed, computed nor persistable: name it among the feeds{said}")
+            location = f"\n{locate(reader)}" if reader is not None else ""
+            raise ProgramError(f"{name!r} is neither fed, computed nor persistable: name it among the feeds{location}")
 
 
 def _is_persistable(block: Block, name: str) -> bool:
@@ -150,8 +150,8 @@ def _reads_and_writes(op: Operator) -> tuple[list[str], list[str]]:
 
 # ------------------------------------------------------------------------------------------------------------ refusals
 def refusals(program: Program, positions: Iterable[int] | None = None) -> list[str]:
-    """Why ops of a program cannot be written, as far as their types tell; nothing is written to find out."""
-    said: dict[str, None] = {}
+    """Why ops of a program cannot be written, as far as their types tell; writes nothing."""
+    reasons: dict[str, None] = {}
     block = program.global_block()
     ops = block.ops if positions is None else [block.ops[position] for position in positions]
     waiting = list(ops)
@@ -163,16 +163,16 @@ def refusals(program: Program, positions: Iterable[int] | None = None) -> list[s
             continue
         definition = op.definition
         if definition is None:
-            said[f"{op.type}: the op is not known here"] = None
+            reasons[f"{op.type}: the op is not known here"] = None
         elif not is_exported(definition):
-            said[f"{op.type}: {why_not(definition)}"] = None
+            reasons[f"{op.type}: {why_not(definition)}"] = None
         elif _is_lazy(op):
-            said[f"{op.type}: with lazy_mode it leaves rows as they are of which a sparse gradient has none"] = None
-    return list(said)
+            reasons[f"{op.type}: with lazy_mode it leaves rows as they are of which a sparse gradient has none"] = None
+    return list(reasons)
 
 
 def _is_lazy(op: Operator) -> bool:
-    """Whether an update of a sparse gradient is not that of a dense one with the same numbers."""
+    """Whether an update by a sparse gradient differs from an update by the same dense gradient."""
     if not op.attrs.get("lazy_mode"):
         return False
     gradient = op.block.find_var(op.input("Grad")[0])
@@ -180,24 +180,24 @@ def _is_lazy(op: Operator) -> bool:
 
 
 def why_not(definition: OpDef) -> str:
-    """Why there is no way to write ops of a type."""
+    """Why ops of a type cannot be written."""
     forward = definition.forward or definition
     return REFUSED.get(definition.type) or REFUSED.get(forward.type) or "there is no function that writes it yet"
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
 class Names:
-    """The tensors that names of a block stand for; those of the block around it are seen, too.
+    """The tensors of a block's names; names of outer blocks are visible, too.
 
     Attributes:
-        frames: variable of step scopes -> what was kept of each run of a block.
+        frames: variable of step scopes -> the frames of a block's runs.
     """
 
     def __init__(self, block: Block, parent: Names | None = None) -> None:
         self.block, self.parent = block, parent
         self.frames: dict[str, Any] = {}
         self.values: dict[str, Tensor | None] = {}
-        """None stands for what an op leaves out, as nothing needs it."""
+        """None stands for an output that an op leaves out, as nothing needs it."""
 
     def get(self, name: str) -> Tensor | None:
         names: Names | None = self
@@ -217,7 +217,7 @@ class Names:
         return value
 
     def set(self, name: str, value: Tensor) -> None:
-        """Give a name a value, in the innermost block."""
+        """Set the value of a name, in the innermost block."""
         self.values[name] = value
 
 
@@ -229,34 +229,34 @@ class Writer:
         for block in program.blocks if not is_inner else ():
             for name in block.vars:
                 self.graph.unique(name)
-        self._taken: set[str] = set()
+        self._used_names: set[str] = set()
         self.captures = step_captures(program)
 
     def frames_of(self, scopes: str, names: Names) -> Any:
-        """What was kept of the runs of a forward block."""
-        found: Names | None = names
-        while found is not None:
-            if scopes in found.frames:
-                return found.frames[scopes]
-            found = found.parent
+        """The frames of a forward block's runs."""
+        scope_names: Names | None = names
+        while scope_names is not None:
+            if scopes in scope_names.frames:
+                return scope_names.frames[scopes]
+            scope_names = scope_names.parent
         raise NotExported(f"the forward part of it, which fills {scopes}, is not written before it")
 
     # -- names in the file
     def name(self, name: str) -> str:
-        """The name of a value of a variable: the variable's, if no other value has it."""
-        if name not in self._taken and not self._is_inner:
-            self._taken.add(name)
+        """The name in the file for a variable's value: the variable's name, if no other value has it."""
+        if name not in self._used_names and not self._is_inner:
+            self._used_names.add(name)
             return name
         return self.graph.unique(name)
 
     def inner(self, program: Program) -> Writer:
-        """A writer into the same graph of another program, whose names mean nothing outside."""
+        """A writer of another program into the same graph; its names have no meaning outside."""
         return Writer(program, self.graph, is_inner=True)
 
-    def bind(self, names: Names, name: str, tensor: Tensor, first: int, own: bool = True) -> None:
-        """Let a name stand for a tensor; if one of the nodes from number `first` on computes it, it gets the name."""
+    def bind(self, names: Names, name: str, tensor: Tensor, first: int, takes_name: bool = True) -> None:
+        """Bind a name to a tensor; the tensor gets the name if a node from number `first` on computes it."""
         names.set(name, tensor)
-        if not own or tensor.value is not None or tensor.like is not None:
+        if not takes_name or tensor.value is not None or tensor.like is not None:
             return
         nodes = self.graph.scope.nodes
         old = tensor._name
@@ -268,7 +268,7 @@ class Writer:
 
     # -- ops
     def ops(self, ops: Iterable[Operator], names: Names, last: Mapping[str, int] | None = None) -> None:
-        """Write ops in order; `last` is, by name, the number of the op that writes it last and gives it the variable's name."""
+        """Write ops in order; `last` maps a name to its last writer's number, whose output gets the variable's name."""
         for number, op in enumerate(ops):
             try:
                 self.op(op, names, lambda name, number=number: last is None or last.get(name) == number)  # type: ignore[misc]
@@ -311,13 +311,13 @@ class Writer:
         """The tensors of an op's slots."""
         inputs: dict[str, Any] = {}
         for slot, described in definition.inputs.items():
-            given = op.inputs.get(slot)
-            if not given:
+            slot_names = op.inputs.get(slot)
+            if not slot_names:
                 continue
             if described.many:
-                inputs[slot] = [None if name == EMPTY else names.need(name, op) for name in given]
-            elif given[0] != EMPTY:
-                inputs[slot] = names.need(given[0], op)
+                inputs[slot] = [None if name == EMPTY else names.need(name, op) for name in slot_names]
+            elif slot_names[0] != EMPTY:
+                inputs[slot] = names.need(slot_names[0], op)
         return inputs
 
     def outputs(
@@ -329,22 +329,22 @@ class Writer:
         first: int,
         names_it: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """Bind what an op gives to the names of its outputs."""
+        """Bind an op's results to the names of its outputs."""
         for slot, outs in op.outputs.items():
             value = results.get(slot)
             values = value if isinstance(value, (list, tuple)) else [value]
-            for name, each in zip_longest(outs, values[: len(outs)]):
+            for name, tensor in zip_longest(outs, values[: len(outs)]):
                 if name == EMPTY:
                     continue
-                if each is None:
+                if tensor is None:
                     names.values[name] = None
                 else:
-                    self.bind(names, name, each, first, names_it(name))
+                    self.bind(names, name, tensor, first, names_it(name))
 
 
 def _takes_array(op: Operator, names: Names) -> bool:
     values = [names.get(name) for name in op.input_arg_names]
-    if any(each is not None and each.spec.type is VarType.LOD_TENSOR_ARRAY for each in values):
+    if any(tensor is not None and tensor.spec.type is VarType.LOD_TENSOR_ARRAY for tensor in values):
         return True
     variables = [op.block.find_var(name) for name in op.input_arg_names]
     return bool(variables) and all(var is not None and var.type is VarType.LOD_TENSOR_ARRAY for var in variables)
@@ -369,20 +369,20 @@ def _input_spec(var: Variable) -> Spec:
 
 
 UPDATED = ".updated"
-"""What the name of a persistable variable's next value ends in."""
+"""Suffix of the name of a persistable variable's next value."""
 
 
 def contents_of(
     program: Program, signature: Signature, value_of: Callable[[str], Any], opset: int, names_as: Mapping[str, str] | None = None
 ) -> Contents:
-    """The ONNX model of a program.
+    """Write a program to an ONNX model in memory.
 
     Args:
-        value_of: the first value of a persistable variable, as an array.
+        value_of: the initial value of a persistable variable, as an array.
     """
-    said = refusals(program, signature.ops)
-    if said:
-        raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(said))
+    reasons = refusals(program, signature.ops)
+    if reasons:
+        raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(reasons))
     graph, block = Graph(opset, Namespace), program.global_block()
     writer = Writer(program, graph)
     names = Names(block)
@@ -413,31 +413,31 @@ def contents_of(
     writer.ops(ops, names, last)
     results = [(name, name) for name in signature.fetches] + [(name, name + UPDATED) for name in signature.updated]
     metadata: dict[str, str] = {}
-    told: dict[str, str] = {}
-    for name, asked in results:
+    updated_names: dict[str, str] = {}
+    for name, output_name in results:
         result = names.get(name)
         if result is None:
             raise ProgramError(f"{name!r} is not computed: no op writes it")
-        output = _as_output(writer, result, asked)
+        output = _as_output(writer, result, output_name)
         graph.scope.outputs.append(output)
-        if asked != name:
-            told[name] = output.name
+        if output_name != name:
+            updated_names[name] = output.name
     for name in signature.fetches:
         result = names.get(name)
         if result is not None and result.lengths is not None:
             graph.scope.outputs.append(_as_output(writer, result.lengths, name + LENGTHS))
-    if told:
-        metadata["fluid.updated"] = json.dumps(told)
+    if updated_names:
+        metadata["fluid.updated"] = json.dumps(updated_names)
     drop_unread(graph)
     return Contents(graph, parameters, metadata)
 
 
 LENGTHS = ".lengths"
-"""What the name of the lengths of a variable's sequences ends in."""
+"""Suffix of the name of the lengths of a variable's sequences."""
 
 
 def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
-    """Rows that form sequences are given with the lengths of these, as another input."""
+    """Add an input for the lengths of sequences, for a variable whose rows form sequences."""
     if var.lod_level > 1:
         raise ProgramError(f"{var.name} has {var.lod_level} levels of sequences; ONNX can be told the lengths of one")
     graph = writer.graph
@@ -449,41 +449,41 @@ def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
 
 
 def _as_output(writer: Writer, tensor: Tensor, name: str) -> Tensor:
-    """A tensor as an output of the graph, under a name."""
+    """Make a tensor an output of the graph, under a name."""
     graph = writer.graph
-    taken = {each.name for each in (*graph.scope.inputs, *graph.scope.outputs)}
-    if tensor.value is None and tensor.like is None and tensor._name == name and name not in taken:
+    used_names = {edge.name for edge in (*graph.scope.inputs, *graph.scope.outputs)}
+    if tensor.value is None and tensor.like is None and tensor._name == name and name not in used_names:
         return tensor
     copy = graph.identity(tensor)
-    new = name if name not in writer._taken and name not in taken else graph.unique(name)
-    writer._taken.add(new)
+    new = name if name not in writer._used_names and name not in used_names else graph.unique(name)
+    writer._used_names.add(new)
     _rename(graph.scope.nodes[-1], copy._name, new)
     copy.renamed(new)
     return copy
 
 
 def drop_unread(graph: Graph) -> None:
-    """Remove nodes whose results nothing reads, also inside of others."""
+    """Remove nodes with no reader, also in inner graphs."""
     _drop(graph.scopes[0])
 
 
 def _drop(scope: Scope) -> None:
-    read = {each.name for each in scope.outputs}
-    kept = []
+    read = {tensor.name for tensor in scope.outputs}
+    live_nodes = []
     for node in reversed(scope.nodes):
         if read.isdisjoint(node.outputs):
             continue
-        kept.append(node)
+        live_nodes.append(node)
         read.update(node.inputs)
         for value in node.attrs.values():
             if isinstance(value, Scope):
                 _drop(value)
                 read.update(_names_in(value))
-    scope.nodes = kept[::-1]
+    scope.nodes = live_nodes[::-1]
 
 
 def _names_in(scope: Scope) -> set[str]:
-    names = {each.name for each in scope.outputs}
+    names = {tensor.name for tensor in scope.outputs}
     for node in scope.nodes:
         names.update(node.inputs)
         for value in node.attrs.values():

@@ -1,4 +1,4 @@
-"""How regions of images are proposed, and shared out over the levels of a pyramid."""
+"""Propose regions of images, and distribute them over the levels of a pyramid."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def _half(g: Graph, x: Tensor, last: bool) -> Tensor:
 
 
 def in_order(g: Graph, keys: Tensor) -> Tensor:
-    """Where numbers go when they are sorted, equal ones in the order in which they are."""
+    """The stable sort order of numbers."""
     spec = Spec((-1,), VarType.INT64)
     return g.nodes("TopK", [keys, g.dims(keys)], [spec, spec], axis=0, largest=0, sorted=1)[1]
 
 
 def counts_of(g: Graph, images: Tensor, count: Size) -> Tensor:
-    """How often each number of an image is among these."""
+    """Count the regions of each image."""
     zeros = filled(g, g.joined_sizes([count]), 0, Spec((count if isinstance(count, int) else -1,), VarType.INT64))
     return add_rows(g, zeros, images, g.cast(g.binary("Equal", images, images, VarType.BOOL), VarType.INT64))
 
 
 def _decoded(g: Graph, anchors: Tensor, deltas: Tensor, edge: int) -> Tensor:
-    """Anchors, moved relative to their size, and made larger by factors whose logarithms are bounded."""
+    """Shift anchors relative to their size, and scale them by factors whose logarithms are bounded."""
 
     def plus(x: Tensor, number: float) -> Tensor:
         return g.binary("Add", x, g.number(number, x))
@@ -58,17 +58,17 @@ def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, 
     scores, deltas = inputs["Scores"], inputs["BboxDeltas"]
     if attrs["nms_thresh"] <= 0 or (attrs["eta"] < 1 and attrs["nms_thresh"] > 0.5):
         raise NotExported("a threshold that falls, or none")
-    images, each, high, wide = g.sizes_of(scores)
-    places = g.product_of([each, high, wide])
+    images, anchor_count, high, wide = g.sizes_of(scores)
+    places = g.product_of([anchor_count, high, wide])
     flat = g.reshape(g.transpose(scores, [0, 2, 3, 1]), [images, places])
-    parts = g.transpose(g.reshape(deltas, [images, each, 4, high, wide]), [0, 3, 4, 1, 2])
+    parts = g.transpose(g.reshape(deltas, [images, anchor_count, 4, high, wide]), [0, 3, 4, 1, 2])
     moves = g.reshape(parts, [images, places, 4])
     anchors, variances = (g.reshape(inputs[name], [-1, 4], (-1, 4)) for name in ("Anchors", "Variances"))
     moves = g.binary("Mul", moves, variances)
     most = g.as_size(places)
     if attrs["pre_nms_topN"] > 0:
         most = g.binary("Min", most, g.ints(attrs["pre_nms_topN"]))
-    value, order = g.nodes("TopK", [flat, most], [Spec((-1, -1), each) for each in (scores.dtype, VarType.INT64)])
+    value, order = g.nodes("TopK", [flat, most], [Spec((-1, -1), dtype) for dtype in (scores.dtype, VarType.INT64)])
     chosen = g._sized("GatherND", [moves, g.unsqueeze(order, 2)], moves.dtype, (-1, -1, 4), batch_dims=1)
     boxes = _decoded(g, g.gather(anchors, order), chosen, edge)
     size = g.gather(infos, g.ints(1, 0, 1, 0), 1)
@@ -79,20 +79,20 @@ def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, 
     side = g.binary("Add", g.binary("Div", g.binary("Sub", last, first), scale), g.number(edge, boxes))
     large = g.binary("GreaterOrEqual", side, g.number(max(attrs["min_size"], 1), side), VarType.BOOL)
     if edge:
-        whole = g.binary("Add", g.binary("Sub", last, first), g.number(edge, first))
-        middle = g.binary("Add", first, g.binary("Mul", whole, g.number(0.5, first)))
-        inside = g.binary("LessOrEqual", middle, g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1), VarType.BOOL)
-        large = g.binary("And", large, inside)
+        sides = g.binary("Add", g.binary("Sub", last, first), g.number(edge, first))
+        middle = g.binary("Add", first, g.binary("Mul", sides, g.number(0.5, first)))
+        is_inside = g.binary("LessOrEqual", middle, g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1), VarType.BOOL)
+        large = g.binary("And", large, is_inside)
     fits = g.cast(g.reduce("ReduceMin", g.cast(large, VarType.INT32), [2]), VarType.BOOL)
     ranked = g.unsqueeze(g.where(fits, value, g.number(-np.inf, value)), 1)
     how = {"normalized": not edge, "nms_threshold": attrs["nms_thresh"], "score_threshold": _LOWEST}
     limit_of = attrs["post_nms_topN"] if attrs["post_nms_topN"] > 0 else None
-    kept = suppressed(g, boxes, ranked, how, limit_of)
-    image = g.squeeze(g.slice(kept, [1], [0], [1]), 1)
-    where = g.gather(kept, g.ints(0, 2), 1)
+    selected = suppressed(g, boxes, ranked, how, limit_of)
+    image = g.squeeze(g.slice(selected, [1], [0], [1]), 1)
+    where = g.gather(selected, g.ints(0, 2), 1)
     rows = g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))
     values = g._sized("GatherND", [value, where], value.dtype, (-1,))
-    # An image of which nothing is left has a box of zeros.
+    # An image without boxes gets a box of zeros.
     counts = counts_of(g, image, images)
     none = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
     empty = g.squeeze(g._sized("NonZero", [none], VarType.INT64, (1, -1)), 0)
@@ -108,9 +108,9 @@ def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, 
     }  # fmt: skip
 
 
-def _told(g: Graph, found: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
+def _with_counts(g: Graph, results: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
     spec = specs.get("RpnRoisNum")
-    return {**found, "RpnRoisNum": g.cast(found["RpnRoisNum"], spec.dtype)} if spec is not None else found
+    return {**results, "RpnRoisNum": g.cast(results["RpnRoisNum"], spec.dtype)} if spec is not None else results
 
 
 @exports("generate_proposals_v2")
@@ -118,22 +118,22 @@ def generate_proposals_v2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any
     shape = inputs["ImShape"]
     ones = g.number(1, shape)
     scale = g.where(g.binary("Equal", g.slice(shape, [1], [0], [1]), ones, VarType.BOOL), ones, ones)
-    return _told(g, _proposed(g, inputs, g.concat([shape, scale], 1), attrs, int(attrs["pixel_offset"])), specs)
+    return _with_counts(g, _proposed(g, inputs, g.concat([shape, scale], 1), attrs, int(attrs["pixel_offset"])), specs)
 
 
 @exports("generate_proposals")
 def generate_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
-    found = _proposed(g, inputs, inputs["ImInfo"], attrs, 1)
+    results = _proposed(g, inputs, inputs["ImInfo"], attrs, 1)
     for slot in ("RpnRois", "RpnRoiProbs"):
-        found[slot].lengths = found["RpnRoisNum"]
-    return _told(g, found, specs)
+        results[slot].lengths = results["RpnRoisNum"]
+    return _with_counts(g, results, specs)
 
 
 # --------------------------------------------------------------------------------------------------------------- levels
 @exports("distribute_fpn_proposals")
 def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
-    rois, given = inputs["FpnRois"], inputs.get("RoisNum")
-    lengths = lengths_of_rows(rois) if given is None else as_vector(g, given)
+    rois, counts_input = inputs["FpnRois"], inputs.get("RoisNum")
+    lengths = lengths_of_rows(rois) if counts_input is None else as_vector(g, counts_input)
     image = ids_of(g, lengths, g.size(rois, 0))
     side = g.binary("Sub", _half(g, rois, True), _half(g, rois, False))
     real = g.cast(
@@ -149,16 +149,16 @@ def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, 
     lowest, highest = attrs["min_level"], attrs["max_level"]
     level = g.cast(g.binary("Min", g.binary("Max", level, g.number(lowest, level)), g.number(highest, level)), VarType.INT64)
     restored = in_order(g, in_order(g, level))
-    found, counts = [], []
+    levels, counts = [], []
     for place in range(lowest, highest + 1):
-        own = g.binary("Equal", level, g.ints(place), VarType.BOOL)
-        rows = g._sized("Compress", [rois, own], rois.dtype, (-1, 4), axis=0)
-        count = counts_of(g, g._sized("Compress", [image, own], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
+        is_on_level = g.binary("Equal", level, g.ints(place), VarType.BOOL)
+        rows = g._sized("Compress", [rois, is_on_level], rois.dtype, (-1, 4), axis=0)
+        count = counts_of(g, g._sized("Compress", [image, is_on_level], VarType.INT64, (-1,), axis=0), g.size(lengths, 0))
         rows.lengths = count
-        found.append(rows)
+        levels.append(rows)
         counts.append(count)
     results: dict[str, Any] = {
-        "MultiFpnRois": found,
+        "MultiFpnRois": levels,
         "RestoreIndex": g.cast(g.unsqueeze(restored, 1), specs["RestoreIndex"].dtype),
     }
     wanted = specs.get("MultiLevelRoIsNum")
@@ -169,12 +169,12 @@ def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, 
 
 @exports("collect_fpn_proposals")
 def collect_fpn_proposals(g: Graph, inputs: dict[str, Any], post_nms_topN: int, specs: Any) -> dict[str, Tensor]:
-    rois, given = inputs["MultiLevelRois"], inputs.get("MultiLevelRoIsNum")
-    lengths = [as_vector(g, each) for each in given] if given else [lengths_of_rows(each) for each in rois]
-    image = g.concat([ids_of(g, own, g.size(each, 0)) for own, each in zip(lengths, rois, strict=True)], 0)
-    scores = g.concat([g.reshape(each, [-1], (-1,)) for each in inputs["MultiLevelScores"]], 0)
+    rois, counts_input = inputs["MultiLevelRois"], inputs.get("MultiLevelRoIsNum")
+    lengths = [as_vector(g, counts) for counts in counts_input] if counts_input else [lengths_of_rows(rows) for rows in rois]
+    image = g.concat([ids_of(g, counts, g.size(rows, 0)) for counts, rows in zip(lengths, rois, strict=True)], 0)
+    scores = g.concat([g.reshape(level_scores, [-1], (-1,)) for level_scores in inputs["MultiLevelScores"]], 0)
     most = g.binary("Min", g.dims(scores), g.ints(post_nms_topN))
-    order = g.nodes("TopK", [scores, most], [Spec((-1,), each) for each in (scores.dtype, VarType.INT64)])[1]
+    order = g.nodes("TopK", [scores, most], [Spec((-1,), dtype) for dtype in (scores.dtype, VarType.INT64)])[1]
     order = g.gather(order, in_order(g, g.gather(image, order)))
     counts = counts_of(g, g.gather(image, order), g.size(lengths[0], 0))
     rows = g.gather(g.concat(rois, 0), order)
@@ -185,14 +185,13 @@ def collect_fpn_proposals(g: Graph, inputs: dict[str, Any], post_nms_topN: int, 
 
 # ----------------------------------------------------------------------------------------------------------- detections
 def _candidates(g: Graph, level: tuple[Tensor, Tensor, Tensor], threshold: float, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of one level, the boxes [N, M, 4] of the greatest scores, their classes [N, M], and scores; minus infinity for those that
-    are not above the threshold."""
+    """The best boxes [N, M, 4] of one level, their classes [N, M], and scores, minus infinity below the threshold."""
     boxes, scores, anchors = level
     images, places, classes = g.sizes_of(scores)
     count = g.product_of([places, classes])
     flat = g.reshape(scores, [images, count], (scores.sizes[0], -1))
     limit = g.as_size(count) if most < 0 else g.binary("Min", g.as_size(count), g.ints(most))
-    value, order = g.nodes("TopK", [flat, limit], [Spec((-1, -1), each) for each in (scores.dtype, VarType.INT64)])
+    value, order = g.nodes("TopK", [flat, limit], [Spec((-1, -1), dtype) for dtype in (scores.dtype, VarType.INT64)])
     place, label = g.binary("Div", order, g.as_size(classes)), g.binary("Mod", order, g.as_size(classes))
     deltas = g._sized("GatherND", [boxes, g.unsqueeze(place, 2)], boxes.dtype, (-1, -1, 4), batch_dims=1)
     above = g.binary("Greater", value, g.number(threshold, value), VarType.BOOL)
@@ -206,23 +205,23 @@ def retinanet_detection_output(g: Graph, inputs: dict[str, Any], attrs: dict[str
     levels, infos = list(zip(inputs["BBoxes"], inputs["Scores"], inputs["Anchors"], strict=True)), inputs["ImInfo"]
     thresholds = [attrs["score_threshold"]] * (len(levels) - 1) + [0.0]
     pairs = zip(levels, thresholds, strict=True)
-    found = [_candidates(g, level, threshold, attrs["nms_top_k"]) for level, threshold in pairs]
-    boxes, labels, scores = (g.concat([each[part] for each in found], 1) for part in range(3))
+    level_candidates = [_candidates(g, level, threshold, attrs["nms_top_k"]) for level, threshold in pairs]
+    boxes, labels, scores = (g.concat([candidates[part] for candidates in level_candidates], 1) for part in range(3))
     scale = g.slice(infos, [1], [2], [3])
     size = g.unary("Round", g.binary("Div", g.gather(infos, g.ints(1, 0, 1, 0), 1), scale))
     limit = g.unsqueeze(g.cast(g.binary("Sub", size, g.number(1, size)), boxes.dtype), 1)
     boxes = g.binary("Div", boxes, g.cast(g.unsqueeze(scale, 1), boxes.dtype))
     boxes = g.binary("Max", g.binary("Min", boxes, limit), g.number(0, boxes))
     classes = g.size(levels[0][1], 2)
-    own = g.binary("Equal", positions(g, classes, 1, 3), g.unsqueeze(labels, 1), VarType.BOOL)
-    by_class = g.where(own, g.unsqueeze(scores, 1), g.number(-np.inf, scores))
+    is_of_class = g.binary("Equal", positions(g, classes, 1, 3), g.unsqueeze(labels, 1), VarType.BOOL)
+    by_class = g.where(is_of_class, g.unsqueeze(scores, 1), g.number(-np.inf, scores))
     how = {"normalized": False, "nms_threshold": attrs["nms_threshold"], "score_threshold": _LOWEST}
-    kept = suppressed(g, boxes, by_class, how)
-    where = g.gather(kept, g.ints(0, 2), 1)
+    selected = suppressed(g, boxes, by_class, how)
+    where = g.gather(selected, g.ints(0, 2), 1)
     value = g._sized("GatherND", [scores, where], scores.dtype, (-1,))
-    # Image by image, the best first; of equal ones, that of the first class.
-    best = g.nodes("TopK", [value, g.dims(value)], [Spec((-1,), each) for each in (value.dtype, VarType.INT64)])[1]
-    image = g.gather(g.squeeze(g.slice(kept, [1], [0], [1]), 1), best)
+    # Image by image, the best first; ties go to the first class.
+    best = g.nodes("TopK", [value, g.dims(value)], [Spec((-1,), dtype) for dtype in (value.dtype, VarType.INT64)])[1]
+    image = g.gather(g.squeeze(g.slice(selected, [1], [0], [1]), 1), best)
     order = g.gather(best, in_order(g, image))
     counts = counts_of(g, image, g.size(infos, 0))
     if attrs["keep_top_k"] >= 0:
@@ -230,8 +229,8 @@ def retinanet_detection_output(g: Graph, inputs: dict[str, Any], attrs: dict[str
         first = g.binary("Less", within(g, counts, g.size(order, 0), image), g.ints(attrs["keep_top_k"]), VarType.BOOL)
         order = g._sized("Compress", [order, first], VarType.INT64, (-1,), axis=0)
         counts = g.binary("Min", counts, g.ints(attrs["keep_top_k"]))
-    where, kept = g.gather(where, order), g.gather(kept, order)
-    label = g.cast(g.binary("Add", g.slice(kept, [1], [1], [2]), g.ints(1)), boxes.dtype)
+    where, selected = g.gather(where, order), g.gather(selected, order)
+    label = g.cast(g.binary("Add", g.slice(selected, [1], [1], [2]), g.ints(1)), boxes.dtype)
     score = g.unsqueeze(g.gather(value, order), 1)
     rows = g.concat([label, score, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4))], 1)
     rows.lengths = counts

@@ -1,4 +1,4 @@
-"""How quadrangles of images are cut out, and made rectangular: written by the same steps as the kernel's, in float64."""
+"""Cut quadrangles out of images and make them rectangular: the same steps as in the kernel, in float64."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__: list[str] = []
 
 def _either(g: Graph, conditions: list[Tensor], op: str = "Or") -> Tensor:
     result = conditions[0]
-    for each in conditions[1:]:
-        result = g.binary(op, result, each)
+    for condition in conditions[1:]:
+        result = g.binary(op, result, condition)
     return result
 
 
@@ -32,7 +32,7 @@ def _both(g: Graph, *conditions: Tensor) -> Tensor:
 
 
 class _Quadrangles:
-    """ROIs [R, 8], and what a rectangle of them reads of images of a size."""
+    """ROIs [R, 8], and the image elements that their rectangles read."""
 
     def __init__(self, g: Graph, ROIs: Tensor, image: Tensor, attrs: dict[str, Any]) -> None:
         if min(image.shape[1:]) < 0:
@@ -50,14 +50,14 @@ class _Quadrangles:
         self.seen, self.taps = self._sources()
 
     def _perspective(self) -> list[Any]:
-        """The nine numbers [R, 1] of matrices from places in a rectangle to those in the quadrangles."""
+        """The nine numbers [R, 1] of matrices that map a rectangle to the quadrangles."""
         g = self.g
         lengths: list[Any] = []
         for (x, y), (next_x, next_y) in zip(self.corners, self.corners[1:] + self.corners[:1], strict=True):
             lengths.append(g.unary("Sqrt", (x - next_x) * (x - next_x) + (y - next_y) * (y - next_y)))
         rows = max(2, self.high) - 1
-        asked = (lengths[0] + lengths[2]) * float(rows) / (lengths[1] + lengths[3])
-        columns: Any = g.unary("Floor", asked + 0.5) + 1.0
+        ideal_width = (lengths[0] + lengths[2]) * float(rows) / (lengths[1] + lengths[3])
+        columns: Any = g.unary("Floor", ideal_width + 0.5) + 1.0
         columns = g.binary("Min", g.binary("Max", columns, g.number(2, columns)), g.number(max(self.wide, 2), columns)) - 1.0
         (x1, y1), (x2, y2), (x3, y3), (x4, y4) = self.corners
         dx1, dy1, dx2, dy2 = x2 - x3, y2 - y3, x4 - x3, y4 - y3
@@ -69,8 +69,8 @@ class _Quadrangles:
             lines += [(second - first) / columns + across * second, (fourth - first) / float(rows) + down * fourth, first]
         return [*lines, across, down, x1 * 0.0 + 1.0]
 
-    def _inside(self, x: Any, y: Any) -> Tensor:
-        """Which places [R, P] are in the quadrangles, or on their outlines."""
+    def _contains(self, x: Any, y: Any) -> Tensor:
+        """A mask of the places [R, P] in the quadrangles, or on their outlines."""
         g = self.g
         crossings: Any = None
         outline = []
@@ -89,13 +89,13 @@ class _Quadrangles:
         return _either(g, [*outline, odd])
 
     def _sources(self) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Which places [R, P] are in a quadrangle and in the image; four elements, counted in a channel, and their weights."""
+        """A mask of the places [R, P] in a quadrangle and the image; four elements, counted in a channel, and their weights."""
         g = self.g
         rows, columns = np.indices((self.high, self.wide)).reshape(2, 1, -1).astype("float64")
         lines = [self.matrix[3 * line : 3 * line + 3] for line in range(3)]
         x, y, depth = (a * g.constant(columns) + b * g.constant(rows) + c for a, b, c in lines)
         x, y = x / depth, y / depth
-        seen, pairs = self._inside(x, y), []
+        seen, pairs = self._contains(x, y), []
         for at, extent in ((y, self.image.shape[2]), (x, self.image.shape[3])):
             seen = _both(g, seen, at > NEAR - 0.5, at < extent - 0.5 - NEAR)
             near = g.where(seen, at, g.number(0, at))
@@ -104,11 +104,11 @@ class _Quadrangles:
             index, share = g.cast(low, VarType.INT64), near - low
             after = g.binary("Min", g.binary("Add", index, g.ints(1)), g.ints(extent - 1))
             pairs.append([(index, 1.0 - share), (after, share)])
-        inside = g.cast(seen, VarType.FP64)
+        is_inside = g.cast(seen, VarType.FP64)
         taps = []
         for (row, by_row), (column, by_column) in product(*pairs):
             element = g.binary("Add", g.binary("Mul", row, g.ints(self.image.shape[3])), column)
-            taps.append((element, g.cast(by_row * by_column * inside, self.image.dtype)))
+            taps.append((element, g.cast(by_row * by_column * is_inside, self.image.dtype)))
         return seen, taps
 
     def elements(self) -> list[tuple[Tensor, Tensor]]:
@@ -119,42 +119,42 @@ class _Quadrangles:
         return [(g.binary("Add", first, g.unsqueeze(index, 1)), g.unsqueeze(weight, 1)) for index, weight in self.taps]
 
     def shaped(self, x: Tensor, channels: int) -> Tensor:
-        """[R, channels, P] as [R, channels, transformed_height, transformed_width]."""
+        """Reshape [R, channels, P] to [R, channels, transformed_height, transformed_width]."""
         sizes = (channels, self.high, self.wide)
         return self.g.reshape(x, [self.regions, *sizes], (self.number, *sizes))
 
 
 @exports("roi_perspective_transform")
 def roi_perspective_transform(g: Graph, X: Tensor, ROIs: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
-    own = _Quadrangles(g, ROIs, X, attrs)
+    quadrangles = _Quadrangles(g, ROIs, X, attrs)
     flat = g.reshape(X, [-1], (-1,))
-    channels, places = X.shape[1], own.high * own.wide
-    whole = g.joined_sizes([own.regions, channels, places, 1])
+    channels, places = X.shape[1], quadrangles.high * quadrangles.wide
+    weight_shape = g.joined_sizes([quadrangles.regions, channels, places, 1])
     total: Tensor | None = None
     numbers, weights = [], []
-    for index, weight in own.elements():
+    for index, weight in quadrangles.elements():
         part = g.binary("Mul", g.gather(flat, index), weight)
         total = part if total is None else g.binary("Add", total, part)
         numbers.append(g.unsqueeze(index, 3))
-        weights.append(g.expand(g.unsqueeze(weight, 3), whole, (own.number, channels, places, 1)))
+        weights.append(g.expand(g.unsqueeze(weight, 3), weight_shape, (quadrangles.number, channels, places, 1)))
     assert total is not None
-    found = {
-        "Out": own.shaped(total, channels),
-        "Mask": own.shaped(own.seen, 1),
-        "TransformMatrix": g.concat(own.matrix, 1),
+    results = {
+        "Out": quadrangles.shaped(total, channels),
+        "Mask": quadrangles.shaped(quadrangles.seen, 1),
+        "TransformMatrix": g.concat(quadrangles.matrix, 1),
         "Out2InIdx": g.reshape(g.concat(numbers, 3), [-1, 4], (-1, 4)),
         "Out2InWeights": g.reshape(g.concat(weights, 3), [-1, 4], (-1, 4)),
     }
-    return {slot: g.cast(each, specs[slot].dtype) for slot, each in found.items() if specs.get(slot) is not None}
+    return {slot: g.cast(value, specs[slot].dtype) for slot, value in results.items() if specs.get(slot) is not None}
 
 
 @exports("straightened_back")
 def straightened_back(g: Graph, Out: Tensor, ROIs: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
-    own = _Quadrangles(g, ROIs, Like, attrs)
-    channels, places = Like.shape[1], own.high * own.wide
-    values = g.reshape(Out, [own.regions, channels, places], (own.number, channels, places))
+    quadrangles = _Quadrangles(g, ROIs, Like, attrs)
+    channels, places = Like.shape[1], quadrangles.high * quadrangles.wide
+    values = g.reshape(Out, [quadrangles.regions, channels, places], (quadrangles.number, channels, places))
     flat = filled(g, g.as_size(g.product_of(g.sizes_of(Like))), 0, Spec((-1,), Out.dtype))
-    for index, weight in own.elements():
+    for index, weight in quadrangles.elements():
         part = g.binary("Mul", values, weight)
         flat = add_rows(g, flat, g.reshape(index, [-1], (-1,)), g.reshape(part, [-1], (-1,)))
     return g.reshape_as(flat, Like)

@@ -1,4 +1,4 @@
-"""How quantization is written."""
+"""Write quantization."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SMALLEST = 1e-30
 
 
 def _along_axis(g: Graph, scale: Tensor, ndim: int, axis: int) -> Tensor:
-    """A scale for each element of an axis; of axis -1, one number."""
+    """A scale for each element of an axis; for axis -1, one number."""
     if axis < 0:
         return g.reshape(scale, [])
     return g.reshape(scale, [1] * axis + [-1] + [1] * (ndim - 1 - axis), (1,) * axis + (-1,) + (1,) * (ndim - 1 - axis))
 
 
 def _magnitude(g: Graph, x: Tensor, axis: int | None = None) -> Tensor:
-    """The greatest magnitude, of shape [1], or of each element of an axis."""
+    """The greatest magnitude, of shape [1], or for each element of an axis."""
     axes = [place for place in range(x.ndim) if axis is None or place != axis % x.ndim]
     top = g.reduce("ReduceMax", g.unary("Abs", x), axes)
     return g.reshape(top, [1]) if axis is None else top
@@ -55,8 +55,8 @@ def _measured(back: bool) -> Any:
     def quantize(g: Graph, X: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
         axis = attrs.get("quant_axis")
         scale = _magnitude(g, X, axis)
-        whole = _along_axis(g, scale, X.ndim, -1 if axis is None else axis % X.ndim)
-        return {"Out": _quantized(g, X, whole, attrs, back), "OutScale": scale}
+        axis_scale = _along_axis(g, scale, X.ndim, -1 if axis is None else axis % X.ndim)
+        return {"Out": _quantized(g, X, axis_scale, attrs, back), "OutScale": scale}
 
     return quantize
 
@@ -173,8 +173,13 @@ def quantize(g: Graph, Input: Tensor, Scale: float, Shift: float, specs: Any) ->
     spec = specs["Output"]
     bounds = np.iinfo(spec.dtype.numpy)
     scaled = g.binary("Add", g.binary("Mul", Input, g.number(Scale, Input)), g.number(Shift, Input))
-    whole = g.unary("Round", scaled)
-    return g.cast(g.binary("Min", g.binary("Max", whole, g.number(bounds.min, whole)), g.number(bounds.max, whole)), spec.dtype)
+    rounded_values = g.unary("Round", scaled)
+    return g.cast(
+        g.binary(
+            "Min", g.binary("Max", rounded_values, g.number(bounds.min, rounded_values)), g.number(bounds.max, rounded_values)
+        ),
+        spec.dtype,
+    )
 
 
 @exports("dequantize_log")

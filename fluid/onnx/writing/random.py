@@ -1,4 +1,4 @@
-"""How ops that draw random numbers are written. The numbers are others than Fluid's, of the same distribution."""
+"""Write ops that draw random numbers. The numbers differ from Fluid's, with the same distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["drawn_like"]
 
 
 def drawn_like(g: Graph, x: Tensor, op: str, seed: int = 0, **arguments: Any) -> Tensor:
-    """Random numbers of 32-bit floats in the shape of a tensor; the same in each session, if there is a seed."""
+    """Random 32-bit floats in the shape of a tensor; with a seed, the same in each session."""
     if seed:
         arguments["seed"] = float(seed % (1 << 24))
     spec = Spec(x.shape, VarType.FP32)
@@ -87,8 +87,8 @@ def randint(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any)
     if high - low > 1 << 22:
         raise NotExported("integers from a wider range than 32-bit floats tell apart")
     drawn = _in_shape(g, dims, specs["Out"].shape, {**attrs, "min": low, "max": high}, _uniform)
-    whole = g.unary("Floor", drawn)
-    return g.cast(g.binary("Min", whole, g.number(high - 1, whole)), specs["Out"].dtype)
+    floored = g.unary("Floor", drawn)
+    return g.cast(g.binary("Min", floored, g.number(high - 1, floored)), specs["Out"].dtype)
 
 
 # ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
@@ -105,7 +105,7 @@ def uniform_random_inplace(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor
 
 
 def _unit(g: Graph, like: Tensor, seed: int = 0) -> Tensor:
-    """Numbers above 0 and below 1, whose logarithms are finite."""
+    """Numbers above 0 and below 1, so that their logarithms are finite."""
     drawn = drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0)
     return g.binary("Min", g.binary("Max", drawn, g.number(_LEAST, drawn)), g.number(1 - 2.0**-24, drawn))
 
@@ -144,7 +144,7 @@ def rrelu(g: Graph, X: Tensor, is_test: bool, lower: float, upper: float, seed: 
 
 @exports("truncated_gaussian_random")
 def truncated_gaussian_random(g: Graph, f: Any, attrs: dict[str, Any], specs: Any) -> Any:
-    """By the inverse of the distribution function, of what is drawn between its values at two deviations."""
+    """Apply the inverse distribution function to numbers between its values at two deviations."""
     edge = math.erf(2 / math.sqrt(2))
     bounds = {**attrs, "min": -edge, "max": edge}
     drawn = _in_shape(g, g.ints(*attrs["shape"]), specs["Out"].shape, bounds, _uniform)
@@ -158,7 +158,7 @@ def randperm(g: Graph, n: int, seed: int) -> Tensor:
 
 
 def _order(g: Graph, keys: Tensor, count: int) -> Tensor:
-    """Where the `count` smallest numbers along the last dimension are."""
+    """The places of the `count` smallest numbers along the last dimension."""
     shape = (*keys.shape[:-1], count)
     spec = Spec(shape, keys.dtype)
     _, places = g.nodes("TopK", [keys, g.ints(count)], [spec, spec.with_dtype(VarType.INT64)], axis=-1, largest=0, sorted=1)
@@ -176,7 +176,7 @@ def multinomial(g: Graph, X: Tensor, num_samples: int, replacement: bool, seed: 
 
 
 def _winners(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
-    """The first of races between exponential clocks of these rates, which are draws without replacement."""
+    """Draw without replacement: the first of races between exponential clocks with these rates."""
     clocks = g.cast(g.unary("Neg", g.unary("Log", _unit(g, rows, seed))), rows.dtype)
     some = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
     times = g.binary("Div", clocks, g.where(some, rows, g.number(1, rows)))
@@ -185,9 +185,9 @@ def _winners(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
 
 def _with_replacement(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
     sums = g._sized("CumSum", [rows, g.constant(np.int64(1))], rows.dtype, rows.sizes)
-    whole = g.slice(sums, [1], [-1], [2**31 - 1])
-    like = g.expand(whole, g.joined_sizes([g.size(rows, 0), count]), (rows.sizes[0], count))
-    drawn = g.binary("Mul", g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0), rows.dtype), whole)
+    row_total = g.slice(sums, [1], [-1], [2**31 - 1])
+    like = g.expand(row_total, g.joined_sizes([g.size(rows, 0), count]), (rows.sizes[0], count))
+    drawn = g.binary("Mul", g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0), rows.dtype), row_total)
     passed = g.binary("GreaterOrEqual", g.unsqueeze(drawn, 2), g.unsqueeze(sums, 1), VarType.BOOL)
     ids = g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [2])
     return g.binary("Min", ids, g.binary("Sub", g.as_size(g.size(rows, 1)), g.ints(1)))
@@ -205,27 +205,27 @@ def sampling_id(g: Graph, X: Tensor, min: float, max: float, seed: int) -> Tenso
 # ------------------------------------------------------------------------------------------------------- nodes of trees
 @exports("tdm_sampler")
 def tdm_sampler(g: Graph, X: Tensor, Travel: Tensor, Layer: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
-    """Each node of a layer but the one on the way has a random number, and those with the smallest are taken."""
+    """Each layer's nodes, except the one on the path, get random numbers; the smallest are drawn."""
     ways, nodes = g.gather(Travel, as_vector(g, X)), as_vector(g, Layer)
-    found, labels, masks = [], [], []
+    samples, labels, masks = [], [], []
     offsets = attrs["layer_offset_lod"]
     for layer, (count, (start, end)) in enumerate(zip(attrs["neg_samples_num_list"], pairwise(offsets), strict=True)):
         if not count and not attrs["output_positive"]:
             continue
-        own = g.cast(g.slice(ways, [1], [layer], [layer + 1]), VarType.INT64)
-        others = g.slice(nodes, [0], [start], [end])
-        same = g.binary("Equal", own, g.unsqueeze(others, 0), VarType.BOOL)
+        path_node = g.cast(g.slice(ways, [1], [layer], [layer + 1]), VarType.INT64)
+        layer_nodes = g.slice(nodes, [0], [start], [end])
+        same = g.binary("Equal", path_node, g.unsqueeze(layer_nodes, 0), VarType.BOOL)
         number = drawn_like(g, same, "RandomUniformLike", attrs["seed"] and attrs["seed"] + layer, low=0.0, high=1.0)
         number = g.where(same, g.number(2, number), number)
-        kinds = [Spec((own.shape[0], count), kind) for kind in (VarType.FP32, VarType.INT64)]
+        kinds = [Spec((path_node.shape[0], count), kind) for kind in (VarType.FP32, VarType.INT64)]
         order = g.nodes("TopK", [number, g.ints(count)], kinds, axis=1, largest=0)[1]
-        order.sizes = (own.sizes[0], count)
-        parts = [own, g.gather(others, order)] if attrs["output_positive"] else [g.gather(others, order)]
+        order.sizes = (path_node.sizes[0], count)
+        parts = [path_node, g.gather(layer_nodes, order)] if attrs["output_positive"] else [g.gather(layer_nodes, order)]
         chosen = g.concat(parts, 1)
-        there = g.unary("Not", g.binary("Equal", own, g.ints(0), VarType.BOOL))
+        is_on_path = g.unary("Not", g.binary("Equal", path_node, g.ints(0), VarType.BOOL))
         is_own = g.constant(np.arange(chosen.shape[1])[None] < attrs["output_positive"])
-        found.append(g.where(there, chosen, g.ints(0)))
-        labels.append(g.binary("And", there, is_own))
-        masks.append(g.expand(there, g.dims(chosen), chosen.sizes))
-    results = {"Out": found, "Labels": labels, "Mask": masks}
-    return {slot: g.cast(g.concat(each, 1), specs[slot].dtype) for slot, each in results.items()}
+        samples.append(g.where(is_on_path, chosen, g.ints(0)))
+        labels.append(g.binary("And", is_on_path, is_own))
+        masks.append(g.expand(is_on_path, g.dims(chosen), chosen.sizes))
+    results = {"Out": samples, "Labels": labels, "Mask": masks}
+    return {slot: g.cast(g.concat(parts_of_layers, 1), specs[slot].dtype) for slot, parts_of_layers in results.items()}

@@ -1,4 +1,4 @@
-"""How the ops of `DynamicRNN` and `IfElse` are written. A rank table is the lengths of its sequences; their order follows."""
+"""Write the ops of `DynamicRNN` and `IfElse`. A rank table is the lengths of its sequences; their order follows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _needed(op: Operator, slot: str, names: Names) -> Tensor:
 
 
 def _order(g: Graph, lengths: Tensor) -> Tensor:
-    """The numbers of sequences, the longest first; of equal ones, the first."""
+    """The numbers of sequences, longest first; ties keep their order."""
     count = g.as_size(g.size(lengths, 0))
     _, order = g.nodes("TopK", [lengths, count], [lengths.spec, lengths.spec], axis=0, largest=1, sorted=1)
     return order
@@ -45,7 +45,7 @@ def _longest(g: Graph, lengths: Tensor) -> Tensor:
 
 
 def _active(g: Graph, lengths: Tensor, step: Tensor) -> Tensor:
-    """The number of sequences that are longer than a step (of shape []), of shape [1]."""
+    """The number of sequences longer than a step (of shape []), of shape [1]."""
     longer = g.cast(g.binary("Greater", lengths, step, VarType.BOOL), VarType.INT64)
     return g.reduce("ReduceSum", longer, [0], keep=True)
 
@@ -100,8 +100,8 @@ def array_to_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
         return insert(g, so_far, read(g, source, step, filled(g, dims, 0, spec)))
 
     steps = _longest(g, lengths)
-    whole = repeat(g, g.reshape(g.binary("Max", steps, g.ints(1)), []), empty_array(g, spec), entry)
-    rows = g.node("ConcatFromSequence", [whole], spec, axis=0, new_axis=0)
+    padded_array = repeat(g, g.reshape(g.binary("Max", steps, g.ints(1)), []), empty_array(g, spec), entry)
+    rows = g.node("ConcatFromSequence", [padded_array], spec, axis=0, new_axis=0)
     # Step t begins after the rows of all steps before.
     longer = g.binary("Greater", g.unsqueeze(lengths, 0), g.unsqueeze(g.arange(steps), 1), VarType.BOOL)
     active = g.reduce("ReduceSum", g.cast(longer, VarType.INT64), [1])
@@ -124,10 +124,10 @@ def shrink_rnn_memory(writer: Writer, op: Operator, names: Names) -> None:
     if x.lengths is None:
         names.set(op.output("Out")[0], _first_rows(g, x, count))
         return
-    kept = _first_rows(g, x.lengths, count)
-    result = _first_rows(g, x, g.reduce("ReduceSum", kept, [0], keep=True))
-    result.lengths, result.spec = kept, result.spec.with_lod((None,))
-    result.sizes = (g.rows_of(kept), *result.sizes[1:])
+    lengths_left = _first_rows(g, x.lengths, count)
+    result = _first_rows(g, x, g.reduce("ReduceSum", lengths_left, [0], keep=True))
+    result.lengths, result.spec = lengths_left, result.spec.with_lod((None,))
+    result.sizes = (g.rows_of(lengths_left), *result.sizes[1:])
     names.set(op.output("Out")[0], result)
 
 
@@ -140,7 +140,7 @@ def resize_rows(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
 
 
 def _chosen(g: Graph, x: Tensor, numbers: Tensor) -> Tensor:
-    """The sequences (or rows, where there are none) of these numbers."""
+    """Gather the sequences (or rows, if there are none) of these numbers."""
     if x.lengths is None:
         result = g.gather(x, numbers)
     else:
@@ -192,7 +192,7 @@ def merge_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
     def numbers(flags: Tensor) -> Tensor:
         return g.binary("Sub", ends_of(g, g.cast(flags, VarType.INT64)), g.constant(np.int64(1)))
 
-    rest = g.unary("Not", mask)
-    count = g.reduce("ReduceSum", g.cast(rest, VarType.INT64), [0], keep=True)
-    order = g.where(mask, g.binary("Add", numbers(mask), count), numbers(rest))
+    is_false = g.unary("Not", mask)
+    count = g.reduce("ReduceSum", g.cast(is_false, VarType.INT64), [0], keep=True)
+    order = g.where(mask, g.binary("Add", numbers(mask), count), numbers(is_false))
     names.set(op.output("Out")[0], _chosen(g, joined, order))

@@ -1,4 +1,4 @@
-"""How reductions, norms of vectors, positions of extrema and cumulative sums are written."""
+"""Write reductions, vector norms, positions of extrema and cumulative sums."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def logsumexp(g: Graph, X: Tensor, axis: list[int], keepdim: bool, reduce_all: b
 
 
 def norm_of(g: Graph, x: Tensor, axes: Sequence[int], keep: bool, order: float = 2.0) -> Tensor:
-    """The norm of some order over axes."""
+    """The norm of an order over axes."""
     if order == 0.0:
         count = g.unary("Not", g.binary("Equal", x, g.number(0, x), VarType.BOOL))
         return g.reduce("ReduceSum", g.cast(count, x.dtype), axes, keep)
@@ -173,8 +173,8 @@ def _position(op: str) -> Any:
             x = g.cast(x, VarType.INT32)
         if flatten or X.ndim < 2:
             x, at = g.reshape(x, [-1], (X.spec.size,)), 0
-            found = g._sized(op, [x], VarType.INT64, (1,), axis=0, keepdims=1)
-            return g.reshape(found, [1] * X.ndim) if keepdims else found
+            best_place = g._sized(op, [x], VarType.INT64, (1,), axis=0, keepdims=1)
+            return g.reshape(best_place, [1] * X.ndim) if keepdims else best_place
         at = axis % X.ndim
         sizes = tuple(1 if place == at else size for place, size in enumerate(x.sizes) if keepdims or place != at)
         return g._sized(op, [x], VarType.INT64, sizes, axis=at, keepdims=int(keepdims))

@@ -1,4 +1,4 @@
-"""What cannot be said in ONNX, with the reasons."""
+"""Ops that ONNX cannot express, with the reasons."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ _BY_REASON = {
 }
 
 REFUSED: dict[str, str] = {op_type: reason for reason, op_types in _BY_REASON.items() for op_type in op_types.split()}
-"""Op type -> why it, and its gradient, is not written."""
+"""Op type -> why it and its gradient are not written."""

@@ -1,4 +1,4 @@
-"""How pooling of regions of images is written: weights of an image's rows and columns for each part of each region."""
+"""Write pooling of image regions: weights of an image's rows and columns for each part of each region."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def images_of_regions(g: Graph, ROIs: Tensor, RoisNum: Tensor | None) -> Tensor:
 
 
 def rounded(g: Graph, x: Tensor) -> Tensor:
-    """To the nearest integer, halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     half = g.number(0.5, x)
     return g.binary("Mul", g.unary("Sign", x), g.unary("Floor", g.binary("Add", g.unary("Abs", x), half)))
 
@@ -46,9 +46,9 @@ class _Axis:
         self.element = g.cast(positions(g, extent, 2, 3), dtype)
 
     def do(self, op: str, x: Any, y: Any) -> Tensor:
-        """A node of two operands, of which one may be a number."""
+        """Append a node of two operands; one of them may be a number."""
         like = x if isinstance(x, Tensor) else y
-        x, y = (each if isinstance(each, Tensor) else self.g.number(each, like) for each in (x, y))
+        x, y = (operand if isinstance(operand, Tensor) else self.g.number(operand, like) for operand in (x, y))
         return self.g.binary(op, x, y, VarType.BOOL if op in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual") else None)
 
     def most(self) -> Tensor:
@@ -58,7 +58,7 @@ class _Axis:
         return self.g.reshape(self.g.cast(self.extent, self.dtype), [])
 
     def sampled(self) -> Tensor:
-        """Weights [R, parts, extent] by which `roi_align` samples."""
+        """The sampling weights [R, parts, extent] of `roi_align`."""
         g, do, aligned = self.g, self.do, self.attrs["aligned"]
         start, end = (do("Sub", do("Mul", edge, self.scale), 0.5 if aligned else 0.0) for edge in (self.first, self.last))
         size = do("Sub", end, start)
@@ -72,19 +72,19 @@ class _Axis:
             samples = g.cast(g.reduce("ReduceMax", g.reshape(counts, [-1], (-1,)), [0], keep=True), VarType.INT64)
             counts = g.unsqueeze(counts, 3)
         number = g.cast(positions(g, samples, 2, 4), self.dtype)
-        start, step, part = (g.unsqueeze(each, 3) for each in (start, step, self.part))
+        start, step, part = (g.unsqueeze(part, 3) for part in (start, step, self.part))
         among = do("Div", do("Mul", do("Add", number, 0.5), step), do("Max", counts, 1.0))
         at = do("Add", do("Add", start, do("Mul", part, step)), among)
-        inside = g.binary("And", do("GreaterOrEqual", at, -1.0), do("LessOrEqual", at, self.most()))
-        inside = g.binary("And", inside, do("Less", number, counts))
-        share = do("Div", g.cast(inside, self.dtype), do("Max", counts, 1.0))
+        is_inside = g.binary("And", do("GreaterOrEqual", at, -1.0), do("LessOrEqual", at, self.most()))
+        is_inside = g.binary("And", is_inside, do("Less", number, counts))
+        share = do("Div", g.cast(is_inside, self.dtype), do("Max", counts, 1.0))
         at = do("Min", do("Max", at, 0.0), do("Sub", self.most(), 1.0))
         distance = g.unary("Abs", do("Sub", at, g.unsqueeze(self.element, 2)))
         near = do("Max", do("Sub", 1.0, distance), 0.0)
         return g.reduce("ReduceSum", do("Mul", share, near), [2])
 
-    def whole(self) -> Tensor:
-        """Weights by which `psroi_pool` takes whole elements."""
+    def uniform(self) -> Tensor:
+        """The weights of `psroi_pool`, which averages elements."""
         g, do = self.g, self.do
 
         start = do("Mul", rounded(g, self.first), self.scale)
@@ -95,22 +95,22 @@ class _Axis:
             return do("Min", do("Max", g.unary(op, do("Add", do("Mul", part, step), start)), 0.0), self.most())
 
         low, high = bound("Floor", self.part), bound("Ceil", do("Add", self.part, 1.0))
-        inside = g.binary("And", do("GreaterOrEqual", self.element, low), do("Less", self.element, high))
-        return do("Div", g.cast(inside, self.dtype), do("Max", do("Sub", high, low), 1.0))
+        is_inside = g.binary("And", do("GreaterOrEqual", self.element, low), do("Less", self.element, high))
+        return do("Div", g.cast(is_inside, self.dtype), do("Max", do("Sub", high, low), 1.0))
 
     def _integral(self, at: Tensor, order: int) -> Tensor:
-        """What an element at 0 contributes from the left up to places, by linear interpolation; or a derivative of that."""
+        """The integral from the left of an element at 0, by linear interpolation, up to places; or a derivative of it."""
         g, do = self.g, self.do
         near = do("Min", do("Max", at, -1.0), 1.0)
         if order == 0:
             return do("Add", do("Sub", near, do("Mul", do("Mul", near, g.unary("Abs", near)), 0.5)), 0.5)
         if order == 1:
             return do("Sub", 1.0, g.unary("Abs", near))
-        inside = g.cast(do("Less", g.unary("Abs", at), 1.0), self.dtype)
-        return do("Mul", do("Mul", g.unary("Sign", at), inside), -1.0 if order == 2 else 0.0)
+        is_inside = g.cast(do("Less", g.unary("Abs", at), 1.0), self.dtype)
+        return do("Mul", do("Mul", g.unary("Sign", at), is_inside), -1.0 if order == 2 else 0.0)
 
     def integrated(self) -> Tensor:
-        """Weights by which `prroi_pool` integrates, or derivatives of these by the edges, as `by` says."""
+        """The integration weights of `prroi_pool`, or their derivatives by the edges that `by` names."""
         g, do = self.g, self.do
         by = self.attrs.get("by", [0] * 4)
         share = np.arange(self.parts + 1, dtype=self.dtype.numpy).reshape(1, -1, 1) / self.dtype.numpy.type(self.parts)
@@ -145,7 +145,7 @@ def _einsum(g: Graph, equation: str, operands: list[Tensor], shape: tuple[int, .
 
 
 def _by_part(g: Graph, x: Tensor, attrs: dict[str, Any]) -> Tensor:
-    """Images of which each part has channels of its own, [N, C, parts, parts, H, W]."""
+    """Reshape images with separate channels for each part to [N, C, parts, parts, H, W]."""
     high, wide = attrs["pooled_height"], attrs["pooled_width"]
     n, _, *sizes = g.sizes_of(x)
     return g.reshape(x, [n, attrs["output_channels"], high, wide, *sizes])
@@ -154,21 +154,21 @@ def _by_part(g: Graph, x: Tensor, attrs: dict[str, Any]) -> Tensor:
 def _averaged(g: Graph, kind: str, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
     rois = inputs["ROIs"]
     weights = _weights(g, kind, X.dtype, rois, g.sizes_of(X)[2:], attrs)
-    each = "output_channels" in attrs
-    images = g.gather(_by_part(g, X, attrs) if each else X, images_of_regions(g, rois, inputs.get("RoisNum")))
-    equation = "rcijhw,rih,rjw->rcij" if each else "rchw,rih,rjw->rcij"
+    has_part_channels = "output_channels" in attrs
+    images = g.gather(_by_part(g, X, attrs) if has_part_channels else X, images_of_regions(g, rois, inputs.get("RoisNum")))
+    equation = "rcijhw,rih,rjw->rcij" if has_part_channels else "rchw,rih,rjw->rcij"
     return _einsum(g, equation, [images, *weights], specs["Out"].shape)
 
 
 def _spread(g: Graph, kind: str, Out: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
-    """The transpose of averaging."""
+    """Spread gradients over the images, the transpose of averaging."""
     rois = inputs["ROIs"]
     weights = _weights(g, kind, Out.dtype, rois, g.sizes_of(Like)[2:], attrs)
-    each = "output_channels" in attrs
-    equation = "rcij,rih,rjw->rcijhw" if each else "rcij,rih,rjw->rchw"
-    rows = _einsum(g, equation, [Out, *weights], (-1,) * (6 if each else 4))
+    has_part_channels = "output_channels" in attrs
+    equation = "rcij,rih,rjw->rcijhw" if has_part_channels else "rcij,rih,rjw->rchw"
+    rows = _einsum(g, equation, [Out, *weights], (-1,) * (6 if has_part_channels else 4))
     sizes = g.sizes_of(Like)
-    if each:
+    if has_part_channels:
         rows = g.reshape(rows, [g.size(rows, 0), *sizes[1:]], (-1, *Like.sizes[1:]))
     zeros = filled(g, g.joined_sizes(sizes), 0, Spec(Like.shape, Out.dtype))
     return add_rows(g, zeros, images_of_regions(g, rois, inputs.get("RoisNum")), rows)
@@ -185,7 +185,7 @@ def _register(op_types: list[str], back: str, kind: str) -> None:
 
 
 _register([], "roi_align_back", "sampled")
-_register(["psroi_pool"], "psroi_pool_back", "whole")
+_register(["psroi_pool"], "psroi_pool_back", "uniform")
 _register(["prroi_pool", "precise_parts"], "precise_parts_back", "integrated")
 
 
@@ -204,7 +204,7 @@ def roi_align(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]
 
 # --------------------------------------------------------------------------------------------------------------- maxima
 def _parts_of(axis: _Axis) -> Tensor:
-    """Which elements [R, parts, extent] are in the parts of `roi_pool`."""
+    """A mask of the elements [R, parts, extent] in the parts of `roi_pool`."""
     g, do = axis.g, axis.do
 
     start, end = (rounded(g, do("Mul", edge, axis.scale)) for edge in (axis.first, axis.last))
@@ -218,21 +218,21 @@ def _parts_of(axis: _Axis) -> Tensor:
 def roi_pool(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
     rois, sizes = inputs["ROIs"], g.sizes_of(X)[2:]
     down, across = (_parts_of(_Axis(g, rois, X.dtype, axis, size, attrs)) for axis, size in ((1, sizes[0]), (0, sizes[1])))
-    # [R, C, i, j, H, W], of which the last two are one dimension.
-    inside = g.binary("And", g.unsqueeze(down, 2, 4), g.unsqueeze(across, 1, 3))  # [R, i, j, H, W]
+    # [R, C, i, j, H, W]; the last two are flattened into one dimension.
+    is_inside = g.binary("And", g.unsqueeze(down, 2, 4), g.unsqueeze(across, 1, 3))  # [R, i, j, H, W]
     high, wide = attrs["pooled_height"], attrs["pooled_width"]
     count = g.product_of(sizes)
-    inside = g.unsqueeze(g.reshape(inside, [g.size(rois, 0), high, wide, count], (rois.sizes[0], high, wide, -1)), 1)
+    is_inside = g.unsqueeze(g.reshape(is_inside, [g.size(rois, 0), high, wide, count], (rois.sizes[0], high, wide, -1)), 1)
     images = g.gather(X, images_of_regions(g, rois, inputs.get("RoisNum")))
     channels = g.size(X, 1)
     flat = g.reshape(images, [g.size(rois, 0), channels, 1, 1, count], (rois.sizes[0], X.sizes[1], 1, 1, -1))
     lowest = g.number(-math.inf, flat)
-    values = g.where(inside, flat, lowest)
+    values = g.where(is_inside, flat, lowest)
     shape = specs["Out"].shape
     best = g.reduce("ReduceMax", values, [4])
     best.sizes = shape
-    there = g.reduce("ReduceMax", g.cast(inside, VarType.INT32), [4])
-    some = g.cast(there, VarType.BOOL)
+    has_elements = g.reduce("ReduceMax", g.cast(is_inside, VarType.INT32), [4])
+    some = g.cast(has_elements, VarType.BOOL)
     index = g._sized("ArgMax", [values], VarType.INT64, shape, axis=4, keepdims=0)
     return {"Out": g.where(some, best, g.number(0, best)), "Argmax": g.where(some, index, g.ints(-1))}
 
@@ -244,15 +244,15 @@ def roi_place(g: Graph, Out: Tensor, Argmax: Tensor, inputs: dict[str, Any], Lik
     sizes = g.sizes_of(Like)
     count = g.product_of(sizes[2:])
     regions, channels = g.size(Out, 0), sizes[1]
-    flat = [g.reshape(each, [regions, channels, -1] if isinstance(regions, int) and isinstance(channels, int)
-                      else [regions, channels, g.product_of(g.sizes_of(Out)[2:])]) for each in (Out, Argmax)]  # fmt: skip
+    flat = [g.reshape(tensor, [regions, channels, -1] if isinstance(regions, int) and isinstance(channels, int)
+                      else [regions, channels, g.product_of(g.sizes_of(Out)[2:])]) for tensor in (Out, Argmax)]  # fmt: skip
     none = g.binary("Less", flat[1], g.ints(0), VarType.BOOL)
     values = g.where(none, g.number(0, Out), flat[0])
     zeros = filled(g, g.joined_sizes([regions, channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
     index = g.binary("Max", flat[1], g.ints(0))
     rows = g.node("ScatterElements", [zeros, index, values], zeros, axis=2, reduction="add")
-    whole = filled(g, g.joined_sizes([sizes[0], channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
-    return g.reshape_as(add_rows(g, whole, images_of_regions(g, inputs["ROIs"], inputs.get("RoisNum")), rows), Like)
+    image = filled(g, g.joined_sizes([sizes[0], channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
+    return g.reshape_as(add_rows(g, image, images_of_regions(g, inputs["ROIs"], inputs.get("RoisNum")), rows), Like)
 
 
 @exports("roi_pick")
@@ -269,24 +269,24 @@ def roi_pick(g: Graph, X: Tensor, Argmax: Tensor, inputs: dict[str, Any]) -> Ten
 
 # ---------------------------------------------------------------------------------------------- deformable convolution
 def _corners(g: Graph, at: Tensor, extent: int, derivative: bool) -> list[tuple[Tensor, Tensor]]:
-    """Along one axis: the elements around each place, and their weights, or the derivatives of these by the place."""
+    """The two elements around each place along one axis, and their weights or the weights' derivatives by the place."""
     low = g.unary("Floor", at)
     one, share = g.number(1, at), g.binary("Sub", at, low)
     ones = g.where(g.binary("Equal", at, at, VarType.BOOL), one, one)
     weights = (g.unary("Neg", ones), ones) if derivative else (g.binary("Sub", one, share), share)
     pairs = []
     for element, weight in zip((low, g.binary("Add", low, one)), weights, strict=True):
-        inside = g.binary(
+        is_inside = g.binary(
             "And",
             g.binary("GreaterOrEqual", element, g.number(0, at), VarType.BOOL),
             g.binary("Less", element, g.number(extent, at), VarType.BOOL),
         )
-        pairs.append((g.where(inside, element, g.number(0, at)), g.where(inside, weight, g.number(0, at))))
+        pairs.append((g.where(is_inside, element, g.number(0, at)), g.where(is_inside, weight, g.number(0, at))))
     return pairs
 
 
 class _Reads:
-    """What the elements of a filter read at each place of an image: four elements, and their weights."""
+    """The image elements that a filter reads at each place: four elements, and their weights."""
 
     def __init__(self, g: Graph, Offset: Tensor, image: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> None:
         places = Offset.shape[2:]
@@ -294,8 +294,10 @@ class _Reads:
             raise NotExported("images whose size is known only at run time")
         self.g, self.groups, self.extents = g, attrs["deformable_groups"], image.shape[2:]
         batch = g.size(Offset, 0)
-        each = sizes[0] * sizes[1]
-        offset = g.reshape(Offset, [batch, self.groups, each, 2, *places], (Offset.sizes[0], self.groups, each, 2, *places))
+        filter_size = sizes[0] * sizes[1]
+        offset = g.reshape(
+            Offset, [batch, self.groups, filter_size, 2, *places], (Offset.sizes[0], self.groups, filter_size, 2, *places)
+        )
         taps, steps = np.indices(sizes).reshape(2, -1, 1, 1), np.indices(places)
         pairs = []
         for axis, slope in enumerate(("along_y", "along_x")):
@@ -303,29 +305,29 @@ class _Reads:
             moved = g.squeeze(g.slice(offset, [3], [axis], [axis + 1]), 3)
             at = g.binary("Add", moved, g.constant(base, Offset.dtype))
             pairs.append(_corners(g, at, self.extents[axis], attrs.get(slope, False)))
-        self.count = each * places[0] * places[1]
+        self.count = filter_size * places[0] * places[1]
         self.taps = []
         for (row, by_row), (column, by_column) in product(*pairs):
             index = g.binary("Add", g.binary("Mul", row, g.number(self.extents[1], row)), column)
             shape = [batch, self.groups, 1, self.count]
-            known = (Offset.sizes[0], self.groups, 1, self.count)
-            weight = g.reshape(g.binary("Mul", by_row, by_column), shape, known)
-            self.taps.append((g.reshape(g.cast(index, VarType.INT64), shape, known), weight))
+            static_sizes = (Offset.sizes[0], self.groups, 1, self.count)
+            weight = g.reshape(g.binary("Mul", by_row, by_column), shape, static_sizes)
+            self.taps.append((g.reshape(g.cast(index, VarType.INT64), shape, static_sizes), weight))
 
     def by_group(self, x: Tensor) -> Tensor:
-        """[N, C, ...] as [N, G, C / G, the rest]."""
-        rest = int(np.prod(x.shape[2:]))
-        sizes = [self.g.size(x, 0), self.groups, x.shape[1] // self.groups, rest]
-        return self.g.reshape(x, sizes, (x.sizes[0], self.groups, x.shape[1] // self.groups, rest))
+        """Reshape [N, C, ...] to [N, G, C / G, places]."""
+        places = int(np.prod(x.shape[2:]))
+        sizes = [self.g.size(x, 0), self.groups, x.shape[1] // self.groups, places]
+        return self.g.reshape(x, sizes, (x.sizes[0], self.groups, x.shape[1] // self.groups, places))
 
     def read(self, image: Tensor, Mask: Tensor | None) -> Tensor:
-        """[N, G, C / G, filter's elements times places]."""
+        """The read values [N, G, C / G, filter elements * places]."""
         g, source = self.g, self.by_group(image)
         total: Tensor | None = None
         for index, weight in self.taps:
             dims = g.joined_sizes([*g.sizes_of(source)[:3], self.count])
-            whole = g.expand(index, dims, (*source.sizes[:3], self.count))
-            part = g.binary("Mul", g._sized("GatherElements", [source, whole], image.dtype, whole.sizes, axis=3), weight)
+            expanded = g.expand(index, dims, (*source.sizes[:3], self.count))
+            part = g.binary("Mul", g._sized("GatherElements", [source, expanded], image.dtype, expanded.sizes, axis=3), weight)
             total = part if total is None else g.binary("Add", total, part)
         assert total is not None
         return total if Mask is None else g.binary("Mul", total, self.factors(Mask))

@@ -1,4 +1,4 @@
-"""What is computed in rounds, each of which goes on from the one before: ONNX's `Loop`."""
+"""Compute in rounds, each on the states of the previous one: ONNX's `Loop`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ __all__ = ["in_rounds"]
 def in_rounds(
     g: Graph, count: Tensor, states: Sequence[Tensor], body: Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
 ) -> list[Tensor]:
-    """What states become in `count` rounds, which keep their shapes; then, if the body gives more than the next states, what it
-    gives in each round, one after the other along a new first dimension.
+    """Run `count` rounds; return the final states, then the body's other outputs, stacked along a new first dimension.
+
+    The states keep their shapes.
 
     Args:
         count: an int64 of one element.
-        body: from the number of a round, of shape [], and the states to the next states, and more.
+        body: maps the number of a round, of shape [], and the states to the next states and other outputs.
     """
-    firsts = [g.identity(each) if each.value is not None else each for each in states]
-    with g.inside() as scope:
+    firsts = [g.identity(state) if state.value is not None else state for state in states]
+    with g.inner_graph() as scope:
         number = g.input("round", Spec((), VarType.INT64))
         goes = g.input("goes", Spec((), VarType.BOOL))
-        inner = [g.input("state", each.spec, each.sizes) for each in firsts]
-        found = list(body(number, inner))
-        scope.outputs = [g.identity(each) for each in (goes, *found)]
-    stacked = [Spec((-1, *each.shape), each.dtype) for each in found[len(firsts) :]]
-    results = g.nodes("Loop", [g.reshape(count, []), None, *firsts], [*(each.spec for each in firsts), *stacked], body=scope)
-    for result, each in zip(results, firsts, strict=False):
-        result.sizes = each.sizes
+        inner = [g.input("state", state.spec, state.sizes) for state in firsts]
+        outputs = list(body(number, inner))
+        scope.outputs = [g.identity(value) for value in (goes, *outputs)]
+    stacked = [Spec((-1, *output.shape), output.dtype) for output in outputs[len(firsts) :]]
+    results = g.nodes("Loop", [g.reshape(count, []), None, *firsts], [*(first.spec for first in firsts), *stacked], body=scope)
+    for result, first in zip(results, firsts, strict=False):
+        result.sizes = first.sizes
     return results

@@ -1,4 +1,4 @@
-"""One run of a block: what goes into it, what comes out, and what is kept of it for gradients."""
+"""One run of a block: its inputs, its outputs, and the frame that it records for gradients."""
 
 from __future__ import annotations
 
@@ -22,59 +22,59 @@ __all__ = ["Frames", "Run", "scalar"]
 
 
 def _with_lengths(value: Tensor, lengths: Tensor) -> None:
-    """Tell that the rows of a value form sequences of these lengths."""
+    """Mark the rows of a value as sequences of these lengths."""
     value.lengths, value.spec = lengths, value.spec.with_lod((None,))
     value.sizes = (value.graph.rows_of(lengths), *value.sizes[1:])
 
 
 @dataclass
 class Frames:
-    """What is kept of the runs of a block.
+    """The values that a block's runs record for gradients.
 
     Attributes:
         count: the number of runs, int64 of shape [1]; of a branch, None.
-        taken: of a branch: whether it ran, a bool of shape [].
-        values: name -> its values: stacked, those of a branch as they are.
-        nested: name of the variable of step scopes -> what is kept of the runs of a block inside.
-        lengths: name -> the lengths of its sequences, of values that have some.
-        absent: names of what ops leave out.
+        condition: of a branch: whether it ran, a bool of shape [].
+        values: name -> its values, stacked; a branch's values are not stacked.
+        nested: name of the variable of step scopes -> the frames of an inner block.
+        lengths: name -> the lengths of its sequences, for values with sequences.
+        absent: names of outputs that ops leave out.
     """
 
     count: Tensor | None
-    taken: Tensor | None
+    condition: Tensor | None
     values: dict[str, Tensor] = field(default_factory=dict)
     nested: dict[str, Frames] = field(default_factory=dict)
     lengths: dict[str, Tensor] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
 
     def keep(self, name: str, value: Tensor) -> None:
-        """Keep a value, with the lengths of its sequences."""
+        """Record a value, with the lengths of its sequences."""
         self.values[name] = value
         if value.lengths is not None:
             self.lengths[name] = value.lengths
 
     def parts(self) -> list[Tensor]:
         """All tensors, in an order that `of_parts` knows."""
-        own = [each for each in (self.count, self.taken) if each is not None]
+        header = [tensor for tensor in (self.count, self.condition) if tensor is not None]
         return [
-            *own,
+            *header,
             *self.values.values(),
             *self.lengths.values(),
             *(part for frames in self.nested.values() for part in frames.parts()),
         ]
 
     def of_parts(self, parts: Iterable[Tensor]) -> Frames:
-        """Frames like these, of other tensors."""
-        rest = iter(parts)
-        count = next(rest) if self.count is not None else None
-        taken = next(rest) if self.taken is not None else None
-        values = {name: next(rest) for name in self.values}
-        lengths = {name: next(rest) for name in self.lengths}
-        nested = {name: frames.of_parts([next(rest) for _ in frames.parts()]) for name, frames in self.nested.items()}
-        return Frames(count, taken, values, nested, lengths, self.absent)
+        """Frames with the same structure and other tensors."""
+        remaining = iter(parts)
+        count = next(remaining) if self.count is not None else None
+        condition = next(remaining) if self.condition is not None else None
+        values = {name: next(remaining) for name in self.values}
+        lengths = {name: next(remaining) for name in self.lengths}
+        nested = {name: frames.of_parts([next(remaining) for _ in frames.parts()]) for name, frames in self.nested.items()}
+        return Frames(count, condition, values, nested, lengths, self.absent)
 
     def tell(self, names: Names) -> None:
-        """Let names stand for the values, and step scopes for what is kept inside."""
+        """Bind names to the values, and step scopes to the nested frames."""
         names.frames.update(self.nested)
         names.values.update(dict.fromkeys(self.absent))
         for name, value in self.values.items():
@@ -85,16 +85,16 @@ class Frames:
 
 
 def scalar(g: Graph, x: Tensor) -> Tensor:
-    """One number, of shape []."""
+    """Reshape one number to shape []."""
     return x if not x.ndim else g.reshape(x, [])
 
 
 class Run:
-    """The block of an op as a graph inside of a node.
+    """The block of an op as a graph inside a node.
 
     Attributes:
-        carried: names outside that the block overwrites.
-        firsts: what goes into the first run: the values of these, of the states, and zeros for what is summed.
+        carried: outer names that the block overwrites.
+        firsts: inputs of the first run: values of `carried`, values of the states, and zeros for sums.
     """
 
     def __init__(self, writer: Writer, op: Operator, names: Names) -> None:
@@ -106,15 +106,15 @@ class Run:
         self.past: Frames | None = writer.frames_of(region.frames, names) if region.frames is not None else None
         forward = region.forward.vars if region.forward is not None else {}
         states = {state.before for state in region.states} | {inner for inner, _ in region.slices}
-        written = [name for name in outer_names(region.body)[1] if name not in forward and name not in states]
-        inside = {taken.inner for taken in (*region.stacked, *region.summed, *region.final)} - set(region.writes)
-        written += [name for name in region.writes if name not in written]
-        self.carried = [name for name in dict.fromkeys(written) if name not in inside and self._is_value(name)]
-        self.summed = [taken for taken in region.summed if EMPTY not in (taken.inner, taken.name)]
-        self.stacked = [taken for taken in region.stacked if EMPTY not in (taken.inner, taken.name)]
+        overwritten = [name for name in outer_names(region.body)[1] if name not in forward and name not in states]
+        inner_names = {binding.inner for binding in (*region.stacked, *region.summed, *region.final)} - set(region.writes)
+        overwritten += [name for name in region.writes if name not in overwritten]
+        self.carried = [name for name in dict.fromkeys(overwritten) if name not in inner_names and self._is_value(name)]
+        self.summed = [binding for binding in region.summed if EMPTY not in (binding.inner, binding.name)]
+        self.stacked = [binding for binding in region.stacked if EMPTY not in (binding.inner, binding.name)]
         self.firsts = [self._first(name) for name in self.carried]
         self.firsts += [self._first_state(state.first, state.from_zero) for state in region.states]
-        self.firsts += [self._zeros(taken.like) for taken in self.summed]
+        self.firsts += [self._zeros(binding.like) for binding in self.summed]
 
     def _is_value(self, name: str) -> bool:
         var = self.op.block.find_var(name)
@@ -126,7 +126,7 @@ class Run:
         return self._nothing(name) if value is None else value
 
     def _nothing(self, name: str) -> Tensor:
-        """What stands for a value that is not there before the block has run."""
+        """The placeholder of a value that does not exist before the block runs."""
         var = self.op.block.find_var(name)
         assert var is not None
         if var.type is VarType.LOD_TENSOR_ARRAY:
@@ -150,15 +150,15 @@ class Run:
     def write(
         self, starts: Sequence[Tensor], slices: dict[str, Tensor], frames: Frames | None
     ) -> tuple[list[Tensor], list[Tensor], Frames]:
-        """Write the block into the present scope.
+        """Write the block into the current scope.
 
         Args:
             starts: the values that correspond to `firsts`.
-            slices: name inside -> this run's slice.
-            frames: what was kept of this run of the forward block.
+            slices: inner name -> this run's slice.
+            frames: the frame of this run of the forward block.
 
         Returns:
-            What goes into the next run; what is stacked; and what is to be kept of this run.
+            The inputs of the next run; the values to stack; and this run's frame.
         """
         region, writer, g = self.region, self.writer, self.graph
         outside = self.names
@@ -173,7 +173,7 @@ class Run:
                 names.values[state.before] = value
         names.values.update(slices)
         keeps = [name for name in self.captured.carried if names.has(name)]
-        before = {name: self._kept(names, name) for name in keeps}
+        before = {name: self._recordable(names, name) for name in keeps}
         writer.ops(region.body.ops, names)
         ends = [self._value(names, name, place) for place, name in enumerate(self.carried)]
         for place, state in enumerate(region.states):
@@ -182,24 +182,24 @@ class Run:
             else:
                 ends.append(self._value(names, state.after, count + place))
         totals = starts[count + len(region.states) :]
-        for taken, total in zip(self.summed, totals, strict=True):
-            part = self._needed(names, taken.inner)
-            # As `Add`, onnxruntime would fuse it with a product before it, whose operands it then misses in a Scan.
+        for binding, total in zip(self.summed, totals, strict=True):
+            part = self._needed(names, binding.inner)
+            # onnxruntime would fuse an `Add` with a product before it, and then miss the product's operands in a Scan.
             ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Sum", total, part))
-        stacks = [self._needed(names, taken.inner) for taken in self.stacked]
-        kept = Frames(None, None)
+        stacks = [self._needed(names, binding.inner) for binding in self.stacked]
+        recorded = Frames(None, None)
         for name, value in before.items():
-            kept.keep(name, value)
+            recorded.keep(name, value)
         for name in sorted(self.captured.local):
             if name in names.frames:
-                kept.nested[name] = names.frames[name]
+                recorded.nested[name] = names.frames[name]
             elif names.get(name) is not None:
-                kept.keep(name, self._kept(names, name))
+                recorded.keep(name, self._recordable(names, name))
             elif names.has(name):
-                kept.absent.append(name)
-        return ends, stacks, kept
+                recorded.absent.append(name)
+        return ends, stacks, recorded
 
-    def _kept(self, names: Names, name: str) -> Tensor:
+    def _recordable(self, names: Names, name: str) -> Tensor:
         value = names.get(name)
         assert value is not None
         if is_array(value):
@@ -213,7 +213,7 @@ class Run:
         return value
 
     def _value(self, names: Names, name: str, place: int) -> Tensor:
-        """A value at the end of a run, of the rank that the first one has."""
+        """A value at the end of a run, with the rank of its first value."""
         value = self._needed(names, name)
         first = self.firsts[place]
         if not is_array(value) and value.ndim != first.ndim and value.spec.size == 1:
@@ -222,26 +222,26 @@ class Run:
 
     # -- results
     def finish(self, lasts: Sequence[Tensor], stacks: Sequence[Tensor]) -> None:
-        """Bind what the node gives to the names outside."""
+        """Bind the node's results to the outer names."""
         region, names = self.region, self.names
         count = len(self.carried)
         sums = count + len(region.states)
-        for place, (first, value) in enumerate(zip(self.firsts, lasts, strict=True)):  # also gradients of what has sequences
+        for place, (first, value) in enumerate(zip(self.firsts, lasts, strict=True)):  # gradients of sequences, too
             if first.lengths is not None and (place >= sums or first.sizes[:1] == value.sizes[:1]):
                 _with_lengths(value, first.lengths)
         for name, value in zip(self.carried, lasts, strict=False):
             names.set(name, value)
         finals = {state.after: value for state, value in zip(region.states, lasts[count:], strict=False)}
-        for taken in region.final:
-            if taken.name != EMPTY:
-                names.set(taken.name, finals[taken.inner] if taken.inner in finals else self._zeros(taken.like))
-        for taken, value in zip(self.summed, lasts[count + len(region.states) :], strict=True):
-            names.set(taken.name, value)
-        for taken in region.summed:
-            if taken.inner == EMPTY and taken.name != EMPTY:
-                names.set(taken.name, self._zeros(taken.like))
-        for taken, value in zip(self.stacked, stacks, strict=True):
-            names.set(taken.name, value)
-        for taken in region.stacked:
-            if taken.inner == EMPTY and taken.name != EMPTY:
-                names.set(taken.name, self._zeros(taken.like))
+        for binding in region.final:
+            if binding.name != EMPTY:
+                names.set(binding.name, finals[binding.inner] if binding.inner in finals else self._zeros(binding.like))
+        for binding, value in zip(self.summed, lasts[count + len(region.states) :], strict=True):
+            names.set(binding.name, value)
+        for binding in region.summed:
+            if binding.inner == EMPTY and binding.name != EMPTY:
+                names.set(binding.name, self._zeros(binding.like))
+        for binding, value in zip(self.stacked, stacks, strict=True):
+            names.set(binding.name, value)
+        for binding in region.stacked:
+            if binding.inner == EMPTY and binding.name != EMPTY:
+                names.set(binding.name, self._zeros(binding.like))

@@ -1,4 +1,4 @@
-"""How ops that choose, sort, mask and count are written."""
+"""Write ops that choose, sort, mask and count."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def argsort(g: Graph, X: Tensor, axis: int, descending: bool) -> dict[str, Tenso
 
 
 def _ranks(g: Graph, x: Tensor) -> Tensor:
-    """Of each element of the rows [N, M], how many are before it in descending order."""
+    """The rank of each element in the descending order of its row [N, M]."""
     count = g.as_size(g.size(x, 1))
     spec = Spec(x.shape, VarType.INT64)
     order = g.nodes("TopK", [x, count], [Spec(x.shape, x.dtype), spec])[1]
@@ -70,8 +70,8 @@ def _ranks(g: Graph, x: Tensor) -> Tensor:
 
 @exports("similarity_focus")
 def similarity_focus(g: Graph, X: Tensor, axis: int, indexes: list[int]) -> Tensor:
-    """In each round the first element is chosen of those whose rows and columns are free."""
-    order = [0, axis, *(each for each in (1, 2, 3) if each != axis)]
+    """Each round chooses the greatest element in the free rows and columns."""
+    order = [0, axis, *(dimension for dimension in (1, 2, 3) if dimension != axis)]
     turned = g.transpose(X, order)
     images, _, *sides = g.sizes_of(turned)
     rounds = g.binary("Min", g.as_size(sides[0]), g.as_size(sides[1]))
@@ -82,20 +82,20 @@ def similarity_focus(g: Graph, X: Tensor, axis: int, indexes: list[int]) -> Tens
         none = zeros_like(g, matrix, VarType.BOOL)
 
         def body(number: Tensor, states: Sequence[Tensor], rank: Tensor = rank) -> list[Tensor]:
-            taken, chosen = states
-            left = g.where(taken, g.ints(2**62), rank)
+            is_used, chosen = states
+            left = g.where(is_used, g.ints(2**62), rank)
             first = g.binary("Equal", left, g.reduce("ReduceMin", left, [1, 2], keep=True), VarType.BOOL)
             hits = g.cast(first, VarType.INT32)
-            for each in (1, 2):  # all of its row and its column
-                side = g.cast(g.reduce("ReduceMax", hits, [each], keep=True), VarType.BOOL)
-                taken = g.binary("Or", taken, side)
-            return [taken, g.binary("Or", chosen, first)]
+            for dimension in (1, 2):  # its row and its column
+                side = g.cast(g.reduce("ReduceMax", hits, [dimension], keep=True), VarType.BOOL)
+                is_used = g.binary("Or", is_used, side)
+            return [is_used, g.binary("Or", chosen, first)]
 
         _, chosen = in_rounds(g, rounds, [none, none], body)
         focus = chosen if focus is None else g.binary("Or", focus, chosen)
     assert focus is not None
     ones = g.expand_as(g.cast(g.unsqueeze(focus, 1), X.dtype), turned)
-    return g.transpose(ones, [order.index(each) for each in range(4)])
+    return g.transpose(ones, [order.index(dimension) for dimension in range(4)])
 
 
 @exports("multiplex")
@@ -111,8 +111,8 @@ def multiplex(g: Graph, X: list[Tensor], Ids: Tensor) -> Tensor:
 @exports("shard_index")
 def shard_index(g: Graph, X: Tensor, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Tensor:
     size = g.number(-(-index_num // nshards), X)
-    own = g.binary("Equal", g.binary("Div", X, size), g.number(shard_id, X), VarType.BOOL)
-    return g.where(own, g.binary("Mod", X, size), g.number(ignore_value, X))
+    is_in_shard = g.binary("Equal", g.binary("Div", X, size), g.number(shard_id, X), VarType.BOOL)
+    return g.where(is_in_shard, g.binary("Mod", X, size), g.number(ignore_value, X))
 
 
 @exports("unique")
@@ -152,8 +152,8 @@ def sequence_mask(g: Graph, X: Tensor, MaxLenTensor: Tensor | None, maxlen: int,
     else:
         flat = g.reshape(lengths, [-1], (-1,))
         count = g.reduce("ReduceMax", g.concat([flat, g.ints(0)], 0), [0], keep=True)
-    inside = g.binary("Less", positions(g, count, X.ndim, X.ndim + 1), g.unsqueeze(lengths, X.ndim), VarType.BOOL)
-    return g.cast(inside, as_dtype(out_dtype))
+    is_inside = g.binary("Less", positions(g, count, X.ndim, X.ndim + 1), g.unsqueeze(lengths, X.ndim), VarType.BOOL)
+    return g.cast(is_inside, as_dtype(out_dtype))
 
 
 @exports("is_label")
@@ -189,9 +189,9 @@ def lstm_unit(f: Any, X: Tensor, C_prev: Tensor, forget_bias: float) -> dict[str
 def check_finite_and_unscale(g: Graph, f: Any, X: list[Tensor], Scale: Tensor) -> dict[str, Any]:
     scale = g.reshape(Scale, [])
     finite = g.constant([True])
-    for each in X:
-        finite = g.binary("And", finite, f.isfinite(each))
-    outs = [g.binary("Div", each, g.cast(scale, each.dtype)) for each in X]
+    for tensor in X:
+        finite = g.binary("And", finite, f.isfinite(tensor))
+    outs = [g.binary("Div", tensor, g.cast(scale, tensor.dtype)) for tensor in X]
     return {"Out": outs, "FoundInfinite": g.unary("Not", finite)}
 
 
@@ -218,7 +218,7 @@ def update_loss_scaling(
     stop = inputs.get("StopUpdate")
     stops = g.constant(bool(attrs["stop_update"])) if stop is None else g.reshape(stop, [])
     results = [g.where(stops, old, new) for old, new in zip(before, after, strict=True)]
-    outs = [g.where(infinite, g.number(0, each), each) for each in X or ()]
+    outs = [g.where(infinite, g.number(0, tensor), tensor) for tensor in X or ()]
     return {"Out": outs, **dict(zip(("LossScaling", "OutGoodSteps", "OutBadSteps"), results, strict=True))}
 
 

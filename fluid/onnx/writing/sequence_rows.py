@@ -1,4 +1,4 @@
-"""How rows that form sequences are moved, and numbered: one level of sequences, known by their lengths, which are a tensor."""
+"""Move and number rows that form sequences: one level of sequences, described by a tensor of their lengths."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _total(g: Graph, lengths: Tensor) -> Tensor:
 
 
 def ids_of(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
-    """For each row, the number of its sequence: of the sequences that end before it, how many there are."""
+    """For each row, the number of its sequence: the count of sequences that end before it."""
     passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
     return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
 
@@ -66,7 +66,7 @@ def within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
 
 
 def like_rows(result: Tensor, x: Tensor) -> Tensor:
-    """A result with as many rows as x, and its sequences."""
+    """Give a result with the rows of x its sequences."""
     if result.ndim and x.ndim:
         result.sizes = (x.sizes[0], *result.sizes[1:])
     result.lengths = x.lengths
@@ -74,12 +74,12 @@ def like_rows(result: Tensor, x: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
-def taken_rows(g: Graph, x: Tensor, index: Tensor, other: Tensor | None = None) -> Tensor:
-    """Rows by number; `other`, by default zeros, where the number is -1."""
+def taken_rows(g: Graph, x: Tensor, index: Tensor, missing: Tensor | None = None) -> Tensor:
+    """Gather rows by number; `missing`, by default zeros, where the number is -1."""
     none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
     mask = g.unsqueeze(none, *range(none.ndim, rows.ndim)) if rows.ndim > none.ndim else none
-    return g.where(mask, g.number(0, x) if other is None else other, rows)
+    return g.where(mask, g.number(0, x) if missing is None else missing, rows)
 
 
 @exports("take_rows")
@@ -99,9 +99,9 @@ def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
     rows = g.reshape(X, [g.size(index, 0) if any(not isinstance(n, int) for n in inner) else -1, *inner])
     more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
     zeros = filled(g, g.joined_sizes([more, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
-    whole = added_rows(g, zeros, index, rows)
+    summed = added_rows(g, zeros, index, rows)
     end = g.as_size(count)
-    result = g._sized("Slice", [whole, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
+    result = g._sized("Slice", [summed, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result
 
@@ -134,7 +134,7 @@ def is_empty(g: Graph, lengths: Tensor) -> Tensor:
 
 
 def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each row, the rows around it; and where its sequence begins and ends, as columns."""
+    """For each row, the rows around it; and the start and end of its sequence, as columns."""
     if X.lengths is None and X.ndim == 3:  # sequences of one length
         steps = g.as_size(g.size(X, 1))
         rows: Size = g.product_of(g.sizes_of(X)[:2])
@@ -153,8 +153,10 @@ def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tens
 @exports("sequence_context")
 def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
     around, begin, end = _context(g, X, start, length)
-    inside = g.binary("And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL))
-    result = g.where(inside, around, g.constant(np.int64(-1)))
+    is_inside = g.binary(
+        "And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL)
+    )
+    result = g.where(is_inside, around, g.constant(np.int64(-1)))
     return like_rows(result, X) if X.lengths is not None else result
 
 
@@ -179,11 +181,11 @@ def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
 
 
 def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
-    """The row that is entry t of sequence s; -1 past its end."""
+    """The row at step t of sequence s; -1 after its end."""
     t = g.unsqueeze(g.arange(width), 0)
     at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
-    inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
-    return g.where(inside, at, g.constant(np.int64(-1)))
+    is_inside = g.binary("Less", t, g.unsqueeze(lengths, 1), VarType.BOOL)
+    return g.where(is_inside, at, g.constant(np.int64(-1)))
 
 
 def longest_of(g: Graph, lengths: Tensor) -> Tensor:
@@ -201,15 +203,15 @@ def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: 
 
 
 def repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The rows that `sequence_expand` copies, and the lengths of the sequences that they form."""
+    """The rows that `sequence_expand` copies, and the lengths of the new sequences."""
     total = _total(g, times)
-    which = ids_of(g, times, total)
+    sequence_ids = ids_of(g, times, total)
     if X.lengths is None:
-        return which, None
-    lengths = g.gather(X.lengths, which)
+        return sequence_ids, None
+    lengths = g.gather(X.lengths, sequence_ids)
     rows = _total(g, lengths)
     ids = ids_of(g, lengths, rows)
-    source = g.gather(g.gather(starts_of(g, X.lengths), which), ids)
+    source = g.gather(g.gather(starts_of(g, X.lengths), sequence_ids), ids)
     return g.binary("Add", source, within(g, lengths, rows, ids)), lengths
 
 
@@ -220,18 +222,18 @@ def sequence_expanded(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
     return index
 
 
-def concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
-    """For each row of one input, its place among the rows of all, sequence by sequence."""
-    lengths = [lengths_of_rows(each) for each in X]
-    whole = lengths[0]
-    for each in lengths[1:]:
-        whole = g.binary("Add", whole, each)
-    begin = starts_of(g, whole)
-    for each in lengths[:which]:
-        begin = g.binary("Add", begin, each)
-    rows = g.size(X[which], 0)
-    ids = ids_of(g, lengths[which], rows)
-    return g.binary("Add", g.gather(begin, ids), within(g, lengths[which], rows, ids))
+def concatenated(g: Graph, X: list[Tensor], number: int) -> Tensor:
+    """For each row of input `number`, its place among the rows of all inputs, joined sequence by sequence."""
+    lengths = [lengths_of_rows(tensor) for tensor in X]
+    total_lengths = lengths[0]
+    for part_lengths in lengths[1:]:
+        total_lengths = g.binary("Add", total_lengths, part_lengths)
+    begin = starts_of(g, total_lengths)
+    for part_lengths in lengths[:number]:
+        begin = g.binary("Add", begin, part_lengths)
+    rows = g.size(X[number], 0)
+    ids = ids_of(g, lengths[number], rows)
+    return g.binary("Add", g.gather(begin, ids), within(g, lengths[number], rows, ids))
 
 
 @exports("sequence_concatenated")
@@ -240,7 +242,7 @@ def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
 
 
 def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
-    """The rows of pieces that begin at these rows and have these lengths."""
+    """The rows of pieces with these starts and lengths."""
     rows = _total(g, lengths)
     ids = ids_of(g, lengths, rows)
     return g.binary("Add", g.gather(starts, ids), within(g, lengths, rows, ids))

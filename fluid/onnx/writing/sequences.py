@@ -1,4 +1,4 @@
-"""How ops on sequences are written, which lie as rows one after the other."""
+"""Write ops on sequences, whose rows lie one after another."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _LEAST = -3.0e38
 
 
 def _padded(g: Graph, X: Tensor, value: float) -> Tensor:
-    """The sequences as [sequences, longest, ...], filled up with a number."""
+    """Pad sequences to [sequences, longest, ...] with a number."""
     lengths = lengths_of_rows(X)
     index = padded_rows(g, lengths, longest_of(g, lengths))
     return taken_rows(g, X, index, g.number(value, X))
 
 
 def _one_more(g: Graph, padded: Tensor, value: float) -> Tensor:
-    """One more step, so that there is one at least."""
+    """Append a step, so that there is at least one."""
     pads = [0] * (2 * padded.ndim)
     pads[padded.ndim + 1] = 1
     return g._sized(
@@ -111,8 +111,8 @@ def place_at_most(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
     index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index)
     more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
     zeros = filled(g, g.joined_sizes([more, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
-    whole = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # no row is named twice but the one that is cut off
-    result = g._sized("Slice", [whole, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
+    placed = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # no row is named twice but the one that is cut off
+    result = g._sized("Slice", [placed, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result
 
@@ -141,7 +141,7 @@ def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
     index, lengths = repeated(g, X, lengths_of_rows(Y))
     result = g.gather(X, index)
     result.lengths = lengths
-    if lengths is None:  # as many rows as Y has, which then has the sequences
+    if lengths is None:  # the result has the rows of Y
         result.sizes = (g.rows_of(lengths_of_rows(Y)), *result.sizes[1:])
     return result
 
@@ -153,13 +153,13 @@ def sequence_expand_as(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 @exports("sequence_concat")
 def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
-    index = g.concat([concatenated(g, X, which) for which in range(len(X))], 0)
+    index = g.concat([concatenated(g, X, number) for number in range(len(X))], 0)
     rows = g.concat(X, 0)
     zeros = filled(g, g.dims(rows), 0, Spec(rows.shape, rows.dtype))
     result = g.node("ScatterND", [zeros, g.unsqueeze(index, 1), rows], rows)
     lengths = lengths_of_rows(X[0])
-    for each in X[1:]:
-        lengths = g.binary("Add", lengths, lengths_of_rows(each))
+    for tensor in X[1:]:
+        lengths = g.binary("Add", lengths, lengths_of_rows(tensor))
     result.lengths = lengths
     return result
 
@@ -221,12 +221,12 @@ def sequence_enumerate(g: Graph, X: Tensor, win_size: int, pad_value: int) -> Te
 def sequence_erase(g: Graph, X: Tensor, tokens: list[int]) -> Tensor:
     lengths = lengths_of_rows(X)
     flat = g.reshape(X, [-1], (-1,))
-    kept = g.unary("Not", g.binary("Equal", flat, flat, VarType.BOOL))
+    is_kept = g.unary("Not", g.binary("Equal", flat, flat, VarType.BOOL))
     for token in tokens:
-        kept = g.binary("Or", kept, g.binary("Equal", flat, g.number(token, flat), VarType.BOOL))
-    kept = g.unary("Not", kept)
-    rows = g.squeeze(g._sized("NonZero", [kept], VarType.INT64, (1, -1)), 0)
-    counts = g.cast(kept, VarType.INT64)
+        is_kept = g.binary("Or", is_kept, g.binary("Equal", flat, g.number(token, flat), VarType.BOOL))
+    is_kept = g.unary("Not", is_kept)
+    rows = g.squeeze(g._sized("NonZero", [is_kept], VarType.INT64, (1, -1)), 0)
+    counts = g.cast(is_kept, VarType.INT64)
     counts.lengths = lengths
     result = g.gather(X, rows)
     result.lengths = _sums(g, counts)
@@ -300,7 +300,7 @@ def im2sequence(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strid
 
 
 def _patches(shape: tuple[int, ...], kernels: list[int], strides: list[int], paddings: list[int]) -> tuple[Any, int]:
-    """Of one image, the index of each element of each patch; of those in the padding, the number of elements."""
+    """The indices of the elements of each patch of one image; the image's size stands for padding."""
     channels, high, wide = shape[1:]
     size = channels * high * wide
     image = np.pad(
@@ -335,13 +335,13 @@ def sequence_pairs(g: Graph, X: Tensor, Y: Tensor, times: int) -> dict[str, Tens
     place = within(g, counts, total, number)
     high, wide = g.gather(lengths, number), g.gather(widths, number)
     size = g.binary("Max", g.binary("Mul", high, wide), g.ints(1))
-    time, rest = g.binary("Div", place, size), g.binary("Mod", place, size)
+    time, pair = g.binary("Div", place, size), g.binary("Mod", place, size)
     wide = g.binary("Max", wide, g.ints(1))
-    row = g.binary("Add", g.gather(starts_of(g, lengths), number), g.binary("Div", rest, wide))
-    column = g.binary("Add", g.gather(starts_of(g, widths), number), g.binary("Mod", rest, wide))
+    row = g.binary("Add", g.gather(starts_of(g, lengths), number), g.binary("Div", pair, wide))
+    column = g.binary("Add", g.gather(starts_of(g, widths), number), g.binary("Mod", pair, wide))
     results = {"First": g.binary("Add", g.binary("Mul", row, g.ints(times)), time), "Second": column}
-    for each in results.values():
-        each.lengths = counts
+    for index in results.values():
+        index.lengths = counts
     return results
 
 
@@ -360,7 +360,7 @@ def match_matrix_tensor(g: Graph, f: Any, X: Tensor, Y: Tensor, W: Tensor, dim_t
 
 # ------------------------------------------------------------------------------------------------ images of different sizes
 def _by_image(g: Graph, counts: Tensor, times: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of so many rows of each image, `times` over: which time it is, which of all rows, and the lengths that they form."""
+    """Repeat the rows of each image `times` times: the repetition of each result row, its source row, and the new lengths."""
     lengths = g.binary("Mul", counts, g.ints(times))
     total = g.reduce("ReduceSum", lengths, [0], keep=True)
     number = ids_of(g, lengths, total)
@@ -388,20 +388,20 @@ def patches_of_sequences(g: Graph, ROW: Tensor, COLUMN: Tensor, attrs: dict[str,
     def along(step: Tensor, stride: int, offsets: Any) -> Tensor:
         return g.binary("Add", g.binary("Mul", g.unsqueeze(step, 1), g.ints(stride)), g.constant(offsets))
 
-    def inside(at: Tensor, sides: Tensor) -> Tensor:
+    def in_range(at: Tensor, sides: Tensor) -> Tensor:
         after = g.binary("GreaterOrEqual", at, g.ints(0), VarType.BOOL)
         return g.binary("And", after, g.binary("Less", at, sides, VarType.BOOL))
 
     row = along(g.binary("Div", place, width), attrs["StrideH"], y - high // 2)
     column = along(g.binary("Mod", place, width), attrs["StrideW"], x - wide // 2)
     sizes = g.binary("Mul", g.binary("Mul", rows, columns), g.ints(channels))
-    start, tall, broad = (g.unsqueeze(g.gather(each, number), 1) for each in (starts_of(g, sizes), rows, columns))
+    start, tall, broad = (g.unsqueeze(g.gather(per_sequence, number), 1) for per_sequence in (starts_of(g, sizes), rows, columns))
     index = g.binary("Add", g.binary("Mul", g.constant(channel), tall), row)
     index = g.binary("Add", g.binary("Add", g.binary("Mul", index, broad), column), start)
-    there = g.binary("And", inside(row, tall), inside(column, broad))
-    patches = g.where(there, index, g.ints(-1))
+    is_inside = g.binary("And", in_range(row, tall), in_range(column, broad))
+    patches = g.where(is_inside, index, g.ints(-1))
     element, patch, lengths = _by_image(g, counts, channels * high * wide)
-    pair = g.concat([g.unsqueeze(each, 1) for each in (patch, element)], 1)
+    pair = g.concat([g.unsqueeze(column_part, 1) for column_part in (patch, element)], 1)
     elements = g._sized("GatherND", [patches, pair], VarType.INT64, (-1,))
     filter_, patch, products = _by_image(g, counts, attrs["OutputChannel"])
     order = g.binary("Add", g.binary("Mul", patch, g.ints(attrs["OutputChannel"])), filter_)

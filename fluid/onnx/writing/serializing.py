@@ -1,4 +1,4 @@
-"""A graph as bytes, part by part: arrays go from where they are to the file, and are never copied."""
+"""Serialize a graph part by part: arrays go straight to the file, without copies."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ __all__ = ["LARGEST", "Contents", "chunks_of", "write_contents"]
 LARGEST = 2**31 - 1
 """Bytes of the largest message that readers of protobuf accept."""
 _ALIGNMENT = 4096
-"""Arrays in a file of their own begin at multiples of this, so that it can be mapped."""
+"""Arrays in a separate file begin at multiples of this, so that it can be mapped."""
 _SMALL = 1024
-"""Bytes of an array that stays in the model when others go into a file of their own."""
+"""Arrays of fewer bytes stay in the model when others go into a separate file."""
 
 _IR = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}
-"""Opset -> the version of the format that came with it; later ones have their own."""
+"""Opset -> the IR version released with it; later opsets have other versions."""
 
 
 class Contents:
-    """What a model file holds.
+    """The contents of a model file.
 
     Attributes:
         graph: the graph; its first scope has the inputs and outputs.
         parameters: name -> array, of the initializers besides the graph's constants.
-        metadata: what is said about the model.
+        metadata: properties of the model.
     """
 
     def __init__(self, graph: Graph, parameters: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
         self.graph, self.parameters, self.metadata = graph, dict(parameters), dict(metadata)
 
     def arrays(self) -> dict[str, Any]:
-        """All initializers that something reads, by name."""
+        """All initializers with a reader, by name."""
         read = _read_names(self.graph.scopes[0])
         constants = {name: array for name, array in self.graph.constants.items() if name in read}
         return {**self.parameters, **constants}
 
 
 def _read_names(scope: Scope) -> set[str]:
-    names = {each.name for each in scope.outputs}
+    names = {tensor.name for tensor in scope.outputs}
     waiting = [scope]
     while waiting:
         one = waiting.pop()
-        names.update(each.name for each in one.outputs)
+        names.update(tensor.name for tensor in one.outputs)
         for node in one.nodes:
             names.update(node.inputs)
             waiting += [value for value in node.attrs.values() if isinstance(value, Scope)]
@@ -92,8 +92,8 @@ def _graph_message(scope: Scope, name: str, parts: Mapping[int, str]) -> Any:
 
     message = GraphProto(name=name)
     message.node.extend(_node_message(node, parts) for node in scope.nodes)
-    message.input.extend(_value_info(each, parts) for each in scope.inputs)
-    message.output.extend(_value_info(each, parts) for each in scope.outputs)
+    message.input.extend(_value_info(tensor, parts) for tensor in scope.inputs)
+    message.output.extend(_value_info(tensor, parts) for tensor in scope.outputs)
     return message
 
 
@@ -115,7 +115,7 @@ def _version(opset: int) -> int:
 
 # ---------------------------------------------------------------------------------------------------------------- bytes
 def _raw(array: Any) -> memoryview:
-    """The bytes of an array, without a copy where it is contiguous and of this machine's byte order."""
+    """The bytes of an array, without a copy if it is contiguous and in this machine's byte order."""
     array = np.ascontiguousarray(array)
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
@@ -127,7 +127,7 @@ def _element(array: Any) -> int:
 
 
 class _Initializer:
-    """An initializer as bytes: those in front of the array's, and the array's, which may be in another file."""
+    """An initializer as bytes: a head, and the array's bytes, which may be in another file."""
 
     def __init__(self, name: str, array: Any, place: tuple[str, int] | None) -> None:
         from onnx import TensorProto
@@ -149,7 +149,7 @@ class _Initializer:
 
 
 def chunks_of(contents: Contents, places: Mapping[str, tuple[str, int]]) -> list[bytes | memoryview]:
-    """The model's bytes; the arrays of `places` are in another file: its name, and where they begin there."""
+    """The model's bytes; the arrays in `places` are in another file: its name, and their offsets there."""
     from onnx import ModelProto
 
     graph = contents.graph
@@ -159,15 +159,15 @@ def chunks_of(contents: Contents, places: Mapping[str, tuple[str, int]]) -> list
         model.metadata_props.add(key=key, value=value)
     body = _graph_message(graph.scopes[0], "program", _names_of_sizes(graph)).SerializeToString()
     initializers = [_Initializer(name, array, places.get(name)) for name, array in contents.arrays().items()]
-    size = len(body) + sum(each.size for each in initializers)
+    size = len(body) + sum(initializer.size for initializer in initializers)
     chunks: list[bytes | memoryview] = [model.SerializeToString(), head_of_field(7, size), body]
-    for each in initializers:
-        chunks += [each.head, each.raw]
+    for initializer in initializers:
+        chunks += [initializer.head, initializer.raw]
     return chunks
 
 
 def write_contents(path: str, contents: Contents, external: bool | None) -> list[str]:
-    """Write a model; large arrays into a file of their own with `external`, or if the model would be too large."""
+    """Write a model; with `external`, or if the model is too large, large arrays go into a separate file."""
     arrays = contents.arrays()
     if external is None:
         external = sum(array.nbytes for array in arrays.values()) > LARGEST - (64 << 20)

@@ -1,4 +1,4 @@
-"""How ops that give the elements of tensors another shape or order are written."""
+"""Write ops that reshape, reorder, join and cut tensors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "padde
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
 def _with_shape_of(X: Tensor, Out: Tensor) -> dict[str, Tensor]:
-    """A reshaped tensor, and the tensor that only says the shape of X."""
+    """A reshaped tensor, and the tensor that stands for the shape of X."""
     return {"Out": Out, "XShape": shape_of(X)}
 
 
 def shape_of(x: Tensor) -> Tensor:
-    """What has no elements, and only says the shape of x, after a first dimension of size 0."""
+    """A tensor without elements that stands for the shape of x, after a first dimension of size 0."""
     return Tensor(x.graph, "", Spec((0, *x.shape), x.dtype), (0, *x.sizes), like=x)
 
 
@@ -39,9 +39,9 @@ def reshape(g: Graph, X: Tensor, Shape: Tensor | None, ShapeTensor: Any, shape: 
         return _with_shape_of(X, g.in_shape(X, spec.shape, lambda: _copied(g, X, shape)))
     elif all(is_number(size) for size in spec.shape):
         dims = g.ints(*spec.shape)
-    else:  # where a copied size is 0, what is asked for as -1 does not follow; where it is known, it is told
+    else:  # with a copied size of 0, a -1 cannot be inferred: give its size if it is known
         pairs = zip(shape, spec.shape, strict=True)
-        dims = g.ints(*(size if asked == -1 and is_number(size) else asked for asked, size in pairs))
+        dims = g.ints(*(size if wanted == -1 and is_number(size) else wanted for wanted, size in pairs))
     return _with_shape_of(X, g._sized("Reshape", [X, dims], X.dtype, spec.shape))
 
 
@@ -57,7 +57,7 @@ def reshape_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
 
 
 def _back_to(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
-    """X in the shape that another tensor has after its first dimension."""
+    """Reshape X to the shape of another tensor without its first dimension."""
 
     def exact() -> list[Size]:
         return [g.size(XShape, axis) for axis in range(1, XShape.ndim)]
@@ -74,7 +74,7 @@ def unreshape(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
     "squeeze2", "squeeze", "unsqueeze2", "unsqueeze", "flatten2", "flatten", "flatten_contiguous_range"
 )  # fmt: skip
 def reshape_by_rank(g: Graph, X: Tensor, inputs: dict[str, Any], specs: Any, attrs: dict[str, Any]) -> dict[str, Tensor]:
-    """Ops whose result has known sizes, all but one, or those of X with ones."""
+    """Write ops whose result has all sizes known except one, or the sizes of X with ones."""
     spec = specs["Out"]
     if inputs.get("AxesTensor") is not None or inputs.get("AxesTensorList"):
         raise NotExported("axes that are computed")
@@ -122,19 +122,19 @@ def concat(g: Graph, X: list[Tensor], AxisTensor: Tensor | None, attrs: dict[str
 @exports("split_like")
 def split_like(g: Graph, X: Tensor, Like: list[Tensor], AxisTensor: Tensor | None, axis: int) -> Any:
     axis = constant_axis(AxisTensor, axis) % X.ndim
-    return cut(g, X, axis, [g.size(each, axis) for each in Like])
+    return cut(g, X, axis, [g.size(part, axis) for part in Like])
 
 
 def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:
-    """The parts of these sizes along an axis."""
+    """Split x into parts of these sizes along an axis."""
     axis = axis % x.ndim
     if len(sizes) == 1:
         return [g.identity(x)]
     shapes = [(*x.sizes[:axis], size if isinstance(size, int) else -1, *x.sizes[axis + 1 :]) for size in sizes]
-    specs = [Spec(without_symbols(each), x.dtype) for each in shapes]
+    specs = [Spec(without_symbols(sizes_of_part), x.dtype) for sizes_of_part in shapes]
     parts = g.nodes("Split", [x, g.joined_sizes(sizes)], specs, axis=axis)
-    for part, each in zip(parts, shapes, strict=True):
-        part.sizes = each
+    for part, sizes_of_part in zip(parts, shapes, strict=True):
+        part.sizes = sizes_of_part
     return parts
 
 
@@ -147,25 +147,25 @@ def split(
     size = g.size(X, axis)
     sizes: list[Size]
     if SectionsTensorList:
-        sizes = [g.reshape(g.cast(each, VarType.INT64), [1]) for each in SectionsTensorList]
-        known = [place for place, each in enumerate(sections) if each > 0 and len(sections) == count]
-        for place in known:
+        sizes = [g.reshape(g.cast(section, VarType.INT64), [1]) for section in SectionsTensorList]
+        static_places = [place for place, section_size in enumerate(sections) if section_size > 0 and len(sections) == count]
+        for place in static_places:
             sizes[place] = sections[place]
     elif num or not sections:
         part = size // count if isinstance(size, int) else g.binary("Div", size, g.ints(count))
         sizes = [part] * count
     else:
         sizes = list(sections)
-    if -1 in [each for each in sizes if isinstance(each, int)]:
-        place = next(place for place, each in enumerate(sizes) if isinstance(each, int) and each == -1)
-        others = sum(each for each in sizes if isinstance(each, int)) + 1
-        sizes[place] = size - others if isinstance(size, int) else g.binary("Sub", size, g.ints(others))
+    if -1 in [section_size for section_size in sizes if isinstance(section_size, int)]:
+        place = next(place for place, section_size in enumerate(sizes) if isinstance(section_size, int) and section_size == -1)
+        sum_of_others = sum(section_size for section_size in sizes if isinstance(section_size, int)) + 1
+        sizes[place] = size - sum_of_others if isinstance(size, int) else g.binary("Sub", size, g.ints(sum_of_others))
     return {"Out": cut(g, X, axis, sizes)}
 
 
 @exports("stack")
 def stack(g: Graph, X: list[Tensor], axis: int) -> Tensor:
-    return g.concat([g.unsqueeze(each, axis % (X[0].ndim + 1)) for each in X], axis % (X[0].ndim + 1))
+    return g.concat([g.unsqueeze(tensor, axis % (X[0].ndim + 1)) for tensor in X], axis % (X[0].ndim + 1))
 
 
 @exports("unstack", "unbind")
@@ -245,37 +245,37 @@ def unslice(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: di
         size = g.size(Like, axis)
         if bounds.are_numbers and isinstance(size, int):
             start, end, step = (numbers[place] for numbers in bounds.numbers)
-            taken = range(*slice(start, None if end < -(2**61) else end, step).indices(size))
+            indices = range(*slice(start, None if end < -(2**61) else end, step).indices(size))
             if step == 1:
-                result = padded(g, result, axis, taken.start, size - taken.start - len(taken))
+                result = padded(g, result, axis, indices.start, size - indices.start - len(indices))
             else:
-                result = _at(g, result, axis, list(taken), size)
+                result = _at(g, result, axis, list(indices), size)
             continue
         if steps[place] != 1:
             raise NotExported("strides along a dimension whose size is known only at run time")
-        whole = g.as_size(size)
+        full_size = g.as_size(size)
         start = g.gather(bounds.vector(g, 0), g.ints(place))
-        start = g.where(g.binary("Less", start, g.ints(0), VarType.BOOL), g.binary("Add", start, whole), start)
-        start = g.binary("Min", g.binary("Max", start, g.ints(0)), whole)
-        after = g.binary("Sub", g.binary("Sub", whole, start), g.as_size(g.size(result, axis)))
+        start = g.where(g.binary("Less", start, g.ints(0), VarType.BOOL), g.binary("Add", start, full_size), start)
+        start = g.binary("Min", g.binary("Max", start, g.ints(0)), full_size)
+        after = g.binary("Sub", g.binary("Sub", full_size, start), g.as_size(g.size(result, axis)))
         result = padded(g, result, axis, start, after)
     return result
 
 
 def padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
-    """Zeros before and after along an axis."""
+    """Pad with zeros before and after along an axis."""
     if before == 0 and after == 0 and isinstance(before, int) and isinstance(after, int):
         return x
     left: list[Size] = [0] * x.ndim
     right: list[Size] = [0] * x.ndim
     left[axis], right[axis] = before, after
-    known = isinstance(before, int) and isinstance(after, int) and is_number(x.sizes[axis])
-    size = before + after + x.sizes[axis] if known else -1
+    is_static = isinstance(before, int) and isinstance(after, int) and is_number(x.sizes[axis])
+    size = before + after + x.sizes[axis] if is_static else -1
     return pad_node(g, x, g.joined_sizes([*left, *right]), (*x.sizes[:axis], size, *x.sizes[axis + 1 :]))
 
 
 def pad_node(g: Graph, x: Tensor, pads: Tensor, sizes: tuple[int, ...], value: float = 0.0, mode: str = "constant") -> Tensor:
-    """`Pad`; bools as integers."""
+    """Append `Pad`; bools are padded as integers."""
     if x.dtype is VarType.BOOL:
         return g.cast(pad_node(g, g.cast(x, VarType.INT32), pads, sizes, value, mode), VarType.BOOL)
     inputs = [x, pads] + ([g.number(value, x)] if mode == "constant" else [])
@@ -283,7 +283,7 @@ def pad_node(g: Graph, x: Tensor, pads: Tensor, sizes: tuple[int, ...], value: f
 
 
 def _at(g: Graph, x: Tensor, axis: int, places: list[int], size: int) -> Tensor:
-    """The elements of x along an axis at other places of zeros."""
+    """Place the elements of x along an axis at some places of zeros."""
     source = np.full(size, len(places))
     source[places] = np.arange(len(places))
     return g.gather(padded(g, x, axis, 0, 1), g.constant(source), axis)
@@ -292,14 +292,14 @@ def _at(g: Graph, x: Tensor, axis: int, places: list[int], size: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------ order and repetition
 @exports("flip", "reverse")
 def flip(g: Graph, X: Tensor, axis: list[int]) -> Tensor:
-    axes = [each % X.ndim for each in axis]
+    axes = [reversed_axis % X.ndim for reversed_axis in axis]
     return g.slice(X, axes, [-1] * len(axes), [-(2**62)] * len(axes), [-1] * len(axes)) if axes else g.identity(X)
 
 
 @exports("roll")
 def roll(g: Graph, X: Tensor, ShiftsTensor: Tensor | None, shifts: list[int], axis: list[int]) -> Tensor:
     x = X if axis else g.reshape(X, [-1], (X.spec.size,))
-    places = [each % x.ndim for each in axis] or [0]
+    places = [rolled_axis % x.ndim for rolled_axis in axis] or [0]
     for number, place in enumerate(places):
         size = g.size(x, place)
         if ShiftsTensor is not None:
@@ -316,7 +316,7 @@ def roll(g: Graph, X: Tensor, ShiftsTensor: Tensor | None, shifts: list[int], ax
 
 
 def _tiled(g: Graph, x: Tensor, times: Tensor, sizes: tuple[int, ...], count: int) -> Tensor:
-    """`Tile`, by a vector of `count` numbers for the last dimensions."""
+    """Append `Tile`, by a vector of `count` numbers for the last dimensions."""
     if count < 0:
         raise NotExported("repetition by a vector whose length is known only at run time")
     x = g.unsqueeze(x, *range(max(count - x.ndim, 0)))
@@ -362,22 +362,22 @@ def _padded_dims(g: Graph, x: Tensor, ndim: int) -> Tensor:
 @exports("untile")
 def untile(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
     sizes: list[Size] = []
-    known: list[int] = []
+    static_sizes: list[int] = []
     small: list[Size] = [*[1] * (X.ndim - Like.ndim), *g.sizes_of(Like)]
     for axis, part in enumerate(small):
-        whole = g.size(X, axis)
-        if isinstance(whole, int) and isinstance(part, int):
-            sizes += [whole // max(part, 1), part]
+        full_size = g.size(X, axis)
+        if isinstance(full_size, int) and isinstance(part, int):
+            sizes += [full_size // max(part, 1), part]
         else:
-            sizes += [g.binary("Div", g.as_size(whole), g.as_size(part)), part]
-        known += [size if isinstance(size, int) else -1 for size in sizes[-2:]]
-    parts = g.reshape(X, sizes, tuple(known))
+            sizes += [g.binary("Div", g.as_size(full_size), g.as_size(part)), part]
+        static_sizes += [size if isinstance(size, int) else -1 for size in sizes[-2:]]
+    parts = g.reshape(X, sizes, tuple(static_sizes))
     return g.reshape_as(g.reduce("ReduceSum", parts, range(0, 2 * X.ndim, 2)), Like)
 
 
 @exports("expand_v2")
 def expand_v2(g: Graph, X: Tensor, Shape: Any, expand_shapes_tensor: Any, shape: list[int], specs: Any) -> Tensor:
-    """Where the shape asked for has -1, that size stays: as -1 counts as 1 in `Expand`."""
+    """A -1 in the requested shape preserves the size: `Expand` gets 1 for it."""
     if expand_shapes_tensor or Shape is not None:
         dims = joined_vector(g, expand_shapes_tensor) if expand_shapes_tensor else as_vector(g, Shape)
         dims = g.binary("Max", dims, g.ints(1))
@@ -411,7 +411,7 @@ def positions(g: Graph, size: Size, axis: int, ndim: int) -> Tensor:
 
 
 def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:
-    """The slices of x along an axis added at these indices, [n], of zeros of `size` along that axis."""
+    """Add the slices of x along an axis at these indices, [n], to zeros of `size` along this axis."""
     axis = axis % x.ndim
     order = [axis, *(place for place in range(x.ndim) if place != axis)]
     rows = g.transpose(x, order)
@@ -424,7 +424,7 @@ def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes
 
 
 def add_rows(g: Graph, base: Tensor, index: Tensor, rows: Tensor) -> Tensor:
-    """`base` [N, ...] with rows [n, ...] added at the indices [n], which may repeat."""
+    """Add rows [n, ...] to `base` [N, ...] at the indices [n], which may repeat."""
     if g.opset >= 16:
         return g.node("ScatterND", [base, g.unsqueeze(index, 1), rows], base, reduction="add")
     size, count = g.size(base, 0), g.size(index, 0)

@@ -1,4 +1,4 @@
-"""How special functions are written: their kernels compute with arrays of the graph in place of numpy's."""
+"""Write special functions: their kernels run on arrays of the graph in place of numpy's."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ __all__: list[str] = []
 
 
 class _Array:
-    """A tensor, or a number, with the operators of an array of float64s or bools."""
+    """A tensor, or a number, with the operators of a float64 or bool array."""
 
     __array_ufunc__ = None  # numpy's numbers leave operators to this class
 
     def __init__(self, g: Graph, tensor: Tensor) -> None:
         self.g, self.tensor = g, tensor
 
-    def _with(self, op: str, other: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _Array:
-        pair = (_tensor(self.g, self, op != "Or"), _tensor(self.g, other, op != "Or"))
+    def _with(self, op: str, operand: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _Array:
+        pair = (_tensor(self.g, self, op != "Or"), _tensor(self.g, operand, op != "Or"))
         return _Array(self.g, self.g.binary(op, *(pair[::-1] if turned else pair), dtype))
 
-    def __add__(self, other: Any) -> _Array:
-        return self._with("Add", other)
+    def __add__(self, operand: Any) -> _Array:
+        return self._with("Add", operand)
 
-    def __sub__(self, other: Any) -> _Array:
-        return self._with("Sub", other)
+    def __sub__(self, operand: Any) -> _Array:
+        return self._with("Sub", operand)
 
-    def __rsub__(self, other: Any) -> _Array:
-        return self._with("Sub", other, turned=True)
+    def __rsub__(self, operand: Any) -> _Array:
+        return self._with("Sub", operand, turned=True)
 
-    def __mul__(self, other: Any) -> _Array:
-        return self._with("Mul", other)
+    def __mul__(self, operand: Any) -> _Array:
+        return self._with("Mul", operand)
 
-    def __truediv__(self, other: Any) -> _Array:
-        return self._with("Div", other)
+    def __truediv__(self, operand: Any) -> _Array:
+        return self._with("Div", operand)
 
-    def __rtruediv__(self, other: Any) -> _Array:
-        return self._with("Div", other, turned=True)
+    def __rtruediv__(self, operand: Any) -> _Array:
+        return self._with("Div", operand, turned=True)
 
     def __pow__(self, power: float) -> _Array:
-        """By products, since powers of float64 are not everywhere."""
+        """Multiply repeatedly, as not every runtime has powers of float64."""
         result, factor, count = None, self, abs(int(power))
         assert count == abs(power) and count
         while count:
@@ -62,23 +62,23 @@ class _Array:
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __lt__(self, other: Any) -> _Array:
-        return self._with("Less", other, VarType.BOOL)
+    def __lt__(self, operand: Any) -> _Array:
+        return self._with("Less", operand, VarType.BOOL)
 
-    def __le__(self, other: Any) -> _Array:
-        return self._with("LessOrEqual", other, VarType.BOOL)
+    def __le__(self, operand: Any) -> _Array:
+        return self._with("LessOrEqual", operand, VarType.BOOL)
 
-    def __gt__(self, other: Any) -> _Array:
-        return self._with("Greater", other, VarType.BOOL)
+    def __gt__(self, operand: Any) -> _Array:
+        return self._with("Greater", operand, VarType.BOOL)
 
-    def __eq__(self, other: object) -> _Array:  # type: ignore[override]
-        return self._with("Equal", other, VarType.BOOL)
+    def __eq__(self, operand: object) -> _Array:  # type: ignore[override]
+        return self._with("Equal", operand, VarType.BOOL)
 
-    def __or__(self, other: _Array) -> _Array:
-        return self._with("Or", other, VarType.BOOL)
+    def __or__(self, operand: _Array) -> _Array:
+        return self._with("Or", operand, VarType.BOOL)
 
     def any(self) -> bool:
-        """A graph computes what may be needed."""
+        """Always true: a graph computes whatever may be needed."""
         return True
 
 
@@ -109,7 +109,7 @@ class _Functions:
         return _Array(self.g, self.g.where(flag, _tensor(self.g, x), _tensor(self.g, y)))
 
     def tan(self, x: _Array) -> _Array:
-        """Of float64s there is no tangent, and no cosine."""
+        """Compute sin / cos by sines: runtimes lack tangent and cosine of float64."""
         return self.sin(x) / self.sin(x + math.pi / 2)  # type: ignore[attr-defined, no-any-return]
 
     def isinf(self, x: _Array) -> _Array:
@@ -136,7 +136,7 @@ class _Functions:
 
 
 def _traced(function: Any, names: tuple[str, ...] = ()) -> Any:
-    """Writes an op by its kernel's function of float64s and these attributes."""
+    """Write an op by its kernel's function of float64s and these attributes."""
 
     def write(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
         [x] = inputs.values()

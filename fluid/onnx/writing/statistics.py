@@ -1,4 +1,4 @@
-"""How ranks, medians, counts, and looking up among sorted numbers are written."""
+"""Write ranks, medians, counts and searches in sorted numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 def _ascending(g: Graph, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """The elements sorted along an axis, and where they were; of equal ones the first comes first."""
+    """Stably sort elements along an axis; return them and their places."""
     spec = Spec(x.shape, x.dtype)
     count = g.as_size(g.size(x, axis))
     values, places = g.nodes("TopK", [x, count], [spec, spec.with_dtype(VarType.INT64)], axis=axis, largest=0, sorted=1)
@@ -34,12 +34,12 @@ def _at(g: Graph, x: Tensor, places: Tensor, axis: int) -> Tensor:
 
 
 def _ranked(g: Graph, x: Tensor, axis: int, keepdim: bool, choose: Any) -> dict[str, Tensor]:
-    """An element along an axis, and its place, as `choose` picks them of the sorted elements and their places."""
+    """Pick one element along an axis, and its place; `choose` picks from the sorted elements and their places."""
     rows = x if x.ndim else g.reshape(x, [1])
     axis %= rows.ndim
     places = choose(*_ascending(g, rows, axis), axis)
-    found = {"Out": _at(g, rows, places, axis), "Indices": places}
-    return found if keepdim and x.ndim else {slot: g.squeeze(each, axis) for slot, each in found.items()}
+    results = {"Out": _at(g, rows, places, axis), "Indices": places}
+    return results if keepdim and x.ndim else {slot: g.squeeze(value, axis) for slot, value in results.items()}
 
 
 @exports("kthvalue")
@@ -49,11 +49,11 @@ def kthvalue(g: Graph, X: Tensor, k: int, axis: int, keepdim: bool) -> dict[str,
 
 @exports("mode")
 def mode(g: Graph, X: Tensor, axis: int, keepdim: bool) -> dict[str, Tensor]:
-    """The longest run among the sorted elements: the element that most others equal, of equally many the smallest."""
+    """The longest run of equal sorted elements; ties go to the smallest element."""
 
     def last_of_longest(values: Tensor, places: Tensor, at: int) -> Tensor:
-        one, other = g.unsqueeze(values, at + 1), g.unsqueeze(values, at)
-        same = g.cast(g.binary("Equal", one, other, VarType.BOOL), VarType.INT32)
+        column, row = g.unsqueeze(values, at + 1), g.unsqueeze(values, at)
+        same = g.cast(g.binary("Equal", column, row, VarType.BOOL), VarType.INT32)
         counts = g.reduce("ReduceSum", same, [at + 1])
         best = g._sized("ArgMax", [counts], VarType.INT64, _one_at(counts.sizes, at), axis=at, keepdims=1)
         most = g.reduce("ReduceMax", counts, [at], keep=True)
@@ -70,34 +70,34 @@ def _one_at(sizes: tuple[int, ...], axis: int) -> tuple[int, ...]:
 @exports("nanmedian")
 def nanmedian(g: Graph, X: Tensor, axis: list[int], specs: Any) -> dict[str, Tensor]:
     axes = median_axes(X.ndim, axis)
-    kept = [each for each in range(X.ndim) if each not in axes]
-    turned = g.transpose(X, [*kept, *axes]) if X.ndim else X
+    kept_axes = [dimension for dimension in range(X.ndim) if dimension not in axes]
+    turned = g.transpose(X, [*kept_axes, *axes]) if X.ndim else X
     sizes = g.sizes_of(turned)
-    rows = g.reshape(turned, [g.product_of(sizes[: len(kept)]), g.product_of(sizes[len(kept) :])])
+    rows = g.reshape(turned, [g.product_of(sizes[: len(kept_axes)]), g.product_of(sizes[len(kept_axes) :])])
     number = is_nan(g, rows)
-    order = _ascending(g, g.where(number, g.number(math.inf, rows), rows), 1)[1]  # NaN comes last, behind infinities
+    order = _ascending(g, g.where(number, g.number(math.inf, rows), rows), 1)[1]  # NaN comes last, after infinities
     flags = g.cast(g.unary("Not", number), VarType.INT64)
     count = g.reduce("ReduceSum", flags, [1], keep=True)
     none = g.binary("Equal", count, g.ints(0), VarType.BOOL)
-    middle = [g.binary("Div", g.binary("Max", each, g.ints(0)), g.ints(2)) for each in (_plus(g, count, -1), count)]
-    # Among infinities, the numbers come before NaN only if they are sorted so: by place, of what is a number.
+    middle = [g.binary("Div", g.binary("Max", rank, g.ints(0)), g.ints(2)) for rank in (_plus(g, count, -1), count)]
+    # NaN was replaced by infinity, so sort once more: numbers before NaN, by place.
     behind = _ascending(
         g, g._sized("GatherElements", [g.cast(number, VarType.INT32), order], VarType.INT32, order.sizes, axis=1), 1
     )
     order = _at(g, order, behind[1], 1)
     places = _at(g, order, g.concat(middle, 1), 1)
     values = _at(g, rows, places, 1)
-    one, other = (g.slice(values, [1], [place], [place + 1]) for place in (0, 1))
+    low, high = (g.slice(values, [1], [place], [place + 1]) for place in (0, 1))
     same = g.binary("Equal", g.slice(places, [1], [0], [1]), g.slice(places, [1], [1], [2]), VarType.BOOL)
-    half = g.binary("Mul", g.binary("Add", one, other), g.number(0.5, one))
-    found = g.where(none, g.number(math.nan, one), g.where(same, one, half))
+    half = g.binary("Mul", g.binary("Add", low, high), g.number(0.5, low))
+    medians = g.where(none, g.number(math.nan, low), g.where(same, low, half))
     index = g.where(none, g.ints(-1), places)
 
     def fail() -> Any:
         raise NotExported("medians over several dimensions that are known only at run time")
 
     shapes = {slot: specs[slot].shape for slot in ("Out", "MedianIndex")}
-    return {slot: g.in_shape(each, shapes[slot], fail) for slot, each in {"Out": found, "MedianIndex": index}.items()}
+    return {slot: g.in_shape(value, shapes[slot], fail) for slot, value in {"Out": medians, "MedianIndex": index}.items()}
 
 
 def _plus(g: Graph, x: Tensor, number: int) -> Tensor:
@@ -107,19 +107,19 @@ def _plus(g: Graph, x: Tensor, number: int) -> Tensor:
 # -------------------------------------------------------------------------------------------------------------- counting
 @exports("searchsorted")
 def searchsorted(g: Graph, SortedSequence: Tensor, Values: Tensor, right: bool, specs: Any) -> Tensor:
-    """How many of the row are below each value, or not above it. NaN is above all numbers."""
+    """Count the row's elements below each value, or not above it. NaN is above all numbers."""
     row, values = SortedSequence, g.unsqueeze(Values, Values.ndim)
     row = row if row.ndim == 1 else g.unsqueeze(row, row.ndim - 1)
     before = g.binary("LessOrEqual" if right else "Less", row, values, VarType.BOOL)
     if row.is_floating:
         none, absent = is_nan(g, values), is_nan(g, row)
-        there = g.unary("Not", absent) if not right else g.binary("Or", g.unary("Not", absent), absent)
-        before = g.binary("Or", before, g.binary("And", none, there))
+        is_countable = g.unary("Not", absent) if not right else g.binary("Or", g.unary("Not", absent), absent)
+        before = g.binary("Or", before, g.binary("And", none, is_countable))
     return g.reduce("ReduceSum", g.cast(before, specs["Out"].dtype), [before.ndim - 1])
 
 
 def _counted(g: Graph, places: Tensor, size: Size, weights: Tensor) -> Tensor:
-    """The sums of the weights, [n], by their places, [n]."""
+    """Sum the weights, [n], by their places, [n]."""
     zeros = filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), weights.dtype))
     return add_rows(g, zeros, places, weights)
 
@@ -127,17 +127,17 @@ def _counted(g: Graph, places: Tensor, size: Size, weights: Tensor) -> Tensor:
 @exports("histogram")
 def histogram(g: Graph, X: Tensor, bins: int, min: int, max: int) -> Tensor:
     x = g.cast(g.reshape(X, [-1], (X.spec.size,)), VarType.FP64)
-    low, high = (g.constant(np.array(float(each))) for each in (min, max))
+    low, high = (g.constant(np.array(float(bound))) for bound in (min, max))
     if min == max:
         low, high = (g.reduce(op, x, [0]) for op in ("ReduceMin", "ReduceMax"))
     same = g.binary("Equal", low, high, VarType.BOOL)
     one = g.constant(np.array(1.0))
     low, high = g.where(same, g.binary("Sub", low, one), low), g.where(same, g.binary("Add", high, one), high)
-    inside = g.binary("And", g.binary("GreaterOrEqual", x, low, VarType.BOOL), g.binary("LessOrEqual", x, high, VarType.BOOL))
+    is_inside = g.binary("And", g.binary("GreaterOrEqual", x, low, VarType.BOOL), g.binary("LessOrEqual", x, high, VarType.BOOL))
     scaled = g.binary("Mul", g.binary("Sub", x, low), g.constant(np.array(float(bins))))
     part = g.cast(g.binary("Div", scaled, g.binary("Sub", high, low)), VarType.INT64)
-    part = g.binary("Min", g.where(inside, part, g.ints(0)), g.ints(bins - 1))
-    return _counted(g, part, bins, g.cast(inside, VarType.INT64))
+    part = g.binary("Min", g.where(is_inside, part, g.ints(0)), g.ints(bins - 1))
+    return _counted(g, part, bins, g.cast(is_inside, VarType.INT64))
 
 
 @exports("bincount")
@@ -152,14 +152,14 @@ def bincount(g: Graph, X: Tensor, Weights: Tensor | None, minlength: int, specs:
 
 
 def _first(g: Graph, x: Tensor, count: Tensor) -> Tensor:
-    """So many of the first elements."""
+    """The first `count` elements."""
     return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
 
 
 @exports("unique_consecutive")
 def unique_consecutive(g: Graph, X: Tensor, axis: list[int], specs: Any, dtype: int) -> dict[str, Any]:
     place = axis[0] % X.ndim if axis else 0
-    order = [place, *(each for each in range(X.ndim) if each != place)]
+    order = [place, *(dimension for dimension in range(X.ndim) if dimension != place)]
     rows = g.transpose(X, order) if axis else g.reshape(X, [-1], (X.spec.size,))
     before, behind = g.slice(rows, [0], [0], [-1]), g.slice(rows, [0], [1], [2**31 - 1])
     differ = g.cast(g.unary("Not", g.binary("Equal", before, behind, VarType.BOOL)), VarType.INT32)
@@ -171,7 +171,7 @@ def unique_consecutive(g: Graph, X: Tensor, axis: list[int], specs: Any, dtype: 
         "Compress", [positions(g, g.size(rows, 0), 0, 1), g.cast(starts, VarType.BOOL)], VarType.INT64, (-1,), axis=0
     )
     out = g.gather(rows, places)
-    results: dict[str, Any] = {"Out": g.transpose(out, [order.index(each) for each in range(X.ndim)]) if axis else out}
+    results: dict[str, Any] = {"Out": g.transpose(out, [order.index(dimension) for dimension in range(X.ndim)]) if axis else out}
     if specs.get("Index") is not None:
         number = g._sized("CumSum", [starts, g.constant(np.int64(0))], starts.dtype, starts.sizes)
         results["Index"] = g.cast(g.binary("Sub", number, g.constant([1], VarType.INT32)), as_dtype(dtype))
@@ -184,13 +184,13 @@ def unique_consecutive(g: Graph, X: Tensor, axis: list[int], specs: Any, dtype: 
 @exports("median")
 def median(g: Graph, x: Tensor, axis: list[int], mode: str, specs: Any) -> dict[str, Tensor]:
     axes = median_axes(x.ndim, axis)
-    turned = g.transpose(x, [*(each for each in range(x.ndim) if each not in axes), *axes]) if x.ndim else x
+    turned = g.transpose(x, [*(dimension for dimension in range(x.ndim) if dimension not in axes), *axes]) if x.ndim else x
     sizes = g.sizes_of(turned)
-    kept = x.ndim - len(axes)
-    size = g.product_of(sizes[kept:])
+    batch_rank = x.ndim - len(axes)
+    size = g.product_of(sizes[batch_rank:])
     if not isinstance(size, int):
         raise NotExported("medians over dimensions that are known only at run time")
-    rows = g.reshape(turned, [g.product_of(sizes[:kept]), size])
+    rows = g.reshape(turned, [g.product_of(sizes[:batch_rank]), size])
     number = is_nan(g, rows)
     order = _ascending(g, g.where(number, g.number(math.inf, rows), rows), 1)[1]
     middle = [(size - 1) // 2, size // 2] if mode == "avg" else [(size - 1) // 2]
@@ -201,5 +201,5 @@ def median(g: Graph, x: Tensor, axis: list[int], mode: str, specs: Any) -> dict[
     def fail() -> Any:
         raise NotExported("medians over several dimensions that are known only at run time")
 
-    found = {"out": g.where(none, g.number(math.nan, values), values), "medians": places}
-    return {slot: g.in_shape(each, specs[slot].shape, fail) for slot, each in found.items()}
+    results = {"out": g.where(none, g.number(math.nan, values), values), "medians": places}
+    return {slot: g.in_shape(value, specs[slot].shape, fail) for slot, value in results.items()}

@@ -1,4 +1,4 @@
-"""How non-maximum suppression is written."""
+"""Write non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _column(g: Graph, x: Tensor, place: int) -> Tensor:
 
 
 def _candidates(g: Graph, scores: Tensor, attrs: dict[str, Any]) -> Tensor:
-    """Scores [N, C, M], minus infinity where they are of the background, or not among the `nms_top_k` best of a class."""
+    """Scores [N, C, M], minus infinity for the background and outside the `nms_top_k` best of a class."""
     lowest = g.number(-np.inf, scores)
     most, background = attrs["nms_top_k"], attrs["background_label"]
     if most > -1:
         count = g.binary("Min", g.ints(most), g.as_size(g.size(scores, 2)))
-        best = g.nodes("TopK", [scores, count], [Spec((*scores.shape[:2], -1), each) for each in (scores.dtype, VarType.INT64)])[
-            1
-        ]
+        best = g.nodes(
+            "TopK", [scores, count], [Spec((*scores.shape[:2], -1), dtype) for dtype in (scores.dtype, VarType.INT64)]
+        )[1]
         best.sizes = (*scores.sizes[:2], -1)
         none = g.cast(filled(g, g.dims(scores), 0, Spec(scores.shape, VarType.INT32)), VarType.INT32)
         ones = filled(g, g.dims(best), 1, Spec(best.shape, VarType.INT32))
@@ -45,7 +45,7 @@ def _candidates(g: Graph, scores: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 
 def suppressed(g: Graph, boxes: Tensor, scores: Tensor, attrs: dict[str, Any], limit: int | None = None) -> Tensor:
-    """Image, class and number [D, 3] of each box that is kept, in this order, of a class the best first; at most `limit`."""
+    """Image, class and number [D, 3] of each selected box, best first within a class; at most `limit`."""
     boxes, scores = g.cast(boxes, VarType.FP32), g.cast(scores, VarType.FP32)
     if not attrs["normalized"]:  # the pixels at the ends belong to the box
         boxes = g.binary("Add", boxes, g.constant(np.array([0, 0, 1, 1]), VarType.FP32))
@@ -55,25 +55,25 @@ def suppressed(g: Graph, boxes: Tensor, scores: Tensor, attrs: dict[str, Any], l
 
 
 def _best_of_images(g: Graph, image: Tensor, score: Tensor, most: int, images: int) -> Tensor:
-    """Which detections are among the best of their image, in their order; of equal ones the first."""
+    """The places of detections among the best of their image, in order; ties go to the first."""
     if images == 1:
         count = g.binary("Min", g.ints(most), g.dims(score))
         pair = [Spec((-1,), score.dtype), Spec((-1,), VarType.INT64)]
         first = g.nodes("TopK", [score, count], pair)[1]
         return g.nodes("TopK", [first, g.dims(first)], [pair[1], pair[1]], largest=0)[0]
     place = g.arange(g.size(score, 0))
-    one, other = (tuple(g.unsqueeze(each, axis) for each in (image, score, place)) for axis in (1, 0))
-    better = g.binary("Greater", other[1], one[1], VarType.BOOL)
-    first = g.binary("And", g.binary("Equal", other[1], one[1], VarType.BOOL), g.binary("Less", other[2], one[2], VarType.BOOL))
-    before = g.binary("And", g.binary("Equal", one[0], other[0], VarType.BOOL), g.binary("Or", better, first))
+    box, rival = (tuple(g.unsqueeze(tensor, axis) for tensor in (image, score, place)) for axis in (1, 0))
+    better = g.binary("Greater", rival[1], box[1], VarType.BOOL)
+    first = g.binary("And", g.binary("Equal", rival[1], box[1], VarType.BOOL), g.binary("Less", rival[2], box[2], VarType.BOOL))
+    before = g.binary("And", g.binary("Equal", box[0], rival[0], VarType.BOOL), g.binary("Or", better, first))
     rank = g.reduce("ReduceSum", g.cast(before, VarType.INT32), [1])
-    kept = g.binary("Less", rank, g.number(most, rank), VarType.BOOL)
-    return g._sized("Compress", [place, kept], VarType.INT64, (-1,), axis=0)
+    is_best = g.binary("Less", rank, g.number(most, rank), VarType.BOOL)
+    return g._sized("Compress", [place, is_best], VarType.INT64, (-1,), axis=0)
 
 
 @dataclass
 class _Detections:
-    """Rows of class, score and box; which boxes they are; and how many each image has."""
+    """Rows of class, score and box; the numbers of the boxes; and the count of each image."""
 
     rows: Tensor
     index: Tensor
@@ -84,8 +84,8 @@ def _row(g: Graph, label: Tensor, value: Tensor, boxes: Tensor) -> Tensor:
     return g.concat([g.unsqueeze(g.cast(label, boxes.dtype), 1), g.unsqueeze(value, 1), boxes], 1)
 
 
-def _found(g: Graph, boxes: Tensor, chosen: Tensor, value: Tensor) -> _Detections:
-    """What image, class and number of boxes [N, M, 4], and scores, come to."""
+def _detections(g: Graph, boxes: Tensor, chosen: Tensor, value: Tensor) -> _Detections:
+    """Detections of the selected (image, class, box) triples, with their scores."""
     image, label, box = (_column(g, chosen, place) for place in range(3))
     where = g.concat([g.unsqueeze(image, 1), g.unsqueeze(box, 1)], 1)
     rows = _row(g, label, value, g._sized("GatherND", [boxes, where], boxes.dtype, (-1, 4)))
@@ -98,20 +98,20 @@ def _found(g: Graph, boxes: Tensor, chosen: Tensor, value: Tensor) -> _Detection
 
 
 def _of_each_class(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
-    """Detections of one image, of which each class has boxes of its own [R, C, 4], in the order of classes and boxes."""
-    boxes, scores, given = inputs["BBoxes"], inputs["Scores"], inputs.get("RoisNum")
-    if given is None or given.shape != (1,):
+    """Detections of one image with separate boxes for each class [R, C, 4], in the order of classes and boxes."""
+    boxes, scores, counts_input = inputs["BBoxes"], inputs["Scores"], inputs.get("RoisNum")
+    if counts_input is None or counts_input.shape != (1,):
         raise NotExported("boxes of each class, of several images")
     by_class = g.unsqueeze(g.transpose(scores, [1, 0]), 1)  # [C, 1, R]
     ranked = _candidates(g, by_class, {**attrs, "background_label": -1})
     if attrs["background_label"] >= 0:
-        own = g.binary("Equal", positions(g, g.size(ranked, 0), 0, 3), g.ints(attrs["background_label"]), VarType.BOOL)
-        ranked = g.where(own, g.number(-np.inf, ranked), ranked)
+        is_background = g.binary("Equal", positions(g, g.size(ranked, 0), 0, 3), g.ints(attrs["background_label"]), VarType.BOOL)
+        ranked = g.where(is_background, g.number(-np.inf, ranked), ranked)
     chosen = suppressed(g, g.transpose(boxes, [1, 0, 2]), ranked, attrs)
     value = g._sized("GatherND", [by_class, chosen], scores.dtype, (-1,))
     if attrs["keep_top_k"] > -1:
-        kept = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], 1)
-        chosen, value = g.gather(chosen, kept), g.gather(value, kept)
+        best = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], 1)
+        chosen, value = g.gather(chosen, best), g.gather(value, best)
     place = g.binary("Add", g.binary("Mul", _column(g, chosen, 0), g.as_size(g.size(boxes, 0))), _column(g, chosen, 2))
     spec = Spec((-1,), VarType.INT64)
     order = g.nodes("TopK", [place, g.dims(place)], [spec, spec], axis=0, largest=0, sorted=1)[1]
@@ -135,16 +135,16 @@ def _detected(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detec
     value = g._sized("GatherND", [scores, chosen], scores.dtype, (-1,))
     if attrs["keep_top_k"] > -1:
         images = boxes.shape[0]
-        kept = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], images)
-        chosen, value = g.gather(chosen, kept), g.gather(value, kept)
-    return _found(g, boxes, chosen, value)
+        best = _best_of_images(g, _column(g, chosen, 0), value, attrs["keep_top_k"], images)
+        chosen, value = g.gather(chosen, best), g.gather(value, best)
+    return _detections(g, boxes, chosen, value)
 
 
-def _rows_or_none(g: Graph, found: _Detections) -> Tensor:
-    """The detections or, if there are none at all, -1 as the only one."""
-    none = g.binary("Equal", g.slice(g.dims(found.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
-    no_row = g.constant([[-1]], found.rows.dtype)
-    rows, counts = g.choose(none, lambda: [no_row, g.ints(1)], lambda: [found.rows, found.counts])
+def _rows_or_none(g: Graph, detections: _Detections) -> Tensor:
+    """The detections; a single row of -1 if there are none."""
+    none = g.binary("Equal", g.slice(g.dims(detections.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
+    no_row = g.constant([[-1]], detections.rows.dtype)
+    rows, counts = g.choose(none, lambda: [no_row, g.ints(1)], lambda: [detections.rows, detections.counts])
     rows.lengths = counts
     return rows
 
@@ -156,21 +156,25 @@ def multiclass_nms(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> T
 
 @exports("multiclass_nms2")
 def multiclass_nms2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
-    found = _detected(g, inputs, attrs)
-    found.rows.lengths = found.index.lengths = found.counts
-    return {"Out": found.rows, "Index": found.index}
+    detections = _detected(g, inputs, attrs)
+    detections.rows.lengths = detections.index.lengths = detections.counts
+    return {"Out": detections.rows, "Index": detections.index}
 
 
 @exports("multiclass_nms3")
 def multiclass_nms3(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
-    found = _detected(g, inputs, attrs)
-    counts = g.cast(found.counts, VarType.INT32)
-    return {"Out": found.rows, "Index": found.index, **({"NmsRoisNum": counts} if specs.get("NmsRoisNum") is not None else {})}
+    detections = _detected(g, inputs, attrs)
+    counts = g.cast(detections.counts, VarType.INT32)
+    return {
+        "Out": detections.rows,
+        "Index": detections.index,
+        **({"NmsRoisNum": counts} if specs.get("NmsRoisNum") is not None else {}),
+    }
 
 
 @exports("nms")
 def nms(g: Graph, Boxes: Tensor, iou_threshold: float) -> Tensor:
-    """The order of the boxes is that of their scores."""
+    """Order the selected boxes by their scores."""
     boxes = g.unsqueeze(Boxes, 0)
     scores = g.unsqueeze(g.unary("Neg", g.cast(g.arange(g.size(Boxes, 0)), VarType.FP32)), 0, 1)
     attrs = {"normalized": True, "nms_threshold": iou_threshold, "score_threshold": -np.inf}
@@ -178,30 +182,30 @@ def nms(g: Graph, Boxes: Tensor, iou_threshold: float) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------------ merging
-def _overlap(g: Graph, one: Tensor, other: Tensor, edge: int) -> Tensor:
-    """How far boxes [..., 4] overlap others, as intersection over union; 0 where they do not touch."""
+def _overlap(g: Graph, one: Tensor, two: Tensor, edge: int) -> Tensor:
+    """Intersection over union of boxes [..., 4]; 0 where they do not touch."""
     zero, more = g.number(0, one), g.number(edge, one)
     across, down = (
-        g.binary("Sub", g.binary("Min", _column(g, one, end), _column(g, other, end)),
-                 g.binary("Max", _column(g, one, start), _column(g, other, start)))
+        g.binary("Sub", g.binary("Min", _column(g, one, end), _column(g, two, end)),
+                 g.binary("Max", _column(g, one, start), _column(g, two, start)))
         for start, end in ((0, 2), (1, 3))
     )  # fmt: skip
     shared = g.binary("Mul", g.binary("Add", across, more), g.binary("Add", down, more))
 
     def area(box: Tensor) -> Tensor:
         wide, high = (g.binary("Sub", _column(g, box, end), _column(g, box, start)) for start, end in ((0, 2), (1, 3)))
-        whole = g.binary("Mul", g.binary("Add", wide, more), g.binary("Add", high, more))
+        full_area = g.binary("Mul", g.binary("Add", wide, more), g.binary("Add", high, more))
         real = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero, VarType.BOOL)
-        return g.where(real, whole, zero)
+        return g.where(real, full_area, zero)
 
-    union = g.binary("Sub", g.binary("Add", area(one), area(other)), shared)
+    union = g.binary("Sub", g.binary("Add", area(one), area(two)), shared)
     apart = g.binary("Less", g.binary("Min", across, down), zero, VarType.BOOL)
     return g.where(apart, zero, g.binary("Div", shared, union))
 
 
 @exports("locality_aware_nms")
 def locality_aware_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any]) -> Tensor:
-    """Class by class, in each round a box of each image is merged into the one before, or is what is merged into from then on."""
+    """Class by class, each round merges a box of each image into the previous one, or starts a new box to merge into."""
     if BBoxes.shape[-1] != 4:
         raise NotExported("polygons")
     if Scores.shape[1] < 0:
@@ -214,18 +218,20 @@ def locality_aware_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str
     def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
         last, boxes, weights = states
         here = g.binary("Add", g.reshape(number, [1, 1]), g.ints(1))
-        at_last, at_here = (g.binary("Equal", place, each, VarType.BOOL) for each in (last, here))
+        at_last, at_here = (g.binary("Equal", place, step, VarType.BOOL) for step in (last, here))
 
         def picked(x: Tensor, at: Tensor) -> Tensor:
             flags = g.unsqueeze(at, 2) if x.ndim == 3 else at
             return g.reduce("ReduceSum", g.where(flags, x, g.number(0, x)), [1], keep=True)
 
-        own, before = picked(boxes, at_here), picked(boxes, at_last)
-        overlap = _overlap(g, own, before, int(not attrs["normalized"]))
+        box_here, before = picked(boxes, at_here), picked(boxes, at_last)
+        overlap = _overlap(g, box_here, before, int(not attrs["normalized"]))
         merges = g.binary("Greater", overlap, g.number(attrs["nms_threshold"], overlap), VarType.BOOL)
-        weight, other = picked(weights, at_here), picked(weights, at_last)
-        total = g.binary("Add", weight, other)
-        joined = g.binary("Add", g.binary("Mul", own, g.unsqueeze(weight, 2)), g.binary("Mul", before, g.unsqueeze(other, 2)))
+        weight, weight_before = picked(weights, at_here), picked(weights, at_last)
+        total = g.binary("Add", weight, weight_before)
+        joined = g.binary(
+            "Add", g.binary("Mul", box_here, g.unsqueeze(weight, 2)), g.binary("Mul", before, g.unsqueeze(weight_before, 2))
+        )
         joined = g.binary("Div", joined, g.unsqueeze(total, 2))
         into, gone = g.binary("And", merges, at_last), g.binary("And", merges, at_here)
         boxes = g.where(g.unsqueeze(into, 2), joined, boxes)
@@ -250,7 +256,7 @@ def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], 
         raise NotExported("numbers of classes that are known only at run time")
     most, number = attrs["nms_top_k"], g.as_size(g.size(BBoxes, 1))
     count = number if most < 0 else g.binary("Min", g.ints(most), number)
-    pair = [Spec((*Scores.shape[:2], -1), each) for each in (Scores.dtype, VarType.INT64)]
+    pair = [Spec((*Scores.shape[:2], -1), dtype) for dtype in (Scores.dtype, VarType.INT64)]
     values, places = g.nodes("TopK", [Scores, count], pair)
     images, classes = g.size(BBoxes, 0), Scores.shape[1]
     flat = g.reshape(
@@ -262,7 +268,7 @@ def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], 
     zero, one = g.number(0, values), g.number(1, values)
     counts = g.binary("Greater", values, g.number(attrs["score_threshold"], values), VarType.BOOL)
     better = g.binary("Less", positions(g, count, 0, 2), positions(g, count, 1, 2), VarType.BOOL)
-    counted = g.binary("And", better, g.unsqueeze(counts, 3))  # of pairs of a better one and another one
+    counted = g.binary("And", better, g.unsqueeze(counts, 3))  # pairs of a better box and a box
     edge = int(not attrs["normalized"])
     overlaps = g.where(counted, _overlap(g, g.unsqueeze(boxes, 3), g.unsqueeze(boxes, 2), edge), zero)
     most_of = g.unsqueeze(g.reduce("ReduceMax", g.concat([overlaps, g.unsqueeze(g.where(counts, zero, zero), 2)], 2), [2]), 3)
@@ -273,24 +279,28 @@ def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], 
         decay = g.binary("Div", g.binary("Sub", one, overlaps), g.binary("Sub", one, most_of))
     decay = g.reduce("ReduceMin", g.where(counted, decay, one), [2])
     lowered = g.binary("Mul", decay, values)
-    kept = g.binary("And", counts, g.binary("Greater", lowered, g.number(attrs["post_threshold"], lowered), VarType.BOOL))
+    is_kept = g.binary("And", counts, g.binary("Greater", lowered, g.number(attrs["post_threshold"], lowered), VarType.BOOL))
     if attrs["background_label"] >= 0:
         label = g.constant(np.arange(classes).reshape(1, -1, 1) != attrs["background_label"])
-        kept = g.binary("And", kept, label)
-    # By descending score, image by image: those that are not kept come last, and are left out.
+        is_kept = g.binary("And", is_kept, label)
+    # Sort by score, image by image: suppressed boxes come last, and are dropped.
     size = g.binary("Mul", count, g.ints(classes))
     lowest = g.number(-np.inf, lowered)
     shape = [images, size]
-    ranked = g.reshape(g.where(kept, lowered, lowest), shape, (-1, -1))
+    ranked = g.reshape(g.where(is_kept, lowered, lowest), shape, (-1, -1))
     limit = size if attrs["keep_top_k"] < 0 else g.binary("Min", size, g.ints(attrs["keep_top_k"]))
-    score, order = g.nodes("TopK", [ranked, limit], [Spec((-1, -1), each) for each in (values.dtype, VarType.INT64)])
+    score, order = g.nodes("TopK", [ranked, limit], [Spec((-1, -1), dtype) for dtype in (values.dtype, VarType.INT64)])
     image = g.expand(positions(g, images, 0, 2), g.dims(order), (-1, -1))
     label = g.binary("Div", order, count)
     box = g._sized("GatherElements", [g.reshape(places, shape, (-1, -1)), order], VarType.INT64, (-1, -1), axis=1)
-    there = g.reshape(g.binary("Greater", score, lowest, VarType.BOOL), [-1], (-1,))
-    columns = [g.reshape(each, [-1, 1], (-1, 1)) for each in (image, label, box)]
-    chosen = g._sized("Compress", [g.concat(columns, 1), there], VarType.INT64, (-1, 3), axis=0)
-    value = g._sized("Compress", [g.reshape(score, [-1], (-1,)), there], score.dtype, (-1,), axis=0)
-    found = _found(g, BBoxes, chosen, value)
-    counts = g.cast(found.counts, VarType.INT32)
-    return {"Out": found.rows, "Index": found.index, **({"RoisNum": counts} if specs.get("RoisNum") is not None else {})}
+    is_detection = g.reshape(g.binary("Greater", score, lowest, VarType.BOOL), [-1], (-1,))
+    columns = [g.reshape(column, [-1, 1], (-1, 1)) for column in (image, label, box)]
+    chosen = g._sized("Compress", [g.concat(columns, 1), is_detection], VarType.INT64, (-1, 3), axis=0)
+    value = g._sized("Compress", [g.reshape(score, [-1], (-1,)), is_detection], score.dtype, (-1,), axis=0)
+    detections = _detections(g, BBoxes, chosen, value)
+    counts = g.cast(detections.counts, VarType.INT32)
+    return {
+        "Out": detections.rows,
+        "Index": detections.index,
+        **({"RoisNum": counts} if specs.get("RoisNum") is not None else {}),
+    }

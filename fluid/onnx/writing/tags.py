@@ -1,4 +1,4 @@
-"""How instances that have certain tags are chosen, as ONNX's ops."""
+"""Write the selection of instances by tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 
 def _lengths(g: Graph, x: Tensor, forms_sequences: bool = True) -> Tensor:
-    """How many rows each instance has: those of its sequence, or one."""
+    """The number of rows of each instance: the rows of its sequence, or one."""
     if x.lengths is not None and forms_sequences:
         return x.lengths
     rows = g.size(x, 0)
@@ -23,7 +23,7 @@ def _lengths(g: Graph, x: Tensor, forms_sequences: bool = True) -> Tensor:
 
 
 def _tagged(g: Graph, Ins_tag: Tensor, Filter_tag: Tensor) -> Tensor:
-    """The numbers of the instances that have one of the tags."""
+    """The numbers of the instances with one of the tags."""
     tags = as_vector(g, Ins_tag)
     same = g.binary("Equal", g.unsqueeze(tags, 1), g.unsqueeze(as_vector(g, Filter_tag), 0), VarType.BOOL)
     hits = g.reduce("ReduceSum", g.cast(same, VarType.INT64), [1])
@@ -39,7 +39,7 @@ def filter_by_instag(g: Graph, Ins: Tensor, Ins_tag: Tensor, Filter_tag: Tensor,
     chosen, lengths = _tagged(g, Ins_tag, Filter_tag), _lengths(g, Ins, is_lod)
     starts, counts = g.gather(starts_of(g, lengths), chosen), g.gather(lengths, chosen)
     rows = g.gather(Ins, cut_rows(g, starts, counts))
-    # Where none is left, a row of zeros stands for them.
+    # If none is left, append a row of zeros.
     number = g.dims(chosen)
     missing = g.binary("Sub", g.ints(1), g.binary("Min", number, g.ints(1)))
     sizes = g.sizes_of(Ins)[1:]
@@ -52,7 +52,7 @@ def filter_by_instag(g: Graph, Ins: Tensor, Ins_tag: Tensor, Filter_tag: Tensor,
     out = g.concat([rows, margin], 0)
     ones = filled(g, number, 1, Spec((-1,), VarType.FP32))
     weight = g.unsqueeze(ended(ones, 0, VarType.FP32), 1)
-    places = g.concat([g.unsqueeze(each, 1) for each in (starts_of(g, counts), starts, counts)], 1)
+    places = g.concat([g.unsqueeze(column, 1) for column in (starts_of(g, counts), starts, counts)], 1)
     out.lengths = counts
     weight.lengths = places.lengths = filled(g, g.dims(counts), 1, Spec((-1,), VarType.INT64))
     return {"Out": out, "LossWeight": weight, "IndexMap": places}

@@ -1,4 +1,4 @@
-"""How it is written what detectors are to learn of anchors and regions: which hold an object, and where that lies."""
+"""Write training targets of detectors: the anchors and regions with an object, and the object's place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sequence_rows import ids_of, lengths_of_rows, longest_of, padded_rows, sta
 __all__: list[str] = []
 
 _NEAR = 1e-5
-"""Overlaps that differ by less are the same."""
+"""Overlaps that differ by less count as equal."""
 
 
 # ------------------------------------------------------------------------------------------------------------ arithmetic
@@ -29,7 +29,7 @@ def _part(g: Graph, boxes: Tensor, start: int, end: int) -> Tensor:
 
 
 def _sizes(g: Graph, boxes: Tensor) -> Tensor:
-    """Widths and heights [..., 2] in pixels, of which the last ones belong to the box."""
+    """Widths and heights [..., 2] in pixels; the last pixels belong to the box."""
     extent = g.binary("Sub", _part(g, boxes, 2, 4), _part(g, boxes, 0, 2))
     return g.binary("Add", extent, g.number(1, extent))
 
@@ -39,20 +39,20 @@ def _area(g: Graph, sides: Tensor) -> Tensor:
     return g.binary("Mul", across, down)
 
 
-def _overlaps(g: Graph, one: Tensor, other: Tensor) -> Tensor:
-    """Intersection over union of boxes [..., R, 4] with others [..., K, 4]: [..., R, K]."""
-    one, other = g.unsqueeze(one, one.ndim - 1), g.unsqueeze(other, other.ndim - 2)
-    ends = g.binary("Min", _part(g, one, 2, 4), _part(g, other, 2, 4))
-    starts = g.binary("Max", _part(g, one, 0, 2), _part(g, other, 0, 2))
+def _overlaps(g: Graph, one: Tensor, two: Tensor) -> Tensor:
+    """Intersection over union of boxes [..., R, 4] and boxes [..., K, 4]: [..., R, K]."""
+    one, two = g.unsqueeze(one, one.ndim - 1), g.unsqueeze(two, two.ndim - 2)
+    ends = g.binary("Min", _part(g, one, 2, 4), _part(g, two, 2, 4))
+    starts = g.binary("Max", _part(g, one, 0, 2), _part(g, two, 0, 2))
     sides = g.binary("Add", g.binary("Sub", ends, starts), g.number(1, ends))
     shared = _area(g, g.binary("Max", sides, g.number(0, sides)))
-    union = g.binary("Sub", g.binary("Add", _area(g, _sizes(g, one)), _area(g, _sizes(g, other))), shared)
+    union = g.binary("Sub", g.binary("Add", _area(g, _sizes(g, one)), _area(g, _sizes(g, two))), shared)
     none = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
     return g.binary("Div", shared, g.where(none, g.number(1, union), union))
 
 
 def _encoded(g: Graph, boxes: Tensor, anchors: Tensor) -> Tensor:
-    """How far the centers of boxes lie from those of anchors, and logarithms of the ratios of their sizes."""
+    """Encode boxes by the shift of their centers from anchors, and the logarithms of the ratios of sizes."""
 
     def center(x: Tensor) -> Tensor:
         size = _sizes(g, x)
@@ -65,28 +65,28 @@ def _encoded(g: Graph, boxes: Tensor, anchors: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------------------------------------------------- rows, choices
 def _padded(g: Graph, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows image by image [N, K, ...], where K is 1 at least, and which of these there are [N, K]."""
+    """Pad rows image by image to [N, K, ...], with K at least 1; also return a mask of the existing rows [N, K]."""
     index = padded_rows(g, lengths, g.binary("Max", longest_of(g, lengths), g.ints(1)))
     margin = filled(g, g.joined_sizes([1, *g.sizes_of(x)[1:]]), 0, Spec((1, *x.shape[1:]), x.dtype))
-    there = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
-    return taken_rows(g, g.concat([x, margin], 0), index), there
+    exists = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
+    return taken_rows(g, g.concat([x, margin], 0), index), exists
 
 
 def _greatest(g: Graph, overlaps: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """The greatest overlap of each row [N, R], of those that count; and where it is."""
-    own = g.where(counted, overlaps, g.number(-1, overlaps))
-    which = g._sized("ArgMax", [own], VarType.INT64, own.sizes[:2], axis=2, keepdims=0)
-    most = g.reduce("ReduceMax", own, [2])
-    return g.binary("Max", most, g.number(0, most)), which
+    """The greatest counted overlap of each row [N, R], and its place."""
+    counted_overlaps = g.where(counted, overlaps, g.number(-1, overlaps))
+    best_place = g._sized("ArgMax", [counted_overlaps], VarType.INT64, counted_overlaps.sizes[:2], axis=2, keepdims=0)
+    most = g.reduce("ReduceMax", counted_overlaps, [2])
+    return g.binary("Max", most, g.number(0, most)), best_place
 
 
 def _number(g: Graph, flags: Tensor) -> Tensor:
-    """How many of each row there are, [N, 1]."""
+    """Count the flags of each row, [N, 1]."""
     return g.reduce("ReduceSum", g.cast(flags, VarType.INT64), [1], keep=True)
 
 
 _Draw = Callable[[Tensor, Tensor], Tensor]
-"""Takes so many [N, 1], or [1, 1], of the flags [N, R] of each row; all if there are fewer."""
+"""Draws a number, [N, 1] or [1, 1], of the flags [N, R] of each row; all if there are fewer."""
 
 
 def _drawing(g: Graph, use_random: bool) -> _Draw:
@@ -95,7 +95,7 @@ def _drawing(g: Graph, use_random: bool) -> _Draw:
         return g.binary("And", flags, g.binary("LessOrEqual", place, count, VarType.BOOL))
 
     def drawn(flags: Tensor, count: Tensor) -> Tensor:
-        """Each has a number, and those with the smallest are taken."""
+        """Give each flag a random number, and draw the smallest numbers."""
         number = drawn_like(g, g.cast(flags, VarType.FP32), "RandomUniformLike", low=0.0, high=1.0)
         number = g.where(flags, number, g.number(2, number))
         size = g.as_size(g.size(flags, 1))
@@ -109,16 +109,18 @@ def _drawing(g: Graph, use_random: bool) -> _Draw:
 
 
 class _Rows:
-    """Rows of images [N, R], chosen by flags one set after the other: which image and place each is from, and in which set."""
+    """Rows of images [N, R], chosen by several sets of flags: the image, place and set of each row."""
 
     def __init__(self, g: Graph, images: Size, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Of each part, images and places."""
+        """Sort the rows of all parts by image; each part is a pair of images and places."""
         self.g = g
         image, place = (g.concat([part[side] for part in parts], 0) for side in (0, 1))
-        sets = [g.binary("Add", g.binary("Mul", part[0], g.ints(0)), g.ints(which)) for which, part in enumerate(parts)]
-        which = g.concat(sets, 0)
-        order = in_order(g, g.binary("Add", g.binary("Mul", image, g.ints(len(parts))), which))
-        self.image, self.place, self.which = (g.gather(each, order) for each in (image, place, which))
+        sets = [
+            g.binary("Add", g.binary("Mul", part[0], g.ints(0)), g.ints(part_number)) for part_number, part in enumerate(parts)
+        ]
+        part_number = g.concat(sets, 0)
+        order = in_order(g, g.binary("Add", g.binary("Mul", image, g.ints(len(parts))), part_number))
+        self.image, self.place, self.part_number = (g.gather(column, order) for column in (image, place, part_number))
         self.counts = counts_of(g, self.image, images)
         self.both = g.concat([g.unsqueeze(self.image, 1), g.unsqueeze(self.place, 1)], 1)
 
@@ -126,26 +128,26 @@ class _Rows:
         """The chosen rows of x [N, R, ...]."""
         return self.g._sized("GatherND", [x, self.both], x.dtype, (-1, *x.sizes[2:]))
 
-    def objects(self, x: Tensor, which: Tensor) -> Tensor:
-        """Of x [N, K, ...] what each chosen row has by its number in `which` [N, R]."""
-        pair = self.g.concat([self.g.unsqueeze(self.image, 1), self.g.unsqueeze(self.of(which), 1)], 1)
+    def objects(self, x: Tensor, matches: Tensor) -> Tensor:
+        """The objects of the chosen rows: x [N, K, ...] at the numbers `matches` [N, R]."""
+        pair = self.g.concat([self.g.unsqueeze(self.image, 1), self.g.unsqueeze(self.of(matches), 1)], 1)
         return self.g._sized("GatherND", [x, pair], x.dtype, (-1, *x.sizes[2:]))
 
-    def told(self, x: Tensor) -> Tensor:
+    def with_lengths(self, x: Tensor) -> Tensor:
         x.lengths = self.counts
         return x
 
 
 def _chosen(g: Graph, flags: Tensor) -> tuple[Tensor, Tensor]:
-    """Images and places of flags [N, R]."""
-    found = g._sized("NonZero", [flags], VarType.INT64, (2, -1))
-    image, place = (g.squeeze(g.slice(found, [0], [side], [side + 1]), 0) for side in (0, 1))
+    """The images and places of flags [N, R]."""
+    places = g._sized("NonZero", [flags], VarType.INT64, (2, -1))
+    image, place = (g.squeeze(g.slice(places, [0], [side], [side + 1]), 0) for side in (0, 1))
     return image, place
 
 
 # --------------------------------------------------------------------------------------------------------------- anchors
-def _inside(g: Graph, anchors: Tensor, infos: Tensor, straddle: float) -> Tensor:
-    """Which anchors [N, A] do not reach over the edge of an image by more than this; all, if it is negative."""
+def _anchors_inside(g: Graph, anchors: Tensor, infos: Tensor, straddle: float) -> Tensor:
+    """A mask of the anchors [N, A] that extend beyond the image by at most `straddle`; all if it is negative."""
     if straddle < 0:
         none = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]), VarType.BOOL)
         return g.expand(none, g.joined_sizes([g.size(infos, 0), g.size(anchors, 0)]), (infos.sizes[0], anchors.sizes[0]))
@@ -166,63 +168,63 @@ def _assigned(
     most: tuple[Size, Size],
     specs: Any,
 ) -> dict[str, Tensor]:
-    """What `rpn_target_assign` gives: at most so many in the foreground, and in all."""
+    """The outputs of `rpn_target_assign`, with at most `most` anchors in the foreground, and in all."""
     anchors, infos = inputs["Anchor"], inputs["ImInfo"]
     images, lengths = g.size(infos, 0), lengths_of_rows(inputs["GtBoxes"])
-    boxes, there = _padded(g, inputs["GtBoxes"], lengths)
+    boxes, exists = _padded(g, inputs["GtBoxes"], lengths)
     crowd, _ = _padded(g, as_vector(g, inputs["IsCrowd"]), lengths)
-    real = g.binary("And", there, g.binary("Equal", crowd, g.ints(0), VarType.BOOL))  # [N, K]
+    real = g.binary("And", exists, g.binary("Equal", crowd, g.ints(0), VarType.BOOL))  # [N, K]
     objects = g.binary("Mul", boxes, g.cast(g.unsqueeze(g.slice(infos, [1], [2], [3]), 2), boxes.dtype))
-    inside = _inside(g, anchors, infos, straddle)
+    is_inside = _anchors_inside(g, anchors, infos, straddle)
     overlaps = _overlaps(g, g.unsqueeze(anchors, 0), objects)  # [N, A, K]
-    counted = g.binary("And", g.unsqueeze(inside, 2), g.unsqueeze(real, 1))
-    greatest, which = _greatest(g, overlaps, g.unsqueeze(real, 1))
+    counted = g.binary("And", g.unsqueeze(is_inside, 2), g.unsqueeze(real, 1))
+    greatest, matches = _greatest(g, overlaps, g.unsqueeze(real, 1))
     best = g.reduce("ReduceMax", g.where(counted, overlaps, g.number(-1, overlaps)), [1], keep=True)
     near = g.binary("Less", g.unary("Abs", g.binary("Sub", overlaps, best)), g.number(_NEAR, overlaps), VarType.BOOL)
     near = g.cast(g.reduce("ReduceMax", g.cast(g.binary("And", near, counted), VarType.INT32), [2]), VarType.BOOL)
     large = g.binary("GreaterOrEqual", greatest, g.number(bounds[0], greatest), VarType.BOOL)
     some = g.cast(g.reduce("ReduceMax", g.cast(real, VarType.INT32), [1], keep=True), VarType.BOOL)
-    hits = draw(g.binary("And", g.binary("And", inside, some), g.binary("Or", near, large)), g.as_size(most[0]))
-    small = g.binary("And", inside, g.binary("Less", greatest, g.number(bounds[1], greatest), VarType.BOOL))
+    hits = draw(g.binary("And", g.binary("And", is_inside, some), g.binary("Or", near, large)), g.as_size(most[0]))
+    small = g.binary("And", is_inside, g.binary("Less", greatest, g.number(bounds[1], greatest), VarType.BOOL))
     misses = draw(small, g.binary("Sub", g.as_size(most[1]), _number(g, hits)))
-    both, kept = g.binary("And", hits, misses), g.binary("And", hits, g.unary("Not", misses))
-    # The first of the foreground is repeated as often as one of it is background, too.
+    both, foreground_only = g.binary("And", hits, misses), g.binary("And", hits, g.unary("Not", misses))
+    # Repeat the first foreground anchor once for each foreground anchor that is also background.
     again = g.squeeze(_number(g, both), 1)
     image = ids_of(g, again, g.reduce("ReduceSum", again, [0], keep=True))
     first = g._sized("ArgMax", [g.cast(hits, VarType.INT32)], VarType.INT64, hits.sizes[:1], axis=1, keepdims=0)
-    located = _Rows(g, images, [(image, g.gather(first, image)), _chosen(g, kept)])
-    scored = _Rows(g, images, [_chosen(g, kept), _chosen(g, misses)])
+    located = _Rows(g, images, [(image, g.gather(first, image)), _chosen(g, foreground_only)])
+    scored = _Rows(g, images, [_chosen(g, foreground_only), _chosen(g, misses)])
     count = g.as_size(g.size(anchors, 0))
 
     def numbers(rows: _Rows) -> Tensor:
-        return rows.told(g.binary("Add", g.binary("Mul", rows.image, count), rows.place))
+        return rows.with_lengths(g.binary("Add", g.binary("Mul", rows.image, count), rows.place))
 
-    own = g.gather(anchors, located.place)
-    learned = g.unsqueeze(g.cast(located.which, anchors.dtype), 1)
-    one = g.binary("Sub", g.ints(1), scored.which)
+    located_anchors = g.gather(anchors, located.place)
+    learned = g.unsqueeze(g.cast(located.part_number, anchors.dtype), 1)
+    one = g.binary("Sub", g.ints(1), scored.part_number)
     if inputs.get("GtLabels") is not None:
         labels, _ = _padded(g, as_vector(g, inputs["GtLabels"]), lengths)
-        one = g.binary("Mul", one, scored.objects(labels, which))
+        one = g.binary("Mul", one, scored.objects(labels, matches))
     foreground = g.unsqueeze(g.binary("Add", located.counts, g.ints(1)), 1)
     foreground.lengths = filled(g, g.joined_sizes([images]), 1, Spec((infos.shape[0],), VarType.INT64))
-    found = {
+    results = {
         "LocationIndex": numbers(located),
         "ScoreIndex": numbers(scored),
-        "TargetBBox": located.told(_encoded(g, located.objects(objects, which), own)),
-        "TargetLabel": scored.told(g.unsqueeze(one, 1)),
-        "BBoxInsideWeight": located.told(g.expand(learned, g.dims(own), (-1, 4))),
+        "TargetBBox": located.with_lengths(_encoded(g, located.objects(objects, matches), located_anchors)),
+        "TargetLabel": scored.with_lengths(g.unsqueeze(one, 1)),
+        "BBoxInsideWeight": located.with_lengths(g.expand(learned, g.dims(located_anchors), (-1, 4))),
         "ForegroundNumber": foreground,
     }
-    return _as_asked(g, found, specs)
+    return _as_asked(g, results, specs)
 
 
-def _as_asked(g: Graph, found: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
-    """What is asked for, with the element types that it should have, and its sequences."""
+def _as_asked(g: Graph, available: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
+    """Cast the requested results to their element types, with their sequences."""
     results = {}
-    for slot, each in found.items():
+    for slot, value in available.items():
         if specs.get(slot) is not None:
-            results[slot] = g.cast(each, specs[slot].dtype)
-            results[slot].lengths = each.lengths
+            results[slot] = g.cast(value, specs[slot].dtype)
+            results[slot].lengths = value.lengths
     return results
 
 
@@ -246,7 +248,7 @@ def retinanet_target_assign(
 
 # --------------------------------------------------------------------------------------------------------------- regions
 def _regions(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
-    """The labelled boxes and the regions of each image, in the original image's measures, along with a 1 for crowds: [.., 5]."""
+    """Labelled boxes and regions of each image, in the original image's pixels, with a 1 for crowds: [.., 5]."""
     rois, boxes = inputs["RpnRois"], inputs["GtBoxes"]
     lengths = lengths_of_rows(rois)
     image = ids_of(g, lengths, g.size(rois, 0))
@@ -254,22 +256,22 @@ def _regions(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) ->
         overlap = inputs.get("MaxOverlap")
         if overlap is None:
             place = g.binary("Sub", g.arange(g.size(rois, 0)), g.gather(starts_of(g, lengths), image))
-            kept = g.binary("GreaterOrEqual", place, g.gather(lengths_of_rows(boxes), image), VarType.BOOL)
+            is_proposal = g.binary("GreaterOrEqual", place, g.gather(lengths_of_rows(boxes), image), VarType.BOOL)
         else:
             sides = _sizes(g, rois)
             some = g.reduce("ReduceMin", g.cast(g.binary("Greater", sides, g.number(0, sides), VarType.BOOL), VarType.INT32), [1])
             flat = g.reshape(overlap, [-1], (-1,))
-            kept = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(some, VarType.BOOL))
-        rois = g._sized("Compress", [rois, kept], rois.dtype, (-1, 4), axis=0)
-        image = g._sized("Compress", [image, kept], VarType.INT64, (-1,), axis=0)
+            is_proposal = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(some, VarType.BOOL))
+        rois = g._sized("Compress", [rois, is_proposal], rois.dtype, (-1, 4), axis=0)
+        image = g._sized("Compress", [image, is_proposal], VarType.INT64, (-1,), axis=0)
         lengths = counts_of(g, image, g.size(lengths, 0))
     scale = g.gather(g.slice(inputs["ImInfo"], [1], [2], [3]), image)
     rois = g.binary("Div", rois, g.cast(scale, rois.dtype))
     none = g.binary("Mul", g.slice(rois, [1], [0], [1]), g.number(0, rois))
     many = g.unary("Not", g.binary("Equal", as_vector(g, inputs["IsCrowd"]), g.ints(0), VarType.BOOL))
     rows = [g.concat([boxes, g.unsqueeze(g.cast(many, boxes.dtype), 1)], 1), g.concat([rois, none], 1)]
-    for each, own in zip(rows, (lengths_of_rows(boxes), lengths), strict=True):
-        each.lengths = own
+    for part, part_lengths in zip(rows, (lengths_of_rows(boxes), lengths), strict=True):
+        part.lengths = part_lengths
     return f.sequence_concat(rows)  # type: ignore[no-any-return]
 
 
@@ -277,30 +279,30 @@ def _regions(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) ->
 def generate_proposal_labels(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
     infos, truth = inputs["ImInfo"], lengths_of_rows(inputs["GtBoxes"])
     candidates = _regions(g, f, inputs, attrs)
-    rows, there = _padded(g, candidates, lengths_of_rows(candidates))
+    rows, exists = _padded(g, candidates, lengths_of_rows(candidates))
     rois, crowd = _part(g, rows, 0, 4), g.squeeze(_part(g, rows, 4, 5), 2)
     objects, real = _padded(g, inputs["GtBoxes"], truth)
-    most, which = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(real, 1))
+    most, matches = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(real, 1))
     most = g.where(g.binary("Greater", crowd, g.number(0, crowd), VarType.BOOL), g.number(-1, most), most)
 
     def least(bound: float) -> Tensor:
         return g.binary("GreaterOrEqual", most, g.number(bound, most), VarType.BOOL)
 
-    hits = g.binary("And", there, least(attrs["fg_thresh"]))
-    misses = g.binary("And", there, g.binary("And", least(attrs["bg_thresh_lo"]), g.unary("Not", least(attrs["bg_thresh_hi"]))))
+    hits = g.binary("And", exists, least(attrs["fg_thresh"]))
+    misses = g.binary("And", exists, g.binary("And", least(attrs["bg_thresh_lo"]), g.unary("Not", least(attrs["bg_thresh_hi"]))))
     if not attrs["is_cascade_rcnn"]:
         batch, draw = attrs["batch_size_per_im"], _drawing(g, attrs["use_random"])
         hits = draw(hits, g.ints(int(batch * attrs["fg_fraction"])))
         misses = draw(misses, g.binary("Sub", g.ints(batch), _number(g, hits)))
     chosen = _Rows(g, g.size(infos, 0), [_chosen(g, hits), _chosen(g, misses)])
-    own = chosen.of(rois)
-    is_hit = g.binary("Equal", chosen.which, g.ints(0), VarType.BOOL)
+    chosen_rois = chosen.of(rois)
+    is_hit = g.binary("Equal", chosen.part_number, g.ints(0), VarType.BOOL)
     classes, _ = _padded(g, as_vector(g, inputs["GtClasses"]), truth)
-    label = g.where(is_hit, chosen.objects(classes, which), g.ints(0))
+    label = g.where(is_hit, chosen.objects(classes, matches), g.ints(0))
     column = g.ints(1) if attrs["is_cls_agnostic"] else g.unsqueeze(label, 1)
     in_column = g.binary("Equal", g.constant(np.arange(attrs["class_nums"])[None]), column, VarType.BOOL)
     in_column = g.unsqueeze(g.binary("And", in_column, g.unsqueeze(is_hit, 1)), 2)
-    offsets = _encoded(g, chosen.objects(objects, which), own)
+    offsets = _encoded(g, chosen.objects(objects, matches), chosen_rois)
     offsets = g.binary("Div", offsets, g.constant(attrs["bbox_reg_weights"], offsets.dtype))
     targets = g.where(in_column, g.unsqueeze(offsets, 1), g.number(0, offsets))
     weights = g.expand(g.cast(in_column, offsets.dtype), g.dims(targets), targets.sizes)
@@ -308,14 +310,14 @@ def generate_proposal_labels(g: Graph, f: Any, inputs: dict[str, Any], attrs: di
     width = 4 * attrs["class_nums"]
 
     def flat(x: Tensor) -> Tensor:
-        return chosen.told(g.reshape(x, [-1, width], (-1, width)))
+        return chosen.with_lengths(g.reshape(x, [-1, width], (-1, width)))
 
-    found = {
-        "Rois": chosen.told(g.binary("Mul", own, g.cast(scale, own.dtype))),
-        "LabelsInt32": chosen.told(g.unsqueeze(label, 1)),
+    results = {
+        "Rois": chosen.with_lengths(g.binary("Mul", chosen_rois, g.cast(scale, chosen_rois.dtype))),
+        "LabelsInt32": chosen.with_lengths(g.unsqueeze(label, 1)),
         "BboxTargets": flat(targets),
         "BboxInsideWeights": flat(weights),
         "BboxOutsideWeights": flat(weights),
-        "MaxOverlapWithGT": chosen.told(chosen.of(most)),
+        "MaxOverlapWithGT": chosen.with_lengths(chosen.of(most)),
     }
-    return _as_asked(g, found, specs)
+    return _as_asked(g, results, specs)

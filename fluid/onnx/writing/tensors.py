@@ -1,4 +1,4 @@
-"""Tensors and nodes of the ONNX graph while it is written, as plain data."""
+"""Tensors and nodes of the ONNX graph under construction, as plain data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ELEMENTS: dict[VarType, int] = {
 
 
 class Symbol(int):
-    """A size that is known only when the model runs: it equals itself alone, and arithmetic on it gives another symbol.
+    """A size known only at run time: it equals only itself, and arithmetic on it gives another symbol.
 
     As an int it is greater than any size, and than the symbols before it.
     """
@@ -69,11 +69,11 @@ Size = Union[int, "Tensor"]
 
 
 class NotExported(Exception):
-    """An op, with these attributes and shapes, cannot be said in ONNX, or is not yet; says why."""
+    """ONNX cannot express an op with these attributes and shapes, or its export is missing; the message says why."""
 
 
 class Node:
-    """A node: its op, the names that it reads and writes, and its attributes; a `Scope` among them is a graph inside it."""
+    """A node: its op, the names of its inputs and outputs, and its attributes; a `Scope` attribute is an inner graph."""
 
     __slots__ = ("attrs", "inputs", "op", "outputs")
 
@@ -83,13 +83,13 @@ class Node:
 
 @dataclass
 class Scope:
-    """The nodes of the graph, or of a graph inside a node, with its inputs and outputs."""
+    """The nodes of the graph, or of an inner graph, with its inputs and outputs."""
 
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
-    kept: dict[Any, Tensor] = field(default_factory=dict)
-    """Values that are computed once: shapes."""
+    cached: dict[Any, Tensor] = field(default_factory=dict)
+    """Values to compute only once: shapes."""
 
 
 class Tensor(ValueOperators):
@@ -97,11 +97,11 @@ class Tensor(ValueOperators):
 
     Attributes:
         name: its name there.
-        spec: what is known of it, with -1 for sizes that are not.
-        sizes: its shape, with a `Symbol` for sizes that are known by identity alone; -1 for unknown ones.
-        value: its elements, of a constant.
-        like: of a tensor that only says the shape of another one: that one.
-        lengths: of rows that form sequences: their lengths, int64 [sequences].
+        spec: the spec, with -1 for unknown sizes.
+        sizes: its shape, with a `Symbol` for sizes known only by identity; -1 for unknown ones.
+        value: the elements of a constant.
+        like: for a tensor that only stands for a shape: the tensor with this shape.
+        lengths: for rows that form sequences: the lengths, int64 [sequences].
     """
 
     __slots__ = ("_name", "graph", "lengths", "like", "sizes", "spec", "value")
@@ -151,8 +151,8 @@ class Tensor(ValueOperators):
     if TYPE_CHECKING:  # operators give tensors
 
         def __neg__(self) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
+        def __lt__(self, operand: Any) -> Tensor: ...
+        def __le__(self, operand: Any) -> Tensor: ...
+        def __gt__(self, operand: Any) -> Tensor: ...
+        def __ge__(self, operand: Any) -> Tensor: ...
         def astype(self, dtype: Any) -> Tensor: ...

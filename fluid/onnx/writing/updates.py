@@ -1,4 +1,4 @@
-"""How optimizers are written: the next values of parameters and state, as formulas of the present ones."""
+"""Write optimizers: the next values of parameters and state, as formulas of the current ones."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .reductions import norm_of
 __all__: list[str] = []
 
 _TINY_DECAY = 1e-10
-"""Added to the decay of `ftrl`, so that what never had a gradient is 0, not 0 / 0."""
+"""Added to the decay of `ftrl`, so that a parameter without gradients is 0, not 0 / 0."""
 
 
 class Update:
-    """What all updates have: the parameter (its more precise copy, if there is one), the gradient and the rate, as numbers."""
+    """The inputs of all updates, as numbers: the parameter (the more precise copy if there is one), the gradient and the rate."""
 
     def __init__(self, g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
         self.g, self.inputs = g, inputs
         self.master = inputs.get("MasterParam") if attrs.get("multi_precision") else None
-        self.own: Tensor = inputs["Param"]
-        self.param: Tensor = self.own if self.master is None else self.master
+        self.stored: Tensor = inputs["Param"]
+        self.param: Tensor = self.stored if self.master is None else self.master
         self.grad: Any = g.cast(inputs["Grad"], self.param.dtype)
 
     def number(self, slot: str) -> Any:
@@ -40,9 +40,9 @@ class Update:
         """A number of the parameter's element type."""
         return self.g.number(value, self.param)
 
-    def average(self, mean: Any, value: Any, beta: Any, rest: Any) -> Any:
-        """``beta * mean + rest * value``."""
-        return self.times(mean, beta) + self.times(value, rest)
+    def average(self, mean: Any, value: Any, beta: Any, weight: Any) -> Any:
+        """``beta * mean + weight * value``."""
+        return self.times(mean, beta) + self.times(value, weight)
 
     def times(self, value: Any, factor: Any) -> Any:
         return self.g.binary("Mul", value, factor if isinstance(factor, Tensor) else self.constant(factor))
@@ -51,16 +51,16 @@ class Update:
         return self.g.binary("Add", value, self.constant(term))
 
     def results(self, param: Any, **state: Any) -> dict[str, Any]:
-        """The outputs by slot; nothing changes where SkipUpdate holds."""
-        found: dict[str, Any] = {"ParamOut": self.g.cast(param, self.own.dtype), **state}
+        """The outputs by slot; nothing changes where SkipUpdate is true."""
+        outputs: dict[str, Any] = {"ParamOut": self.g.cast(param, self.stored.dtype), **state}
         if self.inputs.get("MasterParam") is not None:
-            found["MasterParamOut"] = param if self.master is not None else self.g.identity(self.inputs["MasterParam"])
+            outputs["MasterParamOut"] = param if self.master is not None else self.g.identity(self.inputs["MasterParam"])
         skip = self.inputs.get("SkipUpdate")
         if skip is not None:
             flag = self.g.reshape(self.g.cast(skip, VarType.BOOL), [])
-            for slot, value in found.items():
-                found[slot] = self.g.where(flag, self.inputs[slot[:-3]], value)
-        return found
+            for slot, value in outputs.items():
+                outputs[slot] = self.g.where(flag, self.inputs[slot[:-3]], value)
+        return outputs
 
 
 @exports("sgd")
@@ -109,8 +109,8 @@ def adam(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, A
 
 def _mean(g: Graph, mean: Tensor, value: Tensor, beta: Tensor, one: Tensor) -> Tensor:
     """``beta * mean + (1 - beta) * value``."""
-    rest = g.constant(one.value - beta.value) if beta.value is not None else g.binary("Sub", one, beta)
-    return g.binary("Add", g.binary("Mul", mean, beta), g.binary("Mul", value, rest))
+    weight = g.constant(one.value - beta.value) if beta.value is not None else g.binary("Sub", one, beta)
+    return g.binary("Add", g.binary("Mul", mean, beta), g.binary("Mul", value, weight))
 
 
 def _ratio(g: Graph, usable: Tensor, above: Tensor, below: Tensor, one: Tensor) -> Tensor:
@@ -118,9 +118,9 @@ def _ratio(g: Graph, usable: Tensor, above: Tensor, below: Tensor, one: Tensor) 
     return g.where(usable, g.binary("Div", above, g.where(usable, below, one)), one)
 
 
-def _both_positive(g: Graph, one: Tensor, other: Tensor) -> Tensor:
+def _both_positive(g: Graph, one: Tensor, two: Tensor) -> Tensor:
     zero = g.number(0, one)
-    return g.binary("And", g.binary("Greater", one, zero, VarType.BOOL), g.binary("Greater", other, zero, VarType.BOOL))
+    return g.binary("And", g.binary("Greater", one, zero, VarType.BOOL), g.binary("Greater", two, zero, VarType.BOOL))
 
 
 @exports("lamb")
@@ -135,7 +135,7 @@ def lamb(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, A
     direction = g.binary("Add", g.binary("Div", first, up.plus(second, attrs["epsilon"])), up.times(up.param, decay))
     rate = up.rate
     if decay != 0 or attrs["always_adapt"]:
-        size, change = (norm_of(g, each, range(each.ndim), False) for each in (up.param, direction))
+        size, change = (norm_of(g, vector, range(vector.ndim), False) for vector in (up.param, direction))
         rate = g.binary("Mul", rate, _ratio(g, _both_positive(g, size, change), size, change, one))
     powers = {
         f"{name}Out": g.binary("Mul", inputs[name], g.number(beta, inputs[name]))
@@ -250,7 +250,7 @@ def _lars(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], decay: float)
     grad = up.grad if attrs["rescale_grad"] == 1.0 else up.times(up.grad, attrs["rescale_grad"])
     rate = up.rate
     if decay > 0:
-        size, slope = (norm_of(g, each, range(each.ndim), False) for each in (up.param, grad))
+        size, slope = (norm_of(g, vector, range(vector.ndim), False) for vector in (up.param, grad))
         below = up.plus(g.binary("Add", slope, up.times(size, decay)), attrs["epsilon"])
         above = up.times(size, attrs["lars_coeff"])
         rate = g.binary("Mul", rate, _ratio(g, _both_positive(g, size, slope), above, below, up.constant(1)))

@@ -1,4 +1,4 @@
-"""How ops of Paddle 2.x that write to, repeat or view elements by index are written."""
+"""Write ops of Paddle 2.x that write, repeat or view elements by index."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ def index_add(g: Graph, X: Tensor, Index: Tensor, AddValue: Tensor, axis: int) -
 
 
 def _picking(g: Graph, indices: list[Tensor]) -> Tensor:
-    """Indices into the first dimensions, of which masks stand for the places where they hold, as one tensor [..., dimensions]."""
-    each: list[Tensor] = []
+    """Join indices into the first dimensions into one tensor [..., dimensions]; a mask stands for the places where it is true."""
+    columns_of_index: list[Tensor] = []
     for index in indices:
         if index.dtype is VarType.BOOL:
             places = g.node("NonZero", [index], Spec((index.ndim, -1), VarType.INT64))
-            each += [g.squeeze(g.slice(places, [0], [place], [place + 1]), 0) for place in range(index.ndim)]
+            columns_of_index += [g.squeeze(g.slice(places, [0], [place], [place + 1]), 0) for place in range(index.ndim)]
         else:
-            each.append(g.cast(index, VarType.INT64))
-    together = each[0]
-    for one in each[1:]:
+            columns_of_index.append(g.cast(index, VarType.INT64))
+    together = columns_of_index[0]
+    for one in columns_of_index[1:]:
         together = g.binary("Add", together, one)  # for its shape
     columns = [
-        g.unsqueeze(one if len(each) == 1 else g.expand(one, g.dims(together), together.sizes), together.ndim) for one in each
+        g.unsqueeze(one if len(columns_of_index) == 1 else g.expand(one, g.dims(together), together.sizes), together.ndim)
+        for one in columns_of_index
     ]
     return g.concat(columns, together.ndim)
 
@@ -71,7 +72,7 @@ def masked_fill(g: Graph, x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
 
 # -------------------------------------------------------------------------------------------------------------- repeating
 def _sources(g: Graph, size: Size, RepeatsTensor: Tensor | None, repeats: int) -> Tensor:
-    """Of each slice of the result of repeating, the number of the one that it repeats."""
+    """For each slice of the repeated result, the number of its source slice."""
     if RepeatsTensor is None:
         if isinstance(size, int):
             return g.constant(np.repeat(np.arange(size), repeats))
@@ -105,17 +106,17 @@ def interleaved_sum(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Like: Ten
 def broadcast_tensors(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
     sizes = specs["Out"][0].shape
     if all(is_number(size) for size in sizes):
-        return {"Out": [g.expand(each, g.ints(*sizes), sizes) for each in X]}
-    whole = X[0]
-    zeros = [g.where(g.binary("Equal", each, each, VarType.BOOL), g.number(0, each), g.number(0, each)) for each in X]
-    for each in zeros[1:]:
-        whole = g.binary("Add", whole, each)
-    return {"Out": [g.expand(each, g.dims(whole), sizes) for each in X]}
+        return {"Out": [g.expand(tensor, g.ints(*sizes), sizes) for tensor in X]}
+    broadcast = X[0]
+    zeros = [g.where(g.binary("Equal", tensor, tensor, VarType.BOOL), g.number(0, tensor), g.number(0, tensor)) for tensor in X]
+    for zero in zeros[1:]:
+        broadcast = g.binary("Add", broadcast, zero)
+    return {"Out": [g.expand(tensor, g.dims(broadcast), sizes) for tensor in X]}
 
 
 # ------------------------------------------------------------------------------------------------------------------ views
 def _strided(dims: list[int], stride: list[int], offset: int) -> Any:
-    """Where the elements of a view are among those of what it views, flattened."""
+    """The places of a view's elements in the flattened source."""
     places = np.array(offset, np.int64)
     for size, step in zip(dims, stride, strict=True):
         places = places[..., None] + np.arange(size) * step
@@ -147,9 +148,9 @@ def index_select_strided(g: Graph, x: Tensor, index: int, axis: int) -> Tensor:
 
 @exports("renorm")
 def renorm(g: Graph, X: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
-    others = [each for each in range(X.ndim) if each != axis % X.ndim]
+    reduced_axes = [dimension for dimension in range(X.ndim) if dimension != axis % X.ndim]
     powers = g.binary("Pow", g.unary("Abs", X), g.number(p, X))
-    norm = g.binary("Pow", g.reduce("ReduceSum", powers, others, keep=True), g.number(1 / p, X))
+    norm = g.binary("Pow", g.reduce("ReduceSum", powers, reduced_axes, keep=True), g.number(1 / p, X))
     scale = g.binary("Div", g.number(max_norm, X), g.binary("Add", norm, g.number(RENORM_EPSILON, X)))
     large = g.binary("Greater", norm, g.number(max_norm, X), VarType.BOOL)
     return g.where(large, g.binary("Mul", X, scale), X)
@@ -189,26 +190,26 @@ def frame_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) ->
 def tensor_unfold(g: Graph, input: Tensor, axis: int, size: int, step: int) -> Tensor:
     axis %= input.ndim
     parts = g.gather(input, _windows(g, g.size(input, axis), size, step), axis)
-    return g.transpose(parts, [*(each for each in range(parts.ndim) if each != axis + 1), axis + 1])
+    return g.transpose(parts, [*(dimension for dimension in range(parts.ndim) if dimension != axis + 1), axis + 1])
 
 
-def _overlapped(g: Graph, x: Tensor, hop: int, axis: int, whole: Size | None, sizes: tuple[int, ...]) -> Tensor:
-    """The sum of windows, in a dimension of size `whole`, or one that ends with the last."""
+def _overlapped(g: Graph, x: Tensor, hop: int, axis: int, total: Size | None, sizes: tuple[int, ...]) -> Tensor:
+    """Sum windows into a dimension of size `total`; by default it ends with the last window."""
     length, count = (g.size(x, place) for place in ((-2, -1) if axis else (1, 0)))
     if not isinstance(length, int):
         raise NotExported("frames whose length is known only at run time")
-    if whole is None:
+    if total is None:
         if isinstance(count, int):
-            whole = (count - 1) * hop + length
+            total = (count - 1) * hop + length
         else:
-            whole = g.binary("Add", g.binary("Mul", count, g.ints(hop)), g.ints(length - hop))
+            total = g.binary("Add", g.binary("Mul", count, g.ints(hop)), g.ints(length - hop))
     order = [x.ndim - 1, x.ndim - 2, *range(x.ndim - 2)] if axis else list(range(x.ndim))
     rows = g.transpose(x, order)  # [windows, length, ...]
     flat = g.reshape(rows, [g.product_of([count, length]), *g.sizes_of(rows)[2:]])
     flat.sizes = (*flat.sizes[:1], *rows.sizes[2:])
-    places = g.reshape(_windows(g, whole, length, hop, count), [-1], flat.sizes[:1])
-    turned = (whole if isinstance(whole, int) else -1, *rows.sizes[2:])
-    added = added_along(g, flat, places, 0, whole, turned)
+    places = g.reshape(_windows(g, total, length, hop, count), [-1], flat.sizes[:1])
+    turned = (total if isinstance(total, int) else -1, *rows.sizes[2:])
+    added = added_along(g, flat, places, 0, total, turned)
     return g.transpose(added, [*range(1, added.ndim), 0]) if axis else added
 
 
@@ -232,16 +233,16 @@ class _Region:
         self.g, self.x = g, x
         self.dropped = sorted(axis % x.ndim for axis in attrs["decrease_axes"])
         self.added = list(attrs["none_axes"])
-        self.taken: dict[int, range] = {}
+        self.indices: dict[int, range] = {}
         for axis, *bounds in zip(attrs["axes"], attrs["starts"], attrs["ends"], attrs["steps"], strict=True):
             size = g.size(x, axis)
             if not isinstance(size, int):
                 raise NotExported("a part of a dimension that is known only at run time")
             start, end, step = bounds
-            self.taken[axis % x.ndim] = _range_of(start, end, step, size)
+            self.indices[axis % x.ndim] = _range_of(start, end, step, size)
 
     def aligned(self, value: Tensor) -> Tensor:
-        """Values with a dimension for each of the whole."""
+        """Reshape values to the rank of the full tensor."""
         ndim = self.x.ndim - len(self.dropped) + len(self.added)
         extra = value.ndim - ndim
         value = self.g.squeeze(value, *range(extra)) if extra > 0 else value
@@ -252,26 +253,26 @@ class _Region:
 
     def put(self, value: Tensor) -> Tensor:
         g, x = self.g, self.x
-        inside: Tensor | None = None
-        for axis, taken in self.taken.items():
+        is_inside: Tensor | None = None
+        for axis, indices in self.indices.items():
             size = x.shape[axis]
             source, mask = np.zeros(size, np.int64), np.zeros(size, bool)
-            source[list(taken)], mask[list(taken)] = np.arange(len(taken)), True
-            if not len(taken):
+            source[list(indices)], mask[list(indices)] = np.arange(len(indices)), True
+            if not len(indices):
                 return g.identity(x)
             if value.shape[axis] != 1:
                 value = g.gather(value, g.constant(source), axis)
             flag = g.constant(mask.reshape([-1 if place == axis else 1 for place in range(x.ndim)]))
-            inside = flag if inside is None else g.binary("And", inside, flag)
-        if inside is None:
+            is_inside = flag if is_inside is None else g.binary("And", is_inside, flag)
+        if is_inside is None:
             return g.expand_as(value, x)
-        return g.where(inside, value, x)
+        return g.where(is_inside, value, x)
 
     def part(self) -> Tensor:
-        """The elements, shaped as values to be put there are."""
+        """The elements, in the shape of values to put there."""
         part = self.x
-        for axis, taken in self.taken.items():
-            part = self.g.gather(part, self.g.constant(np.array(taken, np.int64)), axis)
+        for axis, indices in self.indices.items():
+            part = self.g.gather(part, self.g.constant(np.array(indices, np.int64)), axis)
         part = self.g.squeeze(part, *self.dropped)
         for axis in self.added:
             part = self.g.unsqueeze(part, axis)

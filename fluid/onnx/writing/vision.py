@@ -1,4 +1,4 @@
-"""How ops on images are written: shuffling, patches, cropping, resizing, sampling by a grid."""
+"""Write ops on images: shuffling, patches, cropping, resizing, sampling by a grid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__: list[str] = []
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
-def _known(x: Tensor, *axes: int) -> None:
+def _require_static(x: Tensor, *axes: int) -> None:
     if any(x.shape[axis] < 0 for axis in axes):
         raise NotExported("images whose size is known only at run time")
 
@@ -38,7 +38,7 @@ def _times(g: Graph, size: Size, by: int) -> Size:
 
 
 def _to_wide(g: Graph, x: Tensor, by: int) -> Tensor:
-    """Images [N, C by by, H, W] as [N, C, H by, W by]."""
+    """Move channels to pixels: [N, C by by, H, W] to [N, C, H by, W by]."""
     n, c, h, w = g.sizes_of(x)
     parts = g.reshape(x, [n, _divided(g, c, by * by), by, by, h, w])
     turned = g.transpose(parts, [0, 1, 4, 2, 5, 3])
@@ -84,8 +84,8 @@ def depth_to_space(g: Graph, X: Tensor, blocksize: int) -> Tensor:
 def _shuffled(g: Graph, X: Tensor, groups: int, data_format: str) -> Tensor:
     axis = image_axes(data_format, X.ndim)[0]
     sizes = g.sizes_of(X)
-    each = _divided(g, sizes[axis], groups)
-    parts = g.reshape(X, [*sizes[:axis], groups, each, *sizes[axis + 1 :]])
+    channels_per_group = _divided(g, sizes[axis], groups)
+    parts = g.reshape(X, [*sizes[:axis], groups, channels_per_group, *sizes[axis + 1 :]])
     order = list(range(parts.ndim))
     order[axis], order[axis + 1] = axis + 1, axis
     return g.reshape_as(g.transpose(parts, order), X)
@@ -103,11 +103,11 @@ def channel_shuffle(g: Graph, X: Tensor, groups: int, data_format: str) -> Tenso
 
 def _shifted(g: Graph, X: Tensor, attrs: dict[str, Any], back: bool) -> Tensor:
     x = channels_second(g, X, attrs["data_format"])
-    _known(x, 1)
+    _require_static(x, 1)
     images, channels = attrs["seg_num"], x.shape[1]
     first, second = scaled(channels, attrs["shift_ratio"]), scaled(2 * channels, attrs["shift_ratio"])
-    n, *rest = g.sizes_of(x)
-    videos = g.reshape(x, [_divided(g, n, images), images, *rest])
+    n, *inner_sizes = g.sizes_of(x)
+    videos = g.reshape(x, [_divided(g, n, images), images, *inner_sizes])
     parts = []
     for start, end, way in ((0, first, 1), (first, second, -1), (second, channels, 0)):
         if start == end:
@@ -115,10 +115,10 @@ def _shifted(g: Graph, X: Tensor, attrs: dict[str, Any], back: bool) -> Tensor:
         part = g.slice(videos, [2], [start], [end])
         way = -way if back else way
         if way:
-            kept = g.slice(part, [1], [0], [images - 1]) if way > 0 else g.slice(part, [1], [1], [images])
+            moved_part = g.slice(part, [1], [0], [images - 1]) if way > 0 else g.slice(part, [1], [1], [images])
             pads = [0] * 10
             pads[1 if way > 0 else 6] = 1
-            part = pad_node(g, kept, g.ints(*pads), (*kept.sizes[:1], images, *kept.sizes[2:]))
+            part = pad_node(g, moved_part, g.ints(*pads), (*moved_part.sizes[:1], images, *moved_part.sizes[2:]))
         parts.append(part)
     moved = g.reshape_as(g.concat(parts, 2), x)
     return channels_back(g, moved, attrs["data_format"])
@@ -144,7 +144,7 @@ def maxout(g: Graph, X: Tensor, groups: int, axis: int) -> Tensor:
 
 @exports("fsp")
 def fsp(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
-    x, y = (g.reshape(each, [*g.sizes_of(each)[:2], g.product_of(g.sizes_of(each)[2:])]) for each in (X, Y))
+    x, y = (g.reshape(image, [*g.sizes_of(image)[:2], g.product_of(g.sizes_of(image)[2:])]) for image in (X, Y))
     places = g.cast(g.squeeze(g.as_size(g.size(x, 2)), 0), X.dtype)
     return g.binary("Div", g.matmul(x, g.transpose(y, [0, 2, 1])), places)
 
@@ -164,7 +164,7 @@ def prelu(g: Graph, X: Tensor, Alpha: Tensor, mode: str, data_format: str) -> Te
 
 # -------------------------------------------------------------------------------------------------- patches of images
 def _patch_places(sizes: tuple[int, ...], attrs: dict[str, Any]) -> Any:
-    """For each element of a patch, and each patch, its place in the image, row by row; the number of places in the padding."""
+    """For each element of each patch, its place in the image, row by row; the image's size stands for padding."""
     counts = patch_counts(sizes, attrs)
     (top, _), (left, _) = four_paddings(attrs["paddings"])
     axes = []
@@ -173,25 +173,25 @@ def _patch_places(sizes: tuple[int, ...], attrs: dict[str, Any]) -> Any:
     ):
         axes.append(np.arange(window)[:, None] * dilation + np.arange(count)[None] * stride - pad)
     rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
-    inside = (rows >= 0) & (rows < sizes[0]) & (columns >= 0) & (columns < sizes[1])
-    places = np.where(inside, rows * sizes[1] + columns, sizes[0] * sizes[1])
+    is_inside = (rows >= 0) & (rows < sizes[0]) & (columns >= 0) & (columns < sizes[1])
+    places = np.where(is_inside, rows * sizes[1] + columns, sizes[0] * sizes[1])
     return places.reshape(places.shape[0] * places.shape[1], -1)
 
 
 @exports("unfold")
 def unfold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
-    _known(X, 1, 2, 3)
+    _require_static(X, 1, 2, 3)
     places, count = _patch_places(X.shape[2:], attrs), X.shape[2] * X.shape[3]
     n, c = g.sizes_of(X)[:2]
     flat = g.reshape(X, [n, c, count])
     padded = pad_node(g, flat, g.ints(0, 0, 0, 0, 0, 1), (*flat.sizes[:2], count + 1))
-    taken = g.gather(padded, g.constant(places), 2)
-    return g.reshape(taken, [n, X.shape[1] * places.shape[0], places.shape[1]])
+    elements = g.gather(padded, g.constant(places), 2)
+    return g.reshape(elements, [n, X.shape[1] * places.shape[0], places.shape[1]])
 
 
 def _folded(g: Graph, X: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> Tensor:
     places, count = _patch_places(sizes, attrs), sizes[0] * sizes[1]
-    _known(X, 1)
+    _require_static(X, 1)
     channels = X.shape[1] // places.shape[0]
     n = g.size(X, 0)
     flat = g.reshape(X, [n, channels, places.size])
@@ -209,7 +209,7 @@ def fold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 @exports("fold_like")
 def fold_like(g: Graph, X: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
-    _known(Like, 2, 3)
+    _require_static(Like, 2, 3)
     return _folded(g, X, Like.shape[2:], attrs)
 
 
@@ -240,8 +240,8 @@ def crop(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], spe
 def crop_tensor(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
     starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
     dims = asked_dims(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
-    rest = g.binary("Sub", g.dims(X), starts)
-    dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0)), VarType.BOOL), dims, rest)
+    sizes_left = g.binary("Sub", g.dims(X), starts)
+    dims = g.where(g.binary("Greater", dims, g.constant(np.int64(0)), VarType.BOOL), dims, sizes_left)
     return _part(g, X, starts, dims, specs["Out"].shape)
 
 
@@ -263,7 +263,7 @@ def pad_constant_like(g: Graph, X: Tensor, Y: Tensor, pad_value: float) -> Tenso
 def _resized(
     g: Graph, x: Tensor, source: Any, target: Any, factors: list[float], attrs: dict[str, Any], back: bool = False
 ) -> Tensor:
-    """x multiplied by a matrix along each spatial axis."""
+    """Multiply x by a matrix along each spatial axis."""
     axes = resized_axes(attrs["data_layout"], x.ndim)
     if any(source[axis] < 0 or target[axis] < 0 for axis in axes):
         raise NotExported("images whose size is known only at run time")
@@ -274,9 +274,9 @@ def _resized(
 
 
 def _constants(tensors: list[Tensor]) -> list[Any]:
-    if any(each.value is None for each in tensors):
+    if any(tensor.value is None for tensor in tensors):
         raise NotExported("a size that is computed")
-    return [number for each in tensors for number in np.asarray(each.value).reshape(-1).tolist()]
+    return [number for tensor in tensors for number in np.asarray(tensor.value).reshape(-1).tolist()]
 
 
 def _interp(method: str, ratio_by_scale: bool) -> Any:
@@ -327,7 +327,7 @@ def uninterp(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: d
 
 # ------------------------------------------------------------------------------------------------------ sampling by grid
 def _places(g: Graph, at: Any, size: int, attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """Where coordinates from -1 to 1 lie among elements, and how much that changes with the coordinate."""
+    """Map coordinates from -1 to 1 to places of elements, with the derivatives."""
     aligned, last = attrs["align_corners"], size - 1
     slope = last / 2 if aligned else size / 2
     at = (at + 1.0) * slope - (0.0 if aligned else 0.5)
@@ -358,13 +358,16 @@ def _corners(g: Graph, coordinate: Any, size: int, attrs: dict[str, Any], deriva
         low: Any = g.unary("Floor", at)
         share = at - low
         pairs = [(low, -slopes if derivative else 1.0 - share), (low + 1.0, slopes if derivative else share)]
-    kept = []
+    clipped = []
     for element, weight in pairs:
-        there = g.binary("And", element >= 0.0, element < float(size))
-        kept.append(
-            (g.cast(g.where(there, element, g.number(0, element)), VarType.INT64), g.where(there, weight, g.number(0, weight)))
+        is_inside = g.binary("And", element >= 0.0, element < float(size))
+        clipped.append(
+            (
+                g.cast(g.where(is_inside, element, g.number(0, element)), VarType.INT64),
+                g.where(is_inside, weight, g.number(0, weight)),
+            )
         )
-    return kept
+    return clipped
 
 
 def _taps(g: Graph, sizes: tuple[int, ...], Grid: Tensor, attrs: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
@@ -383,14 +386,14 @@ def _taps(g: Graph, sizes: tuple[int, ...], Grid: Tensor, attrs: dict[str, Any])
 
 @exports("grid_sampler", "grid_gather")
 def grid_gather(g: Graph, X: Tensor, Grid: Tensor, attrs: dict[str, Any]) -> Tensor:
-    _known(X, 2, 3)
+    _require_static(X, 2, 3)
     n, c = g.sizes_of(X)[:2]
     image = g.reshape(X, [n, c, X.shape[2] * X.shape[3]])
     total: Tensor | None = None
     for index, weight in _taps(g, X.shape[2:], Grid, attrs):
         dims = g.joined_sizes([n, c, g.size(index, 2)])
-        whole = g.expand(index, dims, (image.sizes[0], image.sizes[1], index.sizes[2]))
-        part = g.binary("Mul", g._sized("GatherElements", [image, whole], X.dtype, whole.sizes, axis=2), weight)
+        expanded = g.expand(index, dims, (image.sizes[0], image.sizes[1], index.sizes[2]))
+        part = g.binary("Mul", g._sized("GatherElements", [image, expanded], X.dtype, expanded.sizes, axis=2), weight)
         total = part if total is None else g.binary("Add", total, part)
     assert total is not None
     return g.reshape(total, [n, c, *g.sizes_of(Grid)[1:3]])
@@ -398,7 +401,7 @@ def grid_gather(g: Graph, X: Tensor, Grid: Tensor, attrs: dict[str, Any]) -> Ten
 
 @exports("grid_scatter")
 def grid_scatter(g: Graph, Output: Tensor, Grid: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
-    _known(Like, 2, 3)
+    _require_static(Like, 2, 3)
     if g.opset < 16:
         raise NotExported("sums by index along an axis, before opset 16")
     n, c = g.sizes_of(Like)[:2]
@@ -407,8 +410,8 @@ def grid_scatter(g: Graph, Output: Tensor, Grid: Tensor, Like: Tensor, attrs: di
     image = filled(g, g.joined_sizes([n, c, count]), 0, Spec((*Like.shape[:2], count), Output.dtype))
     for index, weight in _taps(g, Like.shape[2:], Grid, attrs):
         part = g.binary("Mul", values, weight)
-        whole = g.expand(index, g.dims(part), part.sizes)
-        image = g.node("ScatterElements", [image, whole, part], image, axis=2, reduction="add")
+        expanded = g.expand(index, g.dims(part), part.sizes)
+        image = g.node("ScatterElements", [image, expanded, part], image, axis=2, reduction="add")
     return g.reshape_as(image, Like)
 
 
@@ -431,5 +434,5 @@ def affine_grid(g: Graph, Theta: Tensor, OutputShape: Tensor | None, align_corne
 
 @exports("places_like")
 def places_like(g: Graph, Like: Tensor, align_corners: bool) -> Tensor:
-    _known(Like, 1, 2)
+    _require_static(Like, 1, 2)
     return g.constant(_base(Like.shape[1], Like.shape[2], align_corners, Like.dtype.numpy)[None])

@@ -1,4 +1,4 @@
-"""How ops of YOLO are written: the boxes that it predicts, and what it learns from labelled ones."""
+"""Write ops of YOLO: the predicted boxes, and the loss on labelled boxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 
 class _Predictions:
-    """Numbers X [N, A * n, H, W] of A anchors, and the boxes that they stand for, in parts of the image."""
+    """The numbers X [N, A * n, H, W] of A anchors, and the boxes that they encode, relative to the image size."""
 
     def __init__(self, g: Graph, X: Tensor, anchors: list[int], attrs: dict[str, Any]) -> None:
         self.g, self.attrs = g, attrs
@@ -39,11 +39,11 @@ class _Predictions:
         return self.g.transpose(self.g.slice(self.values, [2], [start], [end]), [0, 1, 3, 4, 2])
 
     def by_row(self, x: Tensor) -> Tensor:
-        """[N, A, H, W, numbers] as [N, A * H * W, numbers]."""
+        """Reshape [N, A, H, W, numbers] to [N, A * H * W, numbers]."""
         return self.g.reshape(x, [self.batch, self.rows, x.shape[-1]], (self.images, self.rows, x.shape[-1]))
 
     def as_given(self, x: Tensor) -> Tensor:
-        """[N, A * H * W, numbers] as X is."""
+        """Reshape [N, A * H * W, numbers] to the layout of X."""
         places, sizes = (self.high, self.wide), (self.count * self.numbers, self.high, self.wide)
         x = self.g.reshape(x, [self.batch, self.count, *places, self.numbers], (self.images, self.count, *places, self.numbers))
         return self.g.reshape(self.g.transpose(x, [0, 1, 4, 2, 3]), [self.batch, *sizes], (self.images, *sizes))
@@ -66,115 +66,126 @@ class _Predictions:
 def yolo_box(g: Graph, X: Tensor, ImgSize: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
     count, classes = len(attrs["anchors"]) // 2, attrs["class_num"]
     aware = g.slice(X, [1], [0], [count]) if attrs["iou_aware"] else None
-    own = _Predictions(g, g.slice(X, [1], [count], [2**31 - 1]) if attrs["iou_aware"] else X, attrs["anchors"], attrs)
-    confidence = g.unary("Sigmoid", own.part(4, 5))
+    predictions = _Predictions(g, g.slice(X, [1], [count], [2**31 - 1]) if attrs["iou_aware"] else X, attrs["anchors"], attrs)
+    confidence = g.unary("Sigmoid", predictions.part(4, 5))
     if aware is not None:
         share = attrs["iou_aware_factor"]
         overlap = g.unsqueeze(g.unary("Sigmoid", aware), 4)
         confidence = g.binary("Pow", confidence, g.number(1 - share, confidence))
         confidence = g.binary("Mul", confidence, g.binary("Pow", overlap, g.number(share, overlap)))
     seen = g.binary("GreaterOrEqual", confidence, g.number(attrs["conf_thresh"], confidence), VarType.BOOL)
-    scores = g.binary("Mul", g.unary("Sigmoid", own.part(5, 5 + classes)), g.where(seen, confidence, g.number(0, confidence)))
+    scores = g.binary(
+        "Mul", g.unary("Sigmoid", predictions.part(5, 5 + classes)), g.where(seen, confidence, g.number(0, confidence))
+    )
     image = g.unsqueeze(g.cast(g.gather(ImgSize, g.ints(1, 0), 1), X.dtype), 1, 2, 3)
-    corners = [g.binary("Mul", each, image) for each in own.corners()]
+    corners = [g.binary("Mul", corner, image) for corner in predictions.corners()]
     if attrs["clip_bbox"]:
         corners[0] = g.binary("Max", corners[0], g.number(0, X))
         corners[1] = g.binary("Min", corners[1], g.binary("Sub", image, g.number(1, X)))
     boxes = g.where(seen, g.concat(corners, 4), g.number(0, X))
-    return {"Boxes": own.by_row(boxes), "Scores": own.by_row(scores)}
+    return {"Boxes": predictions.by_row(boxes), "Scores": predictions.by_row(scores)}
 
 
 # ------------------------------------------------------------------------------------------------------------------ loss
 class _Labelled:
-    """Labelled boxes [N, B, 4], and the predictions of the anchors that `matches` [N, B] says, -1 for none."""
+    """Labelled boxes [N, B, 4], and the predictions of their anchors, `matches` [N, B], -1 for none."""
 
     def __init__(
-        self, g: Graph, own: _Predictions, inputs: dict[str, Any], matches: Tensor | None, attrs: dict[str, Any]
+        self, g: Graph, predictions: _Predictions, inputs: dict[str, Any], matches: Tensor | None, attrs: dict[str, Any]
     ) -> None:
-        self.g, self.own, self.attrs = g, own, attrs
+        self.g, self.predictions, self.attrs = g, predictions, attrs
         self.box = inputs["GTBox"]
         self.middle, self.size = (g.slice(self.box, [2], [start], [start + 2]) for start in (0, 2))
         self.label = g.unsqueeze(inputs["GTLabel"], 2)
         large = g.binary("Greater", self.size, g.number(SMALLEST, self.size), VarType.BOOL)
         self.is_box = g.cast(g.reduce("ReduceMin", g.cast(large, VarType.INT32), [2]), VarType.BOOL)
         self.matches = self._best() if matches is None else g.cast(matches, VarType.INT64)
-        self.there = g.binary("GreaterOrEqual", self.matches, g.ints(0), VarType.BOOL)
+        self.is_matched = g.binary("GreaterOrEqual", self.matches, g.ints(0), VarType.BOOL)
         self.match = g.binary("Max", self.matches, g.ints(0))
-        one = g.where(self.there, g.number(1, self.box), g.number(0, self.box))
-        given = inputs.get("GTScore")
-        self.score = one if given is None else g.where(self.there, given, g.number(0, given))
+        one = g.where(self.is_matched, g.number(1, self.box), g.number(0, self.box))
+        score_input = inputs.get("GTScore")
+        self.score = one if score_input is None else g.where(self.is_matched, score_input, g.number(0, score_input))
         self._place()
 
     def _best(self) -> Tensor:
-        """The place in `anchor_mask` of the anchor most like each box."""
-        g, attrs, kind = self.g, self.attrs, self.own.kind
-        side = attrs["downsample_ratio"] * self.own.high
+        """For each box, the place in `anchor_mask` of the most similar anchor."""
+        g, attrs, kind = self.g, self.attrs, self.predictions.kind
+        side = attrs["downsample_ratio"] * self.predictions.high
         sizes = np.array(attrs["anchors"], kind).reshape(-1, 2) / kind.type(side)
-        own = g.unsqueeze(self.size, 2)
+        box_size = g.unsqueeze(self.size, 2)
 
         def area(x: Tensor) -> Any:
             across, down = (g.squeeze(g.slice(x, [3], [place], [place + 1]), 3) for place in (0, 1))
             return g.binary("Mul", across, down)
 
-        shared = area(g.binary("Min", own, g.constant(sizes)))
-        whole = g.binary("Sub", area(own) + g.constant(sizes.prod(1)), shared)
-        alike = g.binary("Div", shared, g.binary("Max", whole, g.number(1e-20, whole)))
+        shared = area(g.binary("Min", box_size, g.constant(sizes)))
+        union = g.binary("Sub", area(box_size) + g.constant(sizes.prod(1)), shared)
+        alike = g.binary("Div", shared, g.binary("Max", union, g.number(1e-20, union)))
         best = g._sized("ArgMax", [alike], VarType.INT64, alike.sizes[:2], axis=2, keepdims=0)
-        places = [attrs["anchor_mask"].index(each) if each in attrs["anchor_mask"] else -1 for each in range(len(sizes))]
+        places = [attrs["anchor_mask"].index(anchor) if anchor in attrs["anchor_mask"] else -1 for anchor in range(len(sizes))]
         return g.where(self.is_box, g.gather(g.constant(np.array(places)), best), g.ints(-1))
 
     def _place(self) -> None:
-        """Which of all predictions is matched; and where in it the center lies."""
-        g, extent = self.g, self.own.high
+        """Set each box's matched prediction, and its center's place in the cell."""
+        g, extent = self.g, self.predictions.high
         at = g.binary("Mul", self.middle, g.number(extent, self.middle))
         cell = g.cast(at, VarType.INT64)
         cell = g.binary("Max", g.binary("Min", cell, g.ints(extent - 1)), g.ints(0))
         self.within = g.binary("Sub", at, g.cast(cell, at.dtype))
         column, row = (g.squeeze(g.slice(cell, [2], [place], [place + 1]), 2) for place in (0, 1))
         across = g.binary("Add", g.binary("Mul", self.match, g.ints(extent)), row)
-        place = g.binary("Add", g.binary("Mul", across, g.ints(self.own.wide)), column)
-        self.place = g.where(self.there, place, g.ints(0))
-        whole = self.own.by_row(self.own.part(0, self.own.numbers))
+        place = g.binary("Add", g.binary("Mul", across, g.ints(self.predictions.wide)), column)
+        self.place = g.where(self.is_matched, place, g.ints(0))
+        all_predictions = self.predictions.by_row(self.predictions.part(0, self.predictions.numbers))
         index = g.unsqueeze(self.place, 2)
         self.x = g._sized(
-            "GatherND", [whole, index], whole.dtype, (self.own.images, self.box.sizes[1], self.own.numbers), batch_dims=1
+            "GatherND",
+            [all_predictions, index],
+            all_predictions.dtype,
+            (self.predictions.images, self.box.sizes[1], self.predictions.numbers),
+            batch_dims=1,
         )
 
     def hits(self) -> Tensor:
-        """Which predictions [N, A * H * W, 1] are matched by which boxes [N, 1, B]."""
+        """A mask of the predictions [N, A * H * W, 1] matched by boxes [N, 1, B]."""
         g = self.g
-        same = g.binary("Equal", positions(g, self.own.rows, 1, 3), g.unsqueeze(self.place, 1), VarType.BOOL)
-        return g.binary("And", same, g.unsqueeze(self.there, 1))
+        same = g.binary("Equal", positions(g, self.predictions.rows, 1, 3), g.unsqueeze(self.place, 1), VarType.BOOL)
+        return g.binary("And", same, g.unsqueeze(self.is_matched, 1))
 
     def terms(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The weights of the cross entropies of x and y; what width and height are too large by; the weights of classes; and
-        what these should be."""
-        g, attrs, kind, classes = self.g, self.attrs, self.own.kind, self.own.numbers - 5
+        """The weights of the cross entropies of x and y; the errors of width and height; the weights of classes; the class
+        targets.
+        """
+        g, attrs, kind, classes = self.g, self.attrs, self.predictions.kind, self.predictions.numbers - 5
         anchors = np.array(attrs["anchors"], kind).reshape(-1, 2)[attrs["anchor_mask"]]
-        side = g.number(attrs["downsample_ratio"] * self.own.high, self.size)
+        side = g.number(attrs["downsample_ratio"] * self.predictions.high, self.size)
         sizes = g.gather(g.constant(anchors), self.match)
-        wanted = g.binary("Div", g.where(g.unsqueeze(self.there, 2), g.binary("Mul", self.size, side), sizes), sizes)
+        wanted = g.binary("Div", g.where(g.unsqueeze(self.is_matched, 2), g.binary("Mul", self.size, side), sizes), sizes)
         differences = g.binary("Sub", g.slice(self.x, [2], [2], [4]), g.unary("Log", wanted))
         width, height = (g.slice(self.size, [2], [place], [place + 1]) for place in (0, 1))
         score = g.unsqueeze(self.score, 2)
         location = g.binary("Mul", g.binary("Sub", g.number(2, width), g.binary("Mul", width, height)), score)
         smooth = min(1 / classes, 1 / 40) if attrs["use_label_smooth"] else 0
-        own = g.binary("Equal", g.cast(self.label, VarType.INT64), g.constant(np.arange(classes).reshape(1, 1, -1)), VarType.BOOL)
-        labels = g.where(own, g.number(1 - smooth, self.box), g.number(smooth, self.box))
+        is_class = g.binary(
+            "Equal", g.cast(self.label, VarType.INT64), g.constant(np.arange(classes).reshape(1, 1, -1)), VarType.BOOL
+        )
+        labels = g.where(is_class, g.number(1 - smooth, self.box), g.number(smooth, self.box))
         return location, differences, score, labels
 
 
 def _confidence(g: Graph, objectness: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights of the cross entropies of confidences, and what these should be times the weights."""
+    """The weights of the cross entropies of confidences, and the targets times the weights."""
     target = g.binary("Max", objectness, g.number(0, objectness))
     free = g.binary("Equal", objectness, g.number(0, objectness), VarType.BOOL)
     return g.where(free, g.number(1, target), target), target
 
 
-def _objectness(g: Graph, own: _Predictions, labelled: _Labelled) -> Tensor:
-    """The score of the labelled box that is at a place [N, A * H * W], of several the last; -1 where a prediction overlaps one
-    enough to be ignored; 0 elsewhere."""
-    first, last = (g.unsqueeze(own.by_row(each), 2) for each in own.corners())
+def _objectness(g: Graph, predictions: _Predictions, labelled: _Labelled) -> Tensor:
+    """The score of the labelled box at a place [N, A * H * W], the last of several.
+
+    It is -1 where a prediction overlaps a box enough to be ignored; 0 elsewhere.
+    """
+    first, last = (g.unsqueeze(predictions.by_row(corner), 2) for corner in predictions.corners())
     half = labelled.size * 0.5
     starts, ends = (g.unsqueeze(g.binary(op, labelled.middle, half), 1) for op in ("Sub", "Add"))
 
@@ -192,10 +203,10 @@ def _objectness(g: Graph, own: _Predictions, labelled: _Labelled) -> Tensor:
     ignored = g.reduce("ReduceSum", g.cast(more, VarType.INT32), [2])
     ignored = g.binary("Greater", ignored, g.number(0, ignored), VarType.BOOL)
     number = g.binary("Add", positions(g, g.size(labelled.box, 1), 2, 3), g.ints(1))
-    none = filled(g, g.joined_sizes([own.batch, own.rows, 1]), 0, Spec((-1, own.rows, 1), VarType.INT64))
+    none = filled(g, g.joined_sizes([predictions.batch, predictions.rows, 1]), 0, Spec((-1, predictions.rows, 1), VarType.INT64))
     hits = g.where(labelled.hits(), number, g.ints(0))
     last_hit = g.reduce("ReduceMax", g.concat([none, hits], 2), [2])
-    zero = filled(g, g.joined_sizes([own.batch, 1]), 0, Spec((-1, 1), labelled.score.dtype))
+    zero = filled(g, g.joined_sizes([predictions.batch, 1]), 0, Spec((-1, 1), labelled.score.dtype))
     scores = g.concat([zero, labelled.score], 1)
     score = g._sized("GatherElements", [scores, last_hit], scores.dtype, last_hit.sizes, axis=1)
     elsewhere = g.where(ignored, g.number(-1, score), g.number(0, score))
@@ -205,26 +216,26 @@ def _objectness(g: Graph, own: _Predictions, labelled: _Labelled) -> Tensor:
 @exports("yolov3_loss")
 def yolov3_loss(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
     anchors = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
-    own = _Predictions(g, X, anchors, attrs)
-    labelled = _Labelled(g, own, inputs, None, attrs)
-    objectness = _objectness(g, own, labelled)
+    predictions = _Predictions(g, X, anchors, attrs)
+    labelled = _Labelled(g, predictions, inputs, None, attrs)
+    objectness = _objectness(g, predictions, labelled)
 
     def entropy(x: Tensor, weight: Tensor, target: Tensor) -> Any:
-        """Of logits x, times a weight; the target is to be times that, too."""
+        """The cross entropy of logits x, times a weight; the target includes the weight."""
         return g.binary("Sub", g.binary("Mul", weight, softplus(g, x)), g.binary("Mul", target, x))
 
     location, differences, score, labels = labelled.terms()
     moved = entropy(g.slice(labelled.x, [2], [0], [2]), location, g.binary("Mul", location, labelled.within))
     sized = g.binary("Mul", g.unary("Abs", differences), location)
     named = entropy(g.slice(labelled.x, [2], [5], [2**31 - 1]), score, g.binary("Mul", score, labels))
-    seen = entropy(g.squeeze(own.by_row(own.part(4, 5)), 2), *_confidence(g, objectness))
+    seen = entropy(g.squeeze(predictions.by_row(predictions.part(4, 5)), 2), *_confidence(g, objectness))
     total: Any = g.reduce("ReduceSum", seen, [1])
-    for each in (moved, sized, named):
-        total = g.binary("Add", total, g.reduce("ReduceSum", each, [1, 2]))
-    sizes = (own.count, own.high, own.wide)
+    for term in (moved, sized, named):
+        total = g.binary("Add", total, g.reduce("ReduceSum", term, [1, 2]))
+    sizes = (predictions.count, predictions.high, predictions.wide)
     return {
         "Loss": total,
-        "ObjectnessMask": g.reshape(objectness, [own.batch, *sizes], (own.images, *sizes)),
+        "ObjectnessMask": g.reshape(objectness, [predictions.batch, *sizes], (predictions.images, *sizes)),
         "GTMatchMask": g.cast(labelled.matches, specs["GTMatchMask"].dtype),
     }
 
@@ -232,21 +243,23 @@ def yolov3_loss(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, An
 @exports("yolo_terms")
 def yolo_terms(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
     anchors = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
-    own = _Predictions(g, X, anchors, attrs)
-    labelled = _Labelled(g, own, inputs, inputs["GTMatchMask"], attrs)
+    predictions = _Predictions(g, X, anchors, attrs)
+    labelled = _Labelled(g, predictions, inputs, inputs["GTMatchMask"], attrs)
     location, differences, score, labels = labelled.terms()
     zero = g.binary("Mul", differences, g.number(0, differences))
     above = g.binary("Greater", differences, zero, VarType.BOOL)
     slopes = g.where(above, g.unary("Neg", location), location)
     hits = g.cast(labelled.hits(), X.dtype)
-    objectness = g.reshape(inputs["ObjectnessMask"], [own.batch, own.rows, 1], (own.images, own.rows, 1))
+    objectness = g.reshape(
+        inputs["ObjectnessMask"], [predictions.batch, predictions.rows, 1], (predictions.images, predictions.rows, 1)
+    )
     weight_of, target_of = _confidence(g, objectness)
 
-    def whole(moved: Tensor, sized: Tensor, named: Tensor, confidence: Tensor) -> Tensor:
-        before, after = (g.matmul(hits, each) for each in (g.concat([moved, sized], 2), named))
-        return own.as_given(g.concat([before, confidence, after], 2))
+    def at_predictions(moved: Tensor, sized: Tensor, named: Tensor, confidence: Tensor) -> Tensor:
+        before, after = (g.matmul(hits, terms) for terms in (g.concat([moved, sized], 2), named))
+        return predictions.as_given(g.concat([before, confidence, after], 2))
 
     return {
-        "Weight": whole(g.concat([location, location], 2), zero, g.expand_as(score, labels), weight_of),
-        "Target": whole(g.binary("Mul", location, labelled.within), slopes, g.binary("Mul", score, labels), target_of),
+        "Weight": at_predictions(g.concat([location, location], 2), zero, g.expand_as(score, labels), weight_of),
+        "Target": at_predictions(g.binary("Mul", location, labelled.within), slopes, g.binary("Mul", score, labels), target_of),
     }

@@ -14,7 +14,7 @@ from ..ir.program import Block, Program, Variable
 from ..opdef.inference import infer_specs
 from ..opdef.registry import OpDef
 from ..values.types import VarType, as_dtype, is_floating
-from .values import Size, Tensor
+from .values import Size, TensorValue
 
 __all__ = ["LARGEST_IN_OPS", "Builder"]
 
@@ -67,7 +67,7 @@ class Builder:
     """Appends the ops that compute a graph's nodes to a program.
 
     Attributes:
-        f: the ops as functions; inputs may be variables, `Tensor`s and arrays.
+        f: the ops as functions; inputs may be variables, `TensorValue`s and arrays.
         scalar: the same, but single numbers have shape [] where Fluid's ops give [1].
         values: the arrays of the persistable variables created so far.
     """
@@ -126,18 +126,18 @@ class Builder:
         """Convert a slot's value to a variable, or to a list of variables."""
         if isinstance(value, (list, tuple)):
             return [self.variables(item) for item in value]
-        if isinstance(value, Tensor):
+        if isinstance(value, TensorValue):
             return value.variable(self.block)
         if isinstance(value, (np.ndarray, np.generic)):
             return self.constant(np.asarray(value)).variable(self.block)
         return value
 
-    def constant(self, array: Any, onnx_type: int | None = None) -> Tensor:
+    def constant(self, array: Any, onnx_type: int | None = None) -> TensorValue:
         """A constant tensor; an op or a persistable variable is made for it where a variable is needed."""
         array = np.asarray(array)
         if array.flags.writeable:  # it was made here; arrays of the file's tensors are counted already, or are its bytes
             self.room.take_array(array.size, itemsize=array.itemsize)
-        return Tensor(array=array, make=self._make_constant, onnx_type=onnx_type)
+        return TensorValue(array=array, make=self._make_constant, onnx_type=onnx_type)
 
     def number(self, value: float, dtype: VarType) -> Variable:
         """A single number as a variable of shape []."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..errors import FormatError
 from ..values.types import is_floating
-from .node import Node
+from .node import OnnxNode
 from .types import element_type
-from .values import Size, Tensor
+from .values import Size, TensorValue
 
 __all__ = ["folded"]
 
@@ -24,7 +24,7 @@ _MOST, _MOST_PARTLY = 4096, 256
 """The most numbers to fold, and the most to follow where they are partly known."""
 _OBJECT = 48
 """Bytes of memory of a number in a partly known array."""
-_FOLDS: dict[str, Callable[[Node, list[Any]], Any]] = {}
+_FOLDS: dict[str, Callable[[OnnxNode, list[Any]], Any]] = {}
 
 
 def _folds(*op_types: str) -> Callable[[Any], Any]:
@@ -36,8 +36,8 @@ def _folds(*op_types: str) -> Callable[[Any], Any]:
     return register
 
 
-def folded(node: Node) -> Any:
-    """The result of a node with constant inputs: a `Tensor`, an array of partly known integers, or None."""
+def folded(node: OnnxNode) -> Any:
+    """The result of a node with constant inputs: a `TensorValue`, an array of partly known integers, or None."""
     fold = _FOLDS.get(node.proto.op_type)
     if fold is None or (not node.inputs and node.proto.op_type != "Constant"):
         return None
@@ -48,7 +48,7 @@ def folded(node: Node) -> Any:
     for value in node.inputs:
         if value is None:
             arrays.append(None)
-        elif not isinstance(value, Tensor):
+        elif not isinstance(value, TensorValue):
             return None
         elif value.fixed is not None:
             arrays.append(value.fixed)
@@ -80,7 +80,7 @@ def folded(node: Node) -> Any:
     return node.reader.builder.constant(result)
 
 
-def _size_of_result(node: Node, arrays: list[Any]) -> int:
+def _size_of_result(node: OnnxNode, arrays: list[Any]) -> int:
     """An upper bound of the number of elements that a node makes of arrays."""
     present = [array for array in arrays if array is not None]
     if node.proto.op_type == "Concat":
@@ -121,7 +121,7 @@ _BROADCASTS = {
 }  # fmt: skip
 
 
-def _shape(node: Node) -> Any:
+def _shape(node: OnnxNode) -> Any:
     value = node.tensor(0)
     shape = value.shape
     start, end = node.int("start", 0), node.int("end", len(shape))
@@ -155,12 +155,12 @@ _folds("Shape")(lambda node, arrays: None)
 
 
 @_folds("Identity")
-def _identity(node: Node, arrays: list[Any]) -> Any:
+def _identity(node: OnnxNode, arrays: list[Any]) -> Any:
     return arrays[0]
 
 
 @_folds("Constant")
-def _constant(node: Node, arrays: list[Any]) -> Any:
+def _constant(node: OnnxNode, arrays: list[Any]) -> Any:
     reader = node.reader
     for name, kind, dtype in (("value_float", "float", np.float32), ("value_int", "int", np.int64)):
         if node.has(name):
@@ -187,7 +187,7 @@ def _arithmetic(op_type: str, function: Callable[[Any, Any], Any], neutral: Any)
         raise _Unknown
 
     @_folds(op_type)
-    def fold(node: Node, arrays: list[Any]) -> Any:
+    def fold(node: OnnxNode, arrays: list[Any]) -> Any:
         if _unknown_among(arrays):
             return _map(one, *arrays)
         if arrays[0].dtype != arrays[1].dtype:
@@ -211,7 +211,7 @@ _arithmetic("Div", _divided, 1)
 
 def _elementwise(op_type: str, function: Callable[..., Any]) -> None:
     @_folds(op_type)
-    def fold(node: Node, arrays: list[Any]) -> Any:
+    def fold(node: OnnxNode, arrays: list[Any]) -> Any:
         if len({array.dtype for array in arrays}) > 1:
             return None
         out = np.asarray(function(*arrays))
@@ -240,21 +240,21 @@ for _name, _function in {
 
 
 @_folds("Mod")
-def _mod(node: Node, arrays: list[Any]) -> Any:
+def _mod(node: OnnxNode, arrays: list[Any]) -> Any:
     if len({array.dtype for array in arrays}) > 1 or (arrays[1] == 0).any():
         return None
     return (np.fmod if node.int("fmod", 0) else np.mod)(*arrays)
 
 
 @_folds("Tile")
-def _tile(node: Node, arrays: list[Any]) -> Any:
+def _tile(node: OnnxNode, arrays: list[Any]) -> Any:
     if len(arrays) > 2 or np.prod(arrays[1].astype(float)) * arrays[0].size > _MOST:
         return None
     return np.tile(arrays[0], arrays[1])
 
 
 @_folds("Min", "Max")
-def _extreme(node: Node, arrays: list[Any]) -> Any:
+def _extreme(node: OnnxNode, arrays: list[Any]) -> Any:
     if len({array.dtype for array in arrays}) > 1:
         return None
     out = arrays[0]
@@ -264,12 +264,12 @@ def _extreme(node: Node, arrays: list[Any]) -> Any:
 
 
 @_folds("Where")
-def _where(node: Node, arrays: list[Any]) -> Any:
+def _where(node: OnnxNode, arrays: list[Any]) -> Any:
     return np.where(*arrays) if arrays[1].dtype == arrays[2].dtype else None
 
 
 @_folds("Cast")
-def _cast(node: Node, arrays: list[Any]) -> Any:
+def _cast(node: OnnxNode, arrays: list[Any]) -> Any:
     number = node.int("to", 1)
     if node.tensor(0).onnx_type is not None or number in (4, 12) or number > 15:
         return None
@@ -282,12 +282,12 @@ def _cast(node: Node, arrays: list[Any]) -> Any:
 
 
 @_folds("Size")
-def _size(node: Node, arrays: list[Any]) -> Any:
+def _size(node: OnnxNode, arrays: list[Any]) -> Any:
     return np.int64(arrays[0].size)
 
 
 @_folds("Gather")
-def _gather(node: Node, arrays: list[Any]) -> Any:
+def _gather(node: OnnxNode, arrays: list[Any]) -> Any:
     data, index = arrays
     if index.dtype == object:
         return None
@@ -298,14 +298,14 @@ def _gather(node: Node, arrays: list[Any]) -> Any:
 
 
 @_folds("Concat")
-def _concat(node: Node, arrays: list[Any]) -> Any:
+def _concat(node: OnnxNode, arrays: list[Any]) -> Any:
     if _unknown_among(arrays):
         arrays = [array.astype(object) for array in arrays]
     return np.concatenate(arrays, node.int("axis", 0))
 
 
 @_folds("Slice")
-def _slice(node: Node, arrays: list[Any]) -> Any:
+def _slice(node: OnnxNode, arrays: list[Any]) -> Any:
     data = arrays[0]
     if node.opset >= 10:
         if _unknown_among(arrays[1:]):
@@ -324,7 +324,7 @@ def _slice(node: Node, arrays: list[Any]) -> Any:
     return data[tuple(index)]
 
 
-def _axes(node: Node, arrays: list[Any]) -> list[int] | None:
+def _axes(node: OnnxNode, arrays: list[Any]) -> list[int] | None:
     if node.opset < 13:
         return node.ints("axes")  # type: ignore[no-any-return]
     if len(arrays) < 2 or arrays[1] is None:
@@ -335,7 +335,7 @@ def _axes(node: Node, arrays: list[Any]) -> list[int] | None:
 
 
 @_folds("Unsqueeze")
-def _unsqueeze(node: Node, arrays: list[Any]) -> Any:
+def _unsqueeze(node: OnnxNode, arrays: list[Any]) -> Any:
     axes = _axes(node, arrays)
     rank = arrays[0].ndim + len(axes or ())
     return arrays[0].reshape(_with_ones(arrays[0].shape, [axis % rank for axis in axes or ()])) if axes else arrays[0]
@@ -349,13 +349,13 @@ def _with_ones(shape: tuple[int, ...], axes: list[int]) -> list[int]:
 
 
 @_folds("Squeeze")
-def _squeeze(node: Node, arrays: list[Any]) -> Any:
+def _squeeze(node: OnnxNode, arrays: list[Any]) -> Any:
     axes = _axes(node, arrays)
     return np.squeeze(arrays[0], None if axes is None else tuple(axes))
 
 
 @_folds("Reshape")
-def _reshape(node: Node, arrays: list[Any]) -> Any:
+def _reshape(node: OnnxNode, arrays: list[Any]) -> Any:
     if len(arrays) < 2 or arrays[1].dtype == object or node.int("allowzero", 0):
         return None
     shape = [arrays[0].shape[axis] if size == 0 else int(size) for axis, size in enumerate(arrays[1].reshape(-1))]
@@ -363,18 +363,18 @@ def _reshape(node: Node, arrays: list[Any]) -> Any:
 
 
 @_folds("Transpose")
-def _transpose(node: Node, arrays: list[Any]) -> Any:
+def _transpose(node: OnnxNode, arrays: list[Any]) -> Any:
     return np.transpose(arrays[0], node.ints("perm"))
 
 
 @_folds("Expand")
-def _expand(node: Node, arrays: list[Any]) -> Any:
+def _expand(node: OnnxNode, arrays: list[Any]) -> Any:
     shape = np.broadcast_shapes(arrays[0].shape, tuple(int(size) for size in arrays[1]))
     return np.broadcast_to(arrays[0], shape).copy() if np.prod([float(size) for size in shape]) <= _MOST else None
 
 
 @_folds("Range")
-def _range(node: Node, arrays: list[Any]) -> Any:
+def _range(node: OnnxNode, arrays: list[Any]) -> Any:
     start, limit, delta = (array.reshape(()).item() for array in arrays)
     if delta == 0 or (limit - start) / delta > _MOST or len({array.dtype for array in arrays}) > 1:
         return None
@@ -382,7 +382,7 @@ def _range(node: Node, arrays: list[Any]) -> Any:
 
 
 @_folds("ConstantOfShape")
-def _constant_of_shape(node: Node, arrays: list[Any]) -> Any:
+def _constant_of_shape(node: OnnxNode, arrays: list[Any]) -> Any:
     shape = [int(size) for size in arrays[0].reshape(-1)]
     if any(size < 0 for size in shape) or np.prod([float(size) for size in shape]) > _MOST:
         return None
@@ -392,7 +392,7 @@ def _constant_of_shape(node: Node, arrays: list[Any]) -> Any:
 
 
 @_folds("ReduceProd", "ReduceSum")
-def _reduced(node: Node, arrays: list[Any]) -> Any:
+def _reduced(node: OnnxNode, arrays: list[Any]) -> Any:
     if node.proto.op_type == "ReduceProd" and node.opset < 18:
         axes = node.ints("axes")
     else:

@@ -17,14 +17,13 @@ from ..values.types import VarType
 from .builder import Builder
 from .folding import folded
 from .functions import attributes_bound, body_of_op
-from .node import Node
+from .node import OnnxNode
 from .ops_in.sequence import as_array
 from .reading import check_names, check_names_of_model, read_model_proto
 from .table import import_of
-from .tensors import TensorReader, check_shape
+from .tensors import OnnxTensorReader, check_shape
 from .types import STRING, element_type, is_held_wider
-from .values import Absent, Tensor, Value
-from .values import Sequence as SequenceValue
+from .values import Absent, SequenceValue, TensorValue, Value
 from .weights import names_of_weights
 
 __all__ = ["Imported", "Importer", "import_model"]
@@ -78,7 +77,7 @@ class Importer:
         builder: appends the ops.
     """
 
-    def __init__(self, path: str, model: Any, tensors: TensorReader, constants: Mapping[str, Any]) -> None:
+    def __init__(self, path: str, model: Any, tensors: OnnxTensorReader, constants: Mapping[str, Any]) -> None:
         self._path = path
         self._model = model
         self._tensors = tensors
@@ -145,16 +144,16 @@ class Importer:
             held.flags.writeable = False  # it is not made here, and does not count
             scope[name] = self.builder.constant(held)
 
-    def _initializer(self, name: str, tensor: Any) -> Tensor:
+    def _initializer(self, name: str, tensor: Any) -> TensorValue:
         return self._weight(name, self.array_of(tensor, f"initializer {name!r}"), tensor.data_type)
 
-    def _weight(self, name: str, array: Any, onnx_type: int | None) -> Tensor:
+    def _weight(self, name: str, array: Any, onnx_type: int | None) -> TensorValue:
         is_weight = array.dtype.kind in "fc" and array.ndim > 0
         wider = onnx_type if onnx_type is not None and is_held_wider(onnx_type) else None
         if self._scopes[1:] or array.ndim == 0:  # of an inner graph; or a number, such as a divisor of scores
             return self.builder.constant(array, wider)
         ours = self._variable_name(name)
-        return Tensor(
+        return TensorValue(
             array=array,
             make=lambda value: self.builder.persistable(ours, value),
             is_weight=is_weight,
@@ -219,7 +218,7 @@ class Importer:
         var = root.create_var(
             name=name, shape=self._shape(tensor, name), dtype=dtype, is_data=True, need_check_feed=True, stop_gradient=True
         )
-        return Tensor(var, onnx_type=tensor.elem_type if is_held_wider(tensor.elem_type) else None)
+        return TensorValue(var, onnx_type=tensor.elem_type if is_held_wider(tensor.elem_type) else None)
 
     def _shape(self, tensor: Any, name: str) -> list[int]:
         shape = []
@@ -242,7 +241,7 @@ class Importer:
         ours = self._variable_name(name)
         if isinstance(value, SequenceValue):
             variable = as_array(self.builder, value)
-        elif isinstance(value, Tensor):
+        elif isinstance(value, TensorValue):
             variable = value.variable(root)
         else:
             raise FormatError(f"the output {name!r} is an optional that holds nothing; a program computes tensors")
@@ -324,10 +323,10 @@ class Importer:
         if domain not in self._opsets and not (domain == "" and self._calls):
             raise FormatError(f"the model imports no opset of the domain {domain!r}")
         opset = self._opsets.get(domain, 1)
-        node = Node(proto, inputs, opset, self)
+        node = OnnxNode(proto, inputs, opset, self)
         if domain == "":
             result = folded(node)
-            if isinstance(result, Tensor):
+            if isinstance(result, TensorValue):
                 return result
         how = import_of(proto.op_type if domain == "" else f"{domain}::{proto.op_type}", opset)
         if how is not None:
@@ -350,17 +349,22 @@ class Importer:
                 self._rename(result, self._variable_name(name), start)
         elif isinstance(result, (np.ndarray, np.generic)):
             scope[name] = self.builder.constant(result)
-        elif isinstance(result, Tensor) and name in self._weights and result.fixed is not None and result.array.dtype.kind == "f":
+        elif (
+            isinstance(result, TensorValue)
+            and name in self._weights
+            and result.fixed is not None
+            and result.array.dtype.kind == "f"
+        ):
             scope[name] = result if self._calls else self._weight(name, result.array, result.onnx_type)
-        elif isinstance(result, (Tensor, SequenceValue, Absent)):
+        elif isinstance(result, (TensorValue, SequenceValue, Absent)):
             scope[name] = result
-            if isinstance(result, Tensor) and result.array is None and not self._calls:
+            if isinstance(result, TensorValue) and result.array is None and not self._calls:
                 self._rename(result.variable(self.builder.block), self._variable_name(name), start)
         else:
             raise FormatError(f"its output {name!r} is not computed here")
 
     def _as_value(self, variable: Variable) -> Value:
-        return SequenceValue(variable=variable) if variable.type is VarType.LOD_TENSOR_ARRAY else Tensor(variable)
+        return SequenceValue(variable=variable) if variable.type is VarType.LOD_TENSOR_ARRAY else TensorValue(variable)
 
     def _rename(self, variable: Variable, name: str, start: int) -> None:
         """Rename a variable that the ops from `start` on made; skip variables of earlier ops, and ops with sub-blocks."""
@@ -432,7 +436,7 @@ class Importer:
             value = value.items[0] if value.items else None
             if value is None:
                 inner.tensor_type.elem_type = 1
-        if isinstance(value, Tensor):
+        if isinstance(value, TensorValue):
             inner.tensor_type.elem_type = value.onnx_type or _onnx_type(value.dtype)
             for size in value.shape:
                 dimension = inner.tensor_type.shape.dim.add()
@@ -467,8 +471,8 @@ class Importer:
 def _with_elements(outputs: Any, elements: Any) -> Any:
     """Attach the partly known elements to a node's result."""
     if isinstance(outputs, Variable):
-        return Tensor(outputs, elements=elements)
-    if isinstance(outputs, Tensor) and outputs.array is None:
+        return TensorValue(outputs, elements=elements)
+    if isinstance(outputs, TensorValue) and outputs.array is None:
         outputs.elements = elements
     return outputs
 

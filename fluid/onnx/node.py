@@ -9,18 +9,18 @@ import numpy as np
 from ..errors import FormatError
 from ..ir.program import Variable
 from ..values.types import VarType, is_floating
-from .values import Absent, Sequence, Tensor, Value
+from .values import Absent, SequenceValue, TensorValue, Value
 
 if TYPE_CHECKING:
     from .importing import Importer
 
-__all__ = ["Node"]
+__all__ = ["OnnxNode"]
 
 Index = int
-"""The type int: methods of `Node` hide the builtin name."""
+"""The type int: methods of `OnnxNode` hide the builtin name."""
 
 
-class Node:
+class OnnxNode:
     """A node: its inputs as values, its attributes by type.
 
     ``node[2]`` is the third input as a variable; `get` gives None where it is missing.
@@ -60,24 +60,24 @@ class Node:
             return None
         return self.tensor_of(value, index).variable(self.reader.builder.block)
 
-    def tensor_of(self, value: Any, index: Index) -> Tensor:
+    def tensor_of(self, value: Any, index: Index) -> TensorValue:
         """Check that a value is a tensor; `FormatError` if it is a sequence, or an empty optional."""
-        if not isinstance(value, Tensor):
+        if not isinstance(value, TensorValue):
             kind = "nothing, an empty optional" if isinstance(value, Absent) else "a sequence"
             raise FormatError(f"its input {index} is {kind}; it should be a tensor")
         return value
 
-    def tensor(self, index: Index) -> Tensor:
-        """An input as a `Tensor`; `FormatError` if it is missing, or a sequence."""
+    def tensor(self, index: Index) -> TensorValue:
+        """An input as a `TensorValue`; `FormatError` if it is missing, or a sequence."""
         value = self.value(index)
         if value is None:
             raise FormatError(f"its input {index} is missing")
         return self.tensor_of(value, index)
 
-    def sequence(self, index: Index) -> Sequence:
+    def sequence(self, index: Index) -> SequenceValue:
         """An input that is a sequence."""
         value = self.value(index)
-        if not isinstance(value, Sequence):
+        if not isinstance(value, SequenceValue):
             raise FormatError(f"its input {index} should be a sequence")
         return value
 
@@ -88,7 +88,7 @@ class Node:
     def array(self, index: Index) -> Any:
         """An input's constant value, weights included; None if only a run tells it."""
         value = self.value(index)
-        return value.array if isinstance(value, Tensor) else None
+        return value.array if isinstance(value, TensorValue) else None
 
     def constant_input(self, index: Index, label: str, default: Any = None) -> Any:
         """An input's value, which must be constant; `default` if it is missing."""
@@ -103,7 +103,7 @@ class Node:
     def numbers(self, index: Index) -> list[Any] | None:
         """An input of integers as numbers, `Size`s and `Element`s; None if even the count is unknown, or the input is missing."""
         value = self.value(index)
-        return value.numbers() if isinstance(value, Tensor) else None
+        return value.numbers() if isinstance(value, TensorValue) else None
 
     # -- attributes
     def has(self, name: str) -> bool:
@@ -161,6 +161,6 @@ class Node:
     def scalar(self, index: Index) -> Any:
         """A constant single number that is no weight, as a Python number; else None."""
         value = self.value(index)
-        if not isinstance(value, Tensor) or value.fixed is None or np.size(value.fixed) != 1:
+        if not isinstance(value, TensorValue) or value.fixed is None or np.size(value.fixed) != 1:
             return None
         return np.asarray(value.fixed).reshape(()).item()

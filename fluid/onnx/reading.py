@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import FluidError, FormatError
 from ..formats.room import Room, most_bytes
-from .tensors import SELF, TensorReader, map_file
+from .tensors import SELF, OnnxTensorReader, map_file
 from .wire import head_of_field, varint
 
 __all__ = ["check_names", "check_names_of_model", "read_model_proto"]
@@ -33,7 +33,7 @@ _REFUSAL = (
 )
 
 
-def read_model_proto(path: str) -> tuple[Any, TensorReader]:
+def read_model_proto(path: str) -> tuple[Any, OnnxTensorReader]:
     """Read the model in a file as `onnx.ModelProto`, with a reader for its tensors.
 
     Raises:
@@ -55,7 +55,7 @@ def read_model_proto(path: str) -> tuple[Any, TensorReader]:
     except DecodeError as error:
         raise FormatError(f"{path}: not an ONNX model, or damaged: {error}") from None
     _check_versions(model, path)
-    return model, TensorReader(path, data, Room(len(data), _REFUSAL))
+    return model, OnnxTensorReader(path, data, Room(len(data), _REFUSAL))
 
 
 def _check_versions(model: Any, path: str) -> None:

@@ -15,7 +15,7 @@ from ..formats.room import Room
 from ..formats.writing import reason
 from .types import name_of, numpy_type
 
-__all__ = ["MOST_ELEMENTS", "SELF", "TensorReader", "map_file"]
+__all__ = ["MOST_ELEMENTS", "SELF", "OnnxTensorReader", "map_file"]
 
 SELF = ""
 """The location of tensors whose bytes stay in the model's file."""
@@ -49,7 +49,7 @@ def map_file(path: str, label: str) -> memoryview:
         raise FormatError(f"{path}: {label} cannot be read: {reason(error)}") from None
 
 
-class TensorReader:
+class OnnxTensorReader:
     """Reads the tensors of a model file as arrays.
 
     Args:

@@ -13,7 +13,7 @@ from ..errors import FormatError
 from ..ir.program import Block, Variable
 from ..values.types import VarType, as_dtype
 
-__all__ = ["MOST_NUMBERS", "Absent", "Element", "Sequence", "Size", "Tensor", "Value"]
+__all__ = ["MOST_NUMBERS", "Absent", "Element", "SequenceValue", "Size", "TensorValue", "Value"]
 
 MOST_NUMBERS = 4096
 """The most integers to handle one by one, such as the sizes of a shape."""
@@ -35,7 +35,7 @@ class Size:
     axis: int
 
 
-class Tensor:
+class TensorValue:
     """A tensor: a variable, or a constant array that becomes a variable where an op needs one.
 
     Attributes:
@@ -109,7 +109,7 @@ class Tensor:
         return [Element(name, index) for index in range(shape[0] if shape else 1)]
 
 
-class Sequence:
+class SequenceValue:
     """A sequence: a list of items, if their number is known, else a variable that is an array of tensors."""
 
     __slots__ = ("_variable", "items")
@@ -127,4 +127,4 @@ class Absent:
     """An optional that holds nothing."""
 
 
-Value = Union[Tensor, Sequence, Absent]
+Value = Union[TensorValue, SequenceValue, Absent]

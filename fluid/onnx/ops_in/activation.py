@@ -6,7 +6,7 @@ from typing import Any
 
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from .elementwise import choose, unary
 
@@ -17,7 +17,7 @@ for _onnx, _ours in {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Soft
 def _with(op: str, **attributes: tuple[str, float]) -> Any:
     """An importer for a node that is one op of Fluid; `attributes`: Fluid's name -> ONNX's name and default."""
 
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         return getattr(b.f, op)(node[0], **{ours: node.float(name, default) for ours, (name, default) in attributes.items()})
 
     return build
@@ -32,27 +32,27 @@ imports("Swish")(_with("swish", beta=("alpha", 1.0)))
 
 
 @imports("Selu")
-def selu(b: Builder, node: Node) -> Any:
+def selu(b: Builder, node: OnnxNode) -> Any:
     return b.f.selu(node[0], alpha=node.float("alpha", 1.6732632423543772), scale=node.float("gamma", 1.0507009873554805))
 
 
 @imports("HardSwish")
-def hard_swish(b: Builder, node: Node) -> Any:
+def hard_swish(b: Builder, node: OnnxNode) -> Any:
     return b.f.hard_swish(node[0])
 
 
 @imports("Softplus")
-def softplus(b: Builder, node: Node) -> Any:
+def softplus(b: Builder, node: OnnxNode) -> Any:
     return b.f.softplus(node[0], threshold=80.0 if node.dtype is not VarType.FP16 else 10.0)
 
 
 @imports("Gelu")
-def gelu(b: Builder, node: Node) -> Any:
+def gelu(b: Builder, node: OnnxNode) -> Any:
     return b.f.gelu(node[0], approximate=node.string("approximate", "none") == "tanh")
 
 
 @imports("PRelu")
-def prelu(b: Builder, node: Node) -> Any:
+def prelu(b: Builder, node: OnnxNode) -> Any:
     x, slope = node[0], node[1]
     if node.opset < 9 and slope.ndim == 1 and x.ndim > 2 and slope.shape != (1,):  # one for each channel
         slope = b.ones_like_axes(slope, 0, x.ndim - 2)
@@ -62,7 +62,7 @@ def prelu(b: Builder, node: Node) -> Any:
 
 
 @imports("Shrink")
-def shrink(b: Builder, node: Node) -> Any:
+def shrink(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     bias, edge = node.float("bias", 0.0), node.float("lambd", 0.5)
     if node.is_floating():
@@ -77,7 +77,7 @@ def shrink(b: Builder, node: Node) -> Any:
 
 
 def _softmax(op: str, since_13: bool) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         x = node[0]
         if since_13:
             return getattr(b.f, op)(x, axis=node.int("axis", -1)) if x.ndim else getattr(b.f, op)(b.unsqueeze(x, [0]))
@@ -96,7 +96,7 @@ for _onnx, _ours in {"Softmax": "softmax", "LogSoftmax": "log_softmax"}.items():
     imports(_onnx, since=13)(_softmax(_ours, True))
 
 
-def _hardmax(b: Builder, node: Node, axis: int, x: Any) -> Any:
+def _hardmax(b: Builder, node: OnnxNode, axis: int, x: Any) -> Any:
     place = b.f.unsqueeze2(b.f.arg_max(x, axis=axis), axes=[axis]) if x.ndim > 1 else b.f.arg_max(x, axis=axis, keepdims=True)
     places = b.f.cumsum(b.f.fill_any_like(x, value=1.0, dtype=int(VarType.INT64)), axis=axis)
     first = b.number(1, VarType.INT64)
@@ -104,13 +104,13 @@ def _hardmax(b: Builder, node: Node, axis: int, x: Any) -> Any:
 
 
 @imports("Hardmax", trains=False)
-def hardmax(b: Builder, node: Node) -> Any:
+def hardmax(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", 1) % x.ndim
     return b.f.reshape_like(_hardmax(b, node, 1, b.f.flatten2(x, axis=axis)), x)
 
 
 @imports("Hardmax", since=13, trains=False)
-def hardmax_13(b: Builder, node: Node) -> Any:
+def hardmax_13(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     return _hardmax(b, node, node.int("axis", -1) % x.ndim, x)

@@ -12,9 +12,9 @@ from ...ir.scan import scan
 from ...layers.control_flow import While, build_cond
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
-from ..values import Sequence, Tensor, Value
+from ..values import SequenceValue, TensorValue, Value
 from .sequence import as_array
 
 MOST_UNROLLED = 64
@@ -22,7 +22,7 @@ MOST_UNROLLED = 64
 
 
 @imports("If")
-def if_(b: Builder, node: Node) -> Any:
+def if_(b: Builder, node: OnnxNode) -> Any:
     graphs = node.proto_of("then_branch"), node.proto_of("else_branch")
     if graphs[0] is None or graphs[1] is None:
         raise FormatError("it should have two branches")
@@ -38,12 +38,12 @@ def if_(b: Builder, node: Node) -> Any:
             with node.reader.inner(graph, []) as outputs:
                 flat: list[Variable] = []
                 structure: list[int | None] = []
-                single = [isinstance(value, Tensor) and not value.shape for value in outputs]
+                single = [isinstance(value, TensorValue) and not value.shape for value in outputs]
                 for value, is_single in zip(outputs, single, strict=True):
-                    if isinstance(value, Sequence) and value.items is not None:
+                    if isinstance(value, SequenceValue) and value.items is not None:
                         structure.append(len(value.items))
                         flat += [b.variables(item) for item in value.items]
-                    elif isinstance(value, Tensor):
+                    elif isinstance(value, TensorValue):
                         structure.append(None)
                         flat.append(b.unsqueeze(value, [0]) if is_single else b.f.assign(value))
                     else:
@@ -62,9 +62,9 @@ def if_(b: Builder, node: Node) -> Any:
     out: list[Value] = []
     for count, *single in zip(structures[0], *singles, strict=True):
         if count is None:  # a single number is of shape [1] where one branch gives it so
-            out.append(Tensor(b.squeeze(left.pop(0), [0]) if all(single) else left.pop(0)))
+            out.append(TensorValue(b.squeeze(left.pop(0), [0]) if all(single) else left.pop(0)))
         else:
-            out.append(Sequence([Tensor(left.pop(0)) for _ in range(count)]))
+            out.append(SequenceValue([TensorValue(left.pop(0)) for _ in range(count)]))
     return tuple(out)
 
 
@@ -84,7 +84,7 @@ def _always(graph: Any) -> bool:
 
 
 @imports("Loop")
-def loop(b: Builder, node: Node) -> Any:
+def loop(b: Builder, node: OnnxNode) -> Any:
     graph = node.proto_of("body")
     if graph is None or len(graph.output) < 1 or len(graph.input) < 2:
         raise FormatError("its body should take the number of the trip and a condition, and give a condition")
@@ -96,13 +96,13 @@ def loop(b: Builder, node: Node) -> Any:
         )
     trips, condition = node.scalar(0), node.scalar(1)
     always = _always(graph) and (node.value(1) is None or condition is True)
-    holds_sequences = any(isinstance(value, Sequence) and value.items is not None for value in carried)
+    holds_sequences = any(isinstance(value, SequenceValue) and value.items is not None for value in carried)
     if holds_sequences and always and trips is not None and trips <= MOST_UNROLLED:
         return _unrolled(b, node, graph, carried, int(trips))
     return _looped(b, node, graph, carried)
 
 
-def _unrolled(b: Builder, node: Node, graph: Any, carried: list[Any], trips: int) -> Any:
+def _unrolled(b: Builder, node: OnnxNode, graph: Any, carried: list[Any], trips: int) -> Any:
     scanned: list[list[Any]] = [[] for _ in range(len(graph.output) - 1 - len(carried))]
     for trip in range(trips):
         inputs = [b.constant(np.int64(trip)), b.constant(np.bool_(True)), *carried]
@@ -113,14 +113,14 @@ def _unrolled(b: Builder, node: Node, graph: Any, carried: list[Any], trips: int
     return (*carried, *(b.f.stack(column, axis=0) for column in scanned))
 
 
-def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
+def _looped(b: Builder, node: OnnxNode, graph: Any, carried: list[Any]) -> Any:
     trips = node.get(0)
     first = node.get(1)
     states: list[Variable] = []
     for place, value in enumerate(carried):
-        if isinstance(value, Sequence):
+        if isinstance(value, SequenceValue):
             states.append(_own_array(b, node, value))
-        elif isinstance(value, Tensor):
+        elif isinstance(value, TensorValue):
             states.append(b.f.assign(value))
         else:
             raise FormatError(f"it carries an optional that holds nothing, as value {place}")
@@ -131,8 +131,8 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
     stacks: list[Variable] = [b.f.new_array(dtype=int(VarType.FP32)) for _ in graph.output[1 + len(carried) :]]
     count = len(states)
     with While(going).block():
-        inputs: list[Value] = [Tensor(b.squeeze(number, [0])), Tensor(b.squeeze(condition, [0]))]
-        inputs += [Sequence(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else Tensor(s) for s in states]
+        inputs: list[Value] = [TensorValue(b.squeeze(number, [0])), TensorValue(b.squeeze(condition, [0]))]
+        inputs += [SequenceValue(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else TensorValue(s) for s in states]
         with node.reader.inner(graph, inputs) as outputs:
             for stack, value in zip(stacks, outputs[1 + count :], strict=True):
                 item = b.variables(value)
@@ -141,9 +141,9 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
                 b.append("write_to_array", {"X": item, "I": number}, {"Out": stack}, {})
             results: list[Variable | None] = []
             for state, value in zip(states, outputs[1 : 1 + count], strict=True):
-                if isinstance(value, Sequence) is not (state.type is VarType.LOD_TENSOR_ARRAY):
+                if isinstance(value, SequenceValue) is not (state.type is VarType.LOD_TENSOR_ARRAY):
                     raise FormatError("of what it carries and what its body gives in place of that, one is a sequence")
-                if isinstance(value, Sequence):
+                if isinstance(value, SequenceValue):
                     is_own = value.array_variable is state  # which it was appended to
                     results.append(None if is_own else b.f.assign(as_array(b, value)))
                     continue
@@ -162,22 +162,22 @@ def _looped(b: Builder, node: Node, graph: Any, carried: list[Any]) -> Any:
             b.append("increment", {"X": number}, {"Out": number}, {"step": 1.0})
             again = condition if limit is None else b.f.logical_and(b.f.less_than(number, limit), condition)
             b.append("assign", {"X": again}, {"Out": going}, {})
-    finals: list[Any] = [Sequence(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else s for s in states]
+    finals: list[Any] = [SequenceValue(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else s for s in states]
     return (*finals, *(b.f.stack_array(stack) for stack in stacks))
 
 
-def _own_array(b: Builder, node: Node, value: Sequence) -> Variable:
+def _own_array(b: Builder, node: OnnxNode, value: SequenceValue) -> Variable:
     """Copy a sequence to an array that a loop may append to."""
     copy: Variable = as_array(b, value) if value.array_variable is None else b.f.assign(value.array_variable)
     return copy
 
 
-def _steps(b: Builder, node: Node, graph: Any, states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
+def _steps(b: Builder, node: OnnxNode, graph: Any, states: list[Any], sequences: list[Any]) -> tuple[list[Any], list[Any]]:
     """Run a graph over sequences [time, ...]; return the last states, and the outputs of all steps, [time, ...]."""
     number = len(states)
 
     def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        with node.reader.inner(graph, [Tensor(var) for var in (*before, *slices)]) as outputs:
+        with node.reader.inner(graph, [TensorValue(var) for var in (*before, *slices)]) as outputs:
             results = [b.f.assign(value) for value in outputs]
             return results[:number], [*results[number:], *(b.f.assign(var) for var in results[:number])]
 
@@ -186,7 +186,7 @@ def _steps(b: Builder, node: Node, graph: Any, states: list[Any], sequences: lis
     return [b.squeeze(b.slice(final, 0, -1, 2**31 - 1), [0]) for final in finals], outputs
 
 
-def _body(node: Node, inputs: int) -> tuple[Any, int]:
+def _body(node: OnnxNode, inputs: int) -> tuple[Any, int]:
     """The graph of a scan, and how many of its inputs are sequences."""
     graph, count = node.proto_of("body"), node.int("num_scan_inputs")
     if graph is None or not count or not 0 < count <= inputs:
@@ -195,7 +195,7 @@ def _body(node: Node, inputs: int) -> tuple[Any, int]:
 
 
 @imports("Scan", since=8)
-def scan_batch(b: Builder, node: Node) -> Any:
+def scan_batch(b: Builder, node: OnnxNode) -> Any:
     """Scan over a batch of sequences; each step is a scan over time."""
     graph, count = _body(node, len(node) - 1)
     if node.value(0) is not None:
@@ -214,7 +214,7 @@ def scan_batch(b: Builder, node: Node) -> Any:
 
 
 @imports("Scan", since=9)
-def scan_(b: Builder, node: Node) -> Any:
+def scan_(b: Builder, node: OnnxNode) -> Any:
     graph, count = _body(node, len(node))
     states = [b.f.assign(node[n]) for n in range(len(node) - count)]
     directions = node.ints("scan_input_directions", [0] * count)

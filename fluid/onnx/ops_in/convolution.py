@@ -10,12 +10,12 @@ import numpy as np
 
 from ...errors import FormatError
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 
 
 def padding(
-    node: Node, count: int, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
+    node: OnnxNode, count: int, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
 ) -> list[tuple[int, int]]:
     """The padding before and after each spatial dimension; `windows` are sizes with their dilations."""
     auto = node.string("auto_pad", "NOTSET")
@@ -38,7 +38,7 @@ def padding(
     return list(zip(pads[:count], pads[count:], strict=True))
 
 
-def numbers(node: Node, name: str, count: int) -> list[int]:
+def numbers(node: OnnxNode, name: str, count: int) -> list[int]:
     """An attribute with a number, by default 1, for each spatial dimension."""
     values = node.ints(name, [1] * count)
     if len(values) != count or any(number < 1 for number in values):
@@ -64,11 +64,11 @@ def flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 
 @imports("Conv")
-def conv(b: Builder, node: Node) -> Any:
+def conv(b: Builder, node: OnnxNode) -> Any:
     return convolved(b, node, node[0], node[1], node.get(2))
 
 
-def convolved(b: Builder, node: Node, x: Any, weight: Any, bias: Any) -> Any:
+def convolved(b: Builder, node: OnnxNode, x: Any, weight: Any, bias: Any) -> Any:
     """Convolve by the attributes of a node."""
     count = x.ndim - 2
     if count not in (1, 2, 3):
@@ -95,7 +95,7 @@ def convolved(b: Builder, node: Node, x: Any, weight: Any, bias: Any) -> Any:
 
 
 @imports("ConvTranspose")
-def conv_transpose(b: Builder, node: Node) -> Any:
+def conv_transpose(b: Builder, node: OnnxNode) -> Any:
     x, weight, bias = node[0], node[1], node.get(2)
     count = x.ndim - 2
     strides, dilations = numbers(node, "strides", count), numbers(node, "dilations", count)
@@ -170,7 +170,7 @@ def _added_patches(b: Builder, x: Any, size: list[int], block: list[int], places
 
 
 @imports("Col2Im")
-def col2im(b: Builder, node: Node) -> Any:
+def col2im(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     size, block = (node.constant_input(n, "its sizes").reshape(-1).tolist() for n in (1, 2))
     count = len(size)
@@ -182,7 +182,7 @@ def col2im(b: Builder, node: Node) -> Any:
 
 
 @imports("DeformConv")
-def deform_conv(b: Builder, node: Node) -> Any:
+def deform_conv(b: Builder, node: OnnxNode) -> Any:
     x, weight, offset, bias, mask = node[0], node[1], node[2], node.get(3), node.get(4)
     strides, dilations = numbers(node, "strides", 2), numbers(node, "dilations", 2)
     pads = padding(node, 2, x.shape[2:], weight.shape[2:], strides)

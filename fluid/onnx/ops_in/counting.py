@@ -9,14 +9,14 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 
 
 class _Pool(list[tuple[Any, Any]]):
     """For each length: the n-grams, [count, length], and their columns in the result."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: OnnxNode) -> None:
         numbers, starts, columns = (node.ints(name) or [] for name in ("pool_int64s", "ngram_counts", "ngram_indexes"))
         if node.strings("pool_strings"):
             raise FormatError("n-grams of strings are not read")
@@ -37,7 +37,7 @@ class _Pool(list[tuple[Any, Any]]):
 
 
 @imports("TfIdfVectorizer", trains=False)
-def tf_idf_vectorizer(b: Builder, node: Node) -> Any:
+def tf_idf_vectorizer(b: Builder, node: OnnxNode) -> Any:
     """Count the n-grams of a pool in each row; elements of an n-gram may stand apart, all at equal distance."""
     x, pool = b.cast(node[0], VarType.INT64), _Pool(node)
     length = x.shape[-1]
@@ -70,7 +70,7 @@ def tf_idf_vectorizer(b: Builder, node: Node) -> Any:
     return _weighted(b, node, counts if x.ndim == 2 else b.squeeze(counts, [0]), pool)
 
 
-def _weighted(b: Builder, node: Node, counts: Any, pool: _Pool) -> Any:
+def _weighted(b: Builder, node: OnnxNode, counts: Any, pool: _Pool) -> Any:
     mode, weights = node.string("mode"), node.floats("weights")
     factors = np.ones(pool.columns, np.float32)
     if weights is not None:

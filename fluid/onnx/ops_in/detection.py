@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 
 
@@ -28,13 +28,13 @@ def _corners(b: Builder, boxes: Any, center: bool) -> Any:
     return b.f.concat([*low, *high], axis=2)
 
 
-def _number(node: Node, index: int, label: str, default: float) -> float:
+def _number(node: OnnxNode, index: int, label: str, default: float) -> float:
     value = node.constant_input(index, label, np.array(default))
     return float(np.reshape(value, ())) if np.size(value) == 1 else default
 
 
 @imports("NonMaxSuppression", trains=False)
-def non_max_suppression(b: Builder, node: Node) -> Any:
+def non_max_suppression(b: Builder, node: OnnxNode) -> Any:
     boxes, scores = node[0], node[1]
     most = int(_number(node, 2, "the most boxes of a class", 0))
     overlap = _number(node, 3, "the greatest overlap", 0.0)
@@ -70,7 +70,7 @@ def _images_of_regions(b: Builder, x: Any, images: Any) -> tuple[Any, Any]:
 
 
 @imports("MaxRoiPool")
-def max_roi_pool(b: Builder, node: Node) -> Any:
+def max_roi_pool(b: Builder, node: OnnxNode) -> Any:
     x, rois = node[0], node[1]
     high, wide = node.ints("pooled_shape")
     images = b.cast(b.f.round(b.squeeze(b.slice(rois, 1, 0, 1), [1])), VarType.INT64)
@@ -80,7 +80,7 @@ def max_roi_pool(b: Builder, node: Node) -> Any:
 
 
 @imports("RoiAlign")
-def roi_align(b: Builder, node: Node) -> Any:
+def roi_align(b: Builder, node: OnnxNode) -> Any:
     """Pool each part of each region by the mean or the maximum of points between the image's elements."""
     x, rois, images = node[0], node[1], b.cast(node[2], VarType.INT64)
     mode = node.string("coordinate_transformation_mode", "half_pixel") if node.opset >= 16 else "output_half_pixel"

@@ -8,10 +8,10 @@ from ...errors import FormatError
 from ...ir.program import Variable
 from ...values.types import VarType, is_floating
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from ..types import element_type, float_format, integer_bits, is_held_wider, name_of
-from ..values import Tensor
+from ..values import TensorValue
 
 _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
@@ -33,20 +33,20 @@ _BITWISE = {"BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor"
 def unary(op: str) -> Any:
     """An importer for a node that is one op of Fluid with one input and no attributes."""
 
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         return getattr(b.f, op)(node[0])
 
     return build
 
 
 def binary(op: str) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         return getattr(b.f, op)(*_older_broadcast(b, node))
 
     return build
 
 
-def _older_broadcast(b: Builder, node: Node) -> tuple[Any, Any]:
+def _older_broadcast(b: Builder, node: OnnxNode) -> tuple[Any, Any]:
     """The two inputs; before opset 7, the second one may be aligned with an axis of the first."""
     x, y = node[0], node[1]
     axis = node.int("axis", None)
@@ -66,7 +66,7 @@ imports("IsNaN", trains=False)(unary("isnan_v2"))
 
 
 @imports("Round", trains=False)
-def round_(b: Builder, node: Node) -> Any:
+def round_(b: Builder, node: OnnxNode) -> Any:
     return round_half_even(b, node[0])
 
 
@@ -84,12 +84,12 @@ def _select(b: Builder, condition: Variable, x: Variable, y: Variable) -> Any:
 
 
 @imports("Neg")
-def neg(b: Builder, node: Node) -> Any:
+def neg(b: Builder, node: OnnxNode) -> Any:
     return b.f.scale(node[0], scale=-1.0)
 
 
 @imports("IsInf", trains=False)
-def is_inf(b: Builder, node: Node) -> Any:
+def is_inf(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     positive, negative = node.int("detect_positive", 1), node.int("detect_negative", 1)
     out = b.f.isinf_v2(x)
@@ -102,7 +102,7 @@ def is_inf(b: Builder, node: Node) -> Any:
     return out
 
 
-def _scaled(b: Builder, node: Node, how: str) -> Any:
+def _scaled(b: Builder, node: OnnxNode, how: str) -> Any:
     """Build a float32 tensor plus or times a constant number as a `scale`; None if the node is something else."""
     for this, operand in ((0, 1), (1, 0)):
         number, tensor = node.scalar(operand), node.tensor(this)
@@ -131,7 +131,7 @@ for _onnx, _ours, _how in (
     ("Div", "elementwise_div", "over"),
 ):
 
-    def _build(b: Builder, node: Node, op: str = _ours, how: str = _how) -> Any:
+    def _build(b: Builder, node: OnnxNode, op: str = _ours, how: str = _how) -> Any:
         scaled = _scaled(b, node, how)
         return scaled if scaled is not None else getattr(b.f, op)(*_older_broadcast(b, node))
 
@@ -139,7 +139,7 @@ for _onnx, _ours, _how in (
 
 
 @imports("Pow")
-def pow_(b: Builder, node: Node) -> Any:
+def pow_(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     exponent = node.scalar(1)
     if exponent is not None and is_floating(x.dtype) and len(node.tensor(1).shape) <= x.ndim:
@@ -156,7 +156,7 @@ def pow_(b: Builder, node: Node) -> Any:
 
 
 @imports("Mod", trains=False)
-def mod(b: Builder, node: Node) -> Any:
+def mod(b: Builder, node: OnnxNode) -> Any:
     x, y = node[0], node[1]
     if not node.int("fmod", 0):
         return b.f.elementwise_mod(x, y)
@@ -165,7 +165,7 @@ def mod(b: Builder, node: Node) -> Any:
 
 
 def _accumulated(op: str) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         inputs = node.variables()
         out = inputs[0]
         for operand in inputs[1:]:
@@ -181,17 +181,17 @@ imports("Min")(_accumulated("elementwise_min"))
 
 
 @imports("Mean")
-def mean(b: Builder, node: Node) -> Any:
+def mean(b: Builder, node: OnnxNode) -> Any:
     return b.f.scale(_accumulated("elementwise_add")(b, node), scale=1.0 / len(node))
 
 
 @imports("Clip", since=1)
-def clip_attributes(b: Builder, node: Node) -> Any:
+def clip_attributes(b: Builder, node: OnnxNode) -> Any:
     return b.f.clip(node[0], min=node.float("min", -3.4028234663852886e38), max=node.float("max", 3.4028234663852886e38))
 
 
 @imports("Clip", since=11)
-def clip(b: Builder, node: Node) -> Any:
+def clip(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     low, high = node.value(1), node.value(2)
     lowest, highest = node.scalar(1), node.scalar(2)
@@ -209,7 +209,7 @@ def clip(b: Builder, node: Node) -> Any:
 
 
 @imports("Where")
-def where(b: Builder, node: Node) -> Any:
+def where(b: Builder, node: OnnxNode) -> Any:
     condition, x, y = node[0], node[1], node[2]
     if x.shape == y.shape == condition.shape and -1 not in x.shape:
         return b.f.where(condition, x, y)
@@ -245,7 +245,7 @@ def _expanded_bools(b: Builder, condition: Any, target: Any) -> Any:
 
 # -------------------------------------------------------------------------------------------------------------- types
 @imports("Cast", "CastLike")
-def cast(b: Builder, node: Node) -> Any:
+def cast(b: Builder, node: OnnxNode) -> Any:
     if node.proto.op_type == "CastLike":
         like = node.tensor(1)
         number = like.onnx_type or _number_of(like.dtype)
@@ -258,7 +258,7 @@ def cast(b: Builder, node: Node) -> Any:
 
 
 @imports("BitCast", trains=False)
-def bit_cast(b: Builder, node: Node) -> Any:
+def bit_cast(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     number = node.int("to", 1)
     dtype = element_type(number, "what it casts to")
@@ -291,10 +291,10 @@ def as_type(b: Builder, x: Any, before: int | None, number: int, saturate: bool 
             x = x - b.f.elementwise_mul(
                 b.cast(b.f.greater_equal(x, b.number(wide // 2, x.dtype)), x.dtype), b.number(wide, x.dtype)
             )
-        return Tensor(b.cast(x, dtype), onnx_type=number)
+        return TensorValue(b.cast(x, dtype), onnx_type=number)
     if floats is not None or number == POWERS:
         x = b.cast(x, VarType.FP32)
-        return Tensor(x if before == number else rounded(b, x, number, saturate), onnx_type=number)
+        return TensorValue(x if before == number else rounded(b, x, number, saturate), onnx_type=number)
     if bits is not None and is_floating(x.dtype) and abs(bits) < 32:
         x = b.cast(x, VarType.INT64)
     return b.cast(x, dtype)
@@ -304,7 +304,7 @@ POWERS = 24
 """FLOAT8E8M0, whose numbers are the powers of two from 2 ** -127 to 2 ** 127."""
 
 
-def _as_powers(b: Builder, x: Any, saturate: bool, how: str) -> Tensor:
+def _as_powers(b: Builder, x: Any, saturate: bool, how: str) -> TensorValue:
     """Round float32 numbers above 0 to powers of two."""
     if how not in ("up", "down", "nearest"):
         raise FormatError(f"its round_mode {how!r} should be up, down or nearest")
@@ -319,7 +319,7 @@ def _as_powers(b: Builder, x: Any, saturate: bool, how: str) -> Tensor:
     elif how == "nearest":
         power = choose(b, b.f.greater_equal(size, b.f.scale(power, scale=1.5)), twice, power)
     outside = b.f.isnan_v2(x) if saturate else b.f.not_equal(x, size)
-    return Tensor(choose(b, outside, b.number(float("nan"), VarType.FP32), power), onnx_type=POWERS)
+    return TensorValue(choose(b, outside, b.number(float("nan"), VarType.FP32), power), onnx_type=POWERS)
 
 
 def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
@@ -350,7 +350,7 @@ def rounded(b: Builder, x: Any, number: int, saturate: bool = True) -> Any:
 
 
 @imports("BitShift", trains=False)
-def bit_shift(b: Builder, node: Node) -> Any:
+def bit_shift(b: Builder, node: OnnxNode) -> Any:
     """Shift integers; a shift by more bits than the type has gives 0, or the sign."""
     x, y = node[0], node[1]
     number = node.tensor(0).onnx_type or _number_of(x.dtype)

@@ -9,14 +9,14 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from .elementwise import choose
 from .shapes import LAST
 
 
 @imports("Gather")
-def gather(b: Builder, node: Node) -> Any:
+def gather(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", 0) % x.ndim
     index_array = node.array(1)
@@ -36,7 +36,7 @@ def gather(b: Builder, node: Node) -> Any:
     return b.reshape(flat, sizes) if len(sizes) != flat.ndim else flat
 
 
-def _not_negative(b: Builder, node: Node, place: int, x: Any, axis: int) -> Any:
+def _not_negative(b: Builder, node: OnnxNode, place: int, x: Any, axis: int) -> Any:
     """Convert negative indices along an axis of `x`, which count from its end, to indices from its start."""
     index_array = node.array(place)
     size = x.shape[axis]
@@ -60,7 +60,7 @@ def wrapped(b: Builder, index: Any, x: Any, axis: int) -> Any:
 
 
 @imports("GatherElements")
-def gather_elements(b: Builder, node: Node) -> Any:
+def gather_elements(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", 0) % x.ndim
     index = _not_negative(b, node, 1, x, axis)
@@ -76,7 +76,7 @@ def _as_wide(b: Builder, x: Any, index: Any, axis: int) -> Any:
 
 
 @imports("GatherND")
-def gather_nd(b: Builder, node: Node) -> Any:
+def gather_nd(b: Builder, node: OnnxNode) -> Any:
     x, index = node[0], node[1]
     batch = node.int("batch_dims", 0)
     depth = index.shape[-1]
@@ -116,7 +116,7 @@ _REDUCTIONS = {"none": "assign", "add": "add", "mul": "mul"}
 
 
 @imports("Scatter", "ScatterElements")
-def scatter_elements(b: Builder, node: Node) -> Any:
+def scatter_elements(b: Builder, node: OnnxNode) -> Any:
     x, updates = node[0], node[2]
     axis = node.int("axis", 0) % x.ndim
     index = _not_negative(b, node, 1, x, axis)
@@ -166,7 +166,7 @@ def _scattered_extreme(b: Builder, x: Any, index: Any, updates: Any, axis: int, 
 
 
 @imports("ScatterND")
-def scatter_nd(b: Builder, node: Node) -> Any:
+def scatter_nd(b: Builder, node: OnnxNode) -> Any:
     x, index, updates = node[0], node[1], node[2]
     depth = index.shape[-1]
     index = _each_wrapped(b, x, index, 0, depth)
@@ -203,7 +203,7 @@ def _replaced(b: Builder, x: Any, index: Any, updates: Any) -> Any:
 
 
 @imports("Slice")
-def slice_(b: Builder, node: Node) -> Any:
+def slice_(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     if node.opset < 10:
         starts, ends = node.ints("starts"), node.ints("ends")
@@ -260,7 +260,7 @@ def _sliced(b: Builder, x: Any, axes: list[int], starts: list[int], ends: list[i
 
 
 @imports("OneHot", trains=False)
-def one_hot(b: Builder, node: Node) -> Any:
+def one_hot(b: Builder, node: OnnxNode) -> Any:
     index = node[0]
     depth = int(np.reshape(node.constant_input(1, "its depth"), ()))
     values = node[2]
@@ -280,7 +280,7 @@ def one_hot(b: Builder, node: Node) -> Any:
 
 
 @imports("Trilu")
-def trilu(b: Builder, node: Node) -> Any:
+def trilu(b: Builder, node: OnnxNode) -> Any:
     diagonal = node.constant_input(1, "its diagonal")
     x = node[0]
     k = max(min(0 if diagonal is None else int(np.reshape(diagonal, ())), LAST), -LAST)
@@ -290,7 +290,7 @@ def trilu(b: Builder, node: Node) -> Any:
 
 
 @imports("NonZero", trains=False)
-def non_zero(b: Builder, node: Node) -> Any:
+def non_zero(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     if not x.ndim:
         x = b.unsqueeze(x, [0])
@@ -299,7 +299,7 @@ def non_zero(b: Builder, node: Node) -> Any:
 
 
 @imports("Compress")
-def compress(b: Builder, node: Node) -> Any:
+def compress(b: Builder, node: OnnxNode) -> Any:
     x, condition = node[0], node[1]
     axis = node.int("axis", None)
     if axis is None:
@@ -309,7 +309,7 @@ def compress(b: Builder, node: Node) -> Any:
 
 
 @imports("TopK")
-def top_k(b: Builder, node: Node) -> Any:
+def top_k(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     how: dict[str, Any] = {"axis": node.int("axis", -1), "largest": bool(node.int("largest", 1)), "sorted": True}
     if node.opset < 10:
@@ -324,7 +324,7 @@ def top_k(b: Builder, node: Node) -> Any:
 
 
 @imports("Unique", trains=False)
-def unique(b: Builder, node: Node) -> Any:
+def unique(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", None)
     attrs: dict[str, Any] = {"return_index": True, "return_inverse": True, "return_counts": True, "is_sorted": True}
@@ -347,7 +347,7 @@ def unique(b: Builder, node: Node) -> Any:
 
 
 @imports("ReverseSequence")
-def reverse_sequence(b: Builder, node: Node) -> Any:
+def reverse_sequence(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     batch, time = node.int("batch_axis", 1), node.int("time_axis", 0)
     rows = b.transpose(x, [batch, time, *(n for n in range(x.ndim) if n not in (batch, time))])
@@ -361,7 +361,7 @@ def reverse_sequence(b: Builder, node: Node) -> Any:
 
 
 @imports("TensorScatter")
-def tensor_scatter(b: Builder, node: Node) -> Any:
+def tensor_scatter(b: Builder, node: OnnxNode) -> Any:
     past, update = node[0], node[1]
     axis = node.int("axis", -2) % past.ndim
     if -1 in update.shape or past.shape[axis] < 0:

@@ -6,17 +6,17 @@ from typing import Any
 
 from ...values.types import VarType, is_floating
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 
 
 @imports("MatMul")
-def matmul(b: Builder, node: Node) -> Any:
+def matmul(b: Builder, node: OnnxNode) -> Any:
     return b.f.matmul_v2(node[0], node[1])
 
 
 @imports("Gemm")
-def gemm(b: Builder, node: Node) -> Any:
+def gemm(b: Builder, node: OnnxNode) -> Any:
     alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
     out = b.f.matmul_v2(node[0], node[1], trans_x=bool(node.int("transA", 0)), trans_y=bool(node.int("transB", 0)))
     if alpha != 1.0:
@@ -29,7 +29,7 @@ def gemm(b: Builder, node: Node) -> Any:
 
 
 @imports("Einsum")
-def einsum(b: Builder, node: Node) -> Any:
+def einsum(b: Builder, node: OnnxNode) -> Any:
     equation = node.string("equation").replace(" ", "")
     inputs = node.variables()
     if "->" not in equation:
@@ -41,6 +41,6 @@ def einsum(b: Builder, node: Node) -> Any:
 
 
 @imports("Det")
-def det(b: Builder, node: Node) -> Any:
+def det(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     return (b.scalar if x.ndim == 2 else b.f).determinant(x)

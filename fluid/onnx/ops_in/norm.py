@@ -6,12 +6,12 @@ from typing import Any
 
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 
 
 @imports("BatchNormalization")
-def batch_norm(b: Builder, node: Node) -> Any:
+def batch_norm(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     training = bool(node.int("training_mode", 0)) if node.opset >= 14 else not node.int("is_test", 1) if node.opset < 7 else False
     is_flat = x.ndim < 2
@@ -34,12 +34,12 @@ def batch_norm(b: Builder, node: Node) -> Any:
 
 
 @imports("InstanceNormalization")
-def instance_norm(b: Builder, node: Node) -> Any:
+def instance_norm(b: Builder, node: OnnxNode) -> Any:
     return b.f.instance_norm(node[0], node[1], node[2], epsilon=node.float("epsilon", 1e-5))
 
 
 @imports("LayerNormalization")
-def layer_norm(b: Builder, node: Node) -> Any:
+def layer_norm(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", -1)
     axis = axis + x.ndim if axis < 0 else axis
@@ -64,17 +64,17 @@ def layer_norm(b: Builder, node: Node) -> Any:
 
 
 @imports("GroupNormalization", since=18)
-def group_norm_of_groups(b: Builder, node: Node) -> Any:
+def group_norm_of_groups(b: Builder, node: OnnxNode) -> Any:
     return NotImplemented  # one scale and bias for each group: ONNX's function defines it
 
 
 @imports("GroupNormalization", since=21)
-def group_norm(b: Builder, node: Node) -> Any:
+def group_norm(b: Builder, node: OnnxNode) -> Any:
     return b.f.group_norm(node[0], node[1], node[2], epsilon=node.float("epsilon", 1e-5), groups=node.int("num_groups"))
 
 
 @imports("RMSNormalization")
-def rms_norm(b: Builder, node: Node) -> Any:
+def rms_norm(b: Builder, node: OnnxNode) -> Any:
     x, scale = node[0], node[1]
     axis = node.int("axis", -1)
     axes = list(range(axis + x.ndim if axis < 0 else axis, x.ndim))
@@ -84,7 +84,7 @@ def rms_norm(b: Builder, node: Node) -> Any:
 
 
 @imports("LpNormalization")
-def lp_norm(b: Builder, node: Node) -> Any:
+def lp_norm(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", -1)
     size = b.f.abs(x) if node.int("p", 2) == 1 else b.f.square(x)
@@ -95,7 +95,7 @@ def lp_norm(b: Builder, node: Node) -> Any:
 
 
 @imports("LRN")
-def lrn(b: Builder, node: Node) -> Any:
+def lrn(b: Builder, node: OnnxNode) -> Any:
     size = node.int("size")
     x = node[0]
     attrs = {"n": size, "k": node.float("bias", 1.0), "alpha": node.float("alpha", 1e-4) / size, "beta": node.float("beta", 0.75)}

@@ -10,12 +10,12 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import is_floating
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from .convolution import as_image, flat, numbers, padding, spread
 
 
-def _window(node: Node, x: Any) -> tuple[int, list[int], list[int], list[int], list[tuple[int, int]]]:
+def _window(node: OnnxNode, x: Any) -> tuple[int, list[int], list[int], list[int], list[tuple[int, int]]]:
     count = x.ndim - 2
     if count not in (1, 2, 3):
         raise FormatError(f"X has {x.ndim} dimensions; it should have 3 to 5")
@@ -46,7 +46,7 @@ def _pooled(b: Builder, x: Any, kernel: list[int], strides: list[int], pads: lis
 
 
 @imports("MaxPool")
-def max_pool(b: Builder, node: Node) -> Any:
+def max_pool(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     _, kernel, strides, dilations, pads = _window(node, x)
     ceil = bool(node.int("ceil_mode", 0))
@@ -147,7 +147,7 @@ def _column_major(b: Builder, index: Any, sizes: Any, x: Any) -> Any:
 
 
 @imports("AveragePool")
-def average_pool(b: Builder, node: Node) -> Any:
+def average_pool(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     _, kernel, strides, dilations, pads = _window(node, x)
     ceil = bool(node.int("ceil_mode", 0))
@@ -174,7 +174,7 @@ def _counts_with_padding(x: Any, kernel: Any, strides: Any, dilations: Any, pads
 
 
 def _global(op: str) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         return b.reduce(op, node[0], list(range(2, node[0].ndim)), True)
 
     return build
@@ -185,14 +185,14 @@ imports("GlobalMaxPool")(_global("reduce_amax"))
 
 
 @imports("GlobalLpPool")
-def global_lp_pool(b: Builder, node: Node) -> Any:
+def global_lp_pool(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     p = float(node.int("p", 2))
     return b.f.pow(b.reduce("reduce_sum", b.f.pow(b.f.abs(x), factor=p), list(range(2, x.ndim)), True), factor=1.0 / p)
 
 
 @imports("LpPool")
-def lp_pool(b: Builder, node: Node) -> Any:
+def lp_pool(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     _, kernel, strides, dilations, pads = _window(node, x)
     p = float(node.int("p", 2))
@@ -202,7 +202,7 @@ def lp_pool(b: Builder, node: Node) -> Any:
 
 
 @imports("MaxUnpool")
-def max_unpool(b: Builder, node: Node) -> Any:
+def max_unpool(b: Builder, node: OnnxNode) -> Any:
     x, index = node[0], node[1]
     count = x.ndim - 2
     kernel, strides = (numbers(node, name, count) for name in ("kernel_shape", "strides"))

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...values.types import VarType, is_floating
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from ..types import element_type, integer_bits
-from ..values import Tensor
+from ..values import TensorValue
 from .convolution import convolved
 from .elementwise import _number_of, round_half_even, rounded
 
@@ -21,7 +21,7 @@ def _limits(number: int) -> tuple[int, int]:
     return (0, (1 << bits) - 1) if bits > 0 else (-(1 << (-bits - 1)), (1 << (-bits - 1)) - 1)
 
 
-def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
+def _along(b: Builder, x: Any, part: Any, node: OnnxNode) -> Any:
     """Shape a scale or zero point to broadcast to `x`: one for each element of an axis, or for each block along it."""
     axis = node.int("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
@@ -37,7 +37,7 @@ def _along(b: Builder, x: Any, part: Any, node: Node) -> Any:
     return b.f.gather(part, b.constant(places.astype(np.int64, copy=False)), axis=axis)
 
 
-def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int) -> Any:
+def quantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any, number: int) -> Any:
     """Quantize floats to integers (or small floats) of ONNX's type `number`: round, then clip to its range."""
     dtype = element_type(number, "what it quantizes to")
     if is_floating(x.dtype) and x.dtype is not scale.dtype:
@@ -47,19 +47,19 @@ def quantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any, number: int
         ratio = b.cast(ratio, VarType.FP32)
         if zero is not None:
             ratio = b.f.elementwise_add(ratio, b.cast(_along(b, x, zero, node), VarType.FP32))
-        return Tensor(rounded(b, ratio, number, bool(node.int("saturate", 1))), onnx_type=number)
+        return TensorValue(rounded(b, ratio, number, bool(node.int("saturate", 1))), onnx_type=number)
     rounded_values = round_half_even(b, b.cast(ratio, VarType.FP32) if ratio.dtype is VarType.FP16 else ratio)
     if zero is not None:
         rounded_values = b.f.elementwise_add(rounded_values, b.cast(_along(b, x, zero, node), rounded_values.dtype))
     low, high = _limits(number)
-    return Tensor(
+    return TensorValue(
         b.cast(b.f.clip(rounded_values, min=float(low), max=float(high)), dtype),
         onnx_type=number if dtype.numpy.itemsize * 8 != abs(integer_bits(number) or 8) else None,
     )
 
 
 @imports("QuantizeLinear", trains=False)
-def quantize_linear(b: Builder, node: Node) -> Any:
+def quantize_linear(b: Builder, node: OnnxNode) -> Any:
     number = 2
     if node.value(2) is not None:
         zero = node.tensor(2)
@@ -69,7 +69,7 @@ def quantize_linear(b: Builder, node: Node) -> Any:
     return quantized(b, node, node[0], node[1], node.get(2), number)
 
 
-def dequantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any) -> Any:
+def dequantized(b: Builder, node: OnnxNode, x: Any, scale: Any, zero: Any) -> Any:
     """Convert integers to floats: the difference from the zero point, times the scale."""
     wide = b.cast(x, VarType.FP32)
     if zero is not None:
@@ -78,7 +78,7 @@ def dequantized(b: Builder, node: Node, x: Any, scale: Any, zero: Any) -> Any:
 
 
 @imports("DequantizeLinear")
-def dequantize_linear(b: Builder, node: Node) -> Any:
+def dequantize_linear(b: Builder, node: OnnxNode) -> Any:
     out = dequantized(b, node, node[0], node[1], node.get(2))
     number = node.int("output_dtype", 0)
     return b.cast(out, element_type(number, "its output_dtype")) if number else out
@@ -95,7 +95,7 @@ def _less_zero(b: Builder, x: Any, zero: Any, dtype: VarType, axis: int | None =
 
 
 @imports("MatMulInteger", trains=False)
-def matmul_integer(b: Builder, node: Node) -> Any:
+def matmul_integer(b: Builder, node: OnnxNode) -> Any:
     x, y = node[0], node[1]
     left = _less_zero(b, x, node.get(2), VarType.INT32, x.ndim - 2)
     right = _less_zero(b, y, node.get(3), VarType.INT32, y.ndim - 1)
@@ -103,7 +103,7 @@ def matmul_integer(b: Builder, node: Node) -> Any:
 
 
 @imports("ConvInteger", trains=False)
-def conv_integer(b: Builder, node: Node) -> Any:
+def conv_integer(b: Builder, node: OnnxNode) -> Any:
     x, weight = node[0], node[1]
     left = _less_zero(b, x, node.get(2), VarType.FP64)
     right = _less_zero(b, weight, node.get(3), VarType.FP64, 0)
@@ -111,7 +111,7 @@ def conv_integer(b: Builder, node: Node) -> Any:
 
 
 @imports("QLinearMatMul", trains=False)
-def qlinear_matmul(b: Builder, node: Node) -> Any:
+def qlinear_matmul(b: Builder, node: OnnxNode) -> Any:
     x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = (node[n] for n in range(8))
     left = _less_zero(b, x, x_zero, VarType.FP64, x.ndim - 2)
     right = _less_zero(b, y, y_zero, VarType.FP64, y.ndim - 1)
@@ -122,7 +122,7 @@ def qlinear_matmul(b: Builder, node: Node) -> Any:
     return _requantized(b, product, factor, zero, node.tensor(7))
 
 
-def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: Tensor) -> Any:
+def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: TensorValue) -> Any:
     number = zero_value.onnx_type or _number_of(zero_value.dtype)
     low, high = _limits(number)
     rounded_values = b.f.elementwise_add(round_half_even(b, b.f.elementwise_mul(product, factor)), b.cast(zero, VarType.FP64))
@@ -130,7 +130,7 @@ def _requantized(b: Builder, product: Any, factor: Any, zero: Any, zero_value: T
 
 
 @imports("QLinearConv", trains=False)
-def qlinear_conv(b: Builder, node: Node) -> Any:
+def qlinear_conv(b: Builder, node: OnnxNode) -> Any:
     x, x_scale, x_zero, weight, w_scale, w_zero, scale, zero = (node[n] for n in range(8))
     left = _less_zero(b, x, x_zero, VarType.FP64)
     right = _less_zero(b, weight, w_zero, VarType.FP64, 0)

@@ -9,19 +9,19 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import VarType, is_floating
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from .shapes import _known_axes
 
 
-def axes_of(node: Node, since_input: int) -> list[int] | None:
+def axes_of(node: OnnxNode, since_input: int) -> list[int] | None:
     """The axes that a node reduces: an attribute, or an input from opset `since_input` on; None for all."""
     axes = node.ints("axes") if node.opset < since_input else _known_axes(node, 1)
     return axes or None
 
 
 def _reduction(since_input: int, compute: Any) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         axes = axes_of(node, since_input)
         x = node[0]
         if axes is None and node.int("noop_with_empty_axes", 0):
@@ -106,7 +106,7 @@ imports("ReduceSum")(_reduction(13, _plain("reduce_sum")))
 
 
 def _position(op: str) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         x = node[0]
         axis = node.int("axis", 0) % max(x.ndim, 1)
         keep = bool(node.int("keepdims", 1))
@@ -130,13 +130,13 @@ imports("ArgMin", trains=False)(_position("arg_min"))
 
 
 @imports("CumSum")
-def cumsum(b: Builder, node: Node) -> Any:
+def cumsum(b: Builder, node: OnnxNode) -> Any:
     axis = int(node.constant_input(1, "its axis").reshape(()))
     return b.f.cumsum(node[0], axis=axis, exclusive=bool(node.int("exclusive", 0)), reverse=bool(node.int("reverse", 0)))
 
 
 @imports("CumProd")
-def cumprod(b: Builder, node: Node) -> Any:
+def cumprod(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = int(node.constant_input(1, "its axis").reshape(())) % x.ndim
     reverse = bool(node.int("reverse", 0))

@@ -11,13 +11,13 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import VarType, is_floating
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from ..values import Size
 
 
 @imports("Upsample")
-def upsample(b: Builder, node: Node) -> Any:
+def upsample(b: Builder, node: OnnxNode) -> Any:
     scales = node.floats("scales") if node.opset < 9 else node.constant_input(1, "its scales").tolist()
     x = node[0]
     sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
@@ -26,7 +26,7 @@ def upsample(b: Builder, node: Node) -> Any:
 
 
 @imports("Resize", since=10)
-def resize_10(b: Builder, node: Node) -> Any:
+def resize_10(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     scales = node.constant_input(1, "its scales").tolist()
     sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
@@ -34,7 +34,7 @@ def resize_10(b: Builder, node: Node) -> Any:
 
 
 @imports("Resize", since=11)
-def resize(b: Builder, node: Node) -> Any:
+def resize(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axes = [axis % x.ndim for axis in node.ints("axes", list(range(x.ndim)))]
     scales = node.constant_input(2, "its scales")
@@ -57,7 +57,7 @@ def resize(b: Builder, node: Node) -> Any:
     return _resized(b, x, axes, factors, sizes, node.string("mode", "nearest"), transformation, node, roi)
 
 
-def _wanted_sizes(x: Any, axes: list[int], node: Node) -> list[int]:
+def _wanted_sizes(x: Any, axes: list[int], node: OnnxNode) -> list[int]:
     """The sizes that the node gives for these axes; -1 where only a run tells the size and it stays the size of `x`."""
     sizes = node.numbers(3) or []
     sizes = [-1 if size == Size(x.name, axis) else size for size, axis in zip(sizes, axes, strict=bool(sizes))]
@@ -78,7 +78,7 @@ def _resized(
     sizes: list[int],
     mode: str,
     transformation: str,
-    node: Node,
+    node: OnnxNode,
     roi: Any,
 ) -> Any:
     """Resize `x` one axis at a time: by a product with a matrix of weights, or by gathering elements."""
@@ -154,7 +154,7 @@ def _nearest(at: Any, have: int, how: str) -> Any:
     return np.clip(modes[how](at), 0, have - 1).astype(np.int64)
 
 
-def _weights(b: Builder, at: Any, have: int, scale: float, mode: str, node: Node) -> Any:
+def _weights(b: Builder, at: Any, have: int, scale: float, mode: str, node: OnnxNode) -> Any:
     """The interpolation matrix [results, elements] along one axis."""
     antialias = bool(node.int("antialias", 0)) and scale < 1
     stretch = scale if antialias else 1.0

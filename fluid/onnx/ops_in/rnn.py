@@ -15,7 +15,7 @@ from ...errors import FormatError
 from ...ir.scan import scan
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from .shapes import filled
 
@@ -50,7 +50,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
     raise FormatError(f"its activation {name!r} should be one of {', '.join(activations)}")
 
 
-def _activations(node: Node, kind: str, directions: int) -> tuple[bool, list[list[Activation]]]:
+def _activations(node: OnnxNode, kind: str, directions: int) -> tuple[bool, list[list[Activation]]]:
     """Whether all activations are the usual ones, and the activations of each direction."""
     usual = _ACTIVATIONS[kind] * directions
     names = node.strings("activations", usual) or usual
@@ -78,7 +78,7 @@ def _reordered(b: Builder, weight: Any, kind: str) -> Any:
 
 
 def _recurrent(kind: str) -> Any:
-    def build(b: Builder, node: Node) -> Any:
+    def build(b: Builder, node: OnnxNode) -> Any:
         direction = node.string("direction", "forward")
         directions = 2 if direction == "bidirectional" else 1
         size = node.int("hidden_size") or node[2].shape[-1]
@@ -105,14 +105,14 @@ def _recurrent(kind: str) -> Any:
     return build
 
 
-def _first_state(b: Builder, node: Node, index: int, x: Any, directions: int, size: int, batch_first: bool) -> Any:
+def _first_state(b: Builder, node: OnnxNode, index: int, x: Any, directions: int, size: int, batch_first: bool) -> Any:
     if node.value(index) is not None:
         return b.transpose(node[index], [1, 0, 2]) if batch_first else node[index]
 
     return filled(b, [directions, b.size_of(x, 1), size], np.zeros((), x.dtype.numpy))
 
 
-def _by_op(b: Builder, node: Node, kind: str, x: Any, states: list[Any], direction: str, directions: int, size: int) -> Any:
+def _by_op(b: Builder, node: OnnxNode, kind: str, x: Any, states: list[Any], direction: str, directions: int, size: int) -> Any:
     """Build the network as Fluid's op `rnn`: [time, batch, directions, size] and the last states."""
     weights: list[Any] = []
     biases: list[Any] = []
@@ -146,7 +146,7 @@ def _by_op(b: Builder, node: Node, kind: str, x: Any, states: list[Any], directi
 
 def _by_steps(
     b: Builder,
-    node: Node,
+    node: OnnxNode,
     kind: str,
     x: Any,
     states: list[Any],
@@ -200,7 +200,7 @@ def _step_mask(b: Builder, x: Any, lengths: Any) -> Any:
     return b.cast(b.f.less_equal(steps, b.unsqueeze(b.cast(lengths, x.dtype), [1])), x.dtype)
 
 
-def _cell(kind: str, node: Node, act: list[Activation], r: Any, bias: Any, peepholes: Any, size: int) -> Any:
+def _cell(kind: str, node: OnnxNode, act: list[Activation], r: Any, bias: Any, peepholes: Any, size: int) -> Any:
     limit = node.float("clip", 0.0) if node.has("clip") else 0.0
 
     def clipped(f: Any, value: Any) -> Any:

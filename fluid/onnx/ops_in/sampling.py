@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import FormatError
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from .elementwise import round_half_even
 
@@ -18,7 +18,7 @@ _CUBIC = -0.75
 
 
 @imports("GridSample")
-def grid_sample(b: Builder, node: Node) -> Any:
+def grid_sample(b: Builder, node: OnnxNode) -> Any:
     x, grid = node[0], node[1]
     mode, padding, aligned = (
         node.string("mode", "linear"),

@@ -14,13 +14,13 @@ from ...errors import FormatError
 from ...layers.control_flow import While
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from ..types import element_type
-from ..values import Absent, Sequence, Tensor
+from ..values import Absent, SequenceValue, TensorValue
 
 
-def as_array(b: Builder, value: Sequence) -> Any:
+def as_array(b: Builder, value: SequenceValue) -> Any:
     """Convert a sequence to an array of tensors."""
     if value.items is None:
         return value.array_variable
@@ -32,17 +32,17 @@ def as_array(b: Builder, value: Sequence) -> Any:
 
 
 @imports("SequenceConstruct")
-def construct(b: Builder, node: Node) -> Any:
-    return Sequence([node.tensor(n) for n in range(len(node))])
+def construct(b: Builder, node: OnnxNode) -> Any:
+    return SequenceValue([node.tensor(n) for n in range(len(node))])
 
 
 @imports("SequenceEmpty", trains=False)
-def empty(b: Builder, node: Node) -> Any:
+def empty(b: Builder, node: OnnxNode) -> Any:
     element_type(node.int("dtype", 1), "its dtype")
-    return Sequence([])
+    return SequenceValue([])
 
 
-def _place(node: Node, index: int, count: int, default: int | None, beyond: int = 0) -> int | None:
+def _place(node: OnnxNode, index: int, count: int, default: int | None, beyond: int = 0) -> int | None:
     """A constant position in a sequence; None if only a run tells it."""
     if node.value(index) is None:
         return default
@@ -80,7 +80,7 @@ def _moved(b: Builder, number: Any, place: Any) -> Any:
 
 
 @imports("SequenceAt")
-def at(b: Builder, node: Node) -> Any:
+def at(b: Builder, node: OnnxNode) -> Any:
     sequence = node.sequence(0)
     if sequence.items is not None:
         place = _place(node, 1, len(sequence.items), None)
@@ -91,7 +91,7 @@ def at(b: Builder, node: Node) -> Any:
 
 
 @imports("SequenceLength", trains=False)
-def length(b: Builder, node: Node) -> Any:
+def length(b: Builder, node: OnnxNode) -> Any:
     sequence = node.sequence(0)
     if sequence.items is not None:
         return np.int64(len(sequence.items))
@@ -99,41 +99,41 @@ def length(b: Builder, node: Node) -> Any:
 
 
 @imports("SequenceInsert")
-def insert(b: Builder, node: Node) -> Any:
+def insert(b: Builder, node: OnnxNode) -> Any:
     sequence = node.sequence(0)
     if sequence.items is not None:
         place = _place(node, 2, len(sequence.items), len(sequence.items), 1)
         if place is not None:
-            return Sequence([*sequence.items[:place], node.tensor(1), *sequence.items[place:]])
+            return SequenceValue([*sequence.items[:place], node.tensor(1), *sequence.items[place:]])
     array = as_array(b, sequence)
     if node.value(2) is not None:
         position = _given_place(b, node[2], array)
         out = b.f.write_to_array(node[1], position, Out=b.f.new_array(dtype=int(node[1].dtype)))
         _copy(b, array, out, b.f.lod_array_length(array), lambda number: (number, _moved(b, number, position)))
-        return Sequence(variable=out)
+        return SequenceValue(variable=out)
     if array.is_data:
         array = b.f.assign(array)
     b.append("write_to_array", {"X": node[1], "I": b.f.lod_array_length(array)}, {"Out": array}, {})
-    return Sequence(variable=array)
+    return SequenceValue(variable=array)
 
 
 @imports("SequenceErase")
-def erase(b: Builder, node: Node) -> Any:
+def erase(b: Builder, node: OnnxNode) -> Any:
     sequence = node.sequence(0)
     if sequence.items is not None:
         place = _place(node, 1, len(sequence.items), len(sequence.items) - 1)
         if place is not None:
-            return Sequence([*sequence.items[:place], *sequence.items[place + 1 :]])
+            return SequenceValue([*sequence.items[:place], *sequence.items[place + 1 :]])
     array = as_array(b, sequence)
     remaining_count = b.f.scale(b.f.lod_array_length(array), bias=-1.0)
     position = remaining_count if node.value(1) is None else _given_place(b, node[1], array)
     out = b.f.new_array(dtype=int(array.dtype))
     _copy(b, array, out, remaining_count, lambda number: (_moved(b, number, position), number))
-    return Sequence(variable=out)
+    return SequenceValue(variable=out)
 
 
 @imports("SplitToSequence")
-def split(b: Builder, node: Node) -> Any:
+def split(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", 0) % x.ndim
     sizes = node.constant_input(1, "its sizes")
@@ -153,13 +153,13 @@ def split(b: Builder, node: Node) -> Any:
     start = 0
     for size in parts:
         part = b.slice(x, axis, start, start + size)
-        items.append(Tensor(part if keep else b.squeeze(part, [axis])))
+        items.append(TensorValue(part if keep else b.squeeze(part, [axis])))
         start += size
-    return Sequence(items)
+    return SequenceValue(items)
 
 
 @imports("ConcatFromSequence")
-def concat(b: Builder, node: Node) -> Any:
+def concat(b: Builder, node: OnnxNode) -> Any:
     sequence = node.sequence(0)
     axis, stacks = node.int("axis"), bool(node.int("new_axis", 0))
     if sequence.items is not None:
@@ -170,15 +170,15 @@ def concat(b: Builder, node: Node) -> Any:
 
 # ----------------------------------------------------------------------------------------------------------- optionals
 @imports("Optional", trains=False)
-def optional(b: Builder, node: Node) -> Any:
+def optional(b: Builder, node: OnnxNode) -> Any:
     return node.value(0) if len(node) else Absent()
 
 
 @imports("OptionalHasElement", trains=False)
-def has_element(b: Builder, node: Node) -> Any:
+def has_element(b: Builder, node: OnnxNode) -> Any:
     return np.bool_(len(node) > 0 and not isinstance(node.value(0), Absent))
 
 
 @imports("OptionalGetElement")
-def get_element(b: Builder, node: Node) -> Any:
+def get_element(b: Builder, node: OnnxNode) -> Any:
     return node.value(0)

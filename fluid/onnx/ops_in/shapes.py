@@ -10,27 +10,27 @@ import numpy as np
 from ...errors import FormatError
 from ...values.types import VarType
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 from ..types import element_type
-from ..values import Tensor
+from ..values import TensorValue
 from .elementwise import broadcast_like, choose
 
 LAST = 2**31 - 1
 
 
 @imports("Constant", trains=False)
-def constant(b: Builder, node: Node) -> Any:
+def constant(b: Builder, node: OnnxNode) -> Any:
     raise FormatError("a constant of strings: programs hold none")
 
 
 @imports("Identity")
-def identity(b: Builder, node: Node) -> Any:
+def identity(b: Builder, node: OnnxNode) -> Any:
     return node.value(0)
 
 
 @imports("Shape", trains=False)
-def shape(b: Builder, node: Node) -> Any:
+def shape(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     start, end, _ = slice(node.int("start", 0), node.int("end", x.ndim)).indices(x.ndim)
     full_shape = b.f.shape(x)
@@ -38,7 +38,7 @@ def shape(b: Builder, node: Node) -> Any:
 
 
 @imports("Size", trains=False)
-def size(b: Builder, node: Node) -> Any:
+def size(b: Builder, node: OnnxNode) -> Any:
     value = node.tensor(0)
     if -1 not in value.shape:
         return np.int64(np.prod(value.shape, dtype=np.int64))
@@ -46,7 +46,7 @@ def size(b: Builder, node: Node) -> Any:
 
 
 @imports("Reshape")
-def reshape(b: Builder, node: Node) -> Any:
+def reshape(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     if node.opset < 5:
         return b.reshape(x, node.ints("shape", []))
@@ -64,7 +64,7 @@ def reshape(b: Builder, node: Node) -> Any:
 
 
 @imports("Flatten")
-def flatten(b: Builder, node: Node) -> Any:
+def flatten(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axis = node.int("axis", 1)
     if not x.ndim:
@@ -73,14 +73,14 @@ def flatten(b: Builder, node: Node) -> Any:
 
 
 @imports("Transpose")
-def transpose(b: Builder, node: Node) -> Any:
+def transpose(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     order = node.ints("perm", list(range(x.ndim))[::-1])
     return x if not order else b.f.transpose2(x, axis=order)
 
 
 @imports("Squeeze")
-def squeeze(b: Builder, node: Node) -> Any:
+def squeeze(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     axes = node.ints("axes") if node.opset < 13 else _known_axes(node, 1)
     if axes is None:
@@ -94,7 +94,7 @@ def squeeze(b: Builder, node: Node) -> Any:
 
 
 @imports("Unsqueeze")
-def unsqueeze(b: Builder, node: Node) -> Any:
+def unsqueeze(b: Builder, node: OnnxNode) -> Any:
     axes = node.ints("axes") if node.opset < 13 else _known_axes(node, 1)
     if axes is None:
         raise FormatError("its axes are missing")
@@ -104,19 +104,19 @@ def unsqueeze(b: Builder, node: Node) -> Any:
     return b.unsqueeze(node[0], axes)
 
 
-def _known_axes(node: Node, index: int) -> list[int] | None:
+def _known_axes(node: OnnxNode, index: int) -> list[int] | None:
     array = node.constant_input(index, "its axes")
     return None if array is None else [int(axis) for axis in np.asarray(array).reshape(-1)]
 
 
 @imports("Concat")
-def concat(b: Builder, node: Node) -> Any:
+def concat(b: Builder, node: OnnxNode) -> Any:
     inputs = node.variables()
     return b.f.concat(inputs, axis=node.int("axis", 1)) if len(inputs) > 1 else node.value(0)
 
 
 @imports("Split")
-def split(b: Builder, node: Node) -> Any:
+def split(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     count = len(node.proto.output)
     axis = node.int("axis", 0) % max(x.ndim, 1)
@@ -139,7 +139,7 @@ def split(b: Builder, node: Node) -> Any:
 
 
 @imports("Expand")
-def expand(b: Builder, node: Node) -> Any:
+def expand(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     numbers = node.numbers(1)
     if numbers is None:
@@ -181,7 +181,7 @@ def expanded(b: Builder, x: Any, numbers: Sequence[Any]) -> Any:
 
 
 @imports("Tile")
-def tile(b: Builder, node: Node) -> Any:
+def tile(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     if node.opset < 6:
         repeats = [1] * x.ndim
@@ -200,7 +200,7 @@ def tile(b: Builder, node: Node) -> Any:
 
 
 @imports("ConstantOfShape", trains=False)
-def constant_of_shape(b: Builder, node: Node) -> Any:
+def constant_of_shape(b: Builder, node: OnnxNode) -> Any:
     tensor = node.proto_of("value")
     value = np.zeros(1, np.float32) if tensor is None else node.reader.array_of(tensor, "its value").reshape(-1)
     numbers = node.numbers(0)
@@ -211,7 +211,7 @@ def constant_of_shape(b: Builder, node: Node) -> Any:
 
 def filled(b: Builder, numbers: Sequence[Any], value: Any) -> Any:
     """A tensor of one value, with a shape that may be partly known."""
-    number = b.number(value, Tensor(array=np.asarray(value)).dtype)
+    number = b.number(value, TensorValue(array=np.asarray(value)).dtype)
     how: dict[str, Any] = {"dtype": int(number.dtype), "value": float(np.real(value)), "str_value": str(np.asarray(value).item())}
     if np.asarray(value).dtype.kind == "b":
         how["str_value"] = str(int(value))
@@ -222,12 +222,12 @@ def filled(b: Builder, numbers: Sequence[Any], value: Any) -> Any:
 
 
 @imports("Range", trains=False)
-def range_(b: Builder, node: Node) -> Any:
+def range_(b: Builder, node: OnnxNode) -> Any:
     return b.f.range(node[0], node[1], node[2])
 
 
 @imports("EyeLike", trains=False)
-def eye_like(b: Builder, node: Node) -> Any:
+def eye_like(b: Builder, node: OnnxNode) -> Any:
     x = node.tensor(0)
     rows, columns = x.shape
     dtype = element_type(node.int("dtype"), "its dtype") if node.has("dtype") else x.dtype
@@ -238,7 +238,7 @@ def eye_like(b: Builder, node: Node) -> Any:
 
 
 @imports("DepthToSpace")
-def depth_to_space(b: Builder, node: Node) -> Any:
+def depth_to_space(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     size = node.int("blocksize")
     c, h, w = x.shape[1:]
@@ -252,7 +252,7 @@ def depth_to_space(b: Builder, node: Node) -> Any:
 
 
 @imports("SpaceToDepth")
-def space_to_depth(b: Builder, node: Node) -> Any:
+def space_to_depth(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     size = node.int("blocksize")
     c, h, w = x.shape[1:]
@@ -262,7 +262,7 @@ def space_to_depth(b: Builder, node: Node) -> Any:
 
 
 @imports("Dropout")
-def dropout(b: Builder, node: Node) -> Any:
+def dropout(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     training = False
     ratio = node.float("ratio", 0.5)
@@ -289,7 +289,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": 
 
 
 @imports("Pad")
-def pad(b: Builder, node: Node) -> Any:
+def pad(b: Builder, node: OnnxNode) -> Any:
     x = node[0]
     mode = node.string("mode", "constant")
     if mode not in _MODES:

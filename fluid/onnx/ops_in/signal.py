@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ..builder import Builder
-from ..node import Node
+from ..node import OnnxNode
 from ..table import imports
 
 _LONGEST = 4096
@@ -54,7 +54,7 @@ def _transformed(b: Builder, x: Any, length: int, axis: int, onesided: bool, inv
     return b.transpose(both, [*range(1, last + 1), 0])
 
 
-def _dft(b: Builder, node: Node, axis: int) -> Any:
+def _dft(b: Builder, node: OnnxNode, axis: int) -> Any:
     x = node[0]
     axis = axis + x.ndim if axis < 0 else axis
     length = node.constant_input(1, "its length")
@@ -81,18 +81,18 @@ def _mirrored(b: Builder, x: Any, axis: int, length: int) -> Any:
 
 
 @imports("DFT", since=17)
-def dft(b: Builder, node: Node) -> Any:
+def dft(b: Builder, node: OnnxNode) -> Any:
     return _dft(b, node, node.int("axis", 1))
 
 
 @imports("DFT", since=20)
-def dft_20(b: Builder, node: Node) -> Any:
+def dft_20(b: Builder, node: OnnxNode) -> Any:
     axis = node.constant_input(2, "its axis")
     return _dft(b, node, -2 if axis is None else int(np.reshape(axis, ())))
 
 
 @imports("STFT")
-def stft(b: Builder, node: Node) -> Any:
+def stft(b: Builder, node: OnnxNode) -> Any:
     signal, window = node[0], node.get(2)
     step = int(np.reshape(node.constant_input(1, "its step"), ()))
     length = node.constant_input(3, "its length")
@@ -112,7 +112,7 @@ def stft(b: Builder, node: Node) -> Any:
 
 
 @imports("MelWeightMatrix", trains=False)
-def mel_weight_matrix(b: Builder, node: Node) -> Any:
+def mel_weight_matrix(b: Builder, node: OnnxNode) -> Any:
     names = ("the number of bands", "the length of the transform", "the sample rate", "the lowest and", "the highest frequency")
     bands, length, rate, lowest, highest = (float(np.reshape(node.constant_input(n, name), ())) for n, name in enumerate(names))
     count = int(length) // 2 + 1

@@ -11,14 +11,14 @@ from fluid.values.types import VarType
 
 from .arithmetic import plus, times
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 
 __all__ = ["log1p", "softplus"]
 
 
 # -------------------------------------------------------------------------------------------------------- activations
-def _unary(op: str, of_ints: str = "") -> Callable[..., Tensor]:
-    def of_one(g: Graph, X: Tensor) -> Tensor:
+def _unary(op: str, of_ints: str = "") -> Callable[..., OnnxTensor]:
+    def of_one(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
         if not X.is_floating and of_ints:
             return g.unary(of_ints, X)
         return g.unary(op, X)
@@ -37,17 +37,17 @@ exports("ceil")(_unary("Ceil", "Identity"))
 
 
 @exports("relu")
-def relu(g: Graph, X: Tensor) -> Tensor:
+def relu(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.unary("Relu", X) if X.is_floating else g.binary("Max", X, g.number(0, X))
 
 
 @exports("reciprocal")
-def reciprocal(g: Graph, X: Tensor) -> Tensor:
+def reciprocal(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.unary("Reciprocal", X) if X.is_floating else g.binary("Div", g.number(1, X), X)
 
 
 @exports("round")
-def round_(g: Graph, X: Tensor) -> Tensor:
+def round_(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     """Round half away from zero; ONNX's Round rounds halves to even."""
     if not X.is_floating:
         return g.identity(X)
@@ -55,23 +55,23 @@ def round_(g: Graph, X: Tensor) -> Tensor:
 
 
 @exports("square")
-def square(g: Graph, X: Tensor) -> Tensor:
+def square(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", X, X)
 
 
 @exports("rsqrt")
-def rsqrt(g: Graph, X: Tensor) -> Tensor:
+def rsqrt(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.unary("Reciprocal", g.unary("Sqrt", X))
 
 
 @exports("expm1")
-def expm1(g: Graph, X: Tensor) -> Tensor:
+def expm1(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     """``tanh(x / 2) * (exp(x) + 1)``, which is exact near 0."""
     return g.binary("Mul", g.unary("Tanh", times(g, X, 0.5)), plus(g, g.unary("Exp", X), 1.0))
 
 
 @exports("log1p")
-def log1p(g: Graph, X: Tensor) -> Tensor:
+def log1p(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     """``x * log(1 + x) / ((1 + x) - 1)``, which is exact near 0: it corrects the rounding of 1 + x."""
     above = plus(g, X, 1.0)
     step = plus(g, above, -1.0)
@@ -83,81 +83,81 @@ def log1p(g: Graph, X: Tensor) -> Tensor:
 
 
 @exports("log2")
-def log2(g: Graph, X: Tensor) -> Tensor:
+def log2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return times(g, g.unary("Log", X), 1.0 / math.log(2.0))
 
 
 @exports("log10")
-def log10(g: Graph, X: Tensor) -> Tensor:
+def log10(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return times(g, g.unary("Log", X), 1.0 / math.log(10.0))
 
 
-def softplus(g: Graph, x: Tensor) -> Tensor:
+def softplus(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """``log(1 + exp(x))`` without overflow."""
     small = g.unary("Exp", g.unary("Neg", g.unary("Abs", x)))
     return g.binary("Add", g.unary("Relu", x), g.unary("Log", plus(g, small, 1.0)))
 
 
-def _between(g: Graph, x: Tensor, low: float, high: float) -> Tensor:
+def _between(g: OnnxGraph, x: OnnxTensor, low: float, high: float) -> OnnxTensor:
     return g.binary("Min", g.binary("Max", x, g.number(low, x)), g.number(high, x))
 
 
 @exports("relu6")
-def relu6(g: Graph, X: Tensor, threshold: float) -> Tensor:
+def relu6(g: OnnxGraph, X: OnnxTensor, threshold: float) -> OnnxTensor:
     return _between(g, X, 0, threshold)
 
 
 @exports("brelu")
-def brelu(g: Graph, X: Tensor, t_min: float, t_max: float) -> Tensor:
+def brelu(g: OnnxGraph, X: OnnxTensor, t_min: float, t_max: float) -> OnnxTensor:
     return _between(g, X, t_min, t_max)
 
 
 @exports("hard_sigmoid")
-def hard_sigmoid(g: Graph, X: Tensor, slope: float, offset: float) -> Tensor:
+def hard_sigmoid(g: OnnxGraph, X: OnnxTensor, slope: float, offset: float) -> OnnxTensor:
     return _between(g, plus(g, times(g, X, slope), offset), 0, 1)
 
 
 @exports("hard_swish")
-def hard_swish(g: Graph, X: Tensor, threshold: float, scale: float, offset: float) -> Tensor:
+def hard_swish(g: OnnxGraph, X: OnnxTensor, threshold: float, scale: float, offset: float) -> OnnxTensor:
     return times(g, g.binary("Mul", X, _between(g, plus(g, X, offset), 0, threshold)), 1.0 / scale)
 
 
-def _choice(g: Graph, x: Tensor, above: float, yes: Tensor, no: Tensor) -> Tensor:
+def _choice(g: OnnxGraph, x: OnnxTensor, above: float, yes: OnnxTensor, no: OnnxTensor) -> OnnxTensor:
     """Select `yes` where x is above a number, `no` elsewhere."""
     return g.where(g.binary("Greater", x, g.number(above, x), VarType.BOOL), yes, no)
 
 
-def _negative(g: Graph, x: Tensor) -> Tensor:
+def _negative(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.binary("Min", x, g.number(0, x))
 
 
 @exports("selu")
-def selu(g: Graph, X: Tensor, scale: float, alpha: float) -> Tensor:
+def selu(g: OnnxGraph, X: OnnxTensor, scale: float, alpha: float) -> OnnxTensor:
     return times(g, _choice(g, X, 0, X, times(g, expm1(g, _negative(g, X)), alpha)), scale)
 
 
 @exports("elu")
-def elu(g: Graph, X: Tensor, alpha: float) -> Tensor:
+def elu(g: OnnxGraph, X: OnnxTensor, alpha: float) -> OnnxTensor:
     return _choice(g, X, 0, X, times(g, expm1(g, _negative(g, X)), alpha))
 
 
 @exports("celu")
-def celu(g: Graph, X: Tensor, alpha: float) -> Tensor:
+def celu(g: OnnxGraph, X: OnnxTensor, alpha: float) -> OnnxTensor:
     return _choice(g, X, 0, X, times(g, expm1(g, times(g, _negative(g, X), 1.0 / alpha)), alpha))
 
 
 @exports("soft_relu")
-def soft_relu(g: Graph, X: Tensor, threshold: float) -> Tensor:
+def soft_relu(g: OnnxGraph, X: OnnxTensor, threshold: float) -> OnnxTensor:
     return softplus(g, _between(g, X, -threshold, threshold))
 
 
 @exports("leaky_relu")
-def leaky_relu(g: Graph, X: Tensor, alpha: float) -> Tensor:
+def leaky_relu(g: OnnxGraph, X: OnnxTensor, alpha: float) -> OnnxTensor:
     return g.unary("LeakyRelu", X, alpha=float(alpha))
 
 
 @exports("gelu")
-def gelu(g: Graph, X: Tensor, approximate: bool) -> Tensor:
+def gelu(g: OnnxGraph, X: OnnxTensor, approximate: bool) -> OnnxTensor:
     if approximate:
         a, b = GELU_TANH
         bent = g.binary("Mul", X, plus(g, times(g, g.binary("Mul", X, X), b), 1.0))
@@ -168,63 +168,63 @@ def gelu(g: Graph, X: Tensor, approximate: bool) -> Tensor:
 
 
 @exports("softplus")
-def softplus_(g: Graph, X: Tensor, beta: float, threshold: float) -> Tensor:
+def softplus_(g: OnnxGraph, X: OnnxTensor, beta: float, threshold: float) -> OnnxTensor:
     bent = times(g, X, beta)
     return _choice(g, bent, threshold, X, times(g, softplus(g, bent), 1.0 / beta))
 
 
 @exports("softsign")
-def softsign(g: Graph, X: Tensor) -> Tensor:
+def softsign(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Div", X, plus(g, g.unary("Abs", X), 1.0))
 
 
 @exports("logsigmoid")
-def logsigmoid(g: Graph, X: Tensor) -> Tensor:
+def logsigmoid(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.unary("Neg", softplus(g, g.unary("Neg", X)))
 
 
 @exports("swish")
-def swish(g: Graph, X: Tensor, beta: float) -> Tensor:
+def swish(g: OnnxGraph, X: OnnxTensor, beta: float) -> OnnxTensor:
     return g.binary("Mul", X, g.unary("Sigmoid", times(g, X, beta)))
 
 
 @exports("silu")
-def silu(g: Graph, X: Tensor) -> Tensor:
+def silu(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", X, g.unary("Sigmoid", X))
 
 
 @exports("mish")
-def mish(g: Graph, X: Tensor, threshold: float) -> Tensor:
+def mish(g: OnnxGraph, X: OnnxTensor, threshold: float) -> OnnxTensor:
     return g.binary("Mul", X, g.unary("Tanh", _choice(g, X, threshold, X, softplus(g, X))))
 
 
 @exports("tanh_shrink")
-def tanh_shrink(g: Graph, X: Tensor) -> Tensor:
+def tanh_shrink(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Sub", X, g.unary("Tanh", X))
 
 
 @exports("softshrink")
-def softshrink(g: Graph, X: Tensor, lambda_: float) -> Tensor:
+def softshrink(g: OnnxGraph, X: OnnxTensor, lambda_: float) -> OnnxTensor:
     shrunk = g.unary("Relu", plus(g, g.unary("Abs", X), -lambda_))
     return g.binary("Mul", g.unary("Sign", X), shrunk)
 
 
 @exports("hard_shrink")
-def hard_shrink(g: Graph, X: Tensor, threshold: float) -> Tensor:
+def hard_shrink(g: OnnxGraph, X: OnnxTensor, threshold: float) -> OnnxTensor:
     return _choice(g, g.unary("Abs", X), threshold, X, g.number(0, X))
 
 
 @exports("thresholded_relu")
-def thresholded_relu(g: Graph, X: Tensor, threshold: float) -> Tensor:
+def thresholded_relu(g: OnnxGraph, X: OnnxTensor, threshold: float) -> OnnxTensor:
     return _choice(g, X, threshold, X, g.number(0, X))
 
 
 @exports("stanh")
-def stanh(g: Graph, X: Tensor, scale_a: float, scale_b: float) -> Tensor:
+def stanh(g: OnnxGraph, X: OnnxTensor, scale_a: float, scale_b: float) -> OnnxTensor:
     return times(g, g.unary("Tanh", times(g, X, scale_a)), scale_b)
 
 
 @exports("tanh_grad_grad")
-def tanh_grad_grad(inputs: dict[str, Any], Out: Tensor, grad_out: Tensor) -> dict[str, Any]:
+def tanh_grad_grad(inputs: dict[str, Any], Out: OnnxTensor, grad_out: OnnxTensor) -> dict[str, Any]:
     upper = inputs["grad_x@GRAD"]
     return {"grad_out@GRAD": upper * (1.0 - Out * Out), "Out@GRAD": Out * grad_out * upper * -2.0}

@@ -10,13 +10,13 @@ from fluid.ops.shapes import aligned
 from fluid.values.types import VarType, as_dtype
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor, is_number
+from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
 
 __all__ = ["align", "is_nan", "number_of", "plus", "times"]
 
 
 # ------------------------------------------------------------------------------------------------------ two operands
-def align(g: Graph, x: Tensor, ndim: int, axis: int) -> Tensor:
+def align(g: OnnxGraph, x: OnnxTensor, ndim: int, axis: int) -> OnnxTensor:
     """Append dimensions of size 1, so that a tensor broadcasts at `axis` of `ndim` dimensions."""
     if x.ndim >= ndim or axis == -1 or axis + x.ndim == ndim:
         return x
@@ -29,13 +29,13 @@ def align(g: Graph, x: Tensor, ndim: int, axis: int) -> Tensor:
     return g.unsqueeze(x, *range(x.ndim, x.ndim + trailing))
 
 
-def _pair(g: Graph, X: Tensor, Y: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+def _pair(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> tuple[OnnxTensor, OnnxTensor]:
     ndim = max(X.ndim, Y.ndim)
     return align(g, X, ndim, axis), align(g, Y, ndim, axis)
 
 
-def _binary(op: str) -> Callable[..., Tensor]:
-    def of_two(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
+def _binary(op: str) -> Callable[..., OnnxTensor]:
+    def of_two(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
         if X.dtype is VarType.BOOL and op in ("Add", "Mul", "Max", "Min"):
             return g.binary("Or" if op in ("Add", "Max") else "And", *_pair(g, X, Y, axis))
         return g.binary(op, *_pair(g, X, Y, axis))
@@ -50,8 +50,8 @@ for _type, _op in {
     exports(_type)(_binary(_op))
 
 
-def _compared(op: str, negated: bool = False) -> Callable[..., Tensor]:
-    def of_two(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
+def _compared(op: str, negated: bool = False) -> Callable[..., OnnxTensor]:
+    def of_two(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
         if X.dtype is VarType.BOOL and op != "Equal":
             X, Y = g.cast(X, VarType.INT32), g.cast(Y, VarType.INT32)
         result = g.binary(op, *_pair(g, X, Y, axis), dtype=VarType.BOOL)
@@ -68,8 +68,8 @@ exports("equal")(_compared("Equal"))
 exports("not_equal")(_compared("Equal", negated=True))
 
 
-def _logical(op: str) -> Callable[..., Tensor]:
-    def of_two(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def _logical(op: str) -> Callable[..., OnnxTensor]:
+    def of_two(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
         return g.binary(op, g.cast(X, VarType.BOOL), g.cast(Y, VarType.BOOL))
 
     return of_two
@@ -80,12 +80,12 @@ for _type, _op in {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor
 
 
 @exports("logical_not")
-def logical_not(g: Graph, X: Tensor) -> Tensor:
+def logical_not(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.unary("Not", g.cast(X, VarType.BOOL))
 
 
 @exports("elementwise_mod")
-def elementwise_mod(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
+def elementwise_mod(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
     x, y = _pair(g, X, Y, axis)
     if not X.is_floating:
         return g.binary("Mod", x, y)
@@ -94,7 +94,7 @@ def elementwise_mod(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
 
 
 @exports("elementwise_floordiv")
-def elementwise_floordiv(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
+def elementwise_floordiv(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
     x, y = _pair(g, X, Y, axis)
     if X.is_floating:
         return g.unary("Floor", g.binary("Div", x, y))
@@ -102,12 +102,12 @@ def elementwise_floordiv(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
 
 
 @exports("minus")
-def minus(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def minus(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     return g.binary("Sub", X, Y)
 
 
 @exports("sum")
-def sum_(g: Graph, X: list[Tensor]) -> Tensor:
+def sum_(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
     terms = [tensor for tensor in X if tensor is not None]
     if terms[0].spec.type is VarType.LOD_TENSOR_ARRAY:
         raise NotExported("sums of arrays of tensors")
@@ -121,12 +121,12 @@ def sum_(g: Graph, X: list[Tensor]) -> Tensor:
 
 
 @exports("lerp")
-def lerp(X: Tensor, Y: Tensor, Weight: Tensor) -> Any:
+def lerp(X: OnnxTensor, Y: OnnxTensor, Weight: OnnxTensor) -> Any:
     return X + Weight * (Y - X)
 
 
 @exports("elementwise_add_grad_grad")
-def elementwise_add_grad_grad(f: Any, DOut: Tensor, DDX: Tensor | None, DDY: Tensor | None, axis: int) -> Any:
+def elementwise_add_grad_grad(f: Any, DOut: OnnxTensor, DDX: OnnxTensor | None, DDY: OnnxTensor | None, axis: int) -> Any:
     if DDX is None and DDY is None:
         return f.fill_zeros_like(DOut)
     if DDX is None or DDY is None:
@@ -136,21 +136,23 @@ def elementwise_add_grad_grad(f: Any, DOut: Tensor, DDX: Tensor | None, DDY: Ten
 
 
 # ------------------------------------------------------------------------------------------------- one operand, numbers
-def number_of(g: Graph, tensor: Tensor, ndim: int = 0) -> Tensor:
+def number_of(g: OnnxGraph, tensor: OnnxTensor, ndim: int = 0) -> OnnxTensor:
     """Reshape a one-element tensor to at most `ndim` dimensions, so that it broadcasts with everything."""
     return tensor if tensor.ndim <= ndim else g.reshape(tensor, [1] * ndim)
 
 
-def times(g: Graph, x: Tensor, factor: float) -> Tensor:
+def times(g: OnnxGraph, x: OnnxTensor, factor: float) -> OnnxTensor:
     return x if factor == 1 else g.unary("Neg", x) if factor == -1 else g.binary("Mul", x, g.number(factor, x))
 
 
-def plus(g: Graph, x: Tensor, term: float) -> Tensor:
+def plus(g: OnnxGraph, x: OnnxTensor, term: float) -> OnnxTensor:
     return x if term == 0 else g.binary("Add", x, g.number(term, x))
 
 
 @exports("scale")
-def scale(g: Graph, X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
+def scale(
+    g: OnnxGraph, X: OnnxTensor, ScaleTensor: OnnxTensor | None, scale: float, bias: float, bias_after_scale: bool
+) -> OnnxTensor:
     if X.dtype is VarType.BOOL:
         raise NotExported("truth values as numbers")
     x = X if bias_after_scale else plus(g, X, bias)
@@ -163,24 +165,24 @@ def scale(g: Graph, X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: f
 
 
 @exports("increment")
-def increment(g: Graph, X: Tensor, step: float) -> Tensor:
+def increment(g: OnnxGraph, X: OnnxTensor, step: float) -> OnnxTensor:
     return g.binary("Add", X, g.number(step, X))
 
 
 @exports("cast")
-def cast(g: Graph, X: Tensor, out_dtype: int) -> Tensor:
+def cast(g: OnnxGraph, X: OnnxTensor, out_dtype: int) -> OnnxTensor:
     return g.identity(X) if X.dtype is as_dtype(out_dtype) else g.cast(X, as_dtype(out_dtype))
 
 
 @exports("clip")
-def clip(g: Graph, X: Tensor, Min: Tensor | None, Max: Tensor | None, min: float, max: float) -> Tensor:
+def clip(g: OnnxGraph, X: OnnxTensor, Min: OnnxTensor | None, Max: OnnxTensor | None, min: float, max: float) -> OnnxTensor:
     low = g.number(min, X) if Min is None else number_of(g, Min)
     high = g.number(max, X) if Max is None else number_of(g, Max)
     return g.binary("Min", g.binary("Max", X, low), high)
 
 
 @exports("pow")
-def pow_(g: Graph, X: Tensor, FactorTensor: Tensor | None, factor: float) -> Tensor:
+def pow_(g: OnnxGraph, X: OnnxTensor, FactorTensor: OnnxTensor | None, factor: float) -> OnnxTensor:
     if FactorTensor is not None:
         return g.binary("Pow", X, number_of(g, FactorTensor))
     if factor == 2.0:
@@ -191,7 +193,7 @@ def pow_(g: Graph, X: Tensor, FactorTensor: Tensor | None, factor: float) -> Ten
 
 
 @exports("where")
-def where(g: Graph, f: Any, Condition: Tensor, X: Tensor | None, Y: Tensor | None) -> Any:
+def where(g: OnnxGraph, f: Any, Condition: OnnxTensor, X: OnnxTensor | None, Y: OnnxTensor | None) -> Any:
     if X is None or Y is None:
         return f.where_index(Condition)
     return g.where(Condition, X, Y)
@@ -199,7 +201,7 @@ def where(g: Graph, f: Any, Condition: Tensor, X: Tensor | None, Y: Tensor | Non
 
 # --------------------------------------------------------------------------------------------- broadcasting and its sums
 @exports("sum_to")
-def sum_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
+def sum_to(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, axis: int) -> OnnxTensor:
     if X.sizes == Like.sizes and -1 not in X.sizes:
         return X
     ndim = X.ndim
@@ -230,30 +232,30 @@ def sum_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
 
 
 @exports("expand_to")
-def expand_to(g: Graph, X: Tensor, Like: Tensor, axis: int) -> Tensor:
+def expand_to(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, axis: int) -> OnnxTensor:
     return g.expand_as(align(g, X, Like.ndim, axis), Like)
 
 
 # -------------------------------------------------------------------------------------------------------------- tests
-def _is_finite(g: Graph, x: Tensor) -> Tensor:
+def _is_finite(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.unary("Not", g.binary("Or", _is_inf(g, x), is_nan(g, x)))
 
 
-def _floats(g: Graph, x: Tensor) -> Tensor:
+def _floats(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return x if x.is_floating else g.cast(x, VarType.FP32)
 
 
-def _is_inf(g: Graph, x: Tensor) -> Tensor:
+def _is_inf(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     x = _floats(g, x)
     return g.binary("Equal", g.unary("Abs", x), g.number(math.inf, x), VarType.BOOL)
 
 
-def is_nan(g: Graph, x: Tensor) -> Tensor:
+def is_nan(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     x = _floats(g, x)
     return g._sized("IsNaN", [x], VarType.BOOL, x.sizes)
 
 
-def _any(g: Graph, flags: Tensor, every: bool = False) -> Tensor:
+def _any(g: OnnxGraph, flags: OnnxTensor, every: bool = False) -> OnnxTensor:
     """Whether any (or every) flag is set, as one bool of shape [1]."""
     numbers = g.reshape(g.cast(flags, VarType.INT32), [-1])
     if every:
@@ -264,44 +266,44 @@ def _any(g: Graph, flags: Tensor, every: bool = False) -> Tensor:
 
 
 @exports("isfinite_v2")
-def isfinite_v2(g: Graph, X: Tensor) -> Tensor:
+def isfinite_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _is_finite(g, X)
 
 
 @exports("isinf_v2")
-def isinf_v2(g: Graph, X: Tensor) -> Tensor:
+def isinf_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _is_inf(g, X)
 
 
 @exports("isnan_v2")
-def isnan_v2(g: Graph, X: Tensor) -> Tensor:
+def isnan_v2(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return is_nan(g, X)
 
 
 @exports("isfinite")
-def isfinite(g: Graph, X: Tensor) -> Tensor:
+def isfinite(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _any(g, _is_finite(g, X), every=True)
 
 
 @exports("isinf")
-def isinf(g: Graph, X: Tensor) -> Tensor:
+def isinf(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _any(g, _is_inf(g, X))
 
 
 @exports("isnan")
-def isnan(g: Graph, X: Tensor) -> Tensor:
+def isnan(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _any(g, is_nan(g, X))
 
 
 @exports("is_empty")
-def is_empty(g: Graph, X: Tensor) -> Tensor:
+def is_empty(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     count = g.as_size(g.product_of(g.sizes_of(X)))
     return g.binary("Equal", count, g.ints(0), VarType.BOOL)
 
 
 # ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
-def _bitwise(op: str) -> Callable[..., Tensor]:
-    def of_bits(g: Graph, X: Tensor, Y: Tensor | None) -> Tensor:
+def _bitwise(op: str) -> Callable[..., OnnxTensor]:
+    def of_bits(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None) -> OnnxTensor:
         if X.dtype is not VarType.BOOL and g.opset < 18:
             raise NotExported("bits of integers, before opset 18")
         name = op if X.dtype is VarType.BOOL else f"Bitwise{op}"
@@ -314,10 +316,10 @@ for _type, _op in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor
     exports(_type)(_bitwise(_op))
 
 
-def _number_of_two(op: str) -> Callable[..., Tensor]:
+def _number_of_two(op: str) -> Callable[..., OnnxTensor]:
     """The larger or smaller of two numbers; if one is NaN, the other."""
 
-    def of_two(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+    def of_two(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
         result = g.binary(op, X, Y)
         if not X.is_floating:
             return result
@@ -331,13 +333,13 @@ exports("elementwise_fmin")(_number_of_two("Min"))
 
 
 @exports("elementwise_heaviside")
-def elementwise_heaviside(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def elementwise_heaviside(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     none = g.binary("Equal", X, g.number(0, X), VarType.BOOL)
     step = g.cast(g.binary("Greater", X, g.number(0, X), VarType.BOOL), X.dtype)
     return g.where(none, Y, g.where(is_nan(g, X), X, step) if X.is_floating else step)
 
 
-def _below_zero(g: Graph, x: Tensor) -> Tensor:
+def _below_zero(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Whether numbers are below 0, or are negative zero."""
     none = g.binary("Equal", x, g.number(0, x), VarType.BOOL)
     # The reciprocal of negative zero is minus infinity.
@@ -345,7 +347,7 @@ def _below_zero(g: Graph, x: Tensor) -> Tensor:
 
 
 @exports("atan2")
-def atan2(g: Graph, X1: Tensor, X2: Tensor) -> Tensor:
+def atan2(g: OnnxGraph, X1: OnnxTensor, X2: OnnxTensor) -> OnnxTensor:
     """The arc tangent of the smaller coordinate over the larger one, moved to the octant that the signs tell."""
     y, x = (coordinate if coordinate.is_floating else g.cast(coordinate, VarType.FP64) for coordinate in (X1, X2))
     behind, below = _below_zero(g, x), _below_zero(g, y)
@@ -364,16 +366,16 @@ def atan2(g: Graph, X1: Tensor, X2: Tensor) -> Tensor:
 
 
 @exports("trunc")
-def trunc(g: Graph, X: Tensor) -> Tensor:
+def trunc(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.binary("Mul", g.unary("Sign", X), g.unary("Floor", g.unary("Abs", X))) if X.is_floating else g.identity(X)
 
 
 @exports("grad_add")
-def grad_add(g: Graph, X: Tensor, Y: Tensor, axis: int) -> Tensor:
+def grad_add(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, axis: int) -> OnnxTensor:
     return g.binary("Add", *_pair(g, X, Y, axis))
 
 
-def _close(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def _close(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     actual, expected = (inputs[slot] for slot in ("Input", "Other"))
     actual, expected = (operand if operand.is_floating else g.cast(operand, VarType.FP64) for operand in (actual, expected))
     relative, absolute = (
@@ -391,17 +393,17 @@ def _close(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
 
 
 @exports("isclose")
-def isclose(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def isclose(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     return _close(g, inputs, attrs)
 
 
 @exports("allclose")
-def allclose(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def allclose(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     return _any(g, _close(g, inputs, attrs), every=True)
 
 
 @exports("equal_all")
-def equal_all(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def equal_all(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     if X.ndim != Y.ndim or any(is_number(a) and is_number(b) and a != b for a, b in zip(X.sizes, Y.sizes, strict=True)):
         return g.constant([False])
     if X.sizes != Y.sizes or -1 in X.sizes:
@@ -409,13 +411,13 @@ def equal_all(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
     return _any(g, g.binary("Equal", X, Y, VarType.BOOL), every=True)
 
 
-def _columns(g: Graph, X: list[Tensor], start: int, length: int) -> list[Tensor]:
+def _columns(g: OnnxGraph, X: list[OnnxTensor], start: int, length: int) -> list[OnnxTensor]:
     end = start + length if length >= 0 and (start >= 0 or start + length < 0) else 2**31 - 1
     return [g.slice(tensor, [1], [start], [end]) for tensor in X]
 
 
 @exports("partial_sum")
-def partial_sum(g: Graph, X: list[Tensor], start_index: int, length: int) -> Tensor:
+def partial_sum(g: OnnxGraph, X: list[OnnxTensor], start_index: int, length: int) -> OnnxTensor:
     result, *addends = _columns(g, X, start_index, length)
     for addend in addends:
         result = g.binary("Add", result, addend)
@@ -423,5 +425,5 @@ def partial_sum(g: Graph, X: list[Tensor], start_index: int, length: int) -> Ten
 
 
 @exports("partial_concat")
-def partial_concat(g: Graph, X: list[Tensor], start_index: int, length: int) -> Tensor:
+def partial_concat(g: OnnxGraph, X: list[OnnxTensor], start_index: int, length: int) -> OnnxTensor:
     return g.concat(_columns(g, X, start_index, length), 1)

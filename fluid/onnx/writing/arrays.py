@@ -12,14 +12,14 @@ from fluid.opdef.registry import grad_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .graph import ELEMENTS, Graph, NotExported, Tensor
+from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor
 from .making import filled, zeros_like
-from .program import Names, Writer, handles, handles_arrays
+from .program import Names, ProgramWriter, handles, handles_arrays
 
 __all__ = ["added_arrays", "empty_array", "insert", "is_array", "read", "repeat"]
 
 
-def is_array(x: Tensor) -> bool:
+def is_array(x: OnnxTensor) -> bool:
     return x.spec.type is VarType.LOD_TENSOR_ARRAY
 
 
@@ -27,30 +27,30 @@ def _array_spec(spec: Spec) -> Spec:
     return replace(spec, type=VarType.LOD_TENSOR_ARRAY, lod=())
 
 
-def empty_array(g: Graph, spec: Spec) -> Tensor:
+def empty_array(g: OnnxGraph, spec: Spec) -> OnnxTensor:
     """An array without entries; `spec` is the spec of an entry."""
     if spec.dtype not in ELEMENTS:
         raise NotExported(f"arrays of {spec.dtype.text}")
     return g.node("SequenceEmpty", [], _array_spec(spec), dtype=ELEMENTS[spec.dtype])
 
 
-def _length(g: Graph, array: Tensor) -> Tensor:
+def _length(g: OnnxGraph, array: OnnxTensor) -> OnnxTensor:
     """The number of entries, of shape []."""
     return g.node("SequenceLength", [array], Spec((), VarType.INT64))
 
 
-def _number(g: Graph, x: Tensor) -> Tensor:
+def _number(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """A position, as int64 of shape []."""
     x = g.cast(x, VarType.INT64)
     return x if not x.ndim else g.reshape(x, [])
 
 
-def insert(g: Graph, array: Tensor, entry: Tensor, at: Tensor | None = None) -> Tensor:
+def insert(g: OnnxGraph, array: OnnxTensor, entry: OnnxTensor, at: OnnxTensor | None = None) -> OnnxTensor:
     """Insert an entry into an array, at the end or at a position."""
     return g.node("SequenceInsert", [array, entry, at], array.spec)
 
 
-def _missing(g: Graph, spec: Spec) -> Tensor:
+def _missing(g: OnnxGraph, spec: Spec) -> OnnxTensor:
     """The placeholder of a missing entry: zeros if all entries have one known shape, else a tensor without elements."""
     return filled(g, g.ints(*spec.shape), 0, spec) if _has_one_shape(spec) else g.constant(np.zeros(0, spec.dtype.numpy))
 
@@ -59,41 +59,43 @@ def _has_one_shape(spec: Spec) -> bool:
     return bool(spec.shape) and -1 not in spec.shape
 
 
-def _entry(g: Graph, array: Tensor, at: Tensor) -> Tensor:
+def _entry(g: OnnxGraph, array: OnnxTensor, at: OnnxTensor) -> OnnxTensor:
     return g.node("SequenceAt", [array, at], replace(array.spec, type=VarType.LOD_TENSOR))
 
 
-def repeat(g: Graph, count: Tensor, array: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def repeat(
+    g: OnnxGraph, count: OnnxTensor, array: OnnxTensor, change: Callable[[OnnxTensor, OnnxTensor], OnnxTensor]
+) -> OnnxTensor:
     """Apply `change` to an array `count` times; `change` maps the array and the step number to the next array."""
     with g.inner_graph() as scope:
-        number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
-        going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
-        so_far = Tensor(g, g.unique("array"), array.spec)
+        number = OnnxTensor(g, g.unique("number"), Spec((), VarType.INT64))
+        going = OnnxTensor(g, g.unique("going"), Spec((), VarType.BOOL))
+        so_far = OnnxTensor(g, g.unique("array"), array.spec)
         scope.inputs += [number, going, so_far]
         scope.outputs = [g.identity(going), change(so_far, number)]
     return g.node("Loop", [count, None, array], array.spec, body=scope)
 
 
-def stack_of(g: Graph, count: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+def stack_of(g: OnnxGraph, count: OnnxTensor, make: Callable[[OnnxTensor], OnnxTensor]) -> OnnxTensor:
     """Stack ``make(0)``, ``make(1)``, ... along a new first axis."""
     with g.inner_graph() as scope:
-        number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
-        going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
+        number = OnnxTensor(g, g.unique("number"), Spec((), VarType.INT64))
+        going = OnnxTensor(g, g.unique("going"), Spec((), VarType.BOOL))
         scope.inputs += [number, going]
         row = g.identity(make(number))
         scope.outputs = [g.identity(going), row]
     return g.node("Loop", [count, None], Spec((-1, *row.shape), row.dtype), body=scope)
 
 
-def write_entry(g: Graph, array: Tensor, at: Tensor, entry: Tensor) -> Tensor:
+def write_entry(g: OnnxGraph, array: OnnxTensor, at: OnnxTensor, entry: OnnxTensor) -> OnnxTensor:
     """Write an entry at a position of an array, which grows as needed."""
     length = _length(g, array)
 
-    def replaced() -> Sequence[Tensor]:
+    def replaced() -> Sequence[OnnxTensor]:
         shorter = g.node("SequenceErase", [array, at], array.spec)
         return [insert(g, shorter, entry, at)]
 
-    def appended() -> Sequence[Tensor]:
+    def appended() -> Sequence[OnnxTensor]:
         gap = g.binary("Sub", at, length)
         longer = repeat(g, gap, array, lambda so_far, _: insert(g, so_far, _missing(g, array.spec)))
         return [insert(g, longer, entry)]
@@ -104,13 +106,13 @@ def write_entry(g: Graph, array: Tensor, at: Tensor, entry: Tensor) -> Tensor:
     return result
 
 
-def read(g: Graph, array: Tensor, at: Tensor, like: Tensor | None) -> Tensor:
+def read(g: OnnxGraph, array: OnnxTensor, at: OnnxTensor, like: OnnxTensor | None) -> OnnxTensor:
     """The entry at a position; zeros like a tensor if it is missing."""
     if like is None:
         return _entry(g, array, at)
     model = like
 
-    def present() -> Sequence[Tensor]:
+    def present() -> Sequence[OnnxTensor]:
         entry = _entry(g, array, at)
         if _has_one_shape(array.spec):
             return [entry]
@@ -126,7 +128,7 @@ def read(g: Graph, array: Tensor, at: Tensor, like: Tensor | None) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------------------ ops
-def _array(writer: Writer, op: Operator, slot: str, names: Names) -> Tensor:
+def _array(writer: ProgramWriter, op: Operator, slot: str, names: Names) -> OnnxTensor:
     name = op.input(slot)[0]
     value = names.get(name)
     if value is not None:
@@ -137,18 +139,18 @@ def _array(writer: Writer, op: Operator, slot: str, names: Names) -> Tensor:
     return empty_array(writer.graph, var.spec)
 
 
-def _tensor(op: Operator, slot: str, names: Names) -> Tensor | None:
+def _tensor(op: Operator, slot: str, names: Names) -> OnnxTensor | None:
     slot_names = op.input(slot) if slot in op.inputs else []
     return names.need(slot_names[0], op) if slot_names else None
 
 
 @handles("new_array")
-def new_array(writer: Writer, op: Operator, names: Names) -> None:
+def new_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     names.set(op.output("Out")[0], empty_array(writer.graph, Spec((), VarType(op.attr("dtype")))))
 
 
 @handles("write_to_array")
-def write_to_array(writer: Writer, op: Operator, names: Names) -> None:
+def write_to_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, name = writer.graph, op.output("Out")[0]
     entry, at = _tensor(op, "X", names), _tensor(op, "I", names)
     assert at is not None
@@ -182,7 +184,7 @@ def _joined(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @handles("read_from_array")
-def read_from_array(writer: Writer, op: Operator, names: Names) -> None:
+def read_from_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     array, at, like = _array(writer, op, "X", names), _tensor(op, "I", names), _tensor(op, "X_W", names)
     assert at is not None
     g = writer.graph
@@ -195,20 +197,20 @@ def read_from_array(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("lod_array_length")
-def lod_array_length(writer: Writer, op: Operator, names: Names) -> None:
+def lod_array_length(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g = writer.graph
     names.set(op.output("Out")[0], g.reshape(_length(g, _array(writer, op, "X", names)), [1]))
 
 
 @handles("stack_array")
-def stack_array(writer: Writer, op: Operator, names: Names) -> None:
+def stack_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, array = writer.graph, _array(writer, op, "X", names)
     spec = Spec((-1, *array.shape), array.dtype)
     names.set(op.output("Out")[0], g.node("ConcatFromSequence", [array], spec, axis=0, new_axis=1))
 
 
 @handles("stack_array_like")
-def stack_array_like(writer: Writer, op: Operator, names: Names) -> None:
+def stack_array_like(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, array, like = writer.graph, _array(writer, op, "X", names), _tensor(op, "Like", names)
     assert like is not None
     count = g.reshape(g.as_size(g.size(like, 0)), [])
@@ -219,7 +221,7 @@ def stack_array_like(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("unstack_array")
-def unstack_array(writer: Writer, op: Operator, names: Names) -> None:
+def unstack_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, x = writer.graph, _tensor(op, "X", names)
     assert x is not None
     spec = _array_spec(Spec(x.shape[1:], x.dtype))
@@ -227,7 +229,7 @@ def unstack_array(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("tensor_array_to_tensor", "join_array")
-def join_array(writer: Writer, op: Operator, names: Names) -> None:
+def join_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, array = writer.graph, _array(writer, op, "X", names)
     axis, stacks = op.attr("axis"), bool(op.attr("use_stack"))
     rank = array.ndim + stacks
@@ -235,7 +237,7 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
     if "Like" in op.inputs:
         like, old = _array(writer, op, "Like", names), array
 
-        def entry(so_far: Tensor, number: Tensor) -> Tensor:
+        def entry(so_far: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
             return insert(g, so_far, read(g, old, number, _entry(g, like, number)))
 
         array = repeat(g, _length(g, like), empty_array(g, like.spec), entry)
@@ -246,7 +248,7 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
     if op.outputs.get("OutIndex"):
         entries = array
 
-        def size(number: Tensor) -> Tensor:
+        def size(number: OnnxTensor) -> OnnxTensor:
             if stacks:
                 return g.constant(np.int32(1))
             return g.cast(g.reshape(g.as_size(g.size(_entry(g, entries, number), axis)), []), VarType.INT32)
@@ -255,7 +257,7 @@ def join_array(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("split_array", "tensor_array_to_tensor_grad")
-def split_array(writer: Writer, op: Operator, names: Names) -> None:
+def split_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, is_grad = writer.graph, op.type != "split_array"
     joined = _tensor(op, grad_slot("Out") if is_grad else "X", names)
     like = _array(writer, op, "X" if is_grad else "Like", names)
@@ -267,7 +269,7 @@ def split_array(writer: Writer, op: Operator, names: Names) -> None:
         names.set(out, g.node("SplitToSequence", [joined], spec, axis=axis, keepdims=0))
         return
 
-    def size(number: Tensor) -> Tensor:
+    def size(number: OnnxTensor) -> OnnxTensor:
         return g.reshape(g.as_size(g.size(_entry(g, like, number), axis)), [])
 
     sizes = stack_of(g, _length(g, like), size)
@@ -276,23 +278,23 @@ def split_array(writer: Writer, op: Operator, names: Names) -> None:
 
 # ---------------------------------------------------------------------------------------------- ops that arrays share
 @handles_arrays("assign")
-def assign(writer: Writer, op: Operator, names: Names) -> None:
+def assign(writer: ProgramWriter, op: Operator, names: Names) -> None:
     names.set(op.output("Out")[0], _array(writer, op, "X", names))
 
 
 @handles_arrays("fill_zeros_like")
-def fill_zeros_like(writer: Writer, op: Operator, names: Names) -> None:
+def fill_zeros_like(writer: ProgramWriter, op: Operator, names: Names) -> None:
     names.set(op.output("Out")[0], empty_array(writer.graph, _array(writer, op, "X", names).spec))
 
 
 @handles_arrays("scale")
-def scale(writer: Writer, op: Operator, names: Names) -> None:
+def scale(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, array = writer.graph, _array(writer, op, "X", names)
     if op.attr("scale") == 1.0 and op.attr("bias") == 0.0:
         names.set(op.output("Out")[0], array)
         return
 
-    def entry(so_far: Tensor, number: Tensor) -> Tensor:
+    def entry(so_far: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
         one = _entry(g, array, number)
         scaled = g.binary("Mul", one, g.number(op.attr("scale"), one))
         return insert(g, so_far, g.binary("Add", scaled, g.number(op.attr("bias"), one)))
@@ -301,7 +303,7 @@ def scale(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles_arrays("sum")
-def sum_(writer: Writer, op: Operator, names: Names) -> None:
+def sum_(writer: ProgramWriter, op: Operator, names: Names) -> None:
     """Add arrays entry by entry; an entry of only one array is copied."""
     g = writer.graph
     arrays = [value for name in op.input("X") if (value := names.get(name)) is not None]
@@ -311,27 +313,27 @@ def sum_(writer: Writer, op: Operator, names: Names) -> None:
     names.set(op.output("Out")[0], total)
 
 
-def added_arrays(g: Graph, one: Tensor, two: Tensor) -> Tensor:
+def added_arrays(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     """Add two arrays entry by entry; an entry of only one array is copied."""
     same = one.spec.shape == two.spec.shape and _has_one_shape(one.spec)
     none = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
 
-    def entry_of(array: Tensor, number: Tensor) -> Tensor:
+    def entry_of(array: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
         is_inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
         [value] = g.choose(is_inside, lambda: [_entry(g, array, number)], lambda: [none])
         value.spec = Spec(one.shape, one.dtype)
         value.sizes = one.shape
         return value
 
-    def is_missing(x: Tensor) -> Tensor:
+    def is_missing(x: OnnxTensor) -> OnnxTensor:
         return g.binary("Equal", g.node("Size", [x], Spec((), VarType.INT64)), g.constant(np.int64(0)), VarType.BOOL)
 
-    def entry(so_far: Tensor, number: Tensor) -> Tensor:
+    def entry(so_far: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
         a, b = entry_of(one, number), entry_of(two, number)
         if same:
             return insert(g, so_far, g.binary("Add", a, b))
 
-        def of_both() -> Sequence[Tensor]:
+        def of_both() -> Sequence[OnnxTensor]:
             [value] = g.choose(is_missing(b), lambda: [a], lambda: [g.binary("Add", a, b)])
             return [value]
 

@@ -10,7 +10,7 @@ import numpy as np
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 from .making import zeros_like
 from .rounds import in_rounds
 from .sequence_rows import ids_of, lengths_of_rows, like_rows, longest_of, padded_rows, taken_rows, within
@@ -21,7 +21,7 @@ _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "identity"
 
 
 @exports("attention_lstm")
-def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def attention_lstm(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     """All sequences step together; nothing reads the states of a sequence after its end."""
     lengths, first = lengths_of_rows(X), inputs["C0"]
     size = g.size(first, 1)
@@ -29,7 +29,7 @@ def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str,
     rows = taken_rows(g, X, index)  # [B, T, M]
     outside = g.binary("Less", index, g.ints(0), VarType.BOOL)
 
-    def below(weights: Tensor, count: Any) -> tuple[Tensor, Tensor]:
+    def below(weights: OnnxTensor, count: Any) -> tuple[OnnxTensor, OnnxTensor]:
         """Split weights into the first `count` rows and the remaining rows."""
         end, last = g.as_size(count), g.ints(2**62)
         sizes = (count if isinstance(count, int) else -1, weights.sizes[1])
@@ -47,14 +47,14 @@ def attention_lstm(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str,
     row_scores = g.squeeze(g.matmul(rows, by_row), 2)
     row_scores = row_scores if bias is None else g.binary("Add", row_scores, bias)
 
-    def activated(name: str, x: Tensor) -> Tensor:
+    def activated(name: str, x: OnnxTensor) -> OnnxTensor:
         return g.unary(_ACTIVATIONS[attrs[f"{name}_activation"]], x)
 
-    def gate(gates: Tensor, place: int) -> Tensor:
+    def gate(gates: OnnxTensor, place: int) -> OnnxTensor:
         starts, ends = (g.as_size(g.product_of([size, number])) for number in (place, place + 1))
         return g._sized("Slice", [gates, starts, ends, g.ints(1)], gates.dtype, first.sizes)
 
-    def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+    def body(number: OnnxTensor, states: Sequence[OnnxTensor]) -> list[OnnxTensor]:
         hidden, cell = states
         scores = g.unary("Relu", g.binary("Add", row_scores, g.matmul(cell, by_cell)))
         if factor is not None:

@@ -18,10 +18,10 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .arrays import empty_array, insert, is_array, read
-from .graph import Graph, NotExported, Scope, Size, Symbol, Tensor, without_symbols
+from .graph import GraphScope, NotExported, OnnxGraph, OnnxTensor, Size, Symbol, without_symbols
 from .making import filled
-from .program import Names, Writer, handles
-from .runs import Frames, Run, scalar
+from .program import Names, ProgramWriter, handles
+from .runs import BlockFrames, Run, scalar
 
 __all__: list[str] = []
 
@@ -30,7 +30,7 @@ _MOST_ROUNDS = 8
 
 
 # ------------------------------------------------------------------------------------------------------------- branches
-def _rescued(g: Graph, spec: Spec) -> Tensor:
+def _rescued(g: OnnxGraph, spec: Spec) -> OnnxTensor:
     """Zeros in place of a block's value, for the branch that does not run."""
     if spec.type is VarType.LOD_TENSOR_ARRAY:
         return empty_array(g, spec)
@@ -38,7 +38,7 @@ def _rescued(g: Graph, spec: Spec) -> Tensor:
     return filled(g, g.ints(*shape), 0, Spec(shape, spec.dtype))
 
 
-def _write_branch(run: Run, condition: Tensor, past: Frames | None) -> None:
+def _write_branch(run: Run, condition: OnnxTensor, past: BlockFrames | None) -> None:
     g = run.graph
     if condition.value is not None:
         _write_known_branch(run, condition, past)
@@ -74,9 +74,9 @@ def _write_branch(run: Run, condition: Tensor, past: Frames | None) -> None:
         run.names.frames[run.region.scopes] = frames
 
 
-def _write_known_branch(run: Run, condition: Tensor, past: Frames | None) -> None:
+def _write_known_branch(run: Run, condition: OnnxTensor, past: BlockFrames | None) -> None:
     """Write a branch with a constant condition: its ops take its place."""
-    frames = Frames(None, condition)
+    frames = BlockFrames(None, condition)
     ends = list(run.firsts)
     if condition.value.all():
         ends, _, frames = run.write(run.firsts, {}, past)
@@ -87,7 +87,7 @@ def _write_known_branch(run: Run, condition: Tensor, past: Frames | None) -> Non
 
 
 @handles("conditional_block", "conditional_block_infer")
-def conditional_block(writer: Writer, op: Operator, names: Names) -> None:
+def conditional_block(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g = writer.graph
     conditions = [names.need(name, op) for name in op.input("Cond")]
     if op.attr("is_scalar_condition"):
@@ -106,14 +106,16 @@ def conditional_block(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("conditional_block_grad")
-def conditional_block_grad(writer: Writer, op: Operator, names: Names) -> None:
+def conditional_block_grad(writer: ProgramWriter, op: Operator, names: Names) -> None:
     run = Run(writer, op, names)
     assert run.past is not None and run.past.condition is not None
     _write_branch(run, run.past.condition, run.past)
 
 
 # ---------------------------------------------------------------------------------------------------------------- loops
-def _sizes_of_runs(run: Run, write: Callable[[list[tuple[int, ...]]], tuple[Scope, Sequence[Tensor]]]) -> tuple[Scope, list[Any]]:
+def _sizes_of_runs(
+    run: Run, write: Callable[[list[tuple[int, ...]]], tuple[GraphScope, Sequence[OnnxTensor]]]
+) -> tuple[GraphScope, list[Any]]:
     """Write a block's graph until the shapes that one run passes to the next stop changing; return the graph and the shapes."""
     sizes = [tensor.sizes for tensor in run.firsts]
     for _ in range(_MOST_ROUNDS):
@@ -132,19 +134,21 @@ def _sizes_of_runs(run: Run, write: Callable[[list[tuple[int, ...]]], tuple[Scop
     raise NotExported("a block in which shapes do not settle")
 
 
-def _inner_inputs(g: Graph, scope: Scope, firsts: Sequence[Tensor], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+def _inner_inputs(
+    g: OnnxGraph, scope: GraphScope, firsts: Sequence[OnnxTensor], sizes: Sequence[tuple[int, ...]]
+) -> list[OnnxTensor]:
     """Inputs of an inner graph for the values that one run passes to the next."""
     inputs = []
     for first, size in zip(firsts, sizes, strict=True):
         shape = without_symbols(size)
-        tensor = Tensor(g, g.unique("state"), replace(first.spec, shape=shape), size)
+        tensor = OnnxTensor(g, g.unique("state"), replace(first.spec, shape=shape), size)
         tensor.lengths = first.lengths if first.sizes[:1] == size[:1] else None
         scope.inputs.append(tensor)
         inputs.append(tensor)
     return inputs
 
 
-def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None:
+def _from_frames(g: OnnxGraph, past: BlockFrames | None, number: OnnxTensor) -> BlockFrames | None:
     """The frame of one run."""
     if past is None:
         return None
@@ -153,7 +157,7 @@ def _from_frames(g: Graph, past: Frames | None, number: Tensor) -> Frames | None
     return inner.of_parts(parts)
 
 
-def _varies(part: Tensor, last: Symbol) -> bool:
+def _varies(part: OnnxTensor, last: Symbol) -> bool:
     """Whether the values of several runs may differ in shape, so that they cannot be stacked.
 
     Args:
@@ -162,13 +166,13 @@ def _varies(part: Tensor, last: Symbol) -> bool:
     return not is_array(part) and any(size == -1 or size > last for size in part.sizes)
 
 
-def _stacked_frames(recorded: Frames, stacks: Sequence[Tensor], count: Tensor) -> Frames:
+def _stacked_frames(recorded: BlockFrames, stacks: Sequence[OnnxTensor], count: OnnxTensor) -> BlockFrames:
     frames = recorded.of_parts(stacks)
     frames.count = count
     return frames
 
 
-def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of: Callable[[Tensor], Tensor]) -> None:
+def _write_loop(run: Run, count: OnnxTensor | None, condition: str | None, number_of: Callable[[OnnxTensor], OnnxTensor]) -> None:
     """Write `Loop`: `count` runs, or runs while the variable `condition` is true.
 
     Args:
@@ -177,11 +181,11 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     g, region = run.graph, run.region
     last_write: dict[str, Any] = {}
 
-    def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
+    def write(sizes: list[tuple[int, ...]]) -> tuple[GraphScope, Sequence[OnnxTensor]]:
         last = Symbol()
         with g.inner_graph() as scope:
-            number = Tensor(g, g.unique("number"), Spec((), VarType.INT64))
-            going = Tensor(g, g.unique("going"), Spec((), VarType.BOOL))
+            number = OnnxTensor(g, g.unique("number"), Spec((), VarType.INT64))
+            going = OnnxTensor(g, g.unique("going"), Spec((), VarType.BOOL))
             scope.inputs += [number, going]
             starts = _inner_inputs(g, scope, run.firsts, sizes)
             at = number_of(number) if region.slices or run.past is not None else number
@@ -192,15 +196,15 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
                     raise NotExported(f"{outer} has no value")
                 slices[inner] = g.gather(sequence, at, 0)
             ends, stacks, recorded = run.write(starts, slices, _from_frames(g, run.past, at))
-            parts: list[Tensor] = []
-            rows: list[Tensor] = []
+            parts: list[OnnxTensor] = []
+            rows: list[OnnxTensor] = []
             for part in recorded.parts():
                 (rows if _varies(part, last) else parts).append(part)
             go_on = going if condition is None else scalar(g, g.cast(ends[run.carried.index(condition)], VarType.BOOL))
             scope.outputs = [g.identity(value) for value in (go_on, *ends, *stacks, *parts)]
             lists = []
             for place, row in enumerate(rows):  # values of varying shape become entries of an array
-                so_far = Tensor(g, g.unique("kept"), replace(row.spec, type=VarType.LOD_TENSOR_ARRAY))
+                so_far = OnnxTensor(g, g.unique("kept"), replace(row.spec, type=VarType.LOD_TENSOR_ARRAY))
                 scope.inputs.append(so_far)
                 lists.append(so_far)
                 scope.outputs.insert(1 + len(ends) + place, insert(g, so_far, row))
@@ -224,7 +228,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
     if counter:  # the number of runs
         specs.append(Spec((1,), VarType.INT64))
         firsts.append(g.identity(g.ints(0)))
-        so_far = Tensor(g, g.unique("count"), Spec((1,), VarType.INT64))
+        so_far = OnnxTensor(g, g.unique("count"), Spec((1,), VarType.INT64))
         g.scopes.append(scope)
         scope.inputs.append(so_far)
         more = g.identity(g.binary("Add", so_far, g.ints(1)))
@@ -248,7 +252,7 @@ def _write_loop(run: Run, count: Tensor | None, condition: str | None, number_of
 
 
 @handles("while")
-def while_(writer: Writer, op: Operator, names: Names) -> None:
+def while_(writer: ProgramWriter, op: Operator, names: Names) -> None:
     run = Run(writer, op, names)
     condition = op.input("Condition")[0]
     if condition not in run.carried:
@@ -257,7 +261,7 @@ def while_(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("while_grad")
-def while_grad(writer: Writer, op: Operator, names: Names) -> None:
+def while_grad(writer: ProgramWriter, op: Operator, names: Names) -> None:
     run = Run(writer, op, names)
     assert run.past is not None and run.past.count is not None
     g, count = writer.graph, run.past.count
@@ -266,7 +270,7 @@ def while_grad(writer: Writer, op: Operator, names: Names) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- recurrences
-def _turned(g: Graph, x: Tensor) -> Tensor:
+def _turned(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Reverse the first dimension."""
     return g.slice(x, [0], [-1], [-(2**62)], [-1])
 
@@ -274,7 +278,7 @@ def _turned(g: Graph, x: Tensor) -> Tensor:
 def _write_scan(run: Run, backwards: bool) -> None:
     """Write `Scan` over the slices of sequences and over frames, from first to last, or backwards."""
     g, region = run.graph, run.region
-    sequences: list[Tensor] = []
+    sequences: list[OnnxTensor] = []
     for _, outer in region.slices:
         sequence = run.names.get(outer)
         if sequence is None:
@@ -283,7 +287,9 @@ def _write_scan(run: Run, backwards: bool) -> None:
     frames = [] if run.past is None else run.past.parts()[1:]
     scanned = [*sequences, *frames]
     if any(is_array(tensor) for tensor in run.firsts) or not scanned:
-        count: Size | Tensor = run.past.count if run.past is not None and run.past.count is not None else g.size(sequences[0], 0)
+        count: Size | OnnxTensor = (
+            run.past.count if run.past is not None and run.past.count is not None else g.size(sequences[0], 0)
+        )
         count = g.as_size(count)
         last = g.binary("Sub", scalar(g, count), g.constant(np.int64(1)))
         if backwards and region.stacked:
@@ -292,12 +298,12 @@ def _write_scan(run: Run, backwards: bool) -> None:
         return
     last_write: dict[str, Any] = {}
 
-    def write(sizes: list[tuple[int, ...]]) -> tuple[Scope, Sequence[Tensor]]:
+    def write(sizes: list[tuple[int, ...]]) -> tuple[GraphScope, Sequence[OnnxTensor]]:
         with g.inner_graph() as scope:
             starts = _inner_inputs(g, scope, run.firsts, sizes)
             rows = []
             for sequence_part in scanned:
-                row = Tensor(g, g.unique("row"), Spec(sequence_part.shape[1:], sequence_part.dtype), sequence_part.sizes[1:])
+                row = OnnxTensor(g, g.unique("row"), Spec(sequence_part.shape[1:], sequence_part.dtype), sequence_part.sizes[1:])
                 scope.inputs.append(row)
                 rows.append(row)
             slices = {inner: row for (inner, _), row in zip(region.slices, rows, strict=False)}
@@ -335,18 +341,18 @@ def _write_scan(run: Run, backwards: bool) -> None:
 
 
 @handles("recurrent")
-def recurrent(writer: Writer, op: Operator, names: Names) -> None:
+def recurrent(writer: ProgramWriter, op: Operator, names: Names) -> None:
     _write_scan(Run(writer, op, names), bool(op.attr("reverse")))
 
 
 @handles("recurrent_grad")
-def recurrent_grad(writer: Writer, op: Operator, names: Names) -> None:
+def recurrent_grad(writer: ProgramWriter, op: Operator, names: Names) -> None:
     _write_scan(Run(writer, op, names), not op.attrs.get("reverse"))
 
 
 # ------------------------------------------------------------------------------------------------------------- choosing
 @handles("select_input")
-def select_input(writer: Writer, op: Operator, names: Names) -> None:
+def select_input(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g = writer.graph
     values = [names.need(name, op) for name in op.input("X")]
     mask = names.need(op.input("Mask")[0], op)
@@ -360,10 +366,10 @@ def select_input(writer: Writer, op: Operator, names: Names) -> None:
         hit = scalar(g, g.binary("Equal", g.cast(mask, VarType.INT64), g.constant(np.int64(place)), VarType.BOOL))
         first = candidate
 
-        def this(first: Tensor = first) -> list[Tensor]:
+        def this(first: OnnxTensor = first) -> list[OnnxTensor]:
             return [first]
 
-        def that(otherwise: Tensor = otherwise) -> list[Tensor]:
+        def that(otherwise: OnnxTensor = otherwise) -> list[OnnxTensor]:
             return [otherwise]
 
         [chosen] = g.choose(hit, this, that)
@@ -376,7 +382,7 @@ def select_input(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("select_output")
-def select_output(writer: Writer, op: Operator, names: Names) -> None:
+def select_output(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g = writer.graph
     x, mask = names.need(op.input("X")[0], op), names.need(op.input("Mask")[0], op)
     assert x is not None and mask is not None

@@ -10,13 +10,13 @@ from fluid.values.types import VarType, as_dtype
 
 from .arithmetic import is_nan
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .shaping import positions
 
 __all__: list[str] = []
 
 
-def running(g: Graph, combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
+def running(g: OnnxGraph, combine: Callable[[OnnxTensor, OnnxTensor], OnnxTensor], x: OnnxTensor, axis: int) -> OnnxTensor:
     """Combine all elements up to each one, in log2(size) steps."""
     size, step = g.size(x, axis), 1
     if not isinstance(size, int):
@@ -29,16 +29,16 @@ def running(g: Graph, combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, ax
 
 
 @exports("cumprod")
-def cumprod(g: Graph, X: Tensor, dim: int) -> Tensor:
+def cumprod(g: OnnxGraph, X: OnnxTensor, dim: int) -> OnnxTensor:
     return running(g, lambda a, b: g.binary("Mul", a, b), X, dim % X.ndim) if X.ndim else g.identity(X)
 
 
 def _extreme(op: str) -> Any:
-    def extreme(g: Graph, x: Tensor, axis: int, dtype: int) -> dict[str, Tensor]:
+    def extreme(g: OnnxGraph, x: OnnxTensor, axis: int, dtype: int) -> dict[str, OnnxTensor]:
         values = x if x.ndim else g.reshape(x, [1])
         axis %= values.ndim
 
-        def better(a: Tensor, b: Tensor) -> Tensor:  # NaN counts as the best
+        def better(a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:  # NaN counts as the best
             best = g.binary(op, a, b)
             if not x.is_floating:
                 return best
@@ -61,12 +61,12 @@ exports("cummin")(_extreme("Min"))
 
 
 @exports("logcumsumexp")
-def logcumsumexp(g: Graph, f: Any, X: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
+def logcumsumexp(g: OnnxGraph, f: Any, X: OnnxTensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
     x = g.reshape(X, [-1], (X.spec.size,)) if flatten or not X.ndim else X
     axis = axis % x.ndim if not flatten and X.ndim else 0
     lowest = g.number(-math.inf, x)
 
-    def sum_of_two(a: Tensor, b: Tensor) -> Tensor:
+    def sum_of_two(a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:
         top = g.binary("Max", a, b)
         apart = g.unary("Neg", g.unary("Abs", g.binary("Sub", a, b)))
         none = g.binary("Equal", top, lowest, VarType.BOOL)  # both are logarithms of 0

@@ -11,7 +11,7 @@ from fluid.values.types import VarType
 
 from .cumulative import running
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import as_vector
 from .sequence_rows import ids_of, starts_of
 from .shaping import add_rows, positions
@@ -19,33 +19,35 @@ from .shaping import add_rows, positions
 __all__: list[str] = []
 
 
-def _argmax(g: Graph, x: Tensor, axis: int) -> Tensor:
+def _argmax(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     axis %= x.ndim
     return g._sized("ArgMax", [x], VarType.INT64, (*x.sizes[:axis], *x.sizes[axis + 1 :]), axis=axis, keepdims=0)
 
 
-def _along(g: Graph, x: Tensor, index: Tensor, axis: int) -> Tensor:
+def _along(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int) -> OnnxTensor:
     return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=axis)
 
 
-def _step(g: Graph, x: Tensor, axis: int, place: int) -> Tensor:
+def _step(g: OnnxGraph, x: OnnxTensor, axis: int, place: int) -> OnnxTensor:
     return g.squeeze(g.slice(x, [axis], [place], [place + 1]), axis)
 
 
-def _row(g: Graph, x: Tensor, place: int) -> Tensor:
+def _row(g: OnnxGraph, x: OnnxTensor, place: int) -> OnnxTensor:
     """A row of a matrix; `place` counts from its end."""
     return g.slice(x, [0], [place], [place + 1 or 2**31 - 1])
 
 
 @exports("viterbi_decode")
-def viterbi_decode(g: Graph, Input: Tensor, Transition: Tensor, Length: Tensor, include_bos_eos_tag: bool) -> dict[str, Tensor]:
+def viterbi_decode(
+    g: OnnxGraph, Input: OnnxTensor, Transition: OnnxTensor, Length: OnnxTensor, include_bos_eos_tag: bool
+) -> dict[str, OnnxTensor]:
     steps = Input.shape[1]
     if steps < 0:
         raise NotExported("a number of steps that is known only at run time")
     lengths = g.unsqueeze(as_vector(g, Length), 1)
     zero = g.number(0, Input)
 
-    def ending(after: int) -> Tensor:
+    def ending(after: int) -> OnnxTensor:
         """The score of the transition to the last tag, for paths of this length."""
         ends = g.binary("Equal", lengths, g.ints(after), VarType.BOOL)
         return g.where(ends, _row(g, Transition, -2), zero)
@@ -75,7 +77,7 @@ def viterbi_decode(g: Graph, Input: Tensor, Transition: Tensor, Length: Tensor, 
 
 
 @exports("gather_tree")
-def gather_tree(g: Graph, Ids: Tensor, Parents: Tensor) -> Tensor:
+def gather_tree(g: OnnxGraph, Ids: OnnxTensor, Parents: OnnxTensor) -> OnnxTensor:
     steps = Ids.shape[0]
     if steps < 0:
         raise NotExported("a number of steps that is known only at run time")
@@ -91,7 +93,7 @@ def gather_tree(g: Graph, Ids: Tensor, Parents: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------ labels of frames
-def _begins(g: Graph, x: Tensor, first: Tensor, axis: int) -> Tensor:
+def _begins(g: OnnxGraph, x: OnnxTensor, first: OnnxTensor, axis: int) -> OnnxTensor:
     """Whether an element differs from the one before it along an axis, or is first."""
     before = g.concat([g.slice(x, [axis], [0], [1]), g.slice(x, [axis], [0], [-1])], axis)
     before.sizes = x.sizes
@@ -99,7 +101,7 @@ def _begins(g: Graph, x: Tensor, first: Tensor, axis: int) -> Tensor:
 
 
 @exports("ctc_align")
-def ctc_align(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
+def ctc_align(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
     ids, length_input = inputs["Input"], inputs.get("InputLength")
     blank = g.number(attrs["blank"], ids)
     if length_input is None:
@@ -123,7 +125,7 @@ def ctc_align(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: An
     return results
 
 
-def _aligned_rows(g: Graph, ids: Tensor, blank: Tensor, merge: bool) -> Tensor:
+def _aligned_rows(g: OnnxGraph, ids: OnnxTensor, blank: OnnxTensor, merge: bool) -> OnnxTensor:
     """Compress rows that form sequences; a single row of -1 if none remains."""
     lengths = ids.lengths
     if lengths is None:
@@ -146,7 +148,7 @@ def _aligned_rows(g: Graph, ids: Tensor, blank: Tensor, merge: bool) -> Tensor:
 
 
 @exports("edit_distance")
-def edit_distance(g: Graph, inputs: dict[str, Any], normalized: bool) -> dict[str, Tensor]:
+def edit_distance(g: OnnxGraph, inputs: dict[str, Any], normalized: bool) -> dict[str, OnnxTensor]:
     hyps, refs = inputs["Hyps"], inputs["Refs"]
     if inputs.get("HypsLength") is None or inputs.get("RefsLength") is None or min(hyps.shape[1], refs.shape[1]) < 0:
         raise NotExported("sequences of which the longest is known only at run time")
@@ -173,7 +175,7 @@ def edit_distance(g: Graph, inputs: dict[str, Any], normalized: bool) -> dict[st
 
 # ----------------------------------------------------------------------------------------------------------------- trees
 @exports("tree_path")
-def tree_path(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Tensor]:
+def tree_path(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[str, OnnxTensor]:
     table, code = inputs.get("PathTable"), inputs.get("PathCode")
     if table is not None and code is not None:
         table, code = (g.cast(tensor, VarType.INT64) for tensor in (table, code))
@@ -189,7 +191,9 @@ def tree_path(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, T
 
 
 @exports("hierarchical_sigmoid")
-def hierarchical_sigmoid(g: Graph, f: Any, X: Tensor, W: Tensor, inputs: dict[str, Any], num_classes: int) -> dict[str, Any]:
+def hierarchical_sigmoid(
+    g: OnnxGraph, f: Any, X: OnnxTensor, W: OnnxTensor, inputs: dict[str, Any], num_classes: int
+) -> dict[str, Any]:
     label, bias = inputs["Label"], inputs.get("Bias")
     index, code = f.tree_path(label, inputs.get("PathTable"), inputs.get("PathCode"), num_classes=num_classes)
     is_on_path = g.binary("GreaterOrEqual", index, g.ints(0), VarType.BOOL)
@@ -206,7 +210,7 @@ def hierarchical_sigmoid(g: Graph, f: Any, X: Tensor, W: Tensor, inputs: dict[st
 
 
 @exports("rnnt_places")
-def rnnt_places(g: Graph, inputs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def rnnt_places(g: OnnxGraph, inputs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     label, places = inputs["label"], inputs["input"].shape[2]
     if places < 0:
         raise NotExported("a number of labels that is known only at run time")

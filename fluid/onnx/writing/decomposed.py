@@ -12,8 +12,8 @@ from fluid.ir.inference import BuildNamespace
 from fluid.ir.program import Program, Variable, program_guard
 from fluid.opdef.registry import OpDef, Rule, grad_slot
 
-from .graph import NotExported, Tensor
-from .program import Names, Writer, decomposes
+from .graph import NotExported, OnnxTensor
+from .program import Names, ProgramWriter, decomposes
 
 __all__: list[str] = []
 
@@ -25,9 +25,9 @@ def _map_values(value: Any, function: Any) -> Any:
 class _Decomposition:
     """A program of the ordinary ops of an op; variables stand for its inputs."""
 
-    def __init__(self, writer: Writer, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+    def __init__(self, writer: ProgramWriter, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
         self.program = Program()
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: dict[str, OnnxTensor] = {}
         self.writer = writer
         self.variables: dict[str, Any] = {slot: _map_values(value, self._variable) for slot, value in inputs.items()}
         values = {slot: value for slot, value in self.variables.items() if "@GRAD" not in slot}
@@ -42,7 +42,7 @@ class _Decomposition:
             except KeyError as error:
                 raise NotExported(f"{error.args[0]}, which is drawn") from None
 
-    def _variable(self, tensor: Tensor | None) -> Variable | None:
+    def _variable(self, tensor: OnnxTensor | None) -> Variable | None:
         if tensor is None:
             return None
         spec, block = tensor.spec, self.program.global_block()
@@ -63,7 +63,7 @@ class _Decomposition:
 
 @decomposes
 def decomposed(
-    writer: Writer, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
+    writer: ProgramWriter, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
 ) -> dict[str, Any]:
     """Write an op with a decomposition, or the gradient of one; return its outputs by slot."""
     forward = definition.forward or definition
@@ -89,7 +89,7 @@ def decomposed(
     results: dict[str, Any] = {}
     for slot in slots:
 
-        def of(var: Variable | None) -> Tensor | None:
+        def of(var: Variable | None) -> OnnxTensor | None:
             grad = None if var is None else next(grads)
             return None if grad is None else names.get(grad.name)
 

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
 from .regions import images_of_regions, rounded
 from .shaping import add_rows
@@ -20,7 +20,7 @@ from .shaping import add_rows
 __all__: list[str] = []
 
 
-def _spread(g: Graph, ROIs: Tensor, dtype: VarType, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _spread(g: OnnxGraph, ROIs: OnnxTensor, dtype: VarType, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
     """The start and the size of each region along y and x, [R, 1, 1, 1]."""
     edges: Any = g.unsqueeze(rounded(g, g.cast(ROIs, dtype)), 2, 3)
     left, top, right, bottom = (g.slice(edges, [1], [place], [place + 1]) for place in range(4))
@@ -43,7 +43,7 @@ def _places_of_parts(attrs: dict[str, Any], sizes: tuple[int, ...], name: str) -
 class _Points:
     """The sampling points of parts: four elements around each, counted in all images, and their weights."""
 
-    def __init__(self, g: Graph, image: Tensor, ROIs: Tensor, Trans: Tensor, attrs: dict[str, Any]) -> None:
+    def __init__(self, g: OnnxGraph, image: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, attrs: dict[str, Any]) -> None:
         if min(image.shape[1:]) < 0 or (not attrs["no_trans"] and Trans.shape[1] < 0):
             raise NotExported("images whose size is known only at run time")
         self.g, self.image, self.dtype, self.attrs = g, image, image.dtype, attrs
@@ -56,14 +56,14 @@ class _Points:
         self.count = g.reduce("ReduceSum", self.is_inside, [4])  # [R, classes, 1, parts]
         self.first = self._first(ROIs)
 
-    def _shifts(self, Trans: Tensor) -> Tensor:
+    def _shifts(self, Trans: OnnxTensor) -> OnnxTensor:
         """The shifts of each part to the right and down, [R, classes, 2, parts, 1]."""
         g, cells = self.g, Trans.shape[2] * Trans.shape[3]
         by_class = g.reshape(Trans, [g.size(Trans, 0), self.classes, 2, cells], (Trans.sizes[0], self.classes, 2, cells))
         cells_of_parts = _places_of_parts(self.attrs, self.pooled, "part_size")
         return g.unsqueeze(g.gather(by_class, g.constant(cells_of_parts), 3), 4)
 
-    def _taps(self, ROIs: Tensor, shifts: Tensor | None) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def _taps(self, ROIs: OnnxTensor, shifts: OnnxTensor | None) -> tuple[OnnxTensor, list[tuple[OnnxTensor, OnnxTensor]]]:
         """A mask of the points in the image; each point's elements, counted in a channel, and weights, [R, classes, parts,
         points].
         """
@@ -92,7 +92,7 @@ class _Points:
             for (row, by_row), (column, by_column) in product(*pairs)
         ]
 
-    def _elements(self, at: Tensor, extent: int, derivative: bool) -> list[tuple[Tensor, Tensor]]:
+    def _elements(self, at: OnnxTensor, extent: int, derivative: bool) -> list[tuple[OnnxTensor, OnnxTensor]]:
         """The two elements around each point along one axis, and their weights or the derivatives of the weights."""
         g = self.g
         zero, last = g.number(0, at), g.number(extent - 1, at)
@@ -108,7 +108,7 @@ class _Points:
         index = g.cast(low, VarType.INT64)
         return [(index, below), (g.binary("Min", g.binary("Add", index, g.ints(1)), g.ints(extent - 1)), above)]
 
-    def _first(self, ROIs: Tensor) -> Tensor:
+    def _first(self, ROIs: OnnxTensor) -> OnnxTensor:
         """The first element of the channel that a part reads, [R, classes, channels, parts, 1]."""
         g, (channels, high, wide) = self.g, self.image.shape[1:]
         groups = self.attrs["group_size"][0] * self.attrs["group_size"][1]
@@ -118,7 +118,7 @@ class _Points:
         first = g.constant(channel.reshape(*self.shape[1:], 1) * high * wide)
         return g.binary("Add", g.unsqueeze(image, 1, 2, 3, 4), first)
 
-    def elements(self) -> list[tuple[Tensor, Tensor]]:
+    def elements(self) -> list[tuple[OnnxTensor, OnnxTensor]]:
         """Elements of all images [R, classes, channels, parts, points], and weights that are 0 outside the image."""
         g = self.g
         return [
@@ -126,22 +126,22 @@ class _Points:
             for index, weight in self.taps
         ]
 
-    def mean(self, total: Tensor) -> Tensor:
+    def mean(self, total: OnnxTensor) -> OnnxTensor:
         """Divide sums over the points of a part by the number of points in the image."""
         g = self.g
         return g.binary("Div", total, g.binary("Max", self.count, g.number(1, self.count)))
 
-    def as_parts(self, x: Tensor) -> Tensor:
+    def as_parts(self, x: OnnxTensor) -> OnnxTensor:
         """Reshape [R, classes, channels, parts] to [R, output_dim, pooled_height, pooled_width]."""
         expanded = self.g.expand(x, self.g.joined_sizes(self.sizes), self.shape)
         sizes = (self.attrs["output_dim"], *self.pooled)
         return self.g.reshape(expanded, [self.sizes[0], *sizes], (self.shape[0], *sizes))
 
 
-def _means(points: _Points) -> Tensor:
+def _means(points: _Points) -> OnnxTensor:
     g = points.g
     flat = g.reshape(points.image, [-1], (-1,))
-    total: Tensor | None = None
+    total: OnnxTensor | None = None
     for index, weight in points.elements():
         part = g.binary("Mul", g.gather(flat, index), weight)
         total = part if total is None else g.binary("Add", total, part)
@@ -150,18 +150,22 @@ def _means(points: _Points) -> Tensor:
 
 
 @exports("deformable_psroi_pooling")
-def deformable_psroi_pooling(g: Graph, Input: Tensor, ROIs: Tensor, Trans: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def deformable_psroi_pooling(
+    g: OnnxGraph, Input: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, attrs: dict[str, Any]
+) -> dict[str, OnnxTensor]:
     points = _Points(g, Input, ROIs, Trans, attrs)
     return {"TopCount": points.as_parts(points.count), "Output": _means(points)}
 
 
 @exports("moved_parts")
-def moved_parts(g: Graph, Input: Tensor, ROIs: Tensor, Trans: Tensor, attrs: dict[str, Any]) -> Tensor:
+def moved_parts(g: OnnxGraph, Input: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return _means(_Points(g, Input, ROIs, Trans, attrs))
 
 
 @exports("moved_parts_back")
-def moved_parts_back(g: Graph, Output: Tensor, ROIs: Tensor, Trans: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def moved_parts_back(
+    g: OnnxGraph, Output: OnnxTensor, ROIs: OnnxTensor, Trans: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]
+) -> OnnxTensor:
     points = _Points(g, Like, ROIs, Trans, attrs)
     share = g.unsqueeze(points.mean(g.reshape(Output, points.sizes, points.shape)), 4)
     flat = filled(g, g.as_size(g.product_of(g.sizes_of(Like))), 0, Spec((-1,), Output.dtype))
@@ -172,21 +176,21 @@ def moved_parts_back(g: Graph, Output: Tensor, ROIs: Tensor, Trans: Tensor, Like
 
 
 # ---------------------------------------------------------------------------------------------------------------- shifts
-def _factor(g: Graph, ROIs: Tensor, dtype: VarType, attrs: dict[str, Any]) -> tuple[Tensor, int]:
+def _factor(g: OnnxGraph, ROIs: OnnxTensor, dtype: VarType, attrs: dict[str, Any]) -> tuple[OnnxTensor, int]:
     """The distance that a Trans of 1 shifts the parts of each region, [R, 1, 1, 1], and the channel of Trans."""
     (_, height), (_, width) = _spread(g, ROIs, dtype, attrs)
     size, channel = (width, 0) if attrs["along"] == "along_x" else (height, 1)
     return g.binary("Mul", size, g.number(attrs["trans_std"], size)), channel
 
 
-def _by_class(g: Graph, x: Tensor, classes: int) -> Tensor:
+def _by_class(g: OnnxGraph, x: OnnxTensor, classes: int) -> OnnxTensor:
     """Reshape [R, classes * n, h, w] to [R, classes, n, h * w]."""
     sizes = (classes, x.shape[1] // classes, x.shape[2] * x.shape[3])
     return g.reshape(x, [g.size(x, 0), *sizes], (x.sizes[0], *sizes))
 
 
 @exports("sum_of_shifts")
-def sum_of_shifts(g: Graph, X: Tensor, ROIs: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def sum_of_shifts(g: OnnxGraph, X: OnnxTensor, ROIs: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     if min(*X.shape[1:], *Like.shape[1:]) < 0:
         raise NotExported("numbers of parts that are known only at run time")
     factor, channel = _factor(g, ROIs, X.dtype, attrs)
@@ -199,7 +203,7 @@ def sum_of_shifts(g: Graph, X: Tensor, ROIs: Tensor, Like: Tensor, attrs: dict[s
 
 
 @exports("shift_of_parts")
-def shift_of_parts(g: Graph, Out: Tensor, ROIs: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def shift_of_parts(g: OnnxGraph, Out: OnnxTensor, ROIs: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     if min(*Out.shape[1:], *Like.shape[1:]) < 0:
         raise NotExported("numbers of parts that are known only at run time")
     factor, channel = _factor(g, ROIs, Out.dtype, attrs)

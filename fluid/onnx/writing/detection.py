@@ -10,19 +10,19 @@ from fluid.values.types import VarType
 
 from .activations import softplus
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .shaping import positions
 
 __all__: list[str] = []
 
 
-def _sides(g: Graph, boxes: Tensor) -> list[Tensor]:
+def _sides(g: OnnxGraph, boxes: OnnxTensor) -> list[OnnxTensor]:
     """Left, top, right and bottom, each with a last dimension of 1."""
     return [g.slice(boxes, [boxes.ndim - 1], [place], [place + 1]) for place in range(4)]
 
 
 @exports("iou_similarity")
-def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool) -> Any:
+def iou_similarity(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor, box_normalized: bool) -> Any:
     edge = 0.0 if box_normalized else 1.0
     x = [g.squeeze(side, -1) for side in _sides(g, X)]
     y = [g.squeeze(side, -1) for side in _sides(g, Y)]
@@ -39,14 +39,16 @@ def iou_similarity(g: Graph, f: Any, X: Tensor, Y: Tensor, box_normalized: bool)
     return g.where(some, common / g.where(some, union, g.number(1, union)), g.number(0, union))
 
 
-def _halves(g: Graph, boxes: Tensor) -> tuple[Any, Any]:
+def _halves(g: OnnxGraph, boxes: OnnxTensor) -> tuple[Any, Any]:
     """The first two and the last two numbers of boxes."""
     axis = boxes.ndim - 1
     return g.slice(boxes, [axis], [0], [2]), g.slice(boxes, [axis], [2], [4])
 
 
 @exports("box_coder")
-def box_coder(g: Graph, f: Any, PriorBox: Tensor, PriorBoxVar: Tensor | None, TargetBox: Tensor, attrs: dict[str, Any]) -> Any:
+def box_coder(
+    g: OnnxGraph, f: Any, PriorBox: OnnxTensor, PriorBoxVar: OnnxTensor | None, TargetBox: OnnxTensor, attrs: dict[str, Any]
+) -> Any:
     edge = 0.0 if attrs["box_normalized"] else 1.0
     first, last = _halves(g, PriorBox)
     size = last - first + edge
@@ -70,7 +72,7 @@ def box_coder(g: Graph, f: Any, PriorBox: Tensor, PriorBoxVar: Tensor | None, Ta
 
 
 @exports("polygon_box_transform")
-def polygon_box_transform(g: Graph, Input: Tensor) -> Tensor:
+def polygon_box_transform(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     wide = g.cast(positions(g, g.size(Input, 3), 3, 4), Input.dtype)
     high = g.cast(positions(g, g.size(Input, 2), 2, 4), Input.dtype)
     number = positions(g, g.size(Input, 1), 1, 4)
@@ -79,7 +81,7 @@ def polygon_box_transform(g: Graph, Input: Tensor) -> Tensor:
     return g.binary("Sub", places, Input)
 
 
-def _focal(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> tuple[Any, Any]:
+def _focal(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, alpha: float) -> tuple[Any, Any]:
     """The weights of the log-probabilities of being in a class, and of not being in it."""
     classes = g.cast(positions(g, g.size(X, 1), 1, 2), Label.dtype)
     one = g.binary("Add", classes, g.number(1, classes))
@@ -94,13 +96,15 @@ def _focal(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> t
 
 
 @exports("focal_weights")
-def focal_weights(g: Graph, X: Tensor, Label: Tensor, FgNum: Tensor, alpha: float) -> dict[str, Tensor]:
+def focal_weights(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, alpha: float) -> dict[str, OnnxTensor]:
     right, wrong = _focal(g, X, Label, FgNum, alpha)
     return {"Right": right, "Wrong": wrong}
 
 
 @exports("sigmoid_focal_loss")
-def sigmoid_focal_loss(g: Graph, f: Any, X: Tensor, Label: Tensor, FgNum: Tensor, gamma: float, alpha: float) -> Any:
+def sigmoid_focal_loss(
+    g: OnnxGraph, f: Any, X: OnnxTensor, Label: OnnxTensor, FgNum: OnnxTensor, gamma: float, alpha: float
+) -> Any:
     right, wrong = _focal(g, X, Label, FgNum, alpha)
     log_p: Any = g.unary("Neg", softplus(g, g.unary("Neg", X)))
     log_q: Any = g.unary("Neg", softplus(g, X))
@@ -108,7 +112,7 @@ def sigmoid_focal_loss(g: Graph, f: Any, X: Tensor, Label: Tensor, FgNum: Tensor
 
 
 @exports("box_clip")
-def box_clip(g: Graph, Input: Tensor, ImInfo: Tensor) -> Tensor:
+def box_clip(g: OnnxGraph, Input: OnnxTensor, ImInfo: OnnxTensor) -> OnnxTensor:
     """ImInfo has height, width and scale of each image."""
     size = g.gather(ImInfo, g.ints(1, 0), 1)
     scaled = g.binary("Div", size, g.slice(ImInfo, [1], [2], [3]))
@@ -125,7 +129,7 @@ def box_clip(g: Graph, Input: Tensor, ImInfo: Tensor) -> Tensor:
 
 
 @exports("box_decoder_and_assign")
-def box_decoder_and_assign(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def box_decoder_and_assign(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     prior, deviation, target, score = (inputs.get(slot) for slot in ("PriorBox", "PriorBoxVar", "TargetBox", "BoxScore"))
     assert prior is not None and target is not None and score is not None
     classes = score.shape[1]

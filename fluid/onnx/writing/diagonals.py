@@ -10,13 +10,13 @@ from fluid.executor.binding.compiled import apply_op
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor, is_number
+from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
 from .shaping import padded, positions
 
 __all__: list[str] = []
 
 
-def _offsets(g: Graph, x: Tensor) -> Tensor:
+def _offsets(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Column minus row, for the matrices in the last two dimensions."""
     rows, columns = positions(g, g.size(x, -2), 0, 2), positions(g, g.size(x, -1), 1, 2)
     if rows.value is not None and columns.value is not None:
@@ -25,14 +25,14 @@ def _offsets(g: Graph, x: Tensor) -> Tensor:
 
 
 @exports("tril_triu")
-def tril_triu(g: Graph, X: Tensor, diagonal: int, lower: bool) -> Tensor:
+def tril_triu(g: OnnxGraph, X: OnnxTensor, diagonal: int, lower: bool) -> OnnxTensor:
     is_in_triangle = g.binary(
         "LessOrEqual" if lower else "GreaterOrEqual", _offsets(g, X), g.constant(np.int64(diagonal)), VarType.BOOL
     )
     return g.where(is_in_triangle, X, g.number(0, X))
 
 
-def _matrices_last(g: Graph, x: Tensor, axis1: int, axis2: int) -> tuple[Tensor, list[int]]:
+def _matrices_last(g: OnnxGraph, x: OnnxTensor, axis1: int, axis2: int) -> tuple[OnnxTensor, list[int]]:
     first, second = axis1 % x.ndim, axis2 % x.ndim
     order = [*(axis for axis in range(x.ndim) if axis not in (first, second)), first, second]
     return g.transpose(x, order), order
@@ -44,7 +44,7 @@ def _diagonal_places(rows: int, columns: int, offset: int) -> Any:
 
 
 @exports("diagonal")
-def diagonal(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+def diagonal(g: OnnxGraph, Input: OnnxTensor, offset: int, axis1: int, axis2: int) -> OnnxTensor:
     matrices, _ = _matrices_last(g, Input, axis1, axis2)
     rows, columns = g.size(matrices, -2), g.size(matrices, -1)
     if not isinstance(rows, int) or not isinstance(columns, int):
@@ -54,7 +54,7 @@ def diagonal(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Te
 
 
 @exports("undiagonal")
-def undiagonal(g: Graph, X: Tensor, Like: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+def undiagonal(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, offset: int, axis1: int, axis2: int) -> OnnxTensor:
     first, second = axis1 % Like.ndim, axis2 % Like.ndim
     order = [*(axis for axis in range(Like.ndim) if axis not in (first, second)), first, second]
     rows, columns = g.size(Like, first), g.size(Like, second)
@@ -72,12 +72,12 @@ def undiagonal(g: Graph, X: Tensor, Like: Tensor, offset: int, axis1: int, axis2
 
 
 @exports("trace")
-def trace(g: Graph, Input: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+def trace(g: OnnxGraph, Input: OnnxTensor, offset: int, axis1: int, axis2: int) -> OnnxTensor:
     return g.reduce("ReduceSum", diagonal(g, Input, offset, axis1, axis2), [-1])
 
 
 @exports("diag_v2")
-def diag_v2(g: Graph, f: Any, X: Tensor, offset: int, padding_value: float, specs: Any) -> Tensor:
+def diag_v2(g: OnnxGraph, f: Any, X: OnnxTensor, offset: int, padding_value: float, specs: Any) -> OnnxTensor:
     if X.ndim == 2:
         return diagonal(g, X, offset, 0, 1)
     rows, columns = specs["Out"].shape
@@ -91,11 +91,11 @@ def diag_v2(g: Graph, f: Any, X: Tensor, offset: int, padding_value: float, spec
 
 
 @exports("diag")
-def diag(g: Graph, f: Any, Diagonal: Tensor, specs: Any) -> Tensor:
+def diag(g: OnnxGraph, f: Any, Diagonal: OnnxTensor, specs: Any) -> OnnxTensor:
     return diag_v2(g, f, Diagonal, 0, 0.0, specs)
 
 
-def _placed_on_diagonals(g: Graph, x: Tensor, rows: int, columns: int, offset: int) -> Tensor:
+def _placed_on_diagonals(g: OnnxGraph, x: OnnxTensor, rows: int, columns: int, offset: int) -> OnnxTensor:
     """Matrices in two last dimensions, with the last dimension of x on a diagonal."""
     flat = _diagonal_places(rows, columns, offset)
     source = np.full(rows * columns, len(flat))
@@ -104,7 +104,7 @@ def _placed_on_diagonals(g: Graph, x: Tensor, rows: int, columns: int, offset: i
     return g.reshape(elements, [*g.sizes_of(x)[:-1], rows, columns], (*x.sizes[:-1], rows, columns))
 
 
-def _to_axes(g: Graph, matrices: Tensor, dim1: int, dim2: int) -> Tensor:
+def _to_axes(g: OnnxGraph, matrices: OnnxTensor, dim1: int, dim2: int) -> OnnxTensor:
     """Move matrices from the last two dimensions: rows to `dim1`, columns to `dim2`."""
     ndim = matrices.ndim
     batch_axes = iter(range(ndim - 2))
@@ -113,7 +113,7 @@ def _to_axes(g: Graph, matrices: Tensor, dim1: int, dim2: int) -> Tensor:
 
 
 @exports("diag_embed")
-def diag_embed(g: Graph, Input: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+def diag_embed(g: OnnxGraph, Input: OnnxTensor, offset: int, dim1: int, dim2: int) -> OnnxTensor:
     count = g.size(Input, -1)
     if not isinstance(count, int):
         raise NotExported("a diagonal whose length is known only at run time")
@@ -122,7 +122,7 @@ def diag_embed(g: Graph, Input: Tensor, offset: int, dim1: int, dim2: int) -> Te
 
 
 @exports("fill_diagonal")
-def fill_diagonal(g: Graph, X: Tensor, value: float, attrs: dict[str, Any]) -> Tensor:
+def fill_diagonal(g: OnnxGraph, X: OnnxTensor, value: float, attrs: dict[str, Any]) -> OnnxTensor:
     if any(not isinstance(size, int) for size in g.sizes_of(X)):
         raise NotExported("a diagonal whose length is known only at run time")
     zeros = np.zeros(X.shape, np.float32)
@@ -131,7 +131,7 @@ def fill_diagonal(g: Graph, X: Tensor, value: float, attrs: dict[str, Any]) -> T
 
 
 @exports("fill_diagonal_tensor")
-def fill_diagonal_tensor(g: Graph, X: Tensor, Y: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+def fill_diagonal_tensor(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, offset: int, dim1: int, dim2: int) -> OnnxTensor:
     rows, columns = (g.size(X, axis) for axis in (dim1, dim2))
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise NotExported("the diagonal of matrices whose size is known only at run time")

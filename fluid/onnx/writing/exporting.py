@@ -26,10 +26,10 @@ from fluid.opdef.registry import OpDef, Rule, grad_slot
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .graph import ELEMENTS, Graph, NotExported, Symbol, Tensor, is_number, without_symbols
+from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Symbol, is_number, without_symbols
 from .refused import REFUSED
 
-__all__ = ["EXPORTS", "Namespace", "export", "exports", "is_exported"]
+__all__ = ["EXPORTS", "GraphNamespace", "export", "exports", "is_exported"]
 
 _Export = Callable[..., Any]
 _E = TypeVar("_E", bound=_Export)
@@ -48,10 +48,10 @@ def exports(*op_types: str) -> Callable[[_E], _E]:
     return register
 
 
-class Namespace(OpNamespace):
+class GraphNamespace(OpNamespace):
     """Fluid's ops over tensors of an ONNX graph."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _specs_of_symbols(
     }
 
 
-def _with_each_size(tensor: Tensor) -> Spec:
+def _with_each_size(tensor: OnnxTensor) -> Spec:
     """The spec of a tensor with a symbol for each unknown size."""
     return tensor.spec.with_shape(tuple(Symbol() if size < 0 else size for size in tensor.sizes))
 
@@ -143,7 +143,7 @@ def is_exported(definition: OpDef) -> bool:
 
 
 def export(
-    graph: Graph,
+    graph: OnnxGraph,
     definition: OpDef,
     inputs: Mapping[str, Any],
     attrs: Mapping[str, Any],
@@ -207,12 +207,12 @@ def _reads_shapes_alone(definition: OpDef) -> bool:
     return definition.forward is None and bool(definition.inputs) and all(slot.shape_only for slot in definition.inputs.values())
 
 
-def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _computed(graph: OnnxGraph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Compute an op's outputs from input shapes, as constants; the outputs must be equal for two values of unknown sizes."""
     specs = _specs({slot: _map_values(value, lambda tensor: tensor.spec) for slot, value in inputs.items()})
 
     def outputs(unknown: int) -> dict[str, Any]:
-        def zeros(tensor: Tensor) -> Any:
+        def zeros(tensor: OnnxTensor) -> Any:
             return np.zeros([unknown if size < 0 else size for size in tensor.shape], tensor.dtype.numpy)
 
         return apply_op(definition.type, {slot: _map_values(value, zeros) for slot, value in inputs.items()}, attrs)
@@ -227,7 +227,7 @@ def _computed(graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs:
 
 
 def _called(
-    graph: Graph,
+    graph: OnnxGraph,
     definition: OpDef,
     entry: tuple[_Export, tuple[str, ...]],
     inputs: Mapping[str, Any],
@@ -252,7 +252,7 @@ def _called(
 
 
 def _by_rule(
-    graph: Graph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
+    graph: OnnxGraph, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]
 ) -> dict[str, Any]:
     if definition.composition is not None:
         return definition.composition(graph.ops, dict(inputs), attrs, wanted)
@@ -270,7 +270,7 @@ def _by_rule(
     return {grad_slot(slot): gradients.get(slot) for slot in slots}
 
 
-def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
+def _fit(graph: OnnxGraph, tensor: OnnxTensor, spec: Spec) -> OnnxTensor:
     """Bring a tensor to the shape and element type of inference, where it was written with others."""
     if spec.type is not VarType.LOD_TENSOR or tensor.spec.type is not VarType.LOD_TENSOR:
         if spec.type is VarType.SELECTED_ROWS:
@@ -298,7 +298,7 @@ def _fit(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
     return tensor
 
 
-def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
+def _reshaped(graph: OnnxGraph, tensor: OnnxTensor, spec: Spec) -> OnnxTensor:
     """Reshape a tensor to another rank, with the same number of elements."""
 
     def fail() -> Any:
@@ -309,7 +309,7 @@ def _reshaped(graph: Graph, tensor: Tensor, spec: Spec) -> Tensor:
 
 def _share_lengths(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
     """Give an input's sequences to outputs with the same number of rows."""
-    sources: dict[int, Tensor] = {}
+    sources: dict[int, OnnxTensor] = {}
     tensors = [
         tensor for value in inputs.values() for tensor in (value if isinstance(value, list) else [value]) if tensor is not None
     ]

@@ -1,7 +1,7 @@
 """The ONNX graph under construction: nodes as plain data, constants that are written once, and nested scopes.
 
-`Graph` appends nodes of one opset; its methods express in ONNX's ops the helpers that most ops of Fluid need. A `Tensor` is a
-value of the graph, and an ordinary value to gradient rules.
+`OnnxGraph` appends nodes of one opset; its methods are the helpers that most ops need, in ONNX's ops. An `OnnxTensor` is a value
+of the graph, and an ordinary value to gradient rules.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ from fluid.values.types import VarType, as_dtype
 if TYPE_CHECKING:
     from fluid.opdef.inference import OpNamespace
 
-from .tensors import ELEMENTS, Node, NotExported, Scope, Size, Symbol, Tensor, is_number, without_symbols
+from .tensors import ELEMENTS, GraphScope, NodeRecord, NotExported, OnnxTensor, Size, Symbol, is_number, without_symbols
 
-__all__ = ["ELEMENTS", "Graph", "Node", "NotExported", "Scope", "Size", "Symbol", "Tensor", "is_number", "without_symbols"]
+__all__ = [
+    "ELEMENTS",
+    "GraphScope",
+    "NodeRecord",
+    "NotExported",
+    "OnnxGraph",
+    "OnnxTensor",
+    "Size",
+    "Symbol",
+    "is_number",
+    "without_symbols",
+]
 
 _MOST_FOLDED = 64
 """The most elements of constants to fold."""
@@ -43,7 +54,7 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 """Ops that are folded if all operands are constants."""
 
 
-class Graph:
+class OnnxGraph:
     """An ONNX graph under construction.
 
     Attributes:
@@ -52,14 +63,14 @@ class Graph:
         constants: name -> array, for all values that no node computes.
     """
 
-    def __init__(self, opset: int, ops: Callable[[Graph], OpNamespace]) -> None:
+    def __init__(self, opset: int, ops: Callable[[OnnxGraph], OpNamespace]) -> None:
         self.opset, self.ops = opset, ops(self)
         self.constants: dict[str, Any] = {}
-        self._constants: dict[Any, Tensor] = {}
+        self._constants: dict[Any, OnnxTensor] = {}
         self._names: dict[str, int] = {}
         self._rows: dict[str, int] = {}
-        self._symbol_of: dict[int, tuple[Tensor, int, Scope]] = {}
-        self.scopes: list[Scope] = [Scope()]
+        self._symbol_of: dict[int, tuple[OnnxTensor, int, GraphScope]] = {}
+        self.scopes: list[GraphScope] = [GraphScope()]
 
     # -- names, scopes
     def unique(self, base: str) -> str:
@@ -75,62 +86,62 @@ class Graph:
                 self._names[base], self._names[name] = count, 0
                 return name
 
-    def rows_of(self, lengths: Tensor, rows: int | None = None) -> int:
+    def rows_of(self, lengths: OnnxTensor, rows: int | None = None) -> int:
         """The symbol for the number of rows of sequences with these lengths: `rows`, the first time."""
         if lengths.sizes == (-1,):
             lengths.sizes = (Symbol(),)
         return self._rows.setdefault(lengths._name, Symbol() if rows is None else rows)
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> GraphScope:
         return self.scopes[-1]
 
     @contextmanager
-    def inner_graph(self) -> Iterator[Scope]:
+    def inner_graph(self) -> Iterator[GraphScope]:
         """Append nodes to a graph inside a node, which is yielded."""
-        self.scopes.append(Scope())
+        self.scopes.append(GraphScope())
         try:
             yield self.scopes[-1]
         finally:
             self.scopes.pop()
 
-    def input(self, name: str, spec: Spec, sizes: tuple[int, ...] | None = None) -> Tensor:
+    def input(self, name: str, spec: Spec, sizes: tuple[int, ...] | None = None) -> OnnxTensor:
         """Add an input to the current scope; its unknown sizes get symbols."""
         if sizes is None:
             sizes = tuple(Symbol() if size < 0 else size for size in spec.shape)
-        tensor = Tensor(self, self.unique(name), spec, sizes)
+        tensor = OnnxTensor(self, self.unique(name), spec, sizes)
         self.scope.inputs.append(tensor)
         self._note(tensor)
         return tensor
 
-    def _note(self, tensor: Tensor) -> None:
+    def _note(self, tensor: OnnxTensor) -> None:
         """Remember a tensor that has the size of a new symbol."""
         for axis, size in enumerate(tensor.sizes):
             if isinstance(size, Symbol):
                 self._symbol_of.setdefault(size, (tensor, axis, self.scope))
 
     # -- nodes
-    def nodes(self, op: str, inputs: Sequence[Tensor | None], specs: Sequence[Spec], **attrs: Any) -> list[Tensor]:
+    def nodes(self, op: str, inputs: Sequence[OnnxTensor | None], specs: Sequence[Spec], **attrs: Any) -> list[OnnxTensor]:
         """Append a node with several outputs of these specs."""
         names = ["" if tensor is None else tensor.name for tensor in inputs]
         while names and not names[-1]:
             names.pop()
-        outputs = [Tensor(self, self.unique(op), spec) for spec in specs]
-        self.scope.nodes.append(Node(op, names, [output._name for output in outputs], attrs))
+        outputs = [OnnxTensor(self, self.unique(op), spec) for spec in specs]
+        self.scope.nodes.append(NodeRecord(op, names, [output._name for output in outputs], attrs))
         return outputs
 
-    def node(self, op: str, inputs: Sequence[Tensor | None], spec: Spec | Tensor, **attrs: Any) -> Tensor:
+    def node(self, op: str, inputs: Sequence[OnnxTensor | None], spec: Spec | OnnxTensor, **attrs: Any) -> OnnxTensor:
         """Append a node with one output, of the given spec (and sizes); ``domain`` among the attributes is the node's domain."""
         folded = self._folded(op, inputs, attrs)
         if folded is not None:
             return folded
-        if isinstance(spec, Tensor):
+        if isinstance(spec, OnnxTensor):
             [result] = self.nodes(op, inputs, [spec.spec], **attrs)
             result.sizes = spec.sizes
             return result
         return self.nodes(op, inputs, [spec], **attrs)[0]
 
-    def _folded(self, op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any]) -> Tensor | None:
+    def _folded(self, op: str, inputs: Sequence[OnnxTensor | None], attrs: dict[str, Any]) -> OnnxTensor | None:
         """Fold an op on constants, for the ops of shapes and conditions; None for others."""
         function = _FOLDED.get(op)
         if function is None or any(tensor is None or tensor.value is None for tensor in inputs):
@@ -140,42 +151,42 @@ class Graph:
             return None
         return self.constant(np.asarray(function(*arrays)))
 
-    def unary(self, op: str, x: Tensor, **attrs: Any) -> Tensor:
+    def unary(self, op: str, x: OnnxTensor, **attrs: Any) -> OnnxTensor:
         """Append a node that preserves shape and element type."""
         return self.node(op, [x], x, **attrs)
 
-    def binary(self, op: str, x: Tensor, y: Tensor, dtype: VarType | None = None) -> Tensor:
+    def binary(self, op: str, x: OnnxTensor, y: OnnxTensor, dtype: VarType | None = None) -> OnnxTensor:
         """Append a node of two operands that broadcast as in numpy."""
         dtype = x.dtype if dtype is None else dtype
         return self._sized(op, [x, y], dtype, self._common(x.sizes, y.sizes))
 
-    def identity(self, x: Tensor) -> Tensor:
+    def identity(self, x: OnnxTensor) -> OnnxTensor:
         return self.unary("Identity", x)
 
     # -- constants
-    def constant(self, value: Any, dtype: VarType | None = None, name: str = "constant") -> Tensor:
+    def constant(self, value: Any, dtype: VarType | None = None, name: str = "constant") -> OnnxTensor:
         """An array as a tensor."""
         array = np.asarray(value, None if dtype is None else dtype.numpy)
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 64 else None
         if key is not None and key in self._constants:
             return self._constants[key]
-        tensor = Tensor(self, self.unique(name), Spec(array.shape, as_dtype(array.dtype)))
+        tensor = OnnxTensor(self, self.unique(name), Spec(array.shape, as_dtype(array.dtype)))
         tensor.value = array
         self.constants[tensor._name] = array
         if key is not None:
             self._constants[key] = tensor
         return tensor
 
-    def ints(self, *values: int) -> Tensor:
+    def ints(self, *values: int) -> OnnxTensor:
         """A vector of int64."""
         return self.constant(np.array(values, np.int64))
 
-    def number(self, value: float, like: Tensor) -> Tensor:
+    def number(self, value: float, like: OnnxTensor) -> OnnxTensor:
         """A number with the element type of `like`, of shape [], which broadcasts with anything."""
         return self.constant(np.array(value).astype(like.dtype.numpy))
 
     # -- shapes
-    def size(self, x: Tensor, axis: int) -> Size:
+    def size(self, x: OnnxTensor, axis: int) -> Size:
         """The size of a dimension."""
         axis = axis % x.ndim
         if is_number(x.sizes[axis]):
@@ -184,18 +195,18 @@ class Graph:
             return self._lazy_size(x, axis)
         return self._cached(("size", x.name, axis), lambda: self.gather(self.dims(x), self.ints(axis)))
 
-    def _lazy_size(self, x: Tensor, axis: int) -> Size:
+    def _lazy_size(self, x: OnnxTensor, axis: int) -> Size:
         assert x.like is not None
         return 0 if axis == 0 else self.size(x.like, axis - 1)
 
-    def _cached(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+    def _cached(self, key: Any, make: Callable[[], OnnxTensor]) -> OnnxTensor:
         for scope in reversed(self.scopes):
             if key in scope.cached:
                 return scope.cached[key]
         tensor = self.scope.cached[key] = make()
         return tensor
 
-    def dims(self, x: Tensor) -> Tensor:
+    def dims(self, x: OnnxTensor) -> OnnxTensor:
         """The shape of a tensor, as int64."""
         if all(is_number(size) for size in x.sizes):
             return self.ints(*x.sizes)
@@ -203,15 +214,15 @@ class Graph:
             return self.joined_sizes([self._lazy_size(x, axis) for axis in range(x.ndim)])
         return self._cached(("dims", x.name), lambda: self.node("Shape", [x], Spec((x.ndim,), VarType.INT64)))
 
-    def sizes_of(self, x: Tensor) -> list[Size]:
+    def sizes_of(self, x: OnnxTensor) -> list[Size]:
         """The size of each dimension."""
         return [self.size(x, axis) for axis in range(x.ndim)]
 
-    def joined_sizes(self, sizes: Sequence[Size]) -> Tensor:
+    def joined_sizes(self, sizes: Sequence[Size]) -> OnnxTensor:
         """Join sizes into one vector."""
         if all(isinstance(size, int) for size in sizes):
             return self.ints(*sizes)  # type: ignore[arg-type]
-        parts: list[Tensor] = []
+        parts: list[OnnxTensor] = []
         run: list[int] = []
         for size in sizes:
             if isinstance(size, int):
@@ -228,31 +239,31 @@ class Graph:
     def product_of(self, sizes: Sequence[Size]) -> Size:
         """The product of sizes."""
         number = prod(size for size in sizes if isinstance(size, int))
-        result: Tensor | None = None
+        result: OnnxTensor | None = None
         for size in sizes:
-            if isinstance(size, Tensor):
+            if isinstance(size, OnnxTensor):
                 result = size if result is None else self.binary("Mul", result, size)
         if result is None:
             return number
         return result if number == 1 else self.binary("Mul", result, self.ints(number))
 
-    def as_size(self, size: Size) -> Tensor:
+    def as_size(self, size: Size) -> OnnxTensor:
         """A size as an int64 tensor of shape [1]."""
         return self.ints(size) if isinstance(size, int) else size
 
-    def empty_like(self, x: Tensor) -> Tensor:
+    def empty_like(self, x: OnnxTensor) -> OnnxTensor:
         """A tensor without elements for a tensor that only stands for a shape: its first size is 0."""
         assert x.like is not None
         dims = self.dims(x)
         return self._cached(("empty", x.like.name), lambda: self.filled(dims, 0, Spec(x.shape, x.dtype)))
 
-    def filled(self, dims: Tensor, value: float, spec: Spec) -> Tensor:
+    def filled(self, dims: OnnxTensor, value: float, spec: Spec) -> OnnxTensor:
         """A tensor of a computed shape, filled with a number."""
         if spec.dtype is VarType.BF16:
             raise NotExported("constants of bfloat16")
         return self.node("ConstantOfShape", [dims], spec, value=np.array([value], spec.dtype.numpy))
 
-    def reshape(self, x: Tensor, sizes: Sequence[Size], shape: tuple[int, ...] | None = None) -> Tensor:
+    def reshape(self, x: OnnxTensor, sizes: Sequence[Size], shape: tuple[int, ...] | None = None) -> OnnxTensor:
         """Reshape a tensor; `shape` has the known sizes, by default from `sizes`."""
         if shape is None:
             shape = tuple(size if isinstance(size, int) else -1 for size in sizes)
@@ -261,7 +272,7 @@ class Graph:
             sizes = [-1 if not isinstance(size, int) else size for size in sizes]
         return self._reshape(x, self.joined_sizes(sizes), shape)
 
-    def _reshape(self, x: Tensor, dims: Tensor, shape: tuple[int, ...]) -> Tensor:
+    def _reshape(self, x: OnnxTensor, dims: OnnxTensor, shape: tuple[int, ...]) -> OnnxTensor:
         spec = Spec(without_symbols(shape), x.dtype)
         zeros: dict[str, Any] = {}
         if dims.value is None or 0 in dims.value:
@@ -276,13 +287,13 @@ class Graph:
             result.sizes = shape
         return result
 
-    def reshape_as(self, x: Tensor, like: Tensor) -> Tensor:
+    def reshape_as(self, x: OnnxTensor, like: OnnxTensor) -> OnnxTensor:
         """Reshape a tensor to the shape of another tensor."""
         if x.sizes == like.sizes and -1 not in x.sizes:
             return x
         return self.in_shape(x, like.sizes, lambda: self.sizes_of(like))
 
-    def in_shape(self, x: Tensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]]) -> Tensor:
+    def in_shape(self, x: OnnxTensor, sizes: tuple[int, ...], exact: Callable[[], Sequence[Size]]) -> OnnxTensor:
         """Reshape a tensor to sizes with at most one unknown; if there are more, `exact` computes them."""
         unknown = [place for place, size in enumerate(sizes) if not is_number(size)]
         if len(unknown) > 1 or (unknown and 0 in sizes):
@@ -291,14 +302,14 @@ class Graph:
             return self.reshape(x, exact_sizes, sizes)
         return self._reshape(x, self.ints(*(-1 if place in unknown else size for place, size in enumerate(sizes))), sizes)
 
-    def squeeze(self, x: Tensor, *axes: int) -> Tensor:
+    def squeeze(self, x: OnnxTensor, *axes: int) -> OnnxTensor:
         axes = tuple(axis % x.ndim for axis in axes)
         if not axes:
             return x
         sizes = tuple(size for axis, size in enumerate(x.sizes) if axis not in axes)
         return self._sized("Squeeze", [x, self.ints(*axes)], x.dtype, sizes)
 
-    def unsqueeze(self, x: Tensor, *axes: int) -> Tensor:
+    def unsqueeze(self, x: OnnxTensor, *axes: int) -> OnnxTensor:
         """Add dimensions of size 1 at these axes of the result."""
         if not axes:
             return x
@@ -309,20 +320,22 @@ class Graph:
             "Unsqueeze", [x, self.ints(*places)], x.dtype, tuple(1 if i in places else next(sizes) for i in range(ndim))
         )
 
-    def _sized(self, op: str, inputs: Sequence[Tensor | None], dtype: VarType, sizes: tuple[int, ...], **attrs: Any) -> Tensor:
+    def _sized(
+        self, op: str, inputs: Sequence[OnnxTensor | None], dtype: VarType, sizes: tuple[int, ...], **attrs: Any
+    ) -> OnnxTensor:
         """Append a node whose output has these sizes."""
         result = self.node(op, inputs, Spec(without_symbols(sizes), dtype), **attrs)
         if result.value is None:
             result.sizes = sizes
         return result
 
-    def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
+    def transpose(self, x: OnnxTensor, order: Sequence[int]) -> OnnxTensor:
         order = [axis % x.ndim for axis in order]
         if order == list(range(x.ndim)):
             return x
         return self._sized("Transpose", [x], x.dtype, tuple(x.sizes[axis] for axis in order), perm=order)
 
-    def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
+    def concat(self, xs: Sequence[OnnxTensor], axis: int) -> OnnxTensor:
         axis = axis % xs[0].ndim
         total = -1 if any(x.shape[axis] < 0 for x in xs) else sum(x.shape[axis] for x in xs)
         sizes = tuple(total if at == axis else max(x.sizes[at] for x in xs) for at in range(xs[0].ndim))
@@ -330,24 +343,24 @@ class Graph:
             return self.identity(xs[0])
         return self._sized("Concat", xs, xs[0].dtype, sizes, axis=axis)
 
-    def expand(self, x: Tensor, dims: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    def expand(self, x: OnnxTensor, dims: OnnxTensor, sizes: tuple[int, ...]) -> OnnxTensor:
         """Broadcast a tensor to a shape."""
         if x.sizes == sizes and -1 not in sizes:
             return x
         return self._sized("Expand", [x, dims], x.dtype, sizes)
 
-    def expand_as(self, x: Tensor, like: Tensor) -> Tensor:
+    def expand_as(self, x: OnnxTensor, like: OnnxTensor) -> OnnxTensor:
         if x.sizes == like.sizes and -1 not in x.sizes:
             return x
         return self.expand(x, self.dims(like), like.sizes)
 
-    def gather(self, x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+    def gather(self, x: OnnxTensor, index: OnnxTensor, axis: int = 0) -> OnnxTensor:
         axis = axis % max(x.ndim, 1)
         return self._sized("Gather", [x, index], x.dtype, (*x.sizes[:axis], *index.sizes, *x.sizes[axis + 1 :]), axis=axis)
 
     def slice(
-        self, x: Tensor, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None
-    ) -> Tensor:
+        self, x: OnnxTensor, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None
+    ) -> OnnxTensor:
         """Slice with bounds as in Python; `None` as an end with a negative step is a very small number."""
         steps = steps or [1] * len(axes)
         sizes = list(x.sizes)
@@ -361,7 +374,7 @@ class Graph:
         return self._sized("Slice", inputs, x.dtype, tuple(sizes))
 
     # -- types and choices
-    def cast(self, x: Tensor, dtype: VarType) -> Tensor:
+    def cast(self, x: OnnxTensor, dtype: VarType) -> OnnxTensor:
         if x.dtype is dtype:
             return x
         if dtype not in ELEMENTS:
@@ -370,7 +383,7 @@ class Graph:
             return self.constant(x.value.astype(dtype.numpy))
         return self._sized("Cast", [x], dtype, x.sizes, to=ELEMENTS[dtype])
 
-    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def where(self, condition: OnnxTensor, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
         sizes = self._common(self._common(condition.sizes, x.sizes), y.sizes)
         return self._sized("Where", [condition, x, y], x.dtype, sizes)
 
@@ -380,7 +393,7 @@ class Graph:
         one, two = (1,) * (ndim - len(one)) + one, (1,) * (ndim - len(two)) + two
         return tuple(_common_size(*pair) for pair in zip(one, two, strict=True))
 
-    def reduce(self, op: str, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
+    def reduce(self, op: str, x: OnnxTensor, axes: Sequence[int], keep: bool = False) -> OnnxTensor:
         """Reduce over axes (``ReduceSum`` and others); without axes, the tensor itself."""
         axes = sorted(axis % x.ndim for axis in axes)
         if not axes:
@@ -390,12 +403,12 @@ class Graph:
             return self._sized(op, [x, self.ints(*axes)], x.dtype, sizes, keepdims=int(keep))
         return self._sized(op, [x], x.dtype, sizes, axes=axes, keepdims=int(keep))
 
-    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+    def matmul(self, x: OnnxTensor, y: OnnxTensor) -> OnnxTensor:
         """Multiply two tensors of at least two dimensions, as numpy does."""
         batch = self._common(x.sizes[:-2], y.sizes[:-2])
         return self._sized("MatMul", [x, y], x.dtype, (*batch, x.sizes[-2], y.sizes[-1]))
 
-    def arange(self, count: Size) -> Tensor:
+    def arange(self, count: Size) -> OnnxTensor:
         """0, 1, ... as int64."""
         if isinstance(count, int):
             return self.constant(np.arange(count))
@@ -403,7 +416,9 @@ class Graph:
         return self.node("Range", [self.constant(np.int64(0)), end, self.constant(np.int64(1))], Spec((-1,), VarType.INT64))
 
     # -- graphs inside nodes
-    def choose(self, condition: Tensor, yes: Callable[[], Sequence[Tensor]], no: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+    def choose(
+        self, condition: OnnxTensor, yes: Callable[[], Sequence[OnnxTensor]], no: Callable[[], Sequence[OnnxTensor]]
+    ) -> list[OnnxTensor]:
         """Append `If` for a condition of one element."""
         branches = []
         for make in (yes, no):

@@ -10,7 +10,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .sequence_rows import ids_of
 from .shaping import add_rows
@@ -20,7 +20,7 @@ __all__: list[str] = []
 _REDUCTIONS = {"SUM": "add", "MEAN": "add", "MAX": "max", "MIN": "min"}
 
 
-def _counts(g: Graph, ids: Tensor, size: Size) -> Tensor:
+def _counts(g: OnnxGraph, ids: OnnxTensor, size: Size) -> OnnxTensor:
     """Count each number below `size` among the ids."""
     ones = g.cast(g.binary("Equal", ids, ids, VarType.BOOL), VarType.INT64)
     return add_rows(
@@ -28,7 +28,7 @@ def _counts(g: Graph, ids: Tensor, size: Size) -> Tensor:
     )
 
 
-def _reduced(g: Graph, rows: Tensor, ids: Tensor, size: Size, how: str) -> tuple[Tensor, Tensor]:
+def _reduced(g: OnnxGraph, rows: OnnxTensor, ids: OnnxTensor, size: Size, how: str) -> tuple[OnnxTensor, OnnxTensor]:
     """Reduce rows [n, ...] by their numbers; also return how many rows each result has, at least 1."""
     counts = _counts(g, ids, size)
     shape = (size if isinstance(size, int) else -1, *rows.shape[1:])
@@ -53,7 +53,7 @@ def _reduced(g: Graph, rows: Tensor, ids: Tensor, size: Size, how: str) -> tuple
 
 
 @exports("segment_pool")
-def segment_pool(g: Graph, X: Tensor, SegmentIds: Tensor, pooltype: str) -> dict[str, Tensor]:
+def segment_pool(g: OnnxGraph, X: OnnxTensor, SegmentIds: OnnxTensor, pooltype: str) -> dict[str, OnnxTensor]:
     ids = as_vector(g, SegmentIds)
     last = g.reduce("ReduceMax", g.concat([ids, g.ints(-1)], 0), [0], keep=True)
     out, counts = _reduced(g, X, ids, g.binary("Add", last, g.ints(1)), pooltype)
@@ -61,34 +61,36 @@ def segment_pool(g: Graph, X: Tensor, SegmentIds: Tensor, pooltype: str) -> dict
 
 
 @exports("segment_like")
-def segment_like(g: Graph, X: Tensor, SegmentIds: Tensor, Like: Tensor) -> Tensor:
+def segment_like(g: OnnxGraph, X: OnnxTensor, SegmentIds: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     size = g.size(Like, 0)
     zeros = filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), X.dtype))
     return g.binary("Max", add_rows(g, zeros, as_vector(g, SegmentIds), X), g.number(1, X))
 
 
-def _nodes(g: Graph, X: Tensor, Out_size: Tensor | None, out_size: list[int]) -> Size:
+def _nodes(g: OnnxGraph, X: OnnxTensor, Out_size: OnnxTensor | None, out_size: list[int]) -> Size:
     if Out_size is not None:
         return g.reshape(g.cast(Out_size, VarType.INT64), [1])
     return out_size[0] if out_size and out_size[0] > 0 else g.size(X, 0)
 
 
 @exports("graph_send_recv")
-def graph_send_recv(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def graph_send_recv(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     rows = g.gather(X, as_vector(g, inputs["Src_index"]))
     size = _nodes(g, X, inputs.get("Out_size"), attrs["out_size"])
     out, counts = _reduced(g, rows, as_vector(g, inputs["Dst_index"]), size, attrs["reduce_op"])
     return {"Out": out, "Dst_count": g.cast(counts, VarType.INT32)}
 
 
-def _message(g: Graph, x: Tensor, y: Tensor, how: str) -> Tensor:
+def _message(g: OnnxGraph, x: OnnxTensor, y: OnnxTensor, how: str) -> OnnxTensor:
     ndim = max(x.ndim, y.ndim)
     x, y = (g.unsqueeze(tensor, *range(1, 1 + ndim - tensor.ndim)) if tensor.ndim < ndim else tensor for tensor in (x, y))
     return g.binary("Add" if how == "ADD" else "Mul", x, y)
 
 
 @exports("graph_send_ue_recv")
-def graph_send_ue_recv(g: Graph, X: Tensor, Y: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def graph_send_ue_recv(
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]
+) -> dict[str, OnnxTensor]:
     rows = _message(g, g.gather(X, as_vector(g, inputs["Src_index"])), Y, attrs["message_op"])
     size = _nodes(g, X, inputs.get("Out_size"), attrs["out_size"])
     out, counts = _reduced(g, rows, as_vector(g, inputs["Dst_index"]), size, attrs["reduce_op"])
@@ -96,12 +98,14 @@ def graph_send_ue_recv(g: Graph, X: Tensor, Y: Tensor, inputs: dict[str, Any], a
 
 
 @exports("graph_send_uv")
-def graph_send_uv(g: Graph, x: Tensor, y: Tensor, src_index: Tensor, dst_index: Tensor, message_op: str) -> Tensor:
+def graph_send_uv(
+    g: OnnxGraph, x: OnnxTensor, y: OnnxTensor, src_index: OnnxTensor, dst_index: OnnxTensor, message_op: str
+) -> OnnxTensor:
     return _message(g, g.gather(x, as_vector(g, src_index)), g.gather(y, as_vector(g, dst_index)), message_op)
 
 
 @exports("graph_reindex")
-def graph_reindex(g: Graph, X: Tensor, Neighbors: Tensor, Count: Tensor) -> dict[str, Tensor]:
+def graph_reindex(g: OnnxGraph, X: OnnxTensor, Neighbors: OnnxTensor, Count: OnnxTensor) -> dict[str, OnnxTensor]:
     nodes, neighbors, counts = (as_vector(g, tensor) for tensor in (X, Neighbors, Count))
     numbers = Spec((-1,), VarType.INT64)
     unique_nodes, _, inverse, _ = g.nodes("Unique", [g.concat([nodes, neighbors], 0)], [numbers] * 4, sorted=0)

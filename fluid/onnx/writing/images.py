@@ -13,25 +13,25 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor, is_number, without_symbols
+from .graph import NotExported, OnnxGraph, OnnxTensor, is_number, without_symbols
 
 __all__ = ["channels_back", "channels_second"]
 
 
-def channels_second(g: Graph, x: Tensor, data_format: str) -> Tensor:
+def channels_second(g: OnnxGraph, x: OnnxTensor, data_format: str) -> OnnxTensor:
     """Move the channels of images to the second dimension."""
     channel, spatial = image_axes(data_format, x.ndim)
     return x if channel == 1 else g.transpose(x, [0, channel, *spatial])
 
 
-def channels_back(g: Graph, x: Tensor, data_format: str) -> Tensor:
+def channels_back(g: OnnxGraph, x: OnnxTensor, data_format: str) -> OnnxTensor:
     """Undo `channels_second`."""
     channel, _ = image_axes(data_format, x.ndim)
     return x if channel == 1 else g.transpose(x, [0, *range(2, x.ndim), 1])
 
 
 # -------------------------------------------------------------------------------------------------------- convolutions
-class Geometry:
+class ConvGeometry:
     """The arguments of a convolution of images [N, C, ...] of this shape."""
 
     def __init__(self, image: tuple[int, ...], kernel: Sequence[int], attrs: Mapping[str, Any]) -> None:
@@ -55,24 +55,26 @@ class Geometry:
             )
 
 
-def _kernel_of(Filter: Tensor) -> list[int]:
+def _kernel_of(Filter: OnnxTensor) -> list[int]:
     if -1 in Filter.shape[2:]:
         raise NotExported("a filter whose size is known only at run time")
     return list(Filter.shape[2:])
 
 
-def _conv(g: Graph, x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
+def _conv(g: OnnxGraph, x: OnnxTensor, w: OnnxTensor, geometry: ConvGeometry) -> OnnxTensor:
     sizes = (x.sizes[0], w.sizes[0], *geometry.out)
     return g._sized("Conv", [x, w], x.dtype, sizes, **geometry.arguments)
 
 
 @exports("conv2d", "depthwise_conv2d", "conv3d")
-def conv(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any]) -> Tensor:
+def conv(g: OnnxGraph, Input: OnnxTensor, Filter: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     x = channels_second(g, Input, attrs["data_format"])
-    return channels_back(g, _conv(g, x, Filter, Geometry(x.shape, _kernel_of(Filter), attrs)), attrs["data_format"])
+    return channels_back(g, _conv(g, x, Filter, ConvGeometry(x.shape, _kernel_of(Filter), attrs)), attrs["data_format"])
 
 
-def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequence[int], geometry: Geometry) -> Tensor:
+def _transposed(
+    g: OnnxGraph, y: OnnxTensor, w: OnnxTensor, like: OnnxTensor | None, sizes: Sequence[int], geometry: ConvGeometry
+) -> OnnxTensor:
     """The transpose of a convolution: from y to images of spatial sizes; unknown sizes come from `like`."""
     channels = w.sizes[1] * geometry.groups if is_number(w.sizes[1]) else -1
     arguments = geometry.arguments
@@ -113,7 +115,7 @@ def _transposed(g: Graph, y: Tensor, w: Tensor, like: Tensor | None, sizes: Sequ
     return g._sized("Slice", bounds, y.dtype, (y.sizes[0], channels, *like.sizes[2:]))
 
 
-def _shape_second(like: Tensor, data_format: str) -> Tensor:
+def _shape_second(like: OnnxTensor, data_format: str) -> OnnxTensor:
     """Move the channels second in a tensor that only stands for a shape."""
     channel, spatial = image_axes(data_format, like.ndim)
     if channel == 1:
@@ -122,19 +124,23 @@ def _shape_second(like: Tensor, data_format: str) -> Tensor:
 
 
 @exports("conv2d_backprop_input", "conv3d_backprop_input")
-def conv_backprop_input(g: Graph, Filter: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def conv_backprop_input(
+    g: OnnxGraph, Filter: OnnxTensor, Output: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]
+) -> OnnxTensor:
     like, y = _shape_second(Like, attrs["data_format"]), channels_second(g, Output, attrs["data_format"])
-    geometry = Geometry(like.shape, _kernel_of(Filter), attrs)
+    geometry = ConvGeometry(like.shape, _kernel_of(Filter), attrs)
     geometry.require_static_padding()
     return channels_back(g, _transposed(g, y, Filter, like, like.shape[2:], geometry), attrs["data_format"])
 
 
 @exports("conv2d_backprop_filter", "conv3d_backprop_filter")
-def conv_backprop_filter(g: Graph, Input: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def conv_backprop_filter(
+    g: OnnxGraph, Input: OnnxTensor, Output: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]
+) -> OnnxTensor:
     """Convolve the image, with its channels as the batch, with the gradient; strides and dilations swap."""
     x, y = (channels_second(g, tensor, attrs["data_format"]) for tensor in (Input, Output))
     kernel = _kernel_of(Like)
-    geometry = Geometry(x.shape, kernel, attrs)
+    geometry = ConvGeometry(x.shape, kernel, attrs)
     geometry.require_static_padding()
     groups, places = geometry.groups, list(range(2, x.ndim))
     turned = g.transpose(x, [1, 0, *places])  # [C, N, ...]
@@ -165,13 +171,13 @@ def conv_backprop_filter(g: Graph, Input: Tensor, Output: Tensor, Like: Tensor, 
 
 
 @exports("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
-def conv_transpose(g: Graph, Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+def conv_transpose(g: OnnxGraph, Input: OnnxTensor, Filter: OnnxTensor, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     x = channels_second(g, Input, attrs["data_format"])
     out = specs["Output"].shape
     _, spatial = image_axes(attrs["data_format"], x.ndim)
     sizes = list(without_symbols(out[axis] for axis in spatial))
     # The padding SAME refers to a convolution of Input.
-    geometry = Geometry(x.shape, _kernel_of(Filter), attrs)
+    geometry = ConvGeometry(x.shape, _kernel_of(Filter), attrs)
     geometry.require_static_padding()
     if -1 in sizes:
         arguments = geometry.arguments
@@ -215,7 +221,7 @@ class Window:
 class Pooling:
     """The windows of pooling images [N, C, ...]."""
 
-    def __init__(self, x: Tensor, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, x: OnnxTensor, attrs: Mapping[str, Any]) -> None:
         second = {**attrs, "data_format": "NCHW"}
         self.sizes = list(x.shape[2:])
         self.out, self.windows, self.strides, self.pads = pool_geometry(self.sizes, second)
@@ -254,11 +260,11 @@ class Pooling:
         return {**arguments, "pads": before + after}
 
 
-def _pool_sizes(x: Tensor, pooling: Pooling) -> tuple[int, ...]:
+def _pool_sizes(x: OnnxTensor, pooling: Pooling) -> tuple[int, ...]:
     return (*x.sizes[:2], *pooling.out)
 
 
-def _windowed(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
+def _windowed(g: OnnxGraph, x: OnnxTensor, pooling: Pooling) -> OnnxTensor:
     """The elements of each window along a new last dimension: [N, C, out..., elements]."""
     axes = pooling.axes()
     for number, axis in enumerate(axes):
@@ -270,7 +276,7 @@ def _windowed(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
     return g.reshape(x, [*sizes[: 2 + count], g.product_of(sizes[2 + count :])])
 
 
-def _max_pool(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
+def _max_pool(g: OnnxGraph, x: OnnxTensor, pooling: Pooling) -> OnnxTensor:
     arguments = pooling.arguments()
     if arguments is not None:
         return g._sized("MaxPool", [x], x.dtype, _pool_sizes(x, pooling), **arguments)
@@ -279,7 +285,7 @@ def _max_pool(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
     return g.reduce("ReduceMax", _windowed(g, x, pooling), [-1])
 
 
-def _average(g: Graph, x: Tensor, pooling: Pooling, exclusive: bool) -> Tensor:
+def _average(g: OnnxGraph, x: OnnxTensor, pooling: Pooling, exclusive: bool) -> OnnxTensor:
     if pooling.is_global:
         return g.reduce("ReduceMean", x, range(2, x.ndim), keep=True)
     arguments = pooling.arguments()
@@ -293,7 +299,7 @@ def _average(g: Graph, x: Tensor, pooling: Pooling, exclusive: bool) -> Tensor:
     return x
 
 
-def _along(g: Graph, x: Tensor, matrix: Any, axis: int) -> Tensor:
+def _along(g: OnnxGraph, x: OnnxTensor, matrix: Any, axis: int) -> OnnxTensor:
     """Multiply x by a matrix [new, old] along an axis."""
     order = [*(place for place in range(x.ndim) if place != axis), axis]
     product = g.matmul(g.transpose(x, order), g.constant(np.ascontiguousarray(matrix.T)))
@@ -301,7 +307,7 @@ def _along(g: Graph, x: Tensor, matrix: Any, axis: int) -> Tensor:
 
 
 @exports("pool2d", "pool3d")
-def pool(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def pool(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     x = channels_second(g, X, attrs["data_format"])
     pooling = Pooling(x, attrs)
     pooled = _max_pool(g, x, pooling) if attrs["pooling_type"] == "max" else _average(g, x, pooling, attrs["exclusive"])
@@ -309,7 +315,7 @@ def pool(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 
 @exports("pool2d_average_back", "pool3d_average_back")
-def average_back(g: Graph, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def average_back(g: OnnxGraph, Output: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     y, like = channels_second(g, Output, attrs["data_format"]), _shape_second(Like, attrs["data_format"])
     pooling = Pooling(like, attrs)
     if pooling.is_global and not pooling.is_static:
@@ -321,7 +327,7 @@ def average_back(g: Graph, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) 
     return channels_back(g, y, attrs["data_format"])
 
 
-def _max_index(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
+def _max_index(g: OnnxGraph, x: OnnxTensor, pooling: Pooling) -> OnnxTensor:
     """The place of the first maximum of each window in its image, counted row by row."""
     arguments = pooling.arguments()
     if arguments is not None:
@@ -347,19 +353,19 @@ def _max_index(g: Graph, x: Tensor, pooling: Pooling) -> Tensor:
 
 
 @exports("pool2d_index", "pool3d_index")
-def pool_index(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def pool_index(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     x = channels_second(g, X, attrs["data_format"])
     return channels_back(g, _max_index(g, x, Pooling(x, attrs)), attrs["data_format"])
 
 
 @exports("max_pool2d_with_index", "max_pool3d_with_index")
-def max_pool_with_index(g: Graph, X: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def max_pool_with_index(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     pooling = Pooling(X, windows_of(attrs, X.ndim - 2))
     return {"Out": _max_pool(g, X, pooling), "Mask": g.cast(_max_index(g, X, pooling), VarType.INT32)}
 
 
 @exports("spp")
-def spp(g: Graph, X: Tensor, pyramid_height: int, pooling_type: str) -> Tensor:
+def spp(g: OnnxGraph, X: OnnxTensor, pyramid_height: int, pooling_type: str) -> OnnxTensor:
     parts = []
     for _, bins, windows in pyramid(X.shape, pyramid_height):
         pooling = Pooling(X, windows)
@@ -368,7 +374,7 @@ def spp(g: Graph, X: Tensor, pyramid_height: int, pooling_type: str) -> Tensor:
     return g.concat(parts, 1)
 
 
-def _image_places(g: Graph, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+def _image_places(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """Flatten the spatial dimensions of images and indices."""
     return tuple(  # type: ignore[return-value]
         g.reshape(tensor, [*g.sizes_of(tensor)[:2], g.product_of(g.sizes_of(tensor)[2:])]) for tensor in (x, index)
@@ -376,7 +382,7 @@ def _image_places(g: Graph, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @exports("unpool", "unpool3d")
-def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
+def unpool(g: OnnxGraph, X: OnnxTensor, Indices: OnnxTensor, specs: Any) -> OnnxTensor:
     sizes = specs["Out"].shape
     x, index = _image_places(g, X, Indices)
     count = int(np.prod(sizes[2:]))
@@ -386,7 +392,7 @@ def unpool(g: Graph, X: Tensor, Indices: Tensor, specs: Any) -> Tensor:
 
 
 @exports("unpool_back", "unpool3d_back")
-def unpool_back(g: Graph, Output: Tensor, Indices: Tensor, Like: Tensor) -> Tensor:
+def unpool_back(g: OnnxGraph, Output: OnnxTensor, Indices: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     """If several elements have one index, only the last gets the gradient, as `unpool` keeps the last."""
     y, index = _image_places(g, Output, Indices)
     index = g.cast(index, VarType.INT64)

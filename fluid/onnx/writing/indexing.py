@@ -10,7 +10,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType, as_dtype
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled, zeros_like
 from .shaping import add_rows, added_along, constant_axis, positions
 
@@ -19,20 +19,22 @@ __all__ = ["one_hot_of", "picked", "placed"]
 
 # -------------------------------------------------------------------------------------------------------------- slices
 @exports("gather", "gather_like")
-def gather(g: Graph, X: Tensor, Index: Tensor, Axis: Tensor | None, attrs: dict[str, Any]) -> Tensor:
+def gather(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Axis: OnnxTensor | None, attrs: dict[str, Any]) -> OnnxTensor:
     axis = constant_axis(Axis, attrs.get("axis", 0))
     index = Index if Index.ndim < 2 else g.reshape(Index, [-1], Index.sizes[:1])
     return g.gather(X, g.cast(index, VarType.INT64), axis)
 
 
 @exports("index_select")
-def index_select(g: Graph, X: Tensor, Index: Tensor, dim: int) -> Tensor:
+def index_select(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, dim: int) -> OnnxTensor:
     index = Index if Index.ndim < 2 else g.reshape(Index, [-1], Index.sizes[:1])
     return g.gather(X, g.cast(index, VarType.INT64), dim)
 
 
 @exports("scatter_add_like")
-def scatter_add_like(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, Axis: Tensor | None, axis: int) -> Tensor:
+def scatter_add_like(
+    g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor, Axis: OnnxTensor | None, axis: int
+) -> OnnxTensor:
     axis = constant_axis(Axis, axis) % Like.ndim
     index = as_vector(g, Index)
     x = X if X.ndim == Like.ndim else g.unsqueeze(X, axis)
@@ -42,7 +44,7 @@ def scatter_add_like(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, Axis: Ten
     return added_along(g, x, index, axis, size, sizes)
 
 
-def _counted_from_front(g: Graph, index: Tensor, size: Size) -> Tensor:
+def _counted_from_front(g: OnnxGraph, index: OnnxTensor, size: Size) -> OnnxTensor:
     """Convert negative indices, which count from the end, to indices from 0 on."""
     if g.opset >= 16:
         return index
@@ -51,7 +53,7 @@ def _counted_from_front(g: Graph, index: Tensor, size: Size) -> Tensor:
 
 
 @exports("scatter")
-def scatter(g: Graph, X: Tensor, Ids: Tensor, Updates: Tensor, overwrite: bool) -> Tensor:
+def scatter(g: OnnxGraph, X: OnnxTensor, Ids: OnnxTensor, Updates: OnnxTensor, overwrite: bool) -> OnnxTensor:
     ids = as_vector(g, Ids)
     if overwrite:
         return g.node("ScatterND", [X, g.unsqueeze(ids, 1), Updates], X)
@@ -61,14 +63,14 @@ def scatter(g: Graph, X: Tensor, Ids: Tensor, Updates: Tensor, overwrite: bool) 
 
 
 @exports("gather_nd")
-def gather_nd(g: Graph, X: Tensor, Index: Tensor, specs: Any) -> Tensor:
+def gather_nd(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, specs: Any) -> OnnxTensor:
     if Index.shape[-1] == 0:
         return g.expand(X, g.joined_sizes([*g.sizes_of(Index)[:-1], *g.sizes_of(X)]), specs["Out"].shape)
     return g._sized("GatherND", [X, g.cast(Index, VarType.INT64)], X.dtype, specs["Out"].shape)
 
 
 @exports("scatter_nd_add")
-def scatter_nd_add(g: Graph, X: Tensor, Index: Tensor, Updates: Tensor) -> Tensor:
+def scatter_nd_add(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Updates: OnnxTensor) -> OnnxTensor:
     depth = Index.shape[-1]
     if depth < 0:
         raise NotExported("an Index whose last dimension is known only at run time")
@@ -79,7 +81,7 @@ def scatter_nd_add(g: Graph, X: Tensor, Index: Tensor, Updates: Tensor) -> Tenso
     if g.opset >= 16:
         return g.node("ScatterND", [X, index, Updates], X, reduction="add")
     sizes = g.sizes_of(X)
-    flat: Tensor | None = None
+    flat: OnnxTensor | None = None
     for place in range(depth):
         one = g.squeeze(g.slice(index, [index.ndim - 1], [place], [place + 1]), -1)
         one = _counted_from_front(g, one, sizes[place])
@@ -93,7 +95,7 @@ def scatter_nd_add(g: Graph, X: Tensor, Index: Tensor, Updates: Tensor) -> Tenso
 
 # -------------------------------------------------------------------------------------------------------------- tables
 @exports("lookup_table", "lookup_table_v2")
-def lookup_table(g: Graph, W: Tensor, Ids: Tensor, padding_idx: int, specs: Any) -> Tensor:
+def lookup_table(g: OnnxGraph, W: OnnxTensor, Ids: OnnxTensor, padding_idx: int, specs: Any) -> OnnxTensor:
     spec = specs["Out"]
     ids = g.cast(Ids, VarType.INT64)
     if ids.ndim == spec.ndim:
@@ -105,7 +107,7 @@ def lookup_table(g: Graph, W: Tensor, Ids: Tensor, padding_idx: int, specs: Any)
     return g.where(padded, g.number(0, W), rows)
 
 
-def _padding_id(g: Graph, padding_idx: int, table: Tensor) -> Tensor:
+def _padding_id(g: OnnxGraph, padding_idx: int, table: OnnxTensor) -> OnnxTensor:
     """The id of the row of zeros; a negative id counts from the end."""
     if padding_idx >= 0:
         return g.constant(np.int64(padding_idx))
@@ -113,7 +115,7 @@ def _padding_id(g: Graph, padding_idx: int, table: Tensor) -> Tensor:
 
 
 @exports("scatter_rows_like")
-def scatter_rows_like(g: Graph, X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) -> Tensor:
+def scatter_rows_like(g: OnnxGraph, X: OnnxTensor, Ids: OnnxTensor, Like: OnnxTensor, padding_idx: int) -> OnnxTensor:
     width = g.size(Like, 1)
     ids = g.reshape(g.cast(Ids, VarType.INT64), [-1], (-1,))
     rows = g.reshape(X, [-1 if isinstance(width, int) else g.size(ids, 0), width], (-1, Like.shape[1]))
@@ -125,7 +127,9 @@ def scatter_rows_like(g: Graph, X: Tensor, Ids: Tensor, Like: Tensor, padding_id
 
 
 # ------------------------------------------------------------------------------------------------------------ elements
-def picked(g: Graph, x: Tensor, index: Tensor, axis: int, ignore_index: int | None = None, default: float = 0.0) -> Tensor:
+def picked(
+    g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int, ignore_index: int | None = None, default: float = 0.0
+) -> OnnxTensor:
     """``x[.., index[.., j, ..], ..]`` along an axis; `default` at ignored indices."""
     index = g.cast(index, VarType.INT64)
     if ignore_index is None:
@@ -136,7 +140,7 @@ def picked(g: Graph, x: Tensor, index: Tensor, axis: int, ignore_index: int | No
     return g.where(ignored, g.number(default, x), values)
 
 
-def placed(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:
+def placed(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int, size: Size, sizes: tuple[int, ...]) -> OnnxTensor:
     """Add x to zeros at these indices, the transpose of `picked`; `size` is the zeros' size along the axis."""
     axis, index = axis % x.ndim, g.cast(index, VarType.INT64)
     if index.shape[axis] == 1:
@@ -157,12 +161,12 @@ def placed(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tup
 
 
 @exports("pick")
-def pick(g: Graph, X: Tensor, Index: Tensor, axis: int, ignore_index: int, default: float) -> Tensor:
+def pick(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, axis: int, ignore_index: int, default: float) -> OnnxTensor:
     return picked(g, X, Index, axis, ignore_index, default)
 
 
 @exports("place")
-def place(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, axis: int, ignore_index: int) -> Tensor:
+def place(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor, axis: int, ignore_index: int) -> OnnxTensor:
     index = g.cast(Index, VarType.INT64)
     ignored = g.binary("Equal", index, g.constant(np.int64(ignore_index)), VarType.BOOL)
     x = g.where(ignored, g.number(0, X), X)
@@ -171,7 +175,7 @@ def place(g: Graph, X: Tensor, Index: Tensor, Like: Tensor, axis: int, ignore_in
     return placed(g, x, safe, axis, g.size(Like, axis % X.ndim + skipped), Like.sizes[skipped:])
 
 
-def one_hot_of(g: Graph, ids: Tensor, depth: Size, dtype: VarType) -> Tensor:
+def one_hot_of(g: OnnxGraph, ids: OnnxTensor, depth: Size, dtype: VarType) -> OnnxTensor:
     """One-hot vectors of the ids along a new last dimension."""
     hit = g.binary(
         "Equal", g.unsqueeze(g.cast(ids, VarType.INT64), -1), positions(g, depth, ids.ndim, ids.ndim + 1), VarType.BOOL
@@ -180,25 +184,25 @@ def one_hot_of(g: Graph, ids: Tensor, depth: Size, dtype: VarType) -> Tensor:
 
 
 @exports("one_hot", "one_hot_v2")
-def one_hot(g: Graph, X: Tensor, depth_tensor: Tensor | None, depth: int, dtype: int, specs: Any) -> Tensor:
+def one_hot(g: OnnxGraph, X: OnnxTensor, depth_tensor: OnnxTensor | None, depth: int, dtype: int, specs: Any) -> OnnxTensor:
     ids = X if specs["Out"].ndim > X.ndim else g.squeeze(X, -1)
     count: Size = depth if depth_tensor is None else g.reshape(g.cast(depth_tensor, VarType.INT64), [1])
     return one_hot_of(g, ids, count, as_dtype(dtype))
 
 
 @exports("take_along_axis")
-def take_along_axis(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def take_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     x, index = inputs["Input"], g.cast(inputs["Index"], VarType.INT64)
     return g._sized("GatherElements", [x, index], x.dtype, index.sizes, axis=attrs["Axis"] % x.ndim)
 
 
 @exports("index_sample")
-def index_sample(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+def index_sample(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
     return g._sized("GatherElements", [X, g.cast(Index, VarType.INT64)], X.dtype, Index.sizes, axis=1)
 
 
 @exports("tdm_child")
-def tdm_child(g: Graph, X: Tensor, TreeInfo: Tensor, specs: Any) -> dict[str, Tensor]:
+def tdm_child(g: OnnxGraph, X: OnnxTensor, TreeInfo: OnnxTensor, specs: Any) -> dict[str, OnnxTensor]:
     info, nodes = g.cast(TreeInfo, VarType.INT64), g.cast(X, VarType.INT64)
     children = g.gather(g.slice(info, [1], [3], [2**31 - 1]), nodes)
     some = g.unsqueeze(g.unary("Not", g.binary("Equal", nodes, g.ints(0), VarType.BOOL)), nodes.ndim)

@@ -10,7 +10,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 from .indexing import one_hot_of
 from .making import as_vector, filled
 from .sequence_rows import lengths_of_rows, longest_of, padded_rows, taken_rows
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 
 @exports("padded_positions")
-def padded_positions(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
+def padded_positions(g: OnnxGraph, X: OnnxTensor, Length: OnnxTensor) -> OnnxTensor:
     t = g.unsqueeze(g.arange(g.size(X, 1)), 0)
     first = g.binary("Mul", g.arange(g.size(X, 0)), g.as_size(g.size(X, 1)))
     is_inside = g.binary("Less", t, g.unsqueeze(as_vector(g, Length), 1), VarType.BOOL)
@@ -27,7 +27,7 @@ def padded_positions(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
 
 
 @exports("crf_counts")
-def crf_counts(g: Graph, Label: Tensor, Rows: Tensor, Transition: Tensor) -> Tensor:
+def crf_counts(g: OnnxGraph, Label: OnnxTensor, Rows: OnnxTensor, Transition: OnnxTensor) -> OnnxTensor:
     """One-hot tags: the first, the last, and the neighbour pairs, summed over time."""
     tags = g.size(Transition, 1)
     labels = g.where(
@@ -47,14 +47,20 @@ def crf_counts(g: Graph, Label: Tensor, Rows: Tensor, Transition: Tensor) -> Ten
 
 
 @exports("held")
-def held(g: Graph, X: Tensor) -> Tensor:
+def held(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.identity(X)
 
 
 @exports("ctc_states")
 def ctc_states(
-    g: Graph, Logits: Tensor, Label: Tensor, LogitsLength: Tensor | None, LabelLength: Tensor | None, blank: int, specs: Any
-) -> dict[str, Tensor]:
+    g: OnnxGraph,
+    Logits: OnnxTensor,
+    Label: OnnxTensor,
+    LogitsLength: OnnxTensor | None,
+    LabelLength: OnnxTensor | None,
+    blank: int,
+    specs: Any,
+) -> dict[str, OnnxTensor]:
     zero, none = g.constant(np.int64(0)), g.constant(np.int64(-1))
     if LogitsLength is None or LabelLength is None:
         steps, counts = lengths_of_rows(Logits), lengths_of_rows(Label)
@@ -93,7 +99,7 @@ def ctc_states(
     dtype = Logits.dtype
     far = g.constant(-1e30, dtype)
 
-    def penalty(may: Tensor) -> Tensor:
+    def penalty(may: OnnxTensor) -> OnnxTensor:
         return g.where(may, g.constant(0, dtype), far)
 
     # A path needs a step for each label, and one more between equal ones.
@@ -116,25 +122,25 @@ def ctc_states(
 
 
 # ------------------------------------------------------------------------------------------------------------ decoding
-def _scan(g: Graph, states: list[Tensor], rows: list[Tensor], step: Any, outs: list[Spec]) -> list[Tensor]:
+def _scan(g: OnnxGraph, states: list[OnnxTensor], rows: list[OnnxTensor], step: Any, outs: list[Spec]) -> list[OnnxTensor]:
     """Append `Scan`: the last states, then the outputs of all steps; ``step(states, slices) -> (states, outputs)``."""
     with g.inner_graph() as scope:
-        befores = [Tensor(g, g.unique("state"), state.spec) for state in states]
-        slices = [Tensor(g, g.unique("row"), Spec(rows_part.shape[1:], rows_part.dtype)) for rows_part in rows]
+        befores = [OnnxTensor(g, g.unique("state"), state.spec) for state in states]
+        slices = [OnnxTensor(g, g.unique("row"), Spec(rows_part.shape[1:], rows_part.dtype)) for rows_part in rows]
         scope.inputs += [*befores, *slices]
         afters, outputs = step(befores, slices)
         scope.outputs = [g.identity(value) for value in (*afters, *outputs)]
     return g.nodes("Scan", [*states, *rows], [*(state.spec for state in states), *outs], body=scope, num_scan_inputs=len(rows))
 
 
-def _turned(g: Graph, x: Tensor) -> Tensor:
+def _turned(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.slice(x, [0], [-1], [-(2**62)], [-1])
 
 
 @exports("crf_decoding")
 def crf_decoding(
-    g: Graph, Emission: Tensor, Transition: Tensor, Label: Tensor | None, Length: Tensor | None, specs: Any
-) -> Tensor:
+    g: OnnxGraph, Emission: OnnxTensor, Transition: OnnxTensor, Label: OnnxTensor | None, Length: OnnxTensor | None, specs: Any
+) -> OnnxTensor:
     """Compute the best score of each tag step by step, with the tag before it; then follow these back from the best last tag."""
     tags = g.size(Emission, -1)
     flat = g.reshape(Emission, [-1, tags], (-1, Emission.shape[-1]))
@@ -151,7 +157,7 @@ def crf_decoding(
     started = filled(g, g.joined_sizes([count, 1]), 0, Spec((-1, 1), Emission.dtype))
     zero = g.constant(np.int64(0))
 
-    def forward(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def forward(states: list[OnnxTensor], slices: list[OnnxTensor]) -> tuple[list[OnnxTensor], list[OnnxTensor]]:
         (scores, before), (rows,) = states, slices
         here = g.unsqueeze(g.binary("GreaterOrEqual", rows, zero, VarType.BOOL), 1)
         is_later = g.cast(before, VarType.BOOL)
@@ -161,7 +167,7 @@ def crf_decoding(
         new = g.where(here, g.binary("Add", top, taken_rows(g, flat, rows)), scores)
         return [new, g.where(here, g.number(1, before), before)], [came]
 
-    def backward(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def backward(states: list[OnnxTensor], slices: list[OnnxTensor]) -> tuple[list[OnnxTensor], list[OnnxTensor]]:
         (tag,), (came, rows) = states, slices
         here = g.binary("GreaterOrEqual", rows, zero, VarType.BOOL)
         former = g._sized("GatherElements", [came, g.unsqueeze(tag, 1)], VarType.INT64, (-1, 1), axis=1)

@@ -8,7 +8,7 @@ from fluid.ops.linalg import is_vector
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 
 __all__: list[str] = []
 
@@ -16,7 +16,7 @@ _MOST = 64
 """The largest matrices to eliminate."""
 
 
-def _size(x: Tensor) -> int:
+def _size(x: OnnxTensor) -> int:
     size = max(x.shape[-2:])
     if min(x.shape[-2:]) < 0:
         raise NotExported("matrices whose size is known only at run time")
@@ -25,24 +25,24 @@ def _size(x: Tensor) -> int:
     return size
 
 
-def _turned(g: Graph, x: Tensor) -> Tensor:
+def _turned(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2])
 
 
-def _row(g: Graph, x: Tensor, place: int) -> Tensor:
+def _row(g: OnnxGraph, x: OnnxTensor, place: int) -> OnnxTensor:
     return g.slice(x, [x.ndim - 2], [place], [place + 1])
 
 
-def _column(g: Graph, x: Tensor, place: int) -> Tensor:
+def _column(g: OnnxGraph, x: OnnxTensor, place: int) -> OnnxTensor:
     return g.slice(x, [x.ndim - 1], [place], [place + 1])
 
 
-def _is(g: Graph, size: int, place: int, axis: int) -> Tensor:
+def _is(g: OnnxGraph, size: int, place: int, axis: int) -> OnnxTensor:
     """A mask of the row (-2) or column (-1) at a place."""
     return g.constant((np.arange(size) == place).reshape((-1, 1) if axis == -2 else (1, -1)))
 
 
-def _broadcast(g: Graph, x: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+def _broadcast(g: OnnxGraph, x: OnnxTensor, columns: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """Broadcast the batch dimensions of matrices and columns."""
     batch = g._common(x.sizes[:-2], columns.sizes[:-2])
     if x.sizes[:-2] == columns.sizes[:-2] and -1 not in batch:
@@ -54,7 +54,7 @@ def _broadcast(g: Graph, x: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     return g.binary("Add", x, zero), g.binary("Add", columns, zero)
 
 
-def _eliminated(g: Graph, x: Tensor, columns: Tensor) -> Tensor:
+def _eliminated(g: OnnxGraph, x: OnnxTensor, columns: OnnxTensor) -> OnnxTensor:
     """Solve ``x @ result = columns`` by Gauss-Jordan elimination; the pivot is the greatest of a column."""
     size = _size(x)
     x, columns = _broadcast(g, x, columns)
@@ -75,7 +75,7 @@ def _eliminated(g: Graph, x: Tensor, columns: Tensor) -> Tensor:
     return g.slice(augmented, [augmented.ndim - 1], [size], [2**31 - 1])
 
 
-def _inverse(g: Graph, x: Tensor) -> Tensor:
+def _inverse(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     size = _size(x)
     inverse = _eliminated(g, x, g.constant(np.eye(size), x.dtype))
     inverse.sizes = x.sizes
@@ -83,19 +83,19 @@ def _inverse(g: Graph, x: Tensor) -> Tensor:
 
 
 @exports("inverse")
-def inverse(g: Graph, Input: Tensor) -> Tensor:
+def inverse(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     return _inverse(g, Input)
 
 
 @exports("solve")
-def solve(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def solve(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     if not is_vector(X.shape, Y.shape):
         return _eliminated(g, X, Y)
     return g.squeeze(_eliminated(g, X, g.unsqueeze(Y, Y.ndim)), -1)
 
 
 @exports("matrix_power")
-def matrix_power(g: Graph, X: Tensor, n: int) -> Tensor:
+def matrix_power(g: OnnxGraph, X: OnnxTensor, n: int) -> OnnxTensor:
     size = _size(X)
     if n == 0:
         return g.expand(g.constant(np.eye(size), X.dtype), g.dims(X), X.sizes)
@@ -110,18 +110,18 @@ def matrix_power(g: Graph, X: Tensor, n: int) -> Tensor:
 
 
 @exports("slogdeterminant")
-def slogdeterminant(g: Graph, Input: Tensor) -> Tensor:
+def slogdeterminant(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     value = g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])
     parts = [g.unary("Sign", value), g.unary("Log", g.unary("Abs", value))]
     return g.concat([g.unsqueeze(part, 0) for part in parts], 0)
 
 
 # ------------------------------------------------------------------------------------------------------------- triangles
-def _solved(g: Graph, x: Tensor, columns: Tensor, upper: bool, ones: bool = False) -> Tensor:
+def _solved(g: OnnxGraph, x: OnnxTensor, columns: OnnxTensor, upper: bool, ones: bool = False) -> OnnxTensor:
     """Solve ``x @ result = columns`` for a triangle of x, row by row."""
     size = _size(x)
     x, residual = _broadcast(g, x, columns)
-    result: Tensor | None = None
+    result: OnnxTensor | None = None
     for place in reversed(range(size)) if upper else range(size):
         solved_row = _row(g, residual, place)
         if not ones:
@@ -134,12 +134,12 @@ def _solved(g: Graph, x: Tensor, columns: Tensor, upper: bool, ones: bool = Fals
 
 
 @exports("triangular_solve")
-def triangular_solve(g: Graph, X: Tensor, Y: Tensor, upper: bool, transpose: bool, unitriangular: bool) -> Tensor:
+def triangular_solve(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, upper: bool, transpose: bool, unitriangular: bool) -> OnnxTensor:
     return _solved(g, _turned(g, X) if transpose else X, Y, upper is not transpose, unitriangular)
 
 
 @exports("cholesky")
-def cholesky(g: Graph, X: Tensor, upper: bool) -> Tensor:
+def cholesky(g: OnnxGraph, X: OnnxTensor, upper: bool) -> OnnxTensor:
     size = _size(X)
     residual, columns = _turned(g, X) if upper else X, []
     for place in range(size):
@@ -154,6 +154,6 @@ def cholesky(g: Graph, X: Tensor, upper: bool) -> Tensor:
 
 
 @exports("cholesky_solve")
-def cholesky_solve(g: Graph, X: Tensor, Y: Tensor, upper: bool) -> Tensor:
+def cholesky_solve(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, upper: bool) -> OnnxTensor:
     lower = _turned(g, Y) if upper else Y
     return _solved(g, _turned(g, lower), _solved(g, lower, X, upper=False), upper=True)

@@ -11,7 +11,7 @@ from fluid.values.types import VarType
 
 from .activations import log1p, softplus
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .indexing import picked
 from .reductions import total
 from .shaping import shape_of
@@ -20,12 +20,12 @@ __all__: list[str] = []
 
 
 @exports("softmax")
-def softmax(g: Graph, X: Tensor, axis: int) -> Tensor:
+def softmax(g: OnnxGraph, X: OnnxTensor, axis: int) -> OnnxTensor:
     return g.unary("Softmax", X, axis=axis % X.ndim)
 
 
 @exports("log_softmax")
-def log_softmax(g: Graph, X: Tensor, axis: int) -> Tensor:
+def log_softmax(g: OnnxGraph, X: OnnxTensor, axis: int) -> OnnxTensor:
     return g.unary("LogSoftmax", X, axis=axis % X.ndim)
 
 
@@ -33,12 +33,12 @@ _LEAST = -1e20
 """The logarithm of 0."""
 
 
-def _minus_log(g: Graph, x: Tensor) -> Tensor:
+def _minus_log(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.unary("Neg", g.binary("Max", g.unary("Log", x), g.number(_LEAST, x)))
 
 
 @exports("cross_entropy")
-def cross_entropy(g: Graph, X: Tensor, Label: Tensor, soft_label: bool, ignore_index: int, specs: Any) -> Tensor:
+def cross_entropy(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, soft_label: bool, ignore_index: int, specs: Any) -> OnnxTensor:
     if soft_label:
         return g.reduce("ReduceSum", g.binary("Mul", Label, _minus_log(g, X)), [-1], keep=True)
     label = Label if Label.ndim == X.ndim else g.unsqueeze(Label, -1)
@@ -47,7 +47,7 @@ def cross_entropy(g: Graph, X: Tensor, Label: Tensor, soft_label: bool, ignore_i
 
 
 @exports("cross_entropy2")
-def cross_entropy2(g: Graph, X: Tensor, Label: Tensor, ignore_index: int, specs: Any) -> dict[str, Tensor]:
+def cross_entropy2(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, ignore_index: int, specs: Any) -> dict[str, OnnxTensor]:
     label = Label if Label.ndim == X.ndim else g.unsqueeze(Label, -1)
     match = picked(g, X, label, -1, ignore_index, 1.0)
     match = match if Label.ndim == X.ndim else g.squeeze(match, -1)
@@ -60,8 +60,8 @@ def cross_entropy2(g: Graph, X: Tensor, Label: Tensor, ignore_index: int, specs:
 
 @exports("softmax_with_cross_entropy")
 def softmax_with_cross_entropy(
-    g: Graph, Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int
-) -> dict[str, Tensor]:
+    g: OnnxGraph, Logits: OnnxTensor, Label: OnnxTensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int
+) -> dict[str, OnnxTensor]:
     axis = axis % Logits.ndim
     if use_softmax:
         probabilities, logs = (g.unary(op, Logits, axis=axis) for op in ("Softmax", "LogSoftmax"))
@@ -78,8 +78,8 @@ def softmax_with_cross_entropy(
 
 @exports("sigmoid_cross_entropy_with_logits")
 def sigmoid_cross_entropy_with_logits(
-    g: Graph, X: Tensor, Label: Tensor, pos_weight: Tensor | None, normalize: bool, ignore_index: int
-) -> Tensor:
+    g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, pos_weight: OnnxTensor | None, normalize: bool, ignore_index: int
+) -> OnnxTensor:
     ignored = g.binary("Equal", Label, g.number(ignore_index, Label), VarType.BOOL)
     label = g.cast(Label, X.dtype)
     missed = softplus(g, g.unary("Neg", X))
@@ -93,7 +93,7 @@ def sigmoid_cross_entropy_with_logits(
 
 
 @exports("huber_loss")
-def huber_loss(g: Graph, X: Tensor, Y: Tensor, delta: float) -> dict[str, Tensor]:
+def huber_loss(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, delta: float) -> dict[str, OnnxTensor]:
     residual = g.binary("Sub", Y, X)
     size = g.unary("Abs", residual)
     half = g.binary("Mul", g.binary("Mul", residual, residual), g.number(0.5, X))
@@ -103,13 +103,13 @@ def huber_loss(g: Graph, X: Tensor, Y: Tensor, delta: float) -> dict[str, Tensor
 
 
 @exports("log_loss")
-def log_loss(f: Any, Predicted: Tensor, Labels: Tensor, epsilon: float) -> Any:
+def log_loss(f: Any, Predicted: OnnxTensor, Labels: OnnxTensor, epsilon: float) -> Any:
     labels = Labels if Labels.dtype is Predicted.dtype else Labels.astype(Predicted.dtype)
     return -(labels * f.log(Predicted + epsilon)) - (1.0 - labels) * f.log((1.0 + epsilon) - Predicted)
 
 
 @exports("label_smooth")
-def label_smooth(g: Graph, X: Tensor, PriorDist: Tensor | None, epsilon: float) -> Tensor:
+def label_smooth(g: OnnxGraph, X: OnnxTensor, PriorDist: OnnxTensor | None, epsilon: float) -> OnnxTensor:
     scaled_label = g.binary("Mul", X, g.number(1 - epsilon, X))
     if PriorDist is not None:
         return g.binary("Add", scaled_label, g.binary("Mul", PriorDist, g.number(epsilon, X)))
@@ -120,14 +120,14 @@ def label_smooth(g: Graph, X: Tensor, PriorDist: Tensor | None, epsilon: float) 
 
 
 @exports("hinge_loss")
-def hinge_loss(f: Any, Logits: Tensor, Labels: Tensor) -> Any:
+def hinge_loss(f: Any, Logits: OnnxTensor, Labels: OnnxTensor) -> Any:
     labels = Labels if Labels.dtype is Logits.dtype else Labels.astype(Logits.dtype)
     return f.relu(1.0 - (labels * 2.0 - 1.0) * Logits)
 
 
 @exports("bce_loss")
-def bce_loss(g: Graph, X: Tensor, Label: Tensor) -> Tensor:
-    def clipped(x: Tensor) -> Tensor:
+def bce_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
+    def clipped(x: OnnxTensor) -> OnnxTensor:
         return g.binary("Max", g.unary("Log", x), g.number(-100.0, x))
 
     one = g.number(1, X)
@@ -137,7 +137,7 @@ def bce_loss(g: Graph, X: Tensor, Label: Tensor) -> Tensor:
 
 
 @exports("kldiv_loss")
-def kldiv_loss(g: Graph, X: Tensor, Target: Tensor, reduction: str) -> Tensor:
+def kldiv_loss(g: OnnxGraph, X: OnnxTensor, Target: OnnxTensor, reduction: str) -> OnnxTensor:
     counts = g.binary("Greater", Target, g.number(0, Target), VarType.BOOL)
     safe = g.where(counts, Target, g.number(1, Target))
     loss = g.where(counts, g.binary("Mul", Target, g.binary("Sub", g.unary("Log", safe), X)), g.number(0, X))
@@ -152,7 +152,9 @@ def kldiv_loss(g: Graph, X: Tensor, Target: Tensor, reduction: str) -> Tensor:
 
 
 @exports("nll_loss")
-def nll_loss(g: Graph, X: Tensor, Label: Tensor, Weight: Tensor | None, ignore_index: int, reduction: str) -> dict[str, Tensor]:
+def nll_loss(
+    g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor, Weight: OnnxTensor | None, ignore_index: int, reduction: str
+) -> dict[str, OnnxTensor]:
     index = g.unsqueeze(g.cast(Label, VarType.INT64), 1)
     chosen = picked(g, X, index, 1, ignore_index)
     if Weight is None:
@@ -171,19 +173,19 @@ def nll_loss(g: Graph, X: Tensor, Label: Tensor, Weight: Tensor | None, ignore_i
 
 
 @exports("rank_loss")
-def rank_loss(g: Graph, f: Any, Label: Tensor, Left: Tensor, Right: Tensor) -> Any:
+def rank_loss(g: OnnxGraph, f: Any, Label: OnnxTensor, Left: OnnxTensor, Right: OnnxTensor) -> Any:
     apart: Any = Left - Right
     return softplus(g, apart) - Label * apart
 
 
 @exports("margin_rank_loss")
-def margin_rank_loss(f: Any, X1: Tensor, X2: Tensor, Label: Tensor, margin: float) -> Any:
+def margin_rank_loss(f: Any, X1: OnnxTensor, X2: OnnxTensor, Label: OnnxTensor, margin: float) -> Any:
     out: Any = f.relu(-(Label * (X1 - X2)) + margin)
     return {"Out": out, "Activated": (out > 0.0).astype(X1.dtype)}
 
 
 @exports("bpr_loss")
-def bpr_loss(g: Graph, X: Tensor, Label: Tensor) -> Tensor:
+def bpr_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
     chosen = picked(g, X, Label, -1)
     terms = softplus(g, g.binary("Sub", X, chosen))
     # The term of the label itself is log(2).
@@ -195,7 +197,7 @@ def bpr_loss(g: Graph, X: Tensor, Label: Tensor) -> Tensor:
 
 
 @exports("squared_l2_distance")
-def squared_l2_distance(g: Graph, X: Tensor, Y: Tensor) -> dict[str, Tensor]:
+def squared_l2_distance(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> dict[str, OnnxTensor]:
     apart = g.binary("Sub", X, Y)
     sizes = g.sizes_of(apart)
     flat = g.reshape(apart, [sizes[0], g.product_of(sizes[1:])])
@@ -203,10 +205,10 @@ def squared_l2_distance(g: Graph, X: Tensor, Y: Tensor) -> dict[str, Tensor]:
 
 
 @exports("cos_sim")
-def cos_sim(g: Graph, X: Tensor, Y: Tensor) -> dict[str, Tensor]:
+def cos_sim(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> dict[str, OnnxTensor]:
     axes = range(1, X.ndim)
 
-    def length(x: Tensor) -> Tensor:
+    def length(x: OnnxTensor) -> OnnxTensor:
         norm = g.unary("Sqrt", g.reduce("ReduceSum", g.binary("Mul", x, x), range(1, x.ndim)))
         return g.unsqueeze(norm, 1)
 
@@ -217,8 +219,8 @@ def cos_sim(g: Graph, X: Tensor, Y: Tensor) -> dict[str, Tensor]:
 
 @exports("smooth_l1_loss")
 def smooth_l1_loss(
-    g: Graph, X: Tensor, Y: Tensor, InsideWeight: Tensor | None, OutsideWeight: Tensor | None, sigma: float
-) -> dict[str, Tensor]:
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, InsideWeight: OnnxTensor | None, OutsideWeight: OnnxTensor | None, sigma: float
+) -> dict[str, OnnxTensor]:
     apart = g.binary("Sub", X, Y)
     apart = apart if InsideWeight is None else g.binary("Mul", apart, InsideWeight)
     size, square = g.unary("Abs", apart), sigma * sigma
@@ -231,7 +233,7 @@ def smooth_l1_loss(
 
 
 @exports("modified_huber_loss")
-def modified_huber_loss(g: Graph, f: Any, X: Tensor, Y: Tensor) -> dict[str, Any]:
+def modified_huber_loss(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor) -> dict[str, Any]:
     labels = Y if Y.dtype is X.dtype else Y.astype(X.dtype)
     a: Any = (labels * 2.0 - 1.0) * X
     curved = f.square(f.relu(1.0 - a))
@@ -239,7 +241,7 @@ def modified_huber_loss(g: Graph, f: Any, X: Tensor, Y: Tensor) -> dict[str, Any
 
 
 @exports("teacher_student_sigmoid_loss")
-def teacher_student_sigmoid_loss(g: Graph, f: Any, X: Tensor, Label: Tensor) -> Any:
+def teacher_student_sigmoid_loss(g: OnnxGraph, f: Any, X: OnnxTensor, Label: OnnxTensor) -> Any:
     labels: Any = Label if Label.dtype is X.dtype else Label.astype(X.dtype)
 
     def at_least(number: float) -> Any:
@@ -254,7 +256,14 @@ def teacher_student_sigmoid_loss(g: Graph, f: Any, X: Tensor, Label: Tensor) -> 
 
 @exports("center_loss")
 def center_loss(
-    g: Graph, f: Any, X: Tensor, Label: Tensor, Centers: Tensor, CenterUpdateRate: Tensor, cluster_num: int, need_update: bool
+    g: OnnxGraph,
+    f: Any,
+    X: OnnxTensor,
+    Label: OnnxTensor,
+    Centers: OnnxTensor,
+    CenterUpdateRate: OnnxTensor,
+    cluster_num: int,
+    need_update: bool,
 ) -> dict[str, Any]:
     label = g.reshape(g.cast(Label, VarType.INT64), [-1], X.sizes[:1])
     apart = g.binary("Sub", X, g.gather(Centers, label))
@@ -270,7 +279,7 @@ def center_loss(
 
 
 @exports("accuracy")
-def accuracy(g: Graph, Indices: Tensor, Label: Tensor, inputs: dict[str, Any]) -> dict[str, Tensor]:
+def accuracy(g: OnnxGraph, Indices: OnnxTensor, Label: OnnxTensor, inputs: dict[str, Any]) -> dict[str, OnnxTensor]:
     label = g.reshape(g.cast(Label, VarType.INT64), [-1, 1], (-1, 1))
     hit = g.cast(g.binary("Equal", g.cast(Indices, VarType.INT64), label, VarType.BOOL), VarType.INT32)
     correct = g.reduce("ReduceSum", g.reduce("ReduceMax", hit, [1]), [0])
@@ -280,7 +289,7 @@ def accuracy(g: Graph, Indices: Tensor, Label: Tensor, inputs: dict[str, Any]) -
 
 
 @exports("cvm")
-def cvm(g: Graph, X: Tensor, use_cvm: bool) -> Tensor:
+def cvm(g: OnnxGraph, X: OnnxTensor, use_cvm: bool) -> OnnxTensor:
     features = g.slice(X, [1], [2], [2**31 - 1])
     if not use_cvm:
         return features

@@ -13,7 +13,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Size, Tensor
+from .graph import OnnxGraph, OnnxTensor, Size
 
 __all__ = ["as_vector", "asked_dims", "filled", "joined_vector", "zeros_like"]
 
@@ -23,32 +23,34 @@ _MOST_CONSTANT = 64
 """The most elements of a filled tensor to write as a constant."""
 
 
-def filled(g: Graph, dims: Tensor, value: Any, spec: Spec) -> Tensor:
+def filled(g: OnnxGraph, dims: OnnxTensor, value: Any, spec: Spec) -> OnnxTensor:
     """A tensor of a shape filled with a number."""
     if dims.value is not None and np.prod(dims.value) <= _MOST_CONSTANT:
         return g.constant(np.full(dims.value, value, spec.dtype.numpy))
     return g.filled(dims, value, spec)
 
 
-def zeros_like(g: Graph, x: Tensor, dtype: VarType | None = None, value: float = 0) -> Tensor:
+def zeros_like(g: OnnxGraph, x: OnnxTensor, dtype: VarType | None = None, value: float = 0) -> OnnxTensor:
     """A tensor of one number with the shape of another tensor."""
     result = filled(g, g.dims(x), value, Spec(x.shape, x.dtype if dtype is None else dtype))
     result.sizes = x.sizes if result.value is None else result.sizes
     return result
 
 
-def as_vector(g: Graph, x: Tensor) -> Tensor:
+def as_vector(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Numbers as a vector of int64."""
     x = g.cast(x, VarType.INT64)
     return x if x.ndim == 1 else g.reshape(x, [-1], (x.spec.size,))
 
 
-def joined_vector(g: Graph, tensors: Sequence[Tensor]) -> Tensor:
+def joined_vector(g: OnnxGraph, tensors: Sequence[OnnxTensor]) -> OnnxTensor:
     """Join one-element tensors into a vector of int64."""
     return g.concat([g.reshape(g.cast(tensor, VarType.INT64), [1]) for tensor in tensors], 0)
 
 
-def asked_dims(g: Graph, shape: list[int], ShapeTensor: Tensor | None, ShapeTensorList: list[Tensor] | None) -> Tensor:
+def asked_dims(
+    g: OnnxGraph, shape: list[int], ShapeTensor: OnnxTensor | None, ShapeTensorList: list[OnnxTensor] | None
+) -> OnnxTensor:
     """The shape that attributes or tensors request."""
     if ShapeTensorList:
         return joined_vector(g, ShapeTensorList)
@@ -63,8 +65,13 @@ def _number(value: float, text: str, dtype: VarType) -> Any:
 
 @exports("fill_constant")
 def fill_constant(
-    g: Graph, ValueTensor: Tensor | None, ShapeTensor: Tensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any
-) -> Tensor:
+    g: OnnxGraph,
+    ValueTensor: OnnxTensor | None,
+    ShapeTensor: OnnxTensor | None,
+    ShapeTensorList: Any,
+    attrs: dict[str, Any],
+    specs: Any,
+) -> OnnxTensor:
     spec = specs["Out"]
     dims = asked_dims(g, attrs["shape"], ShapeTensor, ShapeTensorList)
     if ValueTensor is not None:
@@ -73,7 +80,7 @@ def fill_constant(
 
 
 @exports("fill_constant_batch_size_like")
-def fill_constant_batch_size_like(g: Graph, Input: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+def fill_constant_batch_size_like(g: OnnxGraph, Input: OnnxTensor, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     sizes: list[Size] = list(attrs["shape"])
     place, source = attrs["output_dim_idx"] % len(sizes), attrs["input_dim_idx"] % Input.ndim
     if source == 0 and Input.lengths is not None:
@@ -85,50 +92,50 @@ def fill_constant_batch_size_like(g: Graph, Input: Tensor, attrs: dict[str, Any]
 
 
 @exports("fill_zeros_like")
-def fill_zeros_like(g: Graph, X: Tensor) -> Tensor:
+def fill_zeros_like(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return zeros_like(g, X)
 
 
 @exports("fill_zeros_like2", "fill_any_like")
-def fill_any_like(g: Graph, X: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+def fill_any_like(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     return zeros_like(g, X, specs["Out"].dtype, attrs.get("value", 0.0))
 
 
 @exports("assign", "rnn_memory_helper")
-def assign(g: Graph, X: Tensor) -> Tensor:
+def assign(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.identity(X)
 
 
 @exports("assign_value")
-def assign_value(g: Graph, attrs: dict[str, Any], specs: Any) -> Tensor:
+def assign_value(g: OnnxGraph, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     spec = specs["Out"]
     return g.constant(np.array(assigned_values(attrs)).astype(spec.dtype.numpy).reshape(spec.shape))
 
 
 @exports("fill")
-def fill(g: Graph, value: list[float], specs: Any) -> Tensor:
+def fill(g: OnnxGraph, value: list[float], specs: Any) -> OnnxTensor:
     spec = specs["Out"]
     return g.constant(np.array(value).astype(spec.dtype.numpy).reshape(spec.shape))
 
 
 @exports("shape")
-def shape(g: Graph, Input: Tensor) -> Tensor:
+def shape(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     return g.dims(Input)
 
 
 @exports("size")
-def size(g: Graph, Input: Tensor) -> Tensor:
+def size(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     return g.as_size(g.product_of(g.sizes_of(Input)))
 
 
 @exports("range")
-def range_(g: Graph, Start: Tensor, End: Tensor, Step: Tensor) -> Tensor:
+def range_(g: OnnxGraph, Start: OnnxTensor, End: OnnxTensor, Step: OnnxTensor) -> OnnxTensor:
     ends = [bound if bound.ndim == 0 else g.reshape(bound, []) for bound in (Start, End, Step)]
     return g.node("Range", ends, Spec((-1,), Start.dtype))
 
 
 @exports("linspace")
-def linspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, specs: Any) -> Tensor:
+def linspace(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor, specs: Any) -> OnnxTensor:
     dtype = specs["Out"].dtype
     start, stop = (g.reshape(g.cast(bound, VarType.FP64), []) for bound in (Start, Stop))
     count = g.reshape(g.cast(Num, VarType.INT64), [1])
@@ -139,35 +146,35 @@ def linspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, specs: Any) -> 
 
 
 @exports("eye")
-def eye(g: Graph, specs: Any) -> Tensor:
+def eye(g: OnnxGraph, specs: Any) -> OnnxTensor:
     spec = specs["Out"]
     return g.constant(np.eye(*spec.shape, dtype=spec.dtype.numpy))
 
 
 @exports("where_index")
-def where_index(g: Graph, Condition: Tensor) -> Tensor:
+def where_index(g: OnnxGraph, Condition: OnnxTensor) -> OnnxTensor:
     places = g.node("NonZero", [g.cast(Condition, VarType.BOOL)], Spec((Condition.ndim, -1), VarType.INT64))
     return g.transpose(places, [1, 0])
 
 
 @exports("empty")
-def empty(g: Graph, ShapeTensor: Tensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any) -> Tensor:
+def empty(g: OnnxGraph, ShapeTensor: OnnxTensor | None, ShapeTensorList: Any, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     return filled(g, asked_dims(g, attrs["shape"], ShapeTensor, ShapeTensorList), 0, specs["Out"])
 
 
 @exports("fill_any")
-def fill_any(g: Graph, X: Tensor, value: float) -> Tensor:
+def fill_any(g: OnnxGraph, X: OnnxTensor, value: float) -> OnnxTensor:
     return zeros_like(g, X, value=value)
 
 
 @exports("full_int_array")
-def full_int_array(g: Graph, value: list[int], specs: Any) -> Tensor:
+def full_int_array(g: OnnxGraph, value: list[int], specs: Any) -> OnnxTensor:
     return g.constant(value, specs["out"].dtype)
 
 
 def _triangle(op_type: str) -> None:
     @exports(op_type)
-    def indices(g: Graph, attrs: dict[str, Any]) -> Tensor:
+    def indices(g: OnnxGraph, attrs: dict[str, Any]) -> OnnxTensor:
         [pairs] = apply_op(op_type, {}, attrs).values()
         return g.constant(pairs)
 
@@ -177,7 +184,7 @@ _triangle("triu_indices")
 
 
 @exports("logspace")
-def logspace(g: Graph, Start: Tensor, Stop: Tensor, Num: Tensor, Base: Tensor, specs: Any) -> Tensor:
+def logspace(g: OnnxGraph, Start: OnnxTensor, Stop: OnnxTensor, Num: OnnxTensor, Base: OnnxTensor, specs: Any) -> OnnxTensor:
     start, stop, base = (g.reshape(g.cast(number, VarType.FP64), []) for number in (Start, Stop, Base))
     count = g.reshape(g.cast(Num, VarType.INT64), [1])
     steps = g.cast(g.binary("Max", g.binary("Sub", count, g.ints(1)), g.ints(1)), VarType.FP64)

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import as_vector, filled
 from .rounds import in_rounds
 from .sequence_rows import ids_of, longest_of, padded_rows, starts_of, taken_rows
@@ -21,13 +21,15 @@ from .shaping import add_rows, positions
 __all__: list[str] = []
 
 
-def _best(g: Graph, x: Tensor, axis: int) -> Tensor:
+def _best(g: OnnxGraph, x: OnnxTensor, axis: int) -> OnnxTensor:
     sizes = tuple(1 if place == axis else size for place, size in enumerate(x.sizes))
     return g._sized("ArgMax", [x], VarType.INT64, sizes, axis=axis, keepdims=1)
 
 
 @exports("bipartite_match")
-def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: float, specs: Any) -> dict[str, Tensor]:
+def bipartite_match(
+    g: OnnxGraph, DistMat: OnnxTensor, match_type: str, dist_threshold: float, specs: Any
+) -> dict[str, OnnxTensor]:
     """Each round matches the most similar pair of each image; ties go to the first column, then row."""
     rows = g.size(DistMat, 0)
     lengths = DistMat.lengths
@@ -42,7 +44,7 @@ def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: 
     flat_sizes = [dims[0], g.product_of([count, height])]
     column_number, row_number = positions(g, count, 1, 2), positions(g, height, 1, 2)
 
-    def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+    def body(number: OnnxTensor, states: Sequence[OnnxTensor]) -> list[OnnxTensor]:
         left, chosen, distances = states
         flat = g.reshape(left, flat_sizes, (-1, -1))
         place = _best(g, flat, 1)
@@ -74,7 +76,7 @@ def bipartite_match(g: Graph, DistMat: Tensor, match_type: str, dist_threshold: 
 
 
 @exports("mine_hard_examples")
-def mine_hard_examples(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def mine_hard_examples(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     loss, matches, similar = (inputs[slot] for slot in ("ClsLoss", "MatchIndices", "MatchDist"))
     hard = attrs["mining_type"] == "hard_example"
     if hard and inputs.get("LocLoss") is not None:
@@ -108,7 +110,9 @@ def mine_hard_examples(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) 
 
 
 @exports("target_assign")
-def target_assign(g: Graph, X: Tensor, MatchIndices: Tensor, NegIndices: Tensor | None, mismatch_value: int) -> dict[str, Tensor]:
+def target_assign(
+    g: OnnxGraph, X: OnnxTensor, MatchIndices: OnnxTensor, NegIndices: OnnxTensor | None, mismatch_value: int
+) -> dict[str, OnnxTensor]:
     depth = X.shape[1]
     if depth < 0:
         raise NotExported("a number of targets of a row that is known only at run time")

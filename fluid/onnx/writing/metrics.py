@@ -11,37 +11,37 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 from .making import as_vector, filled
 from .shaping import add_rows, positions
 
 __all__: list[str] = []
 
 
-def _counted(g: Graph, places: Tensor, size: int, weights: Tensor) -> Tensor:
+def _counted(g: OnnxGraph, places: OnnxTensor, size: int, weights: OnnxTensor) -> OnnxTensor:
     return add_rows(g, filled(g, g.ints(size), 0, Spec((size,), weights.dtype)), places, weights)
 
 
-def _running(g: Graph, x: Tensor) -> Tensor:
+def _running(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g._sized("CumSum", [x, g.constant(np.int64(0))], x.dtype, x.sizes)
 
 
-def _sum(g: Graph, x: Tensor) -> Tensor:
+def _sum(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.reduce("ReduceSum", x, range(x.ndim))
 
 
-def _safe(g: Graph, number: Tensor, share: Tensor, otherwise: float) -> Tensor:
+def _safe(g: OnnxGraph, number: OnnxTensor, share: OnnxTensor, otherwise: float) -> OnnxTensor:
     """``share / number``, or `otherwise` where `number` is 0."""
     some = g.binary("Greater", number, g.number(0, number), VarType.BOOL)
     return g.where(some, g.binary("Div", share, g.where(some, number, g.number(1, number))), g.number(otherwise, number))
 
 
-def _back(g: Graph, x: Tensor) -> Tensor:
+def _back(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     return g.slice(x, [0], [-1], [-(2**62)], [-1])
 
 
 @exports("auc")
-def auc(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def auc(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     predictions = g.reshape(g.slice(inputs["Predict"], [1], [-1], [2**31 - 1]), [-1], (-1,))
     true = g.binary("Equal", as_vector(g, inputs["Label"]), g.ints(0), VarType.BOOL)
     true = g.unary("Not", true)
@@ -79,7 +79,7 @@ def auc(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Te
 
 
 @exports("mean_iou")
-def mean_iou(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Tensor]:
+def mean_iou(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[str, OnnxTensor]:
     predicted, labels = (as_vector(g, inputs[slot]) for slot in ("Predictions", "Labels"))
     right = g.cast(g.binary("Equal", predicted, labels, VarType.BOOL), VarType.INT64)
     missed = g.binary("Sub", g.ints(1), right)
@@ -98,7 +98,7 @@ def mean_iou(g: Graph, inputs: dict[str, Any], num_classes: int) -> dict[str, Te
     return {"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct}
 
 
-def _metrics_of(g: Graph, states: Tensor) -> Tensor:
+def _metrics_of(g: OnnxGraph, states: OnnxTensor) -> OnnxTensor:
     """Precision, recall and F1: averages over classes, then over all rows."""
     hits, wrong, _, missed = (g.squeeze(g.slice(states, [1], [place], [place + 1]), 1) for place in range(4))
     predicted, actual = g.binary("Add", hits, wrong), g.binary("Add", hits, missed)
@@ -114,7 +114,7 @@ def _metrics_of(g: Graph, states: Tensor) -> Tensor:
 
 
 @exports("precision_recall")
-def precision_recall(g: Graph, inputs: dict[str, Any], class_number: int) -> dict[str, Tensor]:
+def precision_recall(g: OnnxGraph, inputs: dict[str, Any], class_number: int) -> dict[str, OnnxTensor]:
     indices, labels = (as_vector(g, inputs[slot]) for slot in ("Indices", "Labels"))
     weight, info = inputs.get("Weights"), inputs.get("StatesInfo")
     ones = g.binary("Equal", indices, indices, VarType.BOOL) if weight is None else g.reshape(weight, [-1], (-1,))
@@ -135,7 +135,7 @@ def precision_recall(g: Graph, inputs: dict[str, Any], class_number: int) -> dic
 
 
 @exports("positive_negative_pair")
-def positive_negative_pair(g: Graph, inputs: dict[str, Any], column: int, specs: Any) -> dict[str, Tensor]:
+def positive_negative_pair(g: OnnxGraph, inputs: dict[str, Any], column: int, specs: Any) -> dict[str, OnnxTensor]:
     scores = inputs["Score"]
     column %= scores.shape[1]
     score = g.reshape(g.slice(scores, [1], [column], [column + 1]), [-1], (scores.sizes[0],))
@@ -148,7 +148,7 @@ def positive_negative_pair(g: Graph, inputs: dict[str, Any], column: int, specs:
     )
     rows = g.size(scores, 0)
 
-    def compared(op: str, x: Tensor) -> Tensor:
+    def compared(op: str, x: OnnxTensor) -> OnnxTensor:
         return g.binary(op, g.unsqueeze(x, 1), g.unsqueeze(x, 0), VarType.BOOL)
 
     behind = g.binary("Less", positions(g, rows, 0, 2), positions(g, rows, 1, 2), VarType.BOOL)
@@ -167,7 +167,7 @@ def positive_negative_pair(g: Graph, inputs: dict[str, Any], column: int, specs:
 
 
 @exports("average_accumulates")
-def average_accumulates(g: Graph, param: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def average_accumulates(g: OnnxGraph, param: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     numbers = {name: inputs[f"in_{name}"] for name in ("num_accumulates", "old_num_accumulates", "num_updates")}
     count, old, updates = (g.reshape(g.cast(counter, VarType.INT64), []) for counter in numbers.values())
     one = g.constant(np.int64(1))

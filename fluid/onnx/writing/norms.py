@@ -10,7 +10,7 @@ from fluid.ops.pool import windows_of
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .images import Pooling, _average
 from .random import drawn_like
 from .reductions import mean_of
@@ -18,23 +18,29 @@ from .reductions import mean_of
 __all__: list[str] = []
 
 
-def _stretched(g: Graph, vector: Tensor, ndim: int, axis: int) -> Tensor:
+def _stretched(g: OnnxGraph, vector: OnnxTensor, ndim: int, axis: int) -> OnnxTensor:
     """Reshape a vector to lie along an axis of `ndim` dimensions."""
     return g.unsqueeze(vector, *(place for place in range(ndim) if place != axis))
 
 
-def _inverse(g: Graph, variance: Tensor, epsilon: float) -> Tensor:
+def _inverse(g: OnnxGraph, variance: OnnxTensor, epsilon: float) -> OnnxTensor:
     return g.unary("Reciprocal", g.unary("Sqrt", g.binary("Add", variance, g.number(epsilon, variance))))
 
 
-def _affine(g: Graph, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+def _affine(g: OnnxGraph, x: OnnxTensor, scale: OnnxTensor | None, bias: OnnxTensor | None) -> OnnxTensor:
     x = x if scale is None else g.binary("Mul", x, scale)
     return x if bias is None else g.binary("Add", x, bias)
 
 
 @exports("batch_norm")
 def batch_norm(
-    g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, Mean: Tensor, Variance: Tensor, attrs: dict[str, Any]
+    g: OnnxGraph,
+    X: OnnxTensor,
+    Scale: OnnxTensor | None,
+    Bias: OnnxTensor | None,
+    Mean: OnnxTensor,
+    Variance: OnnxTensor,
+    attrs: dict[str, Any],
 ) -> dict[str, Any]:
     channel = channel_axis(attrs["data_layout"], X.ndim)
     reduced_axes = [axis for axis in range(X.ndim) if axis != channel]
@@ -69,7 +75,9 @@ def batch_norm(
     return {"Y": _affine(g, normal, scale, bias), **results, **reserve}
 
 
-def _normalized(g: Graph, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _normalized(
+    g: OnnxGraph, x: OnnxTensor, axes: Sequence[int], epsilon: float
+) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor, OnnxTensor]:
     """Normalize x to mean 0 and variance 1 over axes; also return mean, variance and inverse deviation."""
     mean = mean_of(g, x, axes) if axes else x
     centered = g.binary("Sub", x, mean)
@@ -81,12 +89,12 @@ def _normalized(g: Graph, x: Tensor, axes: Sequence[int], epsilon: float) -> tup
 
 @exports("layer_norm")
 def layer_norm(
-    g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float, begin_norm_axis: int
-) -> dict[str, Tensor]:
+    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor | None, Bias: OnnxTensor | None, epsilon: float, begin_norm_axis: int
+) -> dict[str, OnnxTensor]:
     axes = list(range(begin_norm_axis, X.ndim))
     inner = [g.size(X, axis) for axis in axes]
 
-    def row(vector: Tensor | None) -> Tensor | None:
+    def row(vector: OnnxTensor | None) -> OnnxTensor | None:
         return vector if vector is None or len(axes) == 1 else g.reshape(vector, inner)
 
     scale, bias = row(Scale), row(Bias)
@@ -100,7 +108,9 @@ def layer_norm(
 
 
 @exports("instance_norm")
-def instance_norm(g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float) -> dict[str, Tensor]:
+def instance_norm(
+    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor | None, Bias: OnnxTensor | None, epsilon: float
+) -> dict[str, OnnxTensor]:
     normal, mean, _, inverse = _normalized(g, X, list(range(2, X.ndim)), epsilon)
     scale, bias = (None if vector is None else _stretched(g, vector, X.ndim, 1) for vector in (Scale, Bias))
     saved = [g.reshape(statistic, [-1], (-1,)) for statistic in (mean, inverse)]
@@ -109,8 +119,8 @@ def instance_norm(g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None
 
 @exports("group_norm")
 def group_norm(
-    g: Graph, X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float, groups: int, data_layout: str
-) -> dict[str, Tensor]:
+    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor | None, Bias: OnnxTensor | None, epsilon: float, groups: int, data_layout: str
+) -> dict[str, OnnxTensor]:
     last = channel_axis(data_layout, X.ndim) != 1
     x = g.transpose(X, [0, X.ndim - 1, *range(1, X.ndim - 1)]) if last else X
     sizes = g.sizes_of(x)
@@ -126,7 +136,7 @@ def group_norm(
 
 
 @exports("lrn")
-def lrn(g: Graph, X: Tensor, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, Tensor]:
+def lrn(g: OnnxGraph, X: OnnxTensor, n: int, k: float, alpha: float, beta: float, data_format: str) -> dict[str, OnnxTensor]:
     channel = channel_axis(data_format, X.ndim)
     x = X if channel == 1 else g.transpose(X, [0, 3, 1, 2])
     sizes = g.sizes_of(x)
@@ -142,13 +152,13 @@ def lrn(g: Graph, X: Tensor, n: int, k: float, alpha: float, beta: float, data_f
 
 
 @exports("affine_channel")
-def affine_channel(g: Graph, X: Tensor, Scale: Tensor, Bias: Tensor, data_layout: str) -> Tensor:
+def affine_channel(g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor, Bias: OnnxTensor, data_layout: str) -> OnnxTensor:
     channel = channel_axis(data_layout, X.ndim)
     return _affine(g, X, *(_stretched(g, vector, X.ndim, channel) for vector in (Scale, Bias)))
 
 
 @exports("data_norm")
-def data_norm(g: Graph, inputs: dict[str, Any], X: Tensor, enable_scale_and_shift: bool) -> dict[str, Tensor]:
+def data_norm(g: OnnxGraph, inputs: dict[str, Any], X: OnnxTensor, enable_scale_and_shift: bool) -> dict[str, OnnxTensor]:
     means = g.binary("Div", inputs["BatchSum"], inputs["BatchSize"])
     scales = g.unary("Sqrt", g.binary("Div", inputs["BatchSize"], inputs["BatchSquareSum"]))
     y = g.binary("Mul", g.binary("Sub", X, means), scales)
@@ -157,7 +167,9 @@ def data_norm(g: Graph, inputs: dict[str, Any], X: Tensor, enable_scale_and_shif
     return {"Y": y, "Means": means, "Scales": scales}
 
 
-def _spectral(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+def _spectral(
+    g: OnnxGraph, Weight: OnnxTensor, U: OnnxTensor, V: OnnxTensor, attrs: dict[str, Any]
+) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
     """The matrix [rows, columns], and u and v as columns."""
     order = spectral_matrix(Weight.ndim, attrs["dim"])
     turned = g.transpose(Weight, order)
@@ -166,7 +178,7 @@ def _spectral(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, A
     u, v = g.unsqueeze(U, 1), g.unsqueeze(V, 1)
     back = g.transpose(matrix, [1, 0])
 
-    def unit(x: Tensor) -> Tensor:
+    def unit(x: OnnxTensor) -> OnnxTensor:
         length = g.unary("Sqrt", g.reduce("ReduceSum", g.binary("Mul", x, x), [0, 1]))
         return g.binary("Div", x, g.binary("Add", length, g.number(attrs["eps"], x)))
 
@@ -177,24 +189,26 @@ def _spectral(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, A
 
 
 @exports("spectral_norm")
-def spectral_norm(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, Any]) -> Tensor:
+def spectral_norm(g: OnnxGraph, Weight: OnnxTensor, U: OnnxTensor, V: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     matrix, u, v = _spectral(g, Weight, U, V, attrs)
     sigma = g.matmul(g.transpose(u, [1, 0]), g.matmul(matrix, v))
     return g.binary("Div", Weight, g.reshape(sigma, []))
 
 
 @exports("spectral_vectors")
-def spectral_vectors(g: Graph, Weight: Tensor, U: Tensor, V: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def spectral_vectors(
+    g: OnnxGraph, Weight: OnnxTensor, U: OnnxTensor, V: OnnxTensor, attrs: dict[str, Any]
+) -> dict[str, OnnxTensor]:
     _, u, v = _spectral(g, Weight, U, V, attrs)
     return {"UOut": g.squeeze(u, 1), "VOut": g.squeeze(v, 1)}
 
 
 @exports("dropout")
-def dropout(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def dropout(g: OnnxGraph, X: OnnxTensor, Seed: OnnxTensor | None, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     probability = attrs["dropout_prob"]
     factor = dropout_scale(probability, attrs["dropout_implementation"], attrs["is_test"])
 
-    def times(x: Tensor) -> Tensor:
+    def times(x: OnnxTensor) -> OnnxTensor:
         return x if factor == 1.0 else g.binary("Mul", x, g.number(factor, x))
 
     if attrs["is_test"] or probability == 0.0:
@@ -208,7 +222,7 @@ def dropout(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> 
 
 
 @exports("dropout_nd")
-def dropout_nd(g: Graph, X: Tensor, Seed: Tensor | None, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def dropout_nd(g: OnnxGraph, X: OnnxTensor, Seed: OnnxTensor | None, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     probability = attrs["dropout_prob"]
     factor = dropout_scale(probability, attrs["dropout_implementation"], attrs["is_test"])
     alone = {place % X.ndim for place in attrs["axis"]} or set(range(X.ndim))

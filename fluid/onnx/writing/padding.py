@@ -10,7 +10,7 @@ import numpy as np
 from fluid.ops.manipulation import PAD_MODES, all_paddings
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor, is_number
+from .graph import NotExported, OnnxGraph, OnnxTensor, is_number
 from .making import as_vector
 from .shaping import added_along, pad_node
 
@@ -19,7 +19,7 @@ __all__: list[str] = []
 _FAR = 2**31 - 1
 
 
-def _padded_by(g: Graph, X: Tensor, paddings: Sequence[int], mode: str, value: float) -> Tensor:
+def _padded_by(g: OnnxGraph, X: OnnxTensor, paddings: Sequence[int], mode: str, value: float) -> OnnxTensor:
     """X with margins, in numpy's modes."""
     before, after = list(paddings[::2]), list(paddings[1::2])
     if mode == "wrap":
@@ -34,7 +34,7 @@ def _padded_by(g: Graph, X: Tensor, paddings: Sequence[int], mode: str, value: f
     return pad_node(g, X, g.ints(*before, *after), sizes, value, mode)
 
 
-def _copies(g: Graph, x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
+def _copies(g: OnnxGraph, x: OnnxTensor, axis: int, pair: tuple[int, int], mode: str) -> OnnxTensor:
     """For each element of the padded tensor, the index of its source element along an axis."""
     size = g.size(x, axis)
     if not isinstance(size, int):
@@ -43,20 +43,27 @@ def _copies(g: Graph, x: Tensor, axis: int, pair: tuple[int, int], mode: str) ->
 
 
 @exports("pad")
-def pad(g: Graph, X: Tensor, paddings: list[int], pad_value: float) -> Tensor:
+def pad(g: OnnxGraph, X: OnnxTensor, paddings: list[int], pad_value: float) -> OnnxTensor:
     return _padded_by(g, X, paddings, "constant", pad_value)
 
 
 @exports("pad2d")
 def pad2d(
-    g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, pad_value: float, data_format: str, specs: Any
-) -> Tensor:
+    g: OnnxGraph,
+    X: OnnxTensor,
+    Paddings: OnnxTensor | None,
+    paddings: list[int],
+    mode: str,
+    pad_value: float,
+    data_format: str,
+    specs: Any,
+) -> OnnxTensor:
     if Paddings is None:
         return _padded_by(g, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value)
     return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, pad_value, PAD_MODES[mode])
 
 
-def _margins(g: Graph, Paddings: Tensor, data_format: str) -> Tensor:
+def _margins(g: OnnxGraph, Paddings: OnnxTensor, data_format: str) -> OnnxTensor:
     """The input of `Pad` from top, bottom, left and right."""
     margins = as_vector(g, Paddings)
     none, both = [0, 0], [0]
@@ -67,12 +74,14 @@ def _margins(g: Graph, Paddings: Tensor, data_format: str) -> Tensor:
 
 
 @exports("pad3d")
-def pad3d(g: Graph, X: Tensor, paddings: list[int], mode: str, value: float, data_format: str) -> Tensor:
+def pad3d(g: OnnxGraph, X: OnnxTensor, paddings: list[int], mode: str, value: float, data_format: str) -> OnnxTensor:
     return _padded_by(g, X, all_paddings(paddings, data_format, True), PAD_MODES[mode], value)
 
 
 @exports("pad_by")
-def pad_by(g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str, specs: Any) -> Tensor:
+def pad_by(
+    g: OnnxGraph, X: OnnxTensor, Paddings: OnnxTensor | None, paddings: list[int], mode: str, data_format: str, specs: Any
+) -> OnnxTensor:
     if Paddings is not None:
         return pad_node(g, X, _margins(g, Paddings, data_format), specs["Out"].shape, 0.0, mode)
     return _padded_by(g, X, paddings, mode, 0.0)
@@ -80,7 +89,14 @@ def pad_by(g: Graph, X: Tensor, Paddings: Tensor | None, paddings: list[int], mo
 
 @exports("unpad_by")
 def unpad_by(
-    g: Graph, f: Any, X: Tensor, Like: Tensor, Paddings: Tensor | None, paddings: list[int], mode: str, data_format: str
+    g: OnnxGraph,
+    f: Any,
+    X: OnnxTensor,
+    Like: OnnxTensor,
+    Paddings: OnnxTensor | None,
+    paddings: list[int],
+    mode: str,
+    data_format: str,
 ) -> Any:
     if Paddings is not None:
         if mode != "constant":

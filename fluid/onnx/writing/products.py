@@ -11,13 +11,13 @@ from fluid.ops.matmul import cross_axis
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .shaping import positions, shape_of
 
 __all__: list[str] = []
 
 
-def _matrix(g: Graph, x: Tensor, rows: int) -> Tensor:
+def _matrix(g: OnnxGraph, x: OnnxTensor, rows: int) -> OnnxTensor:
     """Reshape a tensor to a matrix; its first `rows` dimensions become the rows."""
     if x.ndim == 2 and rows == 1:
         return x
@@ -38,7 +38,7 @@ def _product(sizes: tuple[int, ...]) -> int:
 
 
 @exports("mul")
-def mul(g: Graph, X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int, specs: Any) -> Tensor:
+def mul(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, x_num_col_dims: int, y_num_col_dims: int, specs: Any) -> OnnxTensor:
     if not X.is_floating:
         raise_on_small(X)
     product = g.matmul(_matrix(g, X, x_num_col_dims), _matrix(g, Y, y_num_col_dims))
@@ -54,17 +54,17 @@ def mul(g: Graph, X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int
     return g.in_shape(product, specs["Out"].shape, exact)
 
 
-def raise_on_small(x: Tensor) -> None:
+def raise_on_small(x: OnnxTensor) -> None:
     """`NotExported` for element types that `MatMul` does not take."""
     if x.dtype not in (VarType.INT32, VarType.INT64, VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16):
         raise NotExported(f"products of matrices of {x.dtype.text}")
 
 
-def _turned(g: Graph, x: Tensor, turn: bool) -> Tensor:
+def _turned(g: OnnxGraph, x: OnnxTensor, turn: bool) -> OnnxTensor:
     return g.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]) if turn else x
 
 
-def _times(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
+def _times(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, trans_x: bool, trans_y: bool) -> OnnxTensor:
     """Multiply matrices; a vector's missing dimension is dropped from the product."""
     raise_on_small(X)
     left, right = X, Y
@@ -78,12 +78,14 @@ def _times(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tens
 
 
 @exports("matmul_v2")
-def matmul_v2(g: Graph, X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
+def matmul_v2(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, trans_x: bool, trans_y: bool) -> OnnxTensor:
     return _times(g, X, Y, trans_x, trans_y)
 
 
 @exports("matmul")
-def matmul(g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any) -> Tensor:
+def matmul(
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, transpose_X: bool, transpose_Y: bool, alpha: float, specs: Any
+) -> OnnxTensor:
     """Vectors can be transposed, too: a transposed vector is a column on the left, a row on the right."""
     raise_on_small(X)
     row, column = (g.unsqueeze(X, 0) if X.ndim == 1 else X), (g.unsqueeze(Y, 1) if Y.ndim == 1 else Y)
@@ -101,44 +103,44 @@ def matmul(g: Graph, X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool,
 
 
 @exports("bmm")
-def bmm(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def bmm(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     raise_on_small(X)
     return g.matmul(X, Y)
 
 
 @exports("mv")
-def mv(g: Graph, X: Tensor, Vec: Tensor) -> Tensor:
+def mv(g: OnnxGraph, X: OnnxTensor, Vec: OnnxTensor) -> OnnxTensor:
     return _times(g, X, Vec, False, False)
 
 
 @exports("addmm")
-def addmm(Input: Tensor, X: Tensor, Y: Tensor, f: Any, Alpha: float, Beta: float) -> Any:
+def addmm(Input: OnnxTensor, X: OnnxTensor, Y: OnnxTensor, f: Any, Alpha: float, Beta: float) -> Any:
     return f.elementwise_add(f.matmul_v2(X, Y) * Alpha, Input * Beta)
 
 
 @exports("dot")
-def dot(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def dot(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     return g.reduce("ReduceSum", g.binary("Mul", X, Y), [-1])
 
 
 @exports("cross")
-def cross(g: Graph, X: Tensor, Y: Tensor, dim: int) -> Tensor:
+def cross(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, dim: int) -> OnnxTensor:
     axis = cross_axis(X.shape, dim)
 
-    def turned(x: Tensor, by: int) -> Tensor:
+    def turned(x: OnnxTensor, by: int) -> OnnxTensor:
         return g.gather(x, g.ints(*((place + by) % 3 for place in range(3))), axis)
 
     return g.binary("Sub", g.binary("Mul", turned(X, 1), turned(Y, 2)), g.binary("Mul", turned(X, 2), turned(Y, 1)))
 
 
-def _interleaved(g: Graph, x: Tensor, ndim: int, first: bool) -> Tensor:
+def _interleaved(g: OnnxGraph, x: OnnxTensor, ndim: int, first: bool) -> OnnxTensor:
     """Interleave a tensor's dimensions with ones: before them (`first`) or after them."""
     x = g.unsqueeze(x, *range(ndim - x.ndim))
     return g.unsqueeze(x, *(2 * axis + (1 if first else 0) for axis in range(ndim)))
 
 
 @exports("kron")
-def kron(g: Graph, X: Tensor, Y: Tensor, specs: Any) -> Tensor:
+def kron(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, specs: Any) -> OnnxTensor:
     ndim = max(X.ndim, Y.ndim)
     parts = g.binary("Mul", _interleaved(g, X, ndim, True), _interleaved(g, Y, ndim, False))
     sizes = g.sizes_of(parts)
@@ -146,7 +148,7 @@ def kron(g: Graph, X: Tensor, Y: Tensor, specs: Any) -> Tensor:
 
 
 @exports("unkron")
-def unkron(g: Graph, X: Tensor, Y: Tensor, Like: Tensor) -> Tensor:
+def unkron(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     ndim = X.ndim
     large = [*([1] * (ndim - Like.ndim)), *g.sizes_of(Like)]
     small = [*([1] * (ndim - Y.ndim)), *g.sizes_of(Y)]
@@ -157,7 +159,7 @@ def unkron(g: Graph, X: Tensor, Y: Tensor, Like: Tensor) -> Tensor:
 
 @exports("mul_grad_grad")
 def mul_grad_grad(
-    f: Any, X: Tensor, Y: Tensor, DOut: Tensor, DDX: Any, DDY: Any, x_num_col_dims: int, y_num_col_dims: int
+    f: Any, X: OnnxTensor, Y: OnnxTensor, DOut: OnnxTensor, DDX: Any, DDY: Any, x_num_col_dims: int, y_num_col_dims: int
 ) -> dict[str, Any]:
     x, y, d = x_num_col_dims, y_num_col_dims, DOut
 
@@ -177,17 +179,19 @@ def mul_grad_grad(
     }
 
 
-def _einsum(g: Graph, operands: list[Tensor], equation: str, sizes: tuple[int, ...]) -> Tensor:
+def _einsum(g: OnnxGraph, operands: list[OnnxTensor], equation: str, sizes: tuple[int, ...]) -> OnnxTensor:
     return g._sized("Einsum", operands, operands[0].dtype, sizes, equation=equation)
 
 
 @exports("bilinear_tensor_product")
-def bilinear_tensor_product(g: Graph, X: Tensor, Y: Tensor, Weight: Tensor, Bias: Tensor | None, specs: Any) -> Tensor:
+def bilinear_tensor_product(
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, Weight: OnnxTensor, Bias: OnnxTensor | None, specs: Any
+) -> OnnxTensor:
     out = _einsum(g, [X, Weight, Y], "bm,smn,bn->bs", specs["Out"].shape)
     return out if Bias is None else g.binary("Add", out, Bias)
 
 
-def _contracted(g: Graph, operands: list[Tensor], terms: list[str], result: str, wanted: dict[str, Size]) -> Tensor:
+def _contracted(g: OnnxGraph, operands: list[OnnxTensor], terms: list[str], result: str, wanted: dict[str, Size]) -> OnnxTensor:
     """Sum products by labels; `wanted` has the sizes of the result's labels.
 
     The result repeats along labels that no operand has, and is zero off the diagonal of a label that the result has twice.
@@ -222,7 +226,7 @@ def _contracted(g: Graph, operands: list[Tensor], terms: list[str], result: str,
 
 
 @exports("einsum")
-def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[str, Any]:
+def einsum(g: OnnxGraph, Operands: list[OnnxTensor], equation: str, specs: Any) -> dict[str, Any]:
     terms, result = parsed(equation, [operand.ndim for operand in Operands])
     out = specs["Out"]
     if -1 in (size for operand in Operands for size in operand.shape):
@@ -234,7 +238,7 @@ def einsum(g: Graph, Operands: list[Tensor], equation: str, specs: Any) -> dict[
 
 
 @exports("einsum_like")
-def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -> Tensor:
+def einsum_like(g: OnnxGraph, Operands: list[OnnxTensor], Like: OnnxTensor, equation: str) -> OnnxTensor:
     left, _, result = equation.partition("->")
     if -1 in Like.shape or any(-1 in operand.shape for operand in Operands):
         if len(set(result)) < len(result) or any(letter not in left for letter in result):
@@ -250,7 +254,7 @@ def einsum_like(g: Graph, Operands: list[Tensor], Like: Tensor, equation: str) -
 
 
 @exports("conv_shift")
-def conv_shift(g: Graph, f: Any, X: Tensor, Y: Tensor) -> Any:
+def conv_shift(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor) -> Any:
     half = Y.shape[1] // 2
     terms = [
         f.roll(X, shifts=[-shift], axis=[1]) * f.slice(Y, axes=[1], starts=[shift + half], ends=[shift + half + 1])
@@ -260,7 +264,7 @@ def conv_shift(g: Graph, f: Any, X: Tensor, Y: Tensor) -> Any:
 
 
 @exports("multi_dot")
-def multi_dot(g: Graph, X: list[Tensor]) -> Tensor:
+def multi_dot(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
     """Multiply in the order with the fewest multiplications, if sizes are known."""
     first, *factors_after = X
     factors = [g.unsqueeze(first, 0) if first.ndim == 1 else first, *factors_after]
@@ -274,5 +278,5 @@ def multi_dot(g: Graph, X: list[Tensor]) -> Tensor:
 
 
 @exports("determinant")
-def determinant(g: Graph, Input: Tensor) -> Tensor:
+def determinant(g: OnnxGraph, Input: OnnxTensor) -> OnnxTensor:
     return g._sized("Det", [Input], Input.dtype, Input.sizes[:-2])

@@ -18,16 +18,16 @@ from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .exporting import EXPORTS, Namespace, export, is_exported
-from .graph import ELEMENTS, Graph, Node, NotExported, Scope, Symbol, Tensor
+from .exporting import EXPORTS, GraphNamespace, export, is_exported
+from .graph import ELEMENTS, GraphScope, NodeRecord, NotExported, OnnxGraph, OnnxTensor, Symbol
 from .refused import REFUSED
 from .serializing import Contents
 
-__all__ = ["HANDLERS", "Signature", "Writer", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
+__all__ = ["HANDLERS", "ProgramWriter", "Signature", "contents_of", "handles", "handles_arrays", "refusals", "signature_of"]
 
 _EDGES = ("feed", "fetch")
 
-Handler = Callable[["Writer", Operator, "Names"], None]
+Handler = Callable[["ProgramWriter", Operator, "Names"], None]
 HANDLERS: dict[str, Handler] = {}
 """Type of an op that owns a block or handles non-tensor values -> the function that writes it."""
 
@@ -56,7 +56,7 @@ def handles_arrays(*op_types: str) -> Callable[[Handler], Handler]:
     return register
 
 
-Decomposer = Callable[["Writer", OpDef, Mapping[str, Any], Mapping[str, Any], set[str]], dict[str, Any]]
+Decomposer = Callable[["ProgramWriter", OpDef, Mapping[str, Any], Mapping[str, Any], set[str]], dict[str, Any]]
 DECOMPOSERS: list[Decomposer] = []
 """The one function that writes decomposed ops."""
 
@@ -196,10 +196,10 @@ class Names:
     def __init__(self, block: Block, parent: Names | None = None) -> None:
         self.block, self.parent = block, parent
         self.frames: dict[str, Any] = {}
-        self.values: dict[str, Tensor | None] = {}
+        self.values: dict[str, OnnxTensor | None] = {}
         """None stands for an output that an op leaves out, as nothing needs it."""
 
-    def get(self, name: str) -> Tensor | None:
+    def get(self, name: str) -> OnnxTensor | None:
         names: Names | None = self
         while names is not None:
             if name in names.values:
@@ -210,21 +210,21 @@ class Names:
     def has(self, name: str) -> bool:
         return name in self.values or (self.parent is not None and self.parent.has(name))
 
-    def need(self, name: str, op: Operator) -> Tensor | None:
+    def need(self, name: str, op: Operator) -> OnnxTensor | None:
         value = self.get(name)
         if value is None and not self.has(name):
             raise ProgramError(f"{op.type} reads {name!r}, which has no value before it\n{locate(op)}")
         return value
 
-    def set(self, name: str, value: Tensor) -> None:
+    def set(self, name: str, value: OnnxTensor) -> None:
         """Set the value of a name, in the innermost block."""
         self.values[name] = value
 
 
-class Writer:
+class ProgramWriter:
     """Writes the ops of a program into a graph."""
 
-    def __init__(self, program: Program, graph: Graph, is_inner: bool = False) -> None:
+    def __init__(self, program: Program, graph: OnnxGraph, is_inner: bool = False) -> None:
         self.program, self.graph, self._is_inner = program, graph, is_inner
         for block in program.blocks if not is_inner else ():
             for name in block.vars:
@@ -249,11 +249,11 @@ class Writer:
             return name
         return self.graph.unique(name)
 
-    def inner(self, program: Program) -> Writer:
+    def inner(self, program: Program) -> ProgramWriter:
         """A writer of another program into the same graph; its names have no meaning outside."""
-        return Writer(program, self.graph, is_inner=True)
+        return ProgramWriter(program, self.graph, is_inner=True)
 
-    def bind(self, names: Names, name: str, tensor: Tensor, first: int, takes_name: bool = True) -> None:
+    def bind(self, names: Names, name: str, tensor: OnnxTensor, first: int, takes_name: bool = True) -> None:
         """Bind a name to a tensor; the tensor gets the name if a node from number `first` on computes it."""
         names.set(name, tensor)
         if not takes_name or tensor.value is not None or tensor.like is not None:
@@ -350,13 +350,13 @@ def _takes_array(op: Operator, names: Names) -> bool:
     return bool(variables) and all(var is not None and var.type is VarType.LOD_TENSOR_ARRAY for var in variables)
 
 
-def _rename(node: Node, old: str, new: str) -> None:
+def _rename(node: NodeRecord, old: str, new: str) -> None:
     if old in node.inputs:
         node.inputs = [new if name == old else name for name in node.inputs]
     if old in node.outputs:
         node.outputs = [new if name == old else name for name in node.outputs]
     for value in node.attrs.values():
-        if isinstance(value, Scope):
+        if isinstance(value, GraphScope):
             for inner in value.nodes:
                 _rename(inner, old, new)
 
@@ -383,8 +383,8 @@ def contents_of(
     reasons = refusals(program, signature.ops)
     if reasons:
         raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(reasons))
-    graph, block = Graph(opset, Namespace), program.global_block()
-    writer = Writer(program, graph)
+    graph, block = OnnxGraph(opset, GraphNamespace), program.global_block()
+    writer = ProgramWriter(program, graph)
     names = Names(block)
     parameters: dict[str, Any] = {}
     for name in (*signature.feeds, *signature.state):
@@ -392,7 +392,7 @@ def contents_of(
         var = block.var(name)
         array = value_of(name) if name in signature.state else None
         spec = _input_spec(var) if array is None else Spec(tuple(array.shape), _input_spec(var).dtype)
-        tensor = Tensor(graph, name, spec, tuple(Symbol() if size < 0 else size for size in spec.shape))
+        tensor = OnnxTensor(graph, name, spec, tuple(Symbol() if size < 0 else size for size in spec.shape))
         graph.scope.inputs.append(tensor)
         names.set(name, tensor)
         if array is not None:
@@ -403,7 +403,7 @@ def contents_of(
         writer.name(name)
         array = value_of(name)
         parameters[name] = array
-        names.set(name, Tensor(graph, name, Spec(tuple(array.shape), _input_spec(block.var(name)).dtype)))
+        names.set(name, OnnxTensor(graph, name, Spec(tuple(array.shape), _input_spec(block.var(name)).dtype)))
     ops = [block.ops[position] for position in signature.ops]
     last: dict[str, int] = {}
     for number, op in enumerate(ops):
@@ -436,19 +436,19 @@ LENGTHS = ".lengths"
 """Suffix of the name of the lengths of a variable's sequences."""
 
 
-def lengths_of(writer: Writer, var: Variable, tensor: Tensor) -> None:
+def lengths_of(writer: ProgramWriter, var: Variable, tensor: OnnxTensor) -> None:
     """Add an input for the lengths of sequences, for a variable whose rows form sequences."""
     if var.lod_level > 1:
         raise ProgramError(f"{var.name} has {var.lod_level} levels of sequences; ONNX can be told the lengths of one")
     graph = writer.graph
-    lengths = Tensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (Symbol(),))
+    lengths = OnnxTensor(graph, writer.name(var.name + LENGTHS), Spec((-1,), VarType.INT64), (Symbol(),))
     graph.scope.inputs.append(lengths)
     tensor.lengths = lengths
     graph.rows_of(lengths, tensor.sizes[0])
     tensor.spec = tensor.spec.with_lod((None,))
 
 
-def _as_output(writer: Writer, tensor: Tensor, name: str) -> Tensor:
+def _as_output(writer: ProgramWriter, tensor: OnnxTensor, name: str) -> OnnxTensor:
     """Make a tensor an output of the graph, under a name."""
     graph = writer.graph
     used_names = {edge.name for edge in (*graph.scope.inputs, *graph.scope.outputs)}
@@ -462,12 +462,12 @@ def _as_output(writer: Writer, tensor: Tensor, name: str) -> Tensor:
     return copy
 
 
-def drop_unread(graph: Graph) -> None:
+def drop_unread(graph: OnnxGraph) -> None:
     """Remove nodes with no reader, also in inner graphs."""
     _drop(graph.scopes[0])
 
 
-def _drop(scope: Scope) -> None:
+def _drop(scope: GraphScope) -> None:
     read = {tensor.name for tensor in scope.outputs}
     live_nodes = []
     for node in reversed(scope.nodes):
@@ -476,17 +476,17 @@ def _drop(scope: Scope) -> None:
         live_nodes.append(node)
         read.update(node.inputs)
         for value in node.attrs.values():
-            if isinstance(value, Scope):
+            if isinstance(value, GraphScope):
                 _drop(value)
                 read.update(_names_in(value))
     scope.nodes = live_nodes[::-1]
 
 
-def _names_in(scope: Scope) -> set[str]:
+def _names_in(scope: GraphScope) -> set[str]:
     names = {tensor.name for tensor in scope.outputs}
     for node in scope.nodes:
         names.update(node.inputs)
         for value in node.attrs.values():
-            if isinstance(value, Scope):
+            if isinstance(value, GraphScope):
                 names |= _names_in(value)
     return names

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .sequence_rows import ids_of, lengths_of_rows, within
 from .shaping import add_rows, positions
@@ -23,26 +23,26 @@ __all__ = ["counts_of", "in_order"]
 _LOWEST = -3e38
 
 
-def _half(g: Graph, x: Tensor, last: bool) -> Tensor:
+def _half(g: OnnxGraph, x: OnnxTensor, last: bool) -> OnnxTensor:
     return g.slice(x, [x.ndim - 1], [2 if last else 0], [4 if last else 2])
 
 
-def in_order(g: Graph, keys: Tensor) -> Tensor:
+def in_order(g: OnnxGraph, keys: OnnxTensor) -> OnnxTensor:
     """The stable sort order of numbers."""
     spec = Spec((-1,), VarType.INT64)
     return g.nodes("TopK", [keys, g.dims(keys)], [spec, spec], axis=0, largest=0, sorted=1)[1]
 
 
-def counts_of(g: Graph, images: Tensor, count: Size) -> Tensor:
+def counts_of(g: OnnxGraph, images: OnnxTensor, count: Size) -> OnnxTensor:
     """Count the regions of each image."""
     zeros = filled(g, g.joined_sizes([count]), 0, Spec((count if isinstance(count, int) else -1,), VarType.INT64))
     return add_rows(g, zeros, images, g.cast(g.binary("Equal", images, images, VarType.BOOL), VarType.INT64))
 
 
-def _decoded(g: Graph, anchors: Tensor, deltas: Tensor, edge: int) -> Tensor:
+def _decoded(g: OnnxGraph, anchors: OnnxTensor, deltas: OnnxTensor, edge: int) -> OnnxTensor:
     """Shift anchors relative to their size, and scale them by factors whose logarithms are bounded."""
 
-    def plus(x: Tensor, number: float) -> Tensor:
+    def plus(x: OnnxTensor, number: float) -> OnnxTensor:
         return g.binary("Add", x, g.number(number, x))
 
     size = plus(g.binary("Sub", _half(g, anchors, True), _half(g, anchors, False)), edge)
@@ -54,7 +54,7 @@ def _decoded(g: Graph, anchors: Tensor, deltas: Tensor, edge: int) -> Tensor:
     return g.concat([g.binary("Sub", middle, side), plus(g.binary("Add", middle, side), -edge)], 2)
 
 
-def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, Any], edge: int) -> dict[str, Tensor]:
+def _proposed(g: OnnxGraph, inputs: dict[str, Any], infos: OnnxTensor, attrs: dict[str, Any], edge: int) -> dict[str, OnnxTensor]:
     scores, deltas = inputs["Scores"], inputs["BboxDeltas"]
     if attrs["nms_thresh"] <= 0 or (attrs["eta"] < 1 and attrs["nms_thresh"] > 0.5):
         raise NotExported("a threshold that falls, or none")
@@ -108,13 +108,13 @@ def _proposed(g: Graph, inputs: dict[str, Any], infos: Tensor, attrs: dict[str, 
     }  # fmt: skip
 
 
-def _with_counts(g: Graph, results: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
+def _with_counts(g: OnnxGraph, results: dict[str, OnnxTensor], specs: Any) -> dict[str, OnnxTensor]:
     spec = specs.get("RpnRoisNum")
     return {**results, "RpnRoisNum": g.cast(results["RpnRoisNum"], spec.dtype)} if spec is not None else results
 
 
 @exports("generate_proposals_v2")
-def generate_proposals_v2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def generate_proposals_v2(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     shape = inputs["ImShape"]
     ones = g.number(1, shape)
     scale = g.where(g.binary("Equal", g.slice(shape, [1], [0], [1]), ones, VarType.BOOL), ones, ones)
@@ -122,7 +122,7 @@ def generate_proposals_v2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any
 
 
 @exports("generate_proposals")
-def generate_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def generate_proposals(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     results = _proposed(g, inputs, inputs["ImInfo"], attrs, 1)
     for slot in ("RpnRois", "RpnRoiProbs"):
         results[slot].lengths = results["RpnRoisNum"]
@@ -131,7 +131,7 @@ def generate_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], 
 
 # --------------------------------------------------------------------------------------------------------------- levels
 @exports("distribute_fpn_proposals")
-def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
+def distribute_fpn_proposals(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
     rois, counts_input = inputs["FpnRois"], inputs.get("RoisNum")
     lengths = lengths_of_rows(rois) if counts_input is None else as_vector(g, counts_input)
     image = ids_of(g, lengths, g.size(rois, 0))
@@ -168,7 +168,7 @@ def distribute_fpn_proposals(g: Graph, inputs: dict[str, Any], attrs: dict[str, 
 
 
 @exports("collect_fpn_proposals")
-def collect_fpn_proposals(g: Graph, inputs: dict[str, Any], post_nms_topN: int, specs: Any) -> dict[str, Tensor]:
+def collect_fpn_proposals(g: OnnxGraph, inputs: dict[str, Any], post_nms_topN: int, specs: Any) -> dict[str, OnnxTensor]:
     rois, counts_input = inputs["MultiLevelRois"], inputs.get("MultiLevelRoIsNum")
     lengths = [as_vector(g, counts) for counts in counts_input] if counts_input else [lengths_of_rows(rows) for rows in rois]
     image = g.concat([ids_of(g, counts, g.size(rows, 0)) for counts, rows in zip(lengths, rois, strict=True)], 0)
@@ -184,7 +184,9 @@ def collect_fpn_proposals(g: Graph, inputs: dict[str, Any], post_nms_topN: int, 
 
 
 # ----------------------------------------------------------------------------------------------------------- detections
-def _candidates(g: Graph, level: tuple[Tensor, Tensor, Tensor], threshold: float, most: int) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(
+    g: OnnxGraph, level: tuple[OnnxTensor, OnnxTensor, OnnxTensor], threshold: float, most: int
+) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
     """The best boxes [N, M, 4] of one level, their classes [N, M], and scores, minus infinity below the threshold."""
     boxes, scores, anchors = level
     images, places, classes = g.sizes_of(scores)
@@ -199,7 +201,7 @@ def _candidates(g: Graph, level: tuple[Tensor, Tensor, Tensor], threshold: float
 
 
 @exports("retinanet_detection_output")
-def retinanet_detection_output(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def retinanet_detection_output(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     if attrs["nms_eta"] < 1 and attrs["nms_threshold"] > 0.5:
         raise NotExported("a threshold that falls")
     levels, infos = list(zip(inputs["BBoxes"], inputs["Scores"], inputs["Anchors"], strict=True)), inputs["ImInfo"]

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
 from .regions import images_of_regions
 from .shaping import add_rows
@@ -20,21 +20,21 @@ from .shaping import add_rows
 __all__: list[str] = []
 
 
-def _either(g: Graph, conditions: list[Tensor], op: str = "Or") -> Tensor:
+def _either(g: OnnxGraph, conditions: list[OnnxTensor], op: str = "Or") -> OnnxTensor:
     result = conditions[0]
     for condition in conditions[1:]:
         result = g.binary(op, result, condition)
     return result
 
 
-def _both(g: Graph, *conditions: Tensor) -> Tensor:
+def _both(g: OnnxGraph, *conditions: OnnxTensor) -> OnnxTensor:
     return _either(g, list(conditions), "And")
 
 
 class _Quadrangles:
     """ROIs [R, 8], and the image elements that their rectangles read."""
 
-    def __init__(self, g: Graph, ROIs: Tensor, image: Tensor, attrs: dict[str, Any]) -> None:
+    def __init__(self, g: OnnxGraph, ROIs: OnnxTensor, image: OnnxTensor, attrs: dict[str, Any]) -> None:
         if min(image.shape[1:]) < 0:
             raise NotExported("images whose size is known only at run time")
         self.g, self.image = g, image
@@ -69,7 +69,7 @@ class _Quadrangles:
             lines += [(second - first) / columns + across * second, (fourth - first) / float(rows) + down * fourth, first]
         return [*lines, across, down, x1 * 0.0 + 1.0]
 
-    def _contains(self, x: Any, y: Any) -> Tensor:
+    def _contains(self, x: Any, y: Any) -> OnnxTensor:
         """A mask of the places [R, P] in the quadrangles, or on their outlines."""
         g = self.g
         crossings: Any = None
@@ -88,7 +88,7 @@ class _Quadrangles:
         odd = g.binary("Equal", g.binary("Mod", crossings, g.number(2, crossings)), g.number(1, crossings), VarType.BOOL)
         return _either(g, [*outline, odd])
 
-    def _sources(self) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def _sources(self) -> tuple[OnnxTensor, list[tuple[OnnxTensor, OnnxTensor]]]:
         """A mask of the places [R, P] in a quadrangle and the image; four elements, counted in a channel, and their weights."""
         g = self.g
         rows, columns = np.indices((self.high, self.wide)).reshape(2, 1, -1).astype("float64")
@@ -111,26 +111,28 @@ class _Quadrangles:
             taps.append((element, g.cast(by_row * by_column * is_inside, self.image.dtype)))
         return seen, taps
 
-    def elements(self) -> list[tuple[Tensor, Tensor]]:
+    def elements(self) -> list[tuple[OnnxTensor, OnnxTensor]]:
         """Elements of all images [R, C, P], and weights [R, 1, P]."""
         g, (channels, high, wide) = self.g, self.image.shape[1:]
         image = g.binary("Mul", self.images, g.ints(channels * high * wide))
         first = g.binary("Add", g.unsqueeze(image, 1, 2), g.constant(np.arange(channels).reshape(-1, 1) * high * wide))
         return [(g.binary("Add", first, g.unsqueeze(index, 1)), g.unsqueeze(weight, 1)) for index, weight in self.taps]
 
-    def shaped(self, x: Tensor, channels: int) -> Tensor:
+    def shaped(self, x: OnnxTensor, channels: int) -> OnnxTensor:
         """Reshape [R, channels, P] to [R, channels, transformed_height, transformed_width]."""
         sizes = (channels, self.high, self.wide)
         return self.g.reshape(x, [self.regions, *sizes], (self.number, *sizes))
 
 
 @exports("roi_perspective_transform")
-def roi_perspective_transform(g: Graph, X: Tensor, ROIs: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def roi_perspective_transform(
+    g: OnnxGraph, X: OnnxTensor, ROIs: OnnxTensor, attrs: dict[str, Any], specs: Any
+) -> dict[str, OnnxTensor]:
     quadrangles = _Quadrangles(g, ROIs, X, attrs)
     flat = g.reshape(X, [-1], (-1,))
     channels, places = X.shape[1], quadrangles.high * quadrangles.wide
     weight_shape = g.joined_sizes([quadrangles.regions, channels, places, 1])
-    total: Tensor | None = None
+    total: OnnxTensor | None = None
     numbers, weights = [], []
     for index, weight in quadrangles.elements():
         part = g.binary("Mul", g.gather(flat, index), weight)
@@ -149,7 +151,7 @@ def roi_perspective_transform(g: Graph, X: Tensor, ROIs: Tensor, attrs: dict[str
 
 
 @exports("straightened_back")
-def straightened_back(g: Graph, Out: Tensor, ROIs: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def straightened_back(g: OnnxGraph, Out: OnnxTensor, ROIs: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     quadrangles = _Quadrangles(g, ROIs, Like, attrs)
     channels, places = Like.shape[1], quadrangles.high * quadrangles.wide
     values = g.reshape(Out, [quadrangles.regions, channels, places], (quadrangles.number, channels, places))

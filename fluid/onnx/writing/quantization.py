@@ -10,28 +10,28 @@ from fluid.ops.quantization import axis_of_scales, greatest
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 
 __all__: list[str] = []
 
 _SMALLEST = 1e-30
 
 
-def _along_axis(g: Graph, scale: Tensor, ndim: int, axis: int) -> Tensor:
+def _along_axis(g: OnnxGraph, scale: OnnxTensor, ndim: int, axis: int) -> OnnxTensor:
     """A scale for each element of an axis; for axis -1, one number."""
     if axis < 0:
         return g.reshape(scale, [])
     return g.reshape(scale, [1] * axis + [-1] + [1] * (ndim - 1 - axis), (1,) * axis + (-1,) + (1,) * (ndim - 1 - axis))
 
 
-def _magnitude(g: Graph, x: Tensor, axis: int | None = None) -> Tensor:
+def _magnitude(g: OnnxGraph, x: OnnxTensor, axis: int | None = None) -> OnnxTensor:
     """The greatest magnitude, of shape [1], or for each element of an axis."""
     axes = [place for place in range(x.ndim) if axis is None or place != axis % x.ndim]
     top = g.reduce("ReduceMax", g.unary("Abs", x), axes)
     return g.reshape(top, [1]) if axis is None else top
 
 
-def _quantized(g: Graph, x: Tensor, scale: Tensor, attrs: dict[str, Any], back: bool = False) -> Tensor:
+def _quantized(g: OnnxGraph, x: OnnxTensor, scale: OnnxTensor, attrs: dict[str, Any], back: bool = False) -> OnnxTensor:
     most = greatest(attrs["bit_length"])
     safe = g.binary("Max", scale, g.constant(_SMALLEST, scale.dtype))
     present = g.cast(g.binary("Greater", scale, g.number(0, scale), VarType.BOOL), x.dtype)
@@ -52,7 +52,7 @@ def _quantized(g: Graph, x: Tensor, scale: Tensor, attrs: dict[str, Any], back: 
 
 
 def _measured(back: bool) -> Any:
-    def quantize(g: Graph, X: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    def quantize(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
         axis = attrs.get("quant_axis")
         scale = _magnitude(g, X, axis)
         axis_scale = _along_axis(g, scale, X.ndim, -1 if axis is None else axis % X.ndim)
@@ -65,14 +65,16 @@ exports("fake_quantize_abs_max", "fake_channel_wise_quantize_abs_max")(_measured
 exports("fake_quantize_dequantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max")(_measured(True))
 
 
-def _moving(g: Graph, x: Tensor, accum: Tensor, state: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+def _moving(
+    g: OnnxGraph, x: OnnxTensor, accum: OnnxTensor, state: OnnxTensor, rate: float
+) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
     total = g.binary("Add", g.binary("Mul", g.reshape(accum, [1]), g.number(rate, accum)), _magnitude(g, x))
     count = g.binary("Add", g.binary("Mul", g.reshape(state, [1]), g.number(rate, state)), g.number(1, state))
     return g.binary("Div", total, count), total, count
 
 
 def _averaged(back: bool) -> Any:
-    def quantize(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+    def quantize(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
         scale, accum, state = (inputs.get(slot) for slot in ("InScale", "InAccum", "InState"))
         assert scale is not None
         if not attrs["is_test"]:
@@ -89,15 +91,15 @@ exports("fake_quantize_dequantize_moving_average_abs_max")(_averaged(True))
 
 
 @exports("fake_dequantize_max_abs")
-def fake_dequantize_max_abs(g: Graph, X: Tensor, Scale: Tensor, max_range: float) -> Tensor:
+def fake_dequantize_max_abs(g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor, max_range: float) -> OnnxTensor:
     x = X if X.is_floating else g.cast(X, Scale.dtype)
     return g.binary("Div", g.binary("Mul", x, g.reshape(Scale, [])), g.number(max_range, x))
 
 
 @exports("fake_channel_wise_dequantize_max_abs")
 def fake_channel_wise_dequantize_max_abs(
-    g: Graph, X: Tensor, Scales: list[Tensor], quant_bits: list[int], quant_axis: int, x_num_col_dims: int
-) -> Tensor:
+    g: OnnxGraph, X: OnnxTensor, Scales: list[OnnxTensor], quant_bits: list[int], quant_axis: int, x_num_col_dims: int
+) -> OnnxTensor:
     axis = axis_of_scales(len(Scales), quant_axis, x_num_col_dims) % X.ndim
     x = X if X.is_floating else g.cast(X, Scales[0].dtype)
     result = g.binary("Mul", x, _along_axis(g, Scales[0], X.ndim, axis))
@@ -109,7 +111,9 @@ def fake_channel_wise_dequantize_max_abs(
 
 
 @exports("quantize_linear")
-def quantize_linear(g: Graph, X: Tensor, Scale: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def quantize_linear(
+    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]
+) -> dict[str, Any]:
     axis, scale = attrs["quant_axis"], Scale
     accum, state = inputs.get("InAccum"), inputs.get("InState")
     if not attrs["is_test"]:
@@ -123,7 +127,9 @@ def quantize_linear(g: Graph, X: Tensor, Scale: Tensor, inputs: dict[str, Any], 
 
 
 @exports("dequantize_linear")
-def dequantize_linear(g: Graph, X: Tensor, Scale: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def dequantize_linear(
+    g: OnnxGraph, X: OnnxTensor, Scale: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]
+) -> dict[str, Any]:
     x = X if X.is_floating else g.cast(X, Scale.dtype)
     scaled = g.binary("Mul", x, _along_axis(g, Scale, X.ndim, attrs["quant_axis"]))
     y = g.identity(X) if attrs["only_observer"] else g.binary("Div", scaled, g.number(greatest(attrs["bit_length"]), x))
@@ -131,7 +137,7 @@ def dequantize_linear(g: Graph, X: Tensor, Scale: Tensor, inputs: dict[str, Any]
 
 
 @exports("moving_average_abs_max_scale")
-def moving_average_abs_max_scale(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def moving_average_abs_max_scale(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     accum, state = inputs.get("InAccum"), inputs.get("InState")
     if not attrs["is_test"]:
         assert accum is not None and state is not None
@@ -146,7 +152,7 @@ def moving_average_abs_max_scale(g: Graph, X: Tensor, inputs: dict[str, Any], at
 
 
 @exports("fake_quantize_range_abs_max")
-def fake_quantize_range_abs_max(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def fake_quantize_range_abs_max(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     scale, number, window = inputs["InScale"], inputs.get("Iter"), inputs.get("OutScales")
     scale = g.reshape(scale, [1])
     if attrs["is_test"]:
@@ -169,7 +175,7 @@ def fake_quantize_range_abs_max(g: Graph, X: Tensor, inputs: dict[str, Any], att
 
 
 @exports("quantize")
-def quantize(g: Graph, Input: Tensor, Scale: float, Shift: float, specs: Any) -> Tensor:
+def quantize(g: OnnxGraph, Input: OnnxTensor, Scale: float, Shift: float, specs: Any) -> OnnxTensor:
     spec = specs["Output"]
     bounds = np.iinfo(spec.dtype.numpy)
     scaled = g.binary("Add", g.binary("Mul", Input, g.number(Scale, Input)), g.number(Shift, Input))
@@ -183,7 +189,7 @@ def quantize(g: Graph, Input: Tensor, Scale: float, Shift: float, specs: Any) ->
 
 
 @exports("dequantize_log")
-def dequantize_log(g: Graph, X: Tensor, Dict: Tensor) -> Tensor:
+def dequantize_log(g: OnnxGraph, X: OnnxTensor, Dict: OnnxTensor) -> OnnxTensor:
     x = g.cast(X, VarType.INT64)
     below = g.binary("Less", x, g.ints(0), VarType.BOOL)
     values = g.gather(Dict, g.where(below, g.binary("Add", x, g.ints(128)), x))

@@ -13,14 +13,14 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import ELEMENTS, Graph, NotExported, Size, Tensor, without_symbols
+from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Size, without_symbols
 from .making import as_vector, asked_dims, filled
 from .shaping import positions
 
 __all__ = ["drawn_like"]
 
 
-def drawn_like(g: Graph, x: Tensor, op: str, seed: int = 0, **arguments: Any) -> Tensor:
+def drawn_like(g: OnnxGraph, x: OnnxTensor, op: str, seed: int = 0, **arguments: Any) -> OnnxTensor:
     """Random 32-bit floats in the shape of a tensor; with a seed, the same in each session."""
     if seed:
         arguments["seed"] = float(seed % (1 << 24))
@@ -30,18 +30,18 @@ def drawn_like(g: Graph, x: Tensor, op: str, seed: int = 0, **arguments: Any) ->
     return result
 
 
-_Draw = Callable[[Graph, Tensor, dict[str, Any]], Tensor]
+_Draw = Callable[[OnnxGraph, OnnxTensor, dict[str, Any]], OnnxTensor]
 
 
-def _uniform(g: Graph, like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def _uniform(g: OnnxGraph, like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return drawn_like(g, like, "RandomUniformLike", attrs.get("seed", 0), low=float(attrs["min"]), high=float(attrs["max"]))
 
 
-def _normal(g: Graph, like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def _normal(g: OnnxGraph, like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return drawn_like(g, like, "RandomNormalLike", attrs.get("seed", 0), mean=float(attrs["mean"]), scale=float(attrs["std"]))
 
 
-def _in_shape(g: Graph, dims: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any], draw: _Draw) -> Tensor:
+def _in_shape(g: OnnxGraph, dims: OnnxTensor, sizes: tuple[int, ...], attrs: dict[str, Any], draw: _Draw) -> OnnxTensor:
     shape = without_symbols(sizes)
     like = filled(g, dims, 0.0, Spec(shape, VarType.FP32))
     if like.value is not None:
@@ -49,8 +49,8 @@ def _in_shape(g: Graph, dims: Tensor, sizes: tuple[int, ...], attrs: dict[str, A
     return draw(g, like, attrs)
 
 
-def _by_shape(draw: _Draw) -> Callable[..., Tensor]:
-    def drawn(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def _by_shape(draw: _Draw) -> Callable[..., OnnxTensor]:
+    def drawn(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
         if attrs.get("diag_num"):
             raise NotExported("values of its own on the diagonal")
         dims = asked_dims(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
@@ -59,8 +59,8 @@ def _by_shape(draw: _Draw) -> Callable[..., Tensor]:
     return drawn
 
 
-def _by_batch(draw: _Draw) -> Callable[..., Tensor]:
-    def drawn(g: Graph, Input: Tensor, attrs: dict[str, Any], specs: Any) -> Tensor:
+def _by_batch(draw: _Draw) -> Callable[..., OnnxTensor]:
+    def drawn(g: OnnxGraph, Input: OnnxTensor, attrs: dict[str, Any], specs: Any) -> OnnxTensor:
         sizes: list[Size] = list(attrs["shape"])
         sizes[attrs["output_dim_idx"]] = g.size(Input, attrs["input_dim_idx"])
         return _in_shape(g, g.joined_sizes(sizes), specs["Out"].shape, attrs, draw)
@@ -75,13 +75,13 @@ exports("gaussian_random_batch_size_like")(_by_batch(_normal))
 
 
 @exports("bernoulli")
-def bernoulli(g: Graph, X: Tensor) -> Tensor:
+def bernoulli(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     drawn = g.cast(drawn_like(g, X, "RandomUniformLike", low=0.0, high=1.0), X.dtype)
     return g.cast(g.binary("Less", drawn, X, VarType.BOOL), X.dtype)
 
 
 @exports("randint")
-def randint(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def randint(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     dims = asked_dims(g, attrs["shape"], inputs.get("ShapeTensor"), inputs.get("ShapeTensorList"))
     low, high = attrs["low"], attrs["high"]
     if high - low > 1 << 22:
@@ -93,18 +93,18 @@ def randint(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any)
 
 # ------------------------------------------------------------------------------------------------------ ops of Paddle 2.x
 @exports("gaussian_inplace")
-def gaussian_inplace(g: Graph, x: Tensor, attrs: dict[str, Any]) -> Tensor:
+def gaussian_inplace(g: OnnxGraph, x: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return _normal(g, x, attrs)
 
 
 @exports("uniform_random_inplace")
-def uniform_random_inplace(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def uniform_random_inplace(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     if attrs.get("diag_num"):
         raise NotExported("values of its own on the diagonal")
     return _uniform(g, X, attrs)
 
 
-def _unit(g: Graph, like: Tensor, seed: int = 0) -> Tensor:
+def _unit(g: OnnxGraph, like: OnnxTensor, seed: int = 0) -> OnnxTensor:
     """Numbers above 0 and below 1, so that their logarithms are finite."""
     drawn = drawn_like(g, like, "RandomUniformLike", seed, low=0.0, high=1.0)
     return g.binary("Min", g.binary("Max", drawn, g.number(_LEAST, drawn)), g.number(1 - 2.0**-24, drawn))
@@ -114,13 +114,13 @@ _LEAST = 2.0**-24
 
 
 @exports("exponential")
-def exponential(g: Graph, X: Tensor, lambda_: float, seed: int) -> Tensor:
+def exponential(g: OnnxGraph, X: OnnxTensor, lambda_: float, seed: int) -> OnnxTensor:
     waits = g.unary("Neg", g.unary("Log", _unit(g, X, seed)))
     return g.binary("Mul", waits, g.number(1.0 / lambda_, waits))
 
 
 @exports("gumbel_softmax")
-def gumbel_softmax(g: Graph, X: Tensor, temperature: float, hard: bool, axis: int, seed: int) -> Tensor:
+def gumbel_softmax(g: OnnxGraph, X: OnnxTensor, temperature: float, hard: bool, axis: int, seed: int) -> OnnxTensor:
     if not X.ndim:
         return g.number(1, X)
     noise = g.unary("Log", g.unary("Neg", g.unary("Log", _unit(g, X, seed))))
@@ -134,7 +134,7 @@ def gumbel_softmax(g: Graph, X: Tensor, temperature: float, hard: bool, axis: in
 
 
 @exports("rrelu")
-def rrelu(g: Graph, X: Tensor, is_test: bool, lower: float, upper: float, seed: int) -> dict[str, Tensor]:
+def rrelu(g: OnnxGraph, X: OnnxTensor, is_test: bool, lower: float, upper: float, seed: int) -> dict[str, OnnxTensor]:
     slope = g.number((lower + upper) / 2, X)
     if not is_test:
         slope = g.cast(drawn_like(g, X, "RandomUniformLike", seed, low=float(lower), high=float(upper)), X.dtype)
@@ -143,7 +143,7 @@ def rrelu(g: Graph, X: Tensor, is_test: bool, lower: float, upper: float, seed: 
 
 
 @exports("truncated_gaussian_random")
-def truncated_gaussian_random(g: Graph, f: Any, attrs: dict[str, Any], specs: Any) -> Any:
+def truncated_gaussian_random(g: OnnxGraph, f: Any, attrs: dict[str, Any], specs: Any) -> Any:
     """Apply the inverse distribution function to numbers between its values at two deviations."""
     edge = math.erf(2 / math.sqrt(2))
     bounds = {**attrs, "min": -edge, "max": edge}
@@ -152,12 +152,12 @@ def truncated_gaussian_random(g: Graph, f: Any, attrs: dict[str, Any], specs: An
 
 
 @exports("randperm")
-def randperm(g: Graph, n: int, seed: int) -> Tensor:
+def randperm(g: OnnxGraph, n: int, seed: int) -> OnnxTensor:
     drawn = _in_shape(g, g.ints(n), (n,), {"min": 0, "max": 1, "seed": seed}, _uniform)
     return _order(g, drawn, n)
 
 
-def _order(g: Graph, keys: Tensor, count: int) -> Tensor:
+def _order(g: OnnxGraph, keys: OnnxTensor, count: int) -> OnnxTensor:
     """The places of the `count` smallest numbers along the last dimension."""
     shape = (*keys.shape[:-1], count)
     spec = Spec(shape, keys.dtype)
@@ -167,7 +167,7 @@ def _order(g: Graph, keys: Tensor, count: int) -> Tensor:
 
 
 @exports("multinomial")
-def multinomial(g: Graph, X: Tensor, num_samples: int, replacement: bool, seed: int) -> Tensor:
+def multinomial(g: OnnxGraph, X: OnnxTensor, num_samples: int, replacement: bool, seed: int) -> OnnxTensor:
     if X.ndim > 2:
         raise NotExported("weights of more than two dimensions")
     rows = X if X.ndim == 2 else g.unsqueeze(X, 0)
@@ -175,7 +175,7 @@ def multinomial(g: Graph, X: Tensor, num_samples: int, replacement: bool, seed: 
     return ids if X.ndim == 2 else g.squeeze(ids, 0)
 
 
-def _winners(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
+def _winners(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
     """Draw without replacement: the first of races between exponential clocks with these rates."""
     clocks = g.cast(g.unary("Neg", g.unary("Log", _unit(g, rows, seed))), rows.dtype)
     some = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
@@ -183,7 +183,7 @@ def _winners(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
     return _order(g, g.where(some, times, g.number(math.inf, rows)), count)
 
 
-def _with_replacement(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
+def _with_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
     sums = g._sized("CumSum", [rows, g.constant(np.int64(1))], rows.dtype, rows.sizes)
     row_total = g.slice(sums, [1], [-1], [2**31 - 1])
     like = g.expand(row_total, g.joined_sizes([g.size(rows, 0), count]), (rows.sizes[0], count))
@@ -194,7 +194,7 @@ def _with_replacement(g: Graph, rows: Tensor, count: int, seed: int) -> Tensor:
 
 
 @exports("sampling_id")
-def sampling_id(g: Graph, X: Tensor, min: float, max: float, seed: int) -> Tensor:
+def sampling_id(g: OnnxGraph, X: OnnxTensor, min: float, max: float, seed: int) -> OnnxTensor:
     sums = g._sized("CumSum", [X, g.constant(np.int64(1))], X.dtype, X.sizes)
     like = g.slice(sums, [1], [0], [1])
     drawn = g.cast(drawn_like(g, like, "RandomUniformLike", seed, low=float(min), high=float(max)), X.dtype)
@@ -204,7 +204,9 @@ def sampling_id(g: Graph, X: Tensor, min: float, max: float, seed: int) -> Tenso
 
 # ------------------------------------------------------------------------------------------------------- nodes of trees
 @exports("tdm_sampler")
-def tdm_sampler(g: Graph, X: Tensor, Travel: Tensor, Layer: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def tdm_sampler(
+    g: OnnxGraph, X: OnnxTensor, Travel: OnnxTensor, Layer: OnnxTensor, attrs: dict[str, Any], specs: Any
+) -> dict[str, OnnxTensor]:
     """Each layer's nodes, except the one on the path, get random numbers; the smallest are drawn."""
     ways, nodes = g.gather(Travel, as_vector(g, X)), as_vector(g, Layer)
     samples, labels, masks = [], [], []

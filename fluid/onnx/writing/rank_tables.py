@@ -11,51 +11,51 @@ from fluid.values.types import VarType
 
 from .arrays import empty_array, insert, read, repeat
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
-from .program import Names, Writer, handles
+from .program import Names, ProgramWriter, handles
 from .sequence_rows import cut_rows, ends_of, ids_of, starts_of
 
 __all__: list[str] = []
 
 
-def _needed(op: Operator, slot: str, names: Names) -> Tensor:
+def _needed(op: Operator, slot: str, names: Names) -> OnnxTensor:
     value = names.need(op.input(slot)[0], op)
     if value is None:
         raise NotExported(f"{op.input(slot)[0]} has no value")
     return value
 
 
-def _order(g: Graph, lengths: Tensor) -> Tensor:
+def _order(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     """The numbers of sequences, longest first; ties keep their order."""
     count = g.as_size(g.size(lengths, 0))
     _, order = g.nodes("TopK", [lengths, count], [lengths.spec, lengths.spec], axis=0, largest=1, sorted=1)
     return order
 
 
-def _rank(g: Graph, lengths: Tensor) -> Tensor:
+def _rank(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     """The position of each sequence in that order."""
     count = g.as_size(g.size(lengths, 0))
     _, rank = g.nodes("TopK", [_order(g, lengths), count], [lengths.spec, lengths.spec], axis=0, largest=0, sorted=1)
     return rank
 
 
-def _longest(g: Graph, lengths: Tensor) -> Tensor:
+def _longest(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
 
 
-def _active(g: Graph, lengths: Tensor, step: Tensor) -> Tensor:
+def _active(g: OnnxGraph, lengths: OnnxTensor, step: OnnxTensor) -> OnnxTensor:
     """The number of sequences longer than a step (of shape []), of shape [1]."""
     longer = g.cast(g.binary("Greater", lengths, step, VarType.BOOL), VarType.INT64)
     return g.reduce("ReduceSum", longer, [0], keep=True)
 
 
-def _first_rows(g: Graph, x: Tensor, count: Tensor) -> Tensor:
+def _first_rows(g: OnnxGraph, x: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
     return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
 
 
 @handles("lod_rank_table")
-def lod_rank_table(writer: Writer, op: Operator, names: Names) -> None:
+def lod_rank_table(writer: ProgramWriter, op: Operator, names: Names) -> None:
     x = _needed(op, "X", names)
     if x.lengths is None or op.attr("level"):
         raise NotExported("rows whose sequences are not known by one vector of lengths")
@@ -63,16 +63,16 @@ def lod_rank_table(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("max_sequence_len")
-def max_sequence_len(writer: Writer, op: Operator, names: Names) -> None:
+def max_sequence_len(writer: ProgramWriter, op: Operator, names: Names) -> None:
     names.set(op.output("Out")[0], _longest(writer.graph, _needed(op, "RankTable", names)))
 
 
 @handles("lod_tensor_to_array")
-def lod_tensor_to_array(writer: Writer, op: Operator, names: Names) -> None:
+def lod_tensor_to_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, x, lengths = writer.graph, _needed(op, "X", names), _needed(op, "RankTable", names)
     starts = g.gather(starts_of(g, lengths), _order(g, lengths))
 
-    def entry(so_far: Tensor, step: Tensor) -> Tensor:
+    def entry(so_far: OnnxTensor, step: OnnxTensor) -> OnnxTensor:
         rows = g.binary("Add", _first_rows(g, starts, _active(g, lengths, step)), step)
         return insert(g, so_far, g.gather(x, rows))
 
@@ -82,7 +82,7 @@ def lod_tensor_to_array(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("array_to_lod_tensor")
-def array_to_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
+def array_to_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, lengths = writer.graph, _needed(op, "RankTable", names)
     array, var = names.get(op.input("X")[0]), op.block.find_var(op.output("Out")[0])
     if array is None or not array.spec.shape:
@@ -95,7 +95,7 @@ def array_to_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
     spec = Spec((-1, *inner), array.dtype)
     source = array
 
-    def entry(so_far: Tensor, step: Tensor) -> Tensor:
+    def entry(so_far: OnnxTensor, step: OnnxTensor) -> OnnxTensor:
         dims = g.joined_sizes([_active(g, lengths, step), *inner])
         return insert(g, so_far, read(g, source, step, filled(g, dims, 0, spec)))
 
@@ -117,7 +117,7 @@ def array_to_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("shrink_rnn_memory")
-def shrink_rnn_memory(writer: Writer, op: Operator, names: Names) -> None:
+def shrink_rnn_memory(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, x, lengths = writer.graph, _needed(op, "X", names), _needed(op, "RankTable", names)
     step = g.reshape(g.cast(_needed(op, "I", names), VarType.INT64), [])
     count = _active(g, lengths, step)
@@ -132,14 +132,14 @@ def shrink_rnn_memory(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @exports("resize_rows")
-def resize_rows(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+def resize_rows(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     more = g.concat([X, filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))], 0)
     result = _first_rows(g, more, g.as_size(g.size(Like, 0)))
     result.lengths = Like.lengths
     return result
 
 
-def _chosen(g: Graph, x: Tensor, numbers: Tensor) -> Tensor:
+def _chosen(g: OnnxGraph, x: OnnxTensor, numbers: OnnxTensor) -> OnnxTensor:
     """Gather the sequences (or rows, if there are none) of these numbers."""
     if x.lengths is None:
         result = g.gather(x, numbers)
@@ -153,26 +153,26 @@ def _chosen(g: Graph, x: Tensor, numbers: Tensor) -> Tensor:
 
 
 @handles("reorder_lod_tensor_by_rank")
-def reorder_lod_tensor_by_rank(writer: Writer, op: Operator, names: Names) -> None:
+def reorder_lod_tensor_by_rank(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, lengths = writer.graph, _needed(op, "RankTable", names)
     names.set(op.output("Out")[0], _chosen(g, _needed(op, "X", names), _order(g, lengths)))
 
 
 @handles("reorder_lod_tensor_by_rank_grad")
-def reorder_lod_tensor_by_rank_grad(writer: Writer, op: Operator, names: Names) -> None:
+def reorder_lod_tensor_by_rank_grad(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, lengths = writer.graph, _needed(op, "RankTable", names)
     names.set(op.output("Out")[0], _chosen(g, _needed(op, "X", names), _rank(g, lengths)))
 
 
 # ---------------------------------------------------------------------------------------------------------- two parts
-def _mask(writer: Writer, op: Operator, names: Names) -> Tensor:
+def _mask(writer: ProgramWriter, op: Operator, names: Names) -> OnnxTensor:
     if op.attrs.get("level"):
         raise NotExported("more than one level of sequences")
     return writer.graph.reshape(writer.graph.cast(_needed(op, "Mask", names), VarType.BOOL), [-1], (-1,))
 
 
 @handles("split_lod_tensor")
-def split_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
+def split_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, x, mask = writer.graph, _needed(op, "X", names), _mask(writer, op, names)
     for slot, flags in (("OutTrue", mask), ("OutFalse", g.unary("Not", mask))):
         for name in op.outputs.get(slot, ()):
@@ -182,14 +182,14 @@ def split_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
 
 
 @handles("merge_lod_tensor", "merge_lod_tensor_infer")
-def merge_lod_tensor(writer: Writer, op: Operator, names: Names) -> None:
+def merge_lod_tensor(writer: ProgramWriter, op: Operator, names: Names) -> None:
     g, mask = writer.graph, _mask(writer, op, names)
     halves = [_needed(op, slot, names) for slot in ("InFalse", "InTrue")]
     joined = g.concat(halves, 0)
     if all(half.lengths is not None for half in halves):
         joined.lengths = g.concat([half.lengths for half in halves if half.lengths is not None], 0)
 
-    def numbers(flags: Tensor) -> Tensor:
+    def numbers(flags: OnnxTensor) -> OnnxTensor:
         return g.binary("Sub", ends_of(g, g.cast(flags, VarType.INT64)), g.constant(np.int64(1)))
 
     is_false = g.unary("Not", mask)

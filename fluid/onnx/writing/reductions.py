@@ -12,48 +12,48 @@ from fluid.ops.reduction import reduced_axes, reduces_all
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 
 __all__ = ["mean_of", "norm_of", "total"]
 
 
-def _number(g: Graph, x: Tensor, op: str, axes: Sequence[int], keep: bool) -> Tensor:
+def _number(g: OnnxGraph, x: OnnxTensor, op: str, axes: Sequence[int], keep: bool) -> OnnxTensor:
     if x.dtype is VarType.BOOL:
         x = g.cast(x, VarType.INT64)
     return g.reduce(op, x, axes, keep)
 
 
-def total(g: Graph, x: Tensor) -> Tensor:
+def total(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """The sum of all elements, of shape []."""
     return g.reduce("ReduceSum", x, range(x.ndim))
 
 
-def mean_of(g: Graph, x: Tensor, axes: Sequence[int], keep: bool = True) -> Tensor:
+def mean_of(g: OnnxGraph, x: OnnxTensor, axes: Sequence[int], keep: bool = True) -> OnnxTensor:
     return g.reduce("ReduceMean", x, axes, keep)
 
 
 @exports("reduce_sum")
-def reduce_sum(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, specs: Any) -> Tensor:
+def reduce_sum(g: OnnxGraph, X: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool, specs: Any) -> OnnxTensor:
     if specs["Out"].dtype is not X.dtype:
         X = g.cast(X, specs["Out"].dtype)
     return _number(g, X, "ReduceSum", reduced_axes(X.ndim, dim, reduce_all), keep_dim)
 
 
 @exports("reduce_mean")
-def reduce_mean(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, specs: Any) -> Tensor:
+def reduce_mean(g: OnnxGraph, X: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool, specs: Any) -> OnnxTensor:
     if specs["Out"].dtype is not X.dtype:
         X = g.cast(X, specs["Out"].dtype)
     return _mean(g, X, reduced_axes(X.ndim, dim, reduce_all), keep_dim)
 
 
-def _mean(g: Graph, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+def _mean(g: OnnxGraph, x: OnnxTensor, axes: Sequence[int], keep: bool) -> OnnxTensor:
     if x.is_floating:
         return mean_of(g, x, axes, keep)
     return g.cast(mean_of(g, g.cast(x, VarType.FP64), axes, keep), x.dtype)
 
 
 def _extremum(op: str) -> Any:
-    def extremum(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
+    def extremum(g: OnnxGraph, X: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> OnnxTensor:
         x = g.cast(X, VarType.INT32) if X.dtype is VarType.BOOL else X
         return g.cast(g.reduce(op, x, reduced_axes(X.ndim, dim, reduce_all), keep_dim), X.dtype)
 
@@ -66,7 +66,7 @@ exports("reduce_prod")(_extremum("ReduceProd"))
 
 
 def _test(op: str) -> Any:
-    def test(g: Graph, X: Tensor, inputs: dict[str, Any], dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
+    def test(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], dim: list[int], keep_dim: bool, reduce_all: bool) -> OnnxTensor:
         if inputs.get("AxisTensor") is not None or inputs.get("AxisTensorList"):
             raise NotExported("axes that are computed")
         numbers = g.reduce(op, g.cast(g.cast(X, VarType.BOOL), VarType.INT32), reduced_axes(X.ndim, dim, reduce_all), keep_dim)
@@ -80,22 +80,24 @@ exports("reduce_any")(_test("ReduceMax"))
 
 
 @exports("mean")
-def mean(g: Graph, X: Tensor) -> Tensor:
+def mean(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return _mean(g, X, range(X.ndim), False)
 
 
 @exports("squared_l2_norm")
-def squared_l2_norm(g: Graph, X: Tensor) -> Tensor:
+def squared_l2_norm(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return total(g, g.binary("Mul", X, X))
 
 
 @exports("l1_norm")
-def l1_norm(g: Graph, X: Tensor) -> Tensor:
+def l1_norm(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return total(g, g.unary("Abs", X))
 
 
 @exports("expand_reduced")
-def expand_reduced(g: Graph, X: Tensor, Like: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool) -> Tensor:
+def expand_reduced(
+    g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
+) -> OnnxTensor:
     axes = reduced_axes(Like.ndim, dim, reduce_all)
     if reduces_all(Like.ndim, dim, reduce_all):
         x = g.reshape(X, [1] * Like.ndim)
@@ -109,7 +111,7 @@ def expand_reduced(g: Graph, X: Tensor, Like: Tensor, dim: list[int], keep_dim: 
 
 
 @exports("logsumexp")
-def logsumexp(g: Graph, X: Tensor, axis: list[int], keepdim: bool, reduce_all: bool) -> Tensor:
+def logsumexp(g: OnnxGraph, X: OnnxTensor, axis: list[int], keepdim: bool, reduce_all: bool) -> OnnxTensor:
     axes = reduced_axes(X.ndim, axis, reduce_all)
     top = g.reduce("ReduceMax", X, axes, keep=True)
     finite = g.binary("Less", g.unary("Abs", top), g.number(inf, top), VarType.BOOL)
@@ -119,7 +121,7 @@ def logsumexp(g: Graph, X: Tensor, axis: list[int], keepdim: bool, reduce_all: b
     return result if keepdim else g.squeeze(result, *axes)
 
 
-def norm_of(g: Graph, x: Tensor, axes: Sequence[int], keep: bool, order: float = 2.0) -> Tensor:
+def norm_of(g: OnnxGraph, x: OnnxTensor, axes: Sequence[int], keep: bool, order: float = 2.0) -> OnnxTensor:
     """The norm of an order over axes."""
     if order == 0.0:
         count = g.unary("Not", g.binary("Equal", x, g.number(0, x), VarType.BOOL))
@@ -136,30 +138,30 @@ def norm_of(g: Graph, x: Tensor, axes: Sequence[int], keep: bool, order: float =
 
 
 @exports("frobenius_norm")
-def frobenius_norm(g: Graph, X: Tensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> Tensor:
+def frobenius_norm(g: OnnxGraph, X: OnnxTensor, dim: list[int], keep_dim: bool, reduce_all: bool) -> OnnxTensor:
     return norm_of(g, X, reduced_axes(X.ndim, dim, reduce_all), keep_dim)
 
 
 @exports("p_norm")
-def p_norm(g: Graph, X: Tensor, porder: float, axis: int, keepdim: bool, asvector: bool) -> Tensor:
+def p_norm(g: OnnxGraph, X: OnnxTensor, porder: float, axis: int, keepdim: bool, asvector: bool) -> OnnxTensor:
     return norm_of(g, X, reduced_axes(X.ndim, [axis], asvector), keepdim, porder)
 
 
 @exports("dist")
-def dist(g: Graph, X: Tensor, Y: Tensor, p: float) -> Tensor:
+def dist(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, p: float) -> OnnxTensor:
     apart = g.binary("Sub", X, Y)
     return norm_of(g, apart, range(apart.ndim), False, p)
 
 
 @exports("norm")
-def norm(g: Graph, X: Tensor, axis: int, epsilon: float) -> dict[str, Tensor]:
+def norm(g: OnnxGraph, X: OnnxTensor, axis: int, epsilon: float) -> dict[str, OnnxTensor]:
     squares = g.reduce("ReduceSum", g.binary("Mul", X, X), [axis], keep=True)
     size = g.unary("Sqrt", g.binary("Add", squares, g.number(epsilon, X)))
     return {"Out": g.binary("Div", X, size), "Norm": size}
 
 
 @exports("clip_by_norm")
-def clip_by_norm(g: Graph, X: Tensor, max_norm: float) -> Tensor:
+def clip_by_norm(g: OnnxGraph, X: OnnxTensor, max_norm: float) -> OnnxTensor:
     size = norm_of(g, X, range(X.ndim), False)
     bound = g.number(max_norm, X)
     large = g.binary("Greater", size, bound, VarType.BOOL)
@@ -167,7 +169,7 @@ def clip_by_norm(g: Graph, X: Tensor, max_norm: float) -> Tensor:
 
 
 def _position(op: str) -> Any:
-    def position(g: Graph, X: Tensor, axis: int, keepdims: bool, flatten: bool, dtype: int) -> Tensor:
+    def position(g: OnnxGraph, X: OnnxTensor, axis: int, keepdims: bool, flatten: bool, dtype: int) -> OnnxTensor:
         x, at = X, axis
         if X.dtype is VarType.BOOL:
             x = g.cast(x, VarType.INT32)
@@ -187,7 +189,7 @@ exports("arg_min")(_position("ArgMin"))
 
 
 @exports("cumsum")
-def cumsum(g: Graph, X: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Tensor:
+def cumsum(g: OnnxGraph, X: OnnxTensor, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> OnnxTensor:
     x = g.reshape(X, [-1], (X.spec.size,)) if flatten else X
     at = g.constant(np.int64(0 if flatten else axis % max(X.ndim, 1)))
     if x.dtype in (VarType.BOOL, VarType.UINT8, VarType.INT8, VarType.INT16):
@@ -196,7 +198,7 @@ def cumsum(g: Graph, X: Tensor, axis: int, flatten: bool, exclusive: bool, rever
 
 
 @exports("top_k", "top_k_v2")
-def top_k(g: Graph, X: Tensor, K: Tensor | None, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def top_k(g: OnnxGraph, X: OnnxTensor, K: OnnxTensor | None, attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     axis = attrs.get("axis", -1) % X.ndim
     count = g.ints(attrs["k"]) if K is None else g.reshape(g.cast(K, VarType.INT64), [1])
     spec = specs["Out"]

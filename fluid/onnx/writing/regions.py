@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .sequence_rows import ids_of, lengths_of_rows
 from .shaping import add_rows, positions
@@ -20,13 +20,13 @@ from .shaping import add_rows, positions
 __all__ = ["images_of_regions", "rounded"]
 
 
-def images_of_regions(g: Graph, ROIs: Tensor, RoisNum: Tensor | None) -> Tensor:
+def images_of_regions(g: OnnxGraph, ROIs: OnnxTensor, RoisNum: OnnxTensor | None) -> OnnxTensor:
     """The number of the image of each region."""
     counts = lengths_of_rows(ROIs) if RoisNum is None else as_vector(g, RoisNum)
     return ids_of(g, counts, g.size(ROIs, 0))
 
 
-def rounded(g: Graph, x: Tensor) -> Tensor:
+def rounded(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Round to the nearest integer, halves away from zero."""
     half = g.number(0.5, x)
     return g.binary("Mul", g.unary("Sign", x), g.unary("Floor", g.binary("Add", g.unary("Abs", x), half)))
@@ -35,7 +35,7 @@ def rounded(g: Graph, x: Tensor) -> Tensor:
 class _Axis:
     """The edges of regions along an axis, [R, 1, 1], and arithmetic with them."""
 
-    def __init__(self, g: Graph, rois: Tensor, dtype: VarType, axis: int, extent: Size, attrs: dict[str, Any]) -> None:
+    def __init__(self, g: OnnxGraph, rois: OnnxTensor, dtype: VarType, axis: int, extent: Size, attrs: dict[str, Any]) -> None:
         self.g, self.extent, self.attrs, self.axis = g, extent, attrs, axis
         boxes = g.cast(rois, dtype)
         self.first, self.last = (g.unsqueeze(g.slice(boxes, [1], [place], [place + 1]), 2) for place in (axis, axis + 2))
@@ -45,19 +45,19 @@ class _Axis:
         self.part = g.constant(np.arange(self.parts).reshape(1, -1, 1), dtype)
         self.element = g.cast(positions(g, extent, 2, 3), dtype)
 
-    def do(self, op: str, x: Any, y: Any) -> Tensor:
+    def do(self, op: str, x: Any, y: Any) -> OnnxTensor:
         """Append a node of two operands; one of them may be a number."""
-        like = x if isinstance(x, Tensor) else y
-        x, y = (operand if isinstance(operand, Tensor) else self.g.number(operand, like) for operand in (x, y))
+        like = x if isinstance(x, OnnxTensor) else y
+        x, y = (operand if isinstance(operand, OnnxTensor) else self.g.number(operand, like) for operand in (x, y))
         return self.g.binary(op, x, y, VarType.BOOL if op in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual") else None)
 
-    def most(self) -> Tensor:
+    def most(self) -> OnnxTensor:
         """The size of the image, as a number."""
         if isinstance(self.extent, int):
             return self.g.constant(np.array(self.extent), self.dtype)
         return self.g.reshape(self.g.cast(self.extent, self.dtype), [])
 
-    def sampled(self) -> Tensor:
+    def sampled(self) -> OnnxTensor:
         """The sampling weights [R, parts, extent] of `roi_align`."""
         g, do, aligned = self.g, self.do, self.attrs["aligned"]
         start, end = (do("Sub", do("Mul", edge, self.scale), 0.5 if aligned else 0.0) for edge in (self.first, self.last))
@@ -83,7 +83,7 @@ class _Axis:
         near = do("Max", do("Sub", 1.0, distance), 0.0)
         return g.reduce("ReduceSum", do("Mul", share, near), [2])
 
-    def uniform(self) -> Tensor:
+    def uniform(self) -> OnnxTensor:
         """The weights of `psroi_pool`, which averages elements."""
         g, do = self.g, self.do
 
@@ -91,14 +91,14 @@ class _Axis:
         end = do("Mul", do("Add", rounded(g, self.last), 1.0), self.scale)
         step = do("Div", do("Max", do("Sub", end, start), 0.1), float(self.parts))
 
-        def bound(op: str, part: Tensor) -> Tensor:
+        def bound(op: str, part: OnnxTensor) -> OnnxTensor:
             return do("Min", do("Max", g.unary(op, do("Add", do("Mul", part, step), start)), 0.0), self.most())
 
         low, high = bound("Floor", self.part), bound("Ceil", do("Add", self.part, 1.0))
         is_inside = g.binary("And", do("GreaterOrEqual", self.element, low), do("Less", self.element, high))
         return do("Div", g.cast(is_inside, self.dtype), do("Max", do("Sub", high, low), 1.0))
 
-    def _integral(self, at: Tensor, order: int) -> Tensor:
+    def _integral(self, at: OnnxTensor, order: int) -> OnnxTensor:
         """The integral from the left of an element at 0, by linear interpolation, up to places; or a derivative of it."""
         g, do = self.g, self.do
         near = do("Min", do("Max", at, -1.0), 1.0)
@@ -109,7 +109,7 @@ class _Axis:
         is_inside = g.cast(do("Less", g.unary("Abs", at), 1.0), self.dtype)
         return do("Mul", do("Mul", g.unary("Sign", at), is_inside), -1.0 if order == 2 else 0.0)
 
-    def integrated(self) -> Tensor:
+    def integrated(self) -> OnnxTensor:
         """The integration weights of `prroi_pool`, or their derivatives by the edges that `by` names."""
         g, do = self.g, self.do
         by = self.attrs.get("by", [0] * 4)
@@ -119,7 +119,7 @@ class _Axis:
         at = do("Sub", do("Add", start, do("Mul", size, g.constant(share))), self.element)
         some = do("Greater", size, 0.0)
         safe = g.where(some, size, g.number(1, size))
-        total: Tensor | None = None
+        total: OnnxTensor | None = None
         for low, high in product(range(by[self.axis] + 1), range(by[self.axis + 2] + 1)):
             edges = do("Mul", self._integral(at, low + high), g.constant((1 - share) ** low * share**high))
             left, right = by[self.axis] - low, by[self.axis + 2] - high
@@ -135,23 +135,25 @@ class _Axis:
         return do("Mul", do("Mul", total, g.cast(some, self.dtype)), factor)
 
 
-def _weights(g: Graph, kind: str, dtype: VarType, rois: Tensor, sizes: list[Size], attrs: dict[str, Any]) -> list[Tensor]:
+def _weights(
+    g: OnnxGraph, kind: str, dtype: VarType, rois: OnnxTensor, sizes: list[Size], attrs: dict[str, Any]
+) -> list[OnnxTensor]:
     """The weights of rows [R, parts, H] and of columns [R, parts, W]."""
     return [getattr(_Axis(g, rois, dtype, axis, size, attrs), kind)() for axis, size in ((1, sizes[0]), (0, sizes[1]))]
 
 
-def _einsum(g: Graph, equation: str, operands: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+def _einsum(g: OnnxGraph, equation: str, operands: list[OnnxTensor], shape: tuple[int, ...]) -> OnnxTensor:
     return g._sized("Einsum", operands, operands[0].dtype, shape, equation=equation)
 
 
-def _by_part(g: Graph, x: Tensor, attrs: dict[str, Any]) -> Tensor:
+def _by_part(g: OnnxGraph, x: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     """Reshape images with separate channels for each part to [N, C, parts, parts, H, W]."""
     high, wide = attrs["pooled_height"], attrs["pooled_width"]
     n, _, *sizes = g.sizes_of(x)
     return g.reshape(x, [n, attrs["output_channels"], high, wide, *sizes])
 
 
-def _averaged(g: Graph, kind: str, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def _averaged(g: OnnxGraph, kind: str, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     rois = inputs["ROIs"]
     weights = _weights(g, kind, X.dtype, rois, g.sizes_of(X)[2:], attrs)
     has_part_channels = "output_channels" in attrs
@@ -160,7 +162,9 @@ def _averaged(g: Graph, kind: str, X: Tensor, inputs: dict[str, Any], attrs: dic
     return _einsum(g, equation, [images, *weights], specs["Out"].shape)
 
 
-def _spread(g: Graph, kind: str, Out: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def _spread(
+    g: OnnxGraph, kind: str, Out: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]
+) -> OnnxTensor:
     """Spread gradients over the images, the transpose of averaging."""
     rois = inputs["ROIs"]
     weights = _weights(g, kind, Out.dtype, rois, g.sizes_of(Like)[2:], attrs)
@@ -176,11 +180,11 @@ def _spread(g: Graph, kind: str, Out: Tensor, Like: Tensor, inputs: dict[str, An
 
 def _register(op_types: list[str], back: str, kind: str) -> None:
     @exports(*op_types)
-    def forward(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+    def forward(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
         return _averaged(g, kind, X, inputs, attrs, specs)
 
     @exports(back)
-    def backward(g: Graph, Out: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    def backward(g: OnnxGraph, Out: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
         return _spread(g, kind, Out, Like, inputs, attrs)
 
 
@@ -190,7 +194,7 @@ _register(["prroi_pool", "precise_parts"], "precise_parts_back", "integrated")
 
 
 @exports("roi_align")
-def roi_align(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def roi_align(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     if g.opset < 16 and attrs["aligned"]:
         raise NotExported("regions that are aligned, before opset 16")
     rois = inputs["ROIs"]
@@ -203,7 +207,7 @@ def roi_align(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]
 
 
 # --------------------------------------------------------------------------------------------------------------- maxima
-def _parts_of(axis: _Axis) -> Tensor:
+def _parts_of(axis: _Axis) -> OnnxTensor:
     """A mask of the elements [R, parts, extent] in the parts of `roi_pool`."""
     g, do = axis.g, axis.do
 
@@ -215,7 +219,7 @@ def _parts_of(axis: _Axis) -> Tensor:
 
 
 @exports("roi_pool")
-def roi_pool(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def roi_pool(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     rois, sizes = inputs["ROIs"], g.sizes_of(X)[2:]
     down, across = (_parts_of(_Axis(g, rois, X.dtype, axis, size, attrs)) for axis, size in ((1, sizes[0]), (0, sizes[1])))
     # [R, C, i, j, H, W]; the last two are flattened into one dimension.
@@ -238,7 +242,7 @@ def roi_pool(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any],
 
 
 @exports("roi_place")
-def roi_place(g: Graph, Out: Tensor, Argmax: Tensor, inputs: dict[str, Any], Like: Tensor) -> Tensor:
+def roi_place(g: OnnxGraph, Out: OnnxTensor, Argmax: OnnxTensor, inputs: dict[str, Any], Like: OnnxTensor) -> OnnxTensor:
     if g.opset < 16:
         raise NotExported("sums by index along an axis, before opset 16")
     sizes = g.sizes_of(Like)
@@ -256,7 +260,7 @@ def roi_place(g: Graph, Out: Tensor, Argmax: Tensor, inputs: dict[str, Any], Lik
 
 
 @exports("roi_pick")
-def roi_pick(g: Graph, X: Tensor, Argmax: Tensor, inputs: dict[str, Any]) -> Tensor:
+def roi_pick(g: OnnxGraph, X: OnnxTensor, Argmax: OnnxTensor, inputs: dict[str, Any]) -> OnnxTensor:
     images = g.gather(X, images_of_regions(g, inputs["ROIs"], inputs.get("RoisNum")))
     regions, channels, *sizes = g.sizes_of(images)
     flat = g.reshape(images, [regions, channels, g.product_of(sizes)])
@@ -268,7 +272,7 @@ def roi_pick(g: Graph, X: Tensor, Argmax: Tensor, inputs: dict[str, Any]) -> Ten
 
 
 # ---------------------------------------------------------------------------------------------- deformable convolution
-def _corners(g: Graph, at: Tensor, extent: int, derivative: bool) -> list[tuple[Tensor, Tensor]]:
+def _corners(g: OnnxGraph, at: OnnxTensor, extent: int, derivative: bool) -> list[tuple[OnnxTensor, OnnxTensor]]:
     """The two elements around each place along one axis, and their weights or the weights' derivatives by the place."""
     low = g.unary("Floor", at)
     one, share = g.number(1, at), g.binary("Sub", at, low)
@@ -288,7 +292,9 @@ def _corners(g: Graph, at: Tensor, extent: int, derivative: bool) -> list[tuple[
 class _Reads:
     """The image elements that a filter reads at each place: four elements, and their weights."""
 
-    def __init__(self, g: Graph, Offset: Tensor, image: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    def __init__(
+        self, g: OnnxGraph, Offset: OnnxTensor, image: OnnxTensor, sizes: tuple[int, ...], attrs: dict[str, Any]
+    ) -> None:
         places = Offset.shape[2:]
         if min(*places, *image.shape[2:], *sizes) < 0:
             raise NotExported("images whose size is known only at run time")
@@ -314,16 +320,16 @@ class _Reads:
             weight = g.reshape(g.binary("Mul", by_row, by_column), shape, static_sizes)
             self.taps.append((g.reshape(g.cast(index, VarType.INT64), shape, static_sizes), weight))
 
-    def by_group(self, x: Tensor) -> Tensor:
+    def by_group(self, x: OnnxTensor) -> OnnxTensor:
         """Reshape [N, C, ...] to [N, G, C / G, places]."""
         places = int(np.prod(x.shape[2:]))
         sizes = [self.g.size(x, 0), self.groups, x.shape[1] // self.groups, places]
         return self.g.reshape(x, sizes, (x.sizes[0], self.groups, x.shape[1] // self.groups, places))
 
-    def read(self, image: Tensor, Mask: Tensor | None) -> Tensor:
+    def read(self, image: OnnxTensor, Mask: OnnxTensor | None) -> OnnxTensor:
         """The read values [N, G, C / G, filter elements * places]."""
         g, source = self.g, self.by_group(image)
-        total: Tensor | None = None
+        total: OnnxTensor | None = None
         for index, weight in self.taps:
             dims = g.joined_sizes([*g.sizes_of(source)[:3], self.count])
             expanded = g.expand(index, dims, (*source.sizes[:3], self.count))
@@ -332,13 +338,13 @@ class _Reads:
         assert total is not None
         return total if Mask is None else g.binary("Mul", total, self.factors(Mask))
 
-    def factors(self, Mask: Tensor) -> Tensor:
+    def factors(self, Mask: OnnxTensor) -> OnnxTensor:
         return self.g.reshape(
             Mask, [self.g.size(Mask, 0), self.groups, 1, self.count], (Mask.sizes[0], self.groups, 1, self.count)
         )
 
 
-def _convolved(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def _convolved(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     image, offset, kernel = inputs["Input"], inputs["Offset"], inputs["Filter"]
     spec = specs["Output"]
     if g.opset >= 19 and image.dtype is VarType.FP32:
@@ -363,12 +369,12 @@ def _convolved(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], 
 
 
 @exports("deformable_conv", "deformable_conv_v1")
-def deformable_conv(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def deformable_conv(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     return _convolved(g, f, inputs, attrs, specs)
 
 
 @exports("deform_columns")
-def deform_columns(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def deform_columns(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     image = inputs["Input"]
     reads = _Reads(g, inputs["Offset"], image, inputs["Filter"].shape[2:], attrs)
     spec = specs["Columns"]
@@ -378,7 +384,7 @@ def deform_columns(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], spec
 
 
 @exports("deform_image")
-def deform_image(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def deform_image(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     if g.opset < 16:
         raise NotExported("sums by index along an axis, before opset 16")
     like, columns, mask = inputs["Like"], inputs["Columns"], inputs.get("Mask")
@@ -397,7 +403,7 @@ def deform_image(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Ten
 
 
 @exports("deform_mask")
-def deform_mask(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def deform_mask(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     image = inputs["Input"]
     reads = _Reads(g, inputs["Offset"], image, inputs["Filter"].shape[2:], attrs)
     product_ = g.binary("Mul", reads.read(image, None), reads.by_group(inputs["Columns"]))

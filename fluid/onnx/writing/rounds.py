@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 
 __all__ = ["in_rounds"]
 
 
 def in_rounds(
-    g: Graph, count: Tensor, states: Sequence[Tensor], body: Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
-) -> list[Tensor]:
+    g: OnnxGraph,
+    count: OnnxTensor,
+    states: Sequence[OnnxTensor],
+    body: Callable[[OnnxTensor, Sequence[OnnxTensor]], Sequence[OnnxTensor]],
+) -> list[OnnxTensor]:
     """Run `count` rounds; return the final states, then the body's other outputs, stacked along a new first dimension.
 
     The states keep their shapes.

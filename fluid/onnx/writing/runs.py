@@ -14,21 +14,21 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .arrays import added_arrays, empty_array, is_array
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled, zeros_like
-from .program import Names, Writer
+from .program import Names, ProgramWriter
 
-__all__ = ["Frames", "Run", "scalar"]
+__all__ = ["BlockFrames", "Run", "scalar"]
 
 
-def _with_lengths(value: Tensor, lengths: Tensor) -> None:
+def _with_lengths(value: OnnxTensor, lengths: OnnxTensor) -> None:
     """Mark the rows of a value as sequences of these lengths."""
     value.lengths, value.spec = lengths, value.spec.with_lod((None,))
     value.sizes = (value.graph.rows_of(lengths), *value.sizes[1:])
 
 
 @dataclass
-class Frames:
+class BlockFrames:
     """The values that a block's runs record for gradients.
 
     Attributes:
@@ -40,20 +40,20 @@ class Frames:
         absent: names of outputs that ops leave out.
     """
 
-    count: Tensor | None
-    condition: Tensor | None
-    values: dict[str, Tensor] = field(default_factory=dict)
-    nested: dict[str, Frames] = field(default_factory=dict)
-    lengths: dict[str, Tensor] = field(default_factory=dict)
+    count: OnnxTensor | None
+    condition: OnnxTensor | None
+    values: dict[str, OnnxTensor] = field(default_factory=dict)
+    nested: dict[str, BlockFrames] = field(default_factory=dict)
+    lengths: dict[str, OnnxTensor] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
 
-    def keep(self, name: str, value: Tensor) -> None:
+    def keep(self, name: str, value: OnnxTensor) -> None:
         """Record a value, with the lengths of its sequences."""
         self.values[name] = value
         if value.lengths is not None:
             self.lengths[name] = value.lengths
 
-    def parts(self) -> list[Tensor]:
+    def parts(self) -> list[OnnxTensor]:
         """All tensors, in an order that `of_parts` knows."""
         header = [tensor for tensor in (self.count, self.condition) if tensor is not None]
         return [
@@ -63,7 +63,7 @@ class Frames:
             *(part for frames in self.nested.values() for part in frames.parts()),
         ]
 
-    def of_parts(self, parts: Iterable[Tensor]) -> Frames:
+    def of_parts(self, parts: Iterable[OnnxTensor]) -> BlockFrames:
         """Frames with the same structure and other tensors."""
         remaining = iter(parts)
         count = next(remaining) if self.count is not None else None
@@ -71,7 +71,7 @@ class Frames:
         values = {name: next(remaining) for name in self.values}
         lengths = {name: next(remaining) for name in self.lengths}
         nested = {name: frames.of_parts([next(remaining) for _ in frames.parts()]) for name, frames in self.nested.items()}
-        return Frames(count, condition, values, nested, lengths, self.absent)
+        return BlockFrames(count, condition, values, nested, lengths, self.absent)
 
     def tell(self, names: Names) -> None:
         """Bind names to the values, and step scopes to the nested frames."""
@@ -84,7 +84,7 @@ class Frames:
             names.values[name] = value
 
 
-def scalar(g: Graph, x: Tensor) -> Tensor:
+def scalar(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Reshape one number to shape []."""
     return x if not x.ndim else g.reshape(x, [])
 
@@ -97,13 +97,13 @@ class Run:
         firsts: inputs of the first run: values of `carried`, values of the states, and zeros for sums.
     """
 
-    def __init__(self, writer: Writer, op: Operator, names: Names) -> None:
+    def __init__(self, writer: ProgramWriter, op: Operator, names: Names) -> None:
         region = region_of(op)
         assert region is not None
         self.writer, self.op, self.names, self.region, self.graph = writer, op, names, region, writer.graph
         captures = writer.captures
         self.captured: Captured = captures.get(region.scopes, Captured()) if region.scopes is not None else Captured()
-        self.past: Frames | None = writer.frames_of(region.frames, names) if region.frames is not None else None
+        self.past: BlockFrames | None = writer.frames_of(region.frames, names) if region.frames is not None else None
         forward = region.forward.vars if region.forward is not None else {}
         states = {state.before for state in region.states} | {inner for inner, _ in region.slices}
         overwritten = [name for name in outer_names(region.body)[1] if name not in forward and name not in states]
@@ -121,11 +121,11 @@ class Run:
         return var is not None and var.type in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
 
     # -- first values
-    def _first(self, name: str) -> Tensor:
+    def _first(self, name: str) -> OnnxTensor:
         value = self.names.get(name)
         return self._nothing(name) if value is None else value
 
-    def _nothing(self, name: str) -> Tensor:
+    def _nothing(self, name: str) -> OnnxTensor:
         """The placeholder of a value that does not exist before the block runs."""
         var = self.op.block.find_var(name)
         assert var is not None
@@ -134,10 +134,10 @@ class Run:
         shape = tuple(max(size, 0) for size in var.shape) if var.has_shape else ()
         return self.graph.identity(filled(self.graph, self.graph.ints(*shape), 0, Spec(shape, var.spec.dtype)))
 
-    def _first_state(self, name: str, from_zero: bool) -> Tensor:
+    def _first_state(self, name: str, from_zero: bool) -> OnnxTensor:
         return self._zeros(name) if from_zero else self._first(name)
 
-    def _zeros(self, name: str) -> Tensor:
+    def _zeros(self, name: str) -> OnnxTensor:
         value = self._first(name)
         if is_array(value):
             return empty_array(self.graph, value.spec)
@@ -148,8 +148,8 @@ class Run:
 
     # -- the block
     def write(
-        self, starts: Sequence[Tensor], slices: dict[str, Tensor], frames: Frames | None
-    ) -> tuple[list[Tensor], list[Tensor], Frames]:
+        self, starts: Sequence[OnnxTensor], slices: dict[str, OnnxTensor], frames: BlockFrames | None
+    ) -> tuple[list[OnnxTensor], list[OnnxTensor], BlockFrames]:
         """Write the block into the current scope.
 
         Args:
@@ -187,7 +187,7 @@ class Run:
             # onnxruntime would fuse an `Add` with a product before it, and then miss the product's operands in a Scan.
             ends.append(added_arrays(g, total, part) if is_array(part) else g.binary("Sum", total, part))
         stacks = [self._needed(names, binding.inner) for binding in self.stacked]
-        recorded = Frames(None, None)
+        recorded = BlockFrames(None, None)
         for name, value in before.items():
             recorded.keep(name, value)
         for name in sorted(self.captured.local):
@@ -199,20 +199,20 @@ class Run:
                 recorded.absent.append(name)
         return ends, stacks, recorded
 
-    def _recordable(self, names: Names, name: str) -> Tensor:
+    def _recordable(self, names: Names, name: str) -> OnnxTensor:
         value = names.get(name)
         assert value is not None
         if is_array(value):
             raise NotExported(f"{name}, an array of tensors of which a gradient reads what it was in each run")
         return value
 
-    def _needed(self, names: Names, name: str) -> Tensor:
+    def _needed(self, names: Names, name: str) -> OnnxTensor:
         value = names.get(name)
         if value is None:
             raise NotExported(f"the block leaves no {name}")
         return value
 
-    def _value(self, names: Names, name: str, place: int) -> Tensor:
+    def _value(self, names: Names, name: str, place: int) -> OnnxTensor:
         """A value at the end of a run, with the rank of its first value."""
         value = self._needed(names, name)
         first = self.firsts[place]
@@ -221,7 +221,7 @@ class Run:
         return value
 
     # -- results
-    def finish(self, lasts: Sequence[Tensor], stacks: Sequence[Tensor]) -> None:
+    def finish(self, lasts: Sequence[OnnxTensor], stacks: Sequence[OnnxTensor]) -> None:
         """Bind the node's results to the outer names."""
         region, names = self.region, self.names
         count = len(self.carried)

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType, as_dtype
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import filled, zeros_like
 from .rounds import in_rounds
 from .shaping import positions
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 @exports("put_along_axis")
-def put_along_axis(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def put_along_axis(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     x, index, value = inputs["Input"], g.cast(inputs["Index"], VarType.INT64), inputs["Value"]
     axis, how = attrs["Axis"] % x.ndim, REDUCTIONS[attrs["Reduce"]]
     if how == "assign":
@@ -35,12 +35,12 @@ def put_along_axis(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> T
 
 
 @exports("masked_select", "masked_pick")
-def masked_select(g: Graph, X: Tensor, Mask: Tensor) -> Tensor:
+def masked_select(g: OnnxGraph, X: OnnxTensor, Mask: OnnxTensor) -> OnnxTensor:
     return g._sized("Compress", [X, g.reshape(Mask, [-1], (-1,))], X.dtype, (-1,))
 
 
 @exports("masked_place")
-def masked_place(g: Graph, X: Tensor, Mask: Tensor, Like: Tensor) -> Tensor:
+def masked_place(g: OnnxGraph, X: OnnxTensor, Mask: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     flat = g.reshape(Mask, [-1], (-1,))
     places = g.transpose(g._sized("NonZero", [flat], VarType.INT64, (1, -1)), [1, 0])
     zeros = filled(g, g.dims(flat), 0, Spec((-1,), X.dtype))
@@ -48,7 +48,7 @@ def masked_place(g: Graph, X: Tensor, Mask: Tensor, Like: Tensor) -> Tensor:
 
 
 @exports("argsort")
-def argsort(g: Graph, X: Tensor, axis: int, descending: bool) -> dict[str, Tensor]:
+def argsort(g: OnnxGraph, X: OnnxTensor, axis: int, descending: bool) -> dict[str, OnnxTensor]:
     axis %= X.ndim
     count = g.as_size(g.size(X, axis))
     spec = Spec(X.shape, X.dtype)
@@ -58,7 +58,7 @@ def argsort(g: Graph, X: Tensor, axis: int, descending: bool) -> dict[str, Tenso
     return {"Out": values, "Indices": places}
 
 
-def _ranks(g: Graph, x: Tensor) -> Tensor:
+def _ranks(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """The rank of each element in the descending order of its row [N, M]."""
     count = g.as_size(g.size(x, 1))
     spec = Spec(x.shape, VarType.INT64)
@@ -69,19 +69,19 @@ def _ranks(g: Graph, x: Tensor) -> Tensor:
 
 
 @exports("similarity_focus")
-def similarity_focus(g: Graph, X: Tensor, axis: int, indexes: list[int]) -> Tensor:
+def similarity_focus(g: OnnxGraph, X: OnnxTensor, axis: int, indexes: list[int]) -> OnnxTensor:
     """Each round chooses the greatest element in the free rows and columns."""
     order = [0, axis, *(dimension for dimension in (1, 2, 3) if dimension != axis)]
     turned = g.transpose(X, order)
     images, _, *sides = g.sizes_of(turned)
     rounds = g.binary("Min", g.as_size(sides[0]), g.as_size(sides[1]))
-    focus: Tensor | None = None
+    focus: OnnxTensor | None = None
     for index in indexes:
         matrix = g.squeeze(g.slice(turned, [1], [index], [index + 1]), 1)
         rank = g.reshape_as(_ranks(g, g.reshape(matrix, [images, g.product_of(sides)], (turned.sizes[0], -1))), matrix)
         none = zeros_like(g, matrix, VarType.BOOL)
 
-        def body(number: Tensor, states: Sequence[Tensor], rank: Tensor = rank) -> list[Tensor]:
+        def body(number: OnnxTensor, states: Sequence[OnnxTensor], rank: OnnxTensor = rank) -> list[OnnxTensor]:
             is_used, chosen = states
             left = g.where(is_used, g.ints(2**62), rank)
             first = g.binary("Equal", left, g.reduce("ReduceMin", left, [1, 2], keep=True), VarType.BOOL)
@@ -99,7 +99,7 @@ def similarity_focus(g: Graph, X: Tensor, axis: int, indexes: list[int]) -> Tens
 
 
 @exports("multiplex")
-def multiplex(g: Graph, X: list[Tensor], Ids: Tensor) -> Tensor:
+def multiplex(g: OnnxGraph, X: list[OnnxTensor], Ids: OnnxTensor) -> OnnxTensor:
     result = X[-1]
     ids = g.cast(Ids, VarType.INT64)
     ids = g.unsqueeze(ids, *range(2, X[0].ndim)) if X[0].ndim > 2 else ids
@@ -109,14 +109,14 @@ def multiplex(g: Graph, X: list[Tensor], Ids: Tensor) -> Tensor:
 
 
 @exports("shard_index")
-def shard_index(g: Graph, X: Tensor, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Tensor:
+def shard_index(g: OnnxGraph, X: OnnxTensor, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> OnnxTensor:
     size = g.number(-(-index_num // nshards), X)
     is_in_shard = g.binary("Equal", g.binary("Div", X, size), g.number(shard_id, X), VarType.BOOL)
     return g.where(is_in_shard, g.binary("Mod", X, size), g.number(ignore_value, X))
 
 
 @exports("unique")
-def unique(g: Graph, X: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
+def unique(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any], specs: Any) -> dict[str, Any]:
     is_sorted, axis = attrs["is_sorted"], attrs["axis"]
     numbers = Spec((-1,), VarType.INT64)
     how = {"axis": axis[0] % X.ndim} if axis else {}
@@ -135,14 +135,14 @@ def unique(g: Graph, X: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, 
 
 
 @exports("unique_with_counts")
-def unique_with_counts(g: Graph, X: Tensor, specs: Any) -> dict[str, Any]:
+def unique_with_counts(g: OnnxGraph, X: OnnxTensor, specs: Any) -> dict[str, Any]:
     numbers = Spec((-1,), VarType.INT64)
     out, _, inverse, counts = g.nodes("Unique", [X], [Spec((-1,), X.dtype), numbers, numbers, numbers], sorted=0)
     return {"Out": out, "Index": inverse, "Count": counts}
 
 
 @exports("sequence_mask")
-def sequence_mask(g: Graph, X: Tensor, MaxLenTensor: Tensor | None, maxlen: int, out_dtype: int) -> Tensor:
+def sequence_mask(g: OnnxGraph, X: OnnxTensor, MaxLenTensor: OnnxTensor | None, maxlen: int, out_dtype: int) -> OnnxTensor:
     count: Size
     lengths = g.cast(X, VarType.INT64)
     if MaxLenTensor is not None:
@@ -157,7 +157,7 @@ def sequence_mask(g: Graph, X: Tensor, MaxLenTensor: Tensor | None, maxlen: int,
 
 
 @exports("is_label")
-def is_label(g: Graph, Label: Tensor, specs: Any) -> Tensor:
+def is_label(g: OnnxGraph, Label: OnnxTensor, specs: Any) -> OnnxTensor:
     spec = specs["Out"]
     if -1 in (spec.shape[1], Label.shape[1]):
         raise NotExported("numbers of labels that are known only at run time")
@@ -167,7 +167,7 @@ def is_label(g: Graph, Label: Tensor, specs: Any) -> Tensor:
 
 
 @exports("add_position_encoding")
-def add_position_encoding(g: Graph, X: Tensor, alpha: float, beta: float) -> Tensor:
+def add_position_encoding(g: OnnxGraph, X: OnnxTensor, alpha: float, beta: float) -> OnnxTensor:
     if X.ndim != 3 or -1 in X.shape[1:]:
         raise NotExported("positions in sequences whose length is known only at run time")
     half = X.shape[-1] // 2
@@ -178,7 +178,7 @@ def add_position_encoding(g: Graph, X: Tensor, alpha: float, beta: float) -> Ten
 
 
 @exports("lstm_unit")
-def lstm_unit(f: Any, X: Tensor, C_prev: Tensor, forget_bias: float) -> dict[str, Any]:
+def lstm_unit(f: Any, X: OnnxTensor, C_prev: OnnxTensor, forget_bias: float) -> dict[str, Any]:
     i, forget, o, new = f.split(X, num=4, axis=1)
     cell = f.sigmoid(forget + forget_bias) * C_prev + f.sigmoid(i) * f.tanh(new)
     return {"C": cell, "H": f.sigmoid(o) * f.tanh(cell)}
@@ -186,7 +186,7 @@ def lstm_unit(f: Any, X: Tensor, C_prev: Tensor, forget_bias: float) -> dict[str
 
 # ------------------------------------------------------------------------------------------------------ mixed precision
 @exports("check_finite_and_unscale")
-def check_finite_and_unscale(g: Graph, f: Any, X: list[Tensor], Scale: Tensor) -> dict[str, Any]:
+def check_finite_and_unscale(g: OnnxGraph, f: Any, X: list[OnnxTensor], Scale: OnnxTensor) -> dict[str, Any]:
     scale = g.reshape(Scale, [])
     finite = g.constant([True])
     for tensor in X:
@@ -197,13 +197,13 @@ def check_finite_and_unscale(g: Graph, f: Any, X: list[Tensor], Scale: Tensor) -
 
 @exports("update_loss_scaling")
 def update_loss_scaling(
-    g: Graph, X: list[Tensor] | None, FoundInfinite: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]
+    g: OnnxGraph, X: list[OnnxTensor] | None, FoundInfinite: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]
 ) -> Any:
     infinite = g.reshape(FoundInfinite, [])
     before = [g.reshape(inputs[slot], []) for slot in ("PrevLossScaling", "InGoodSteps", "InBadSteps")]
     scale, good, bad = before
 
-    def more(count: Tensor) -> Tensor:
+    def more(count: OnnxTensor) -> OnnxTensor:
         return g.binary("Add", count, g.number(1, count))
 
     good, bad = g.where(infinite, g.number(0, good), more(good)), g.where(infinite, more(bad), g.number(0, bad))
@@ -223,5 +223,5 @@ def update_loss_scaling(
 
 
 @exports("coalesce_tensor")
-def coalesce_tensor(g: Graph, attrs: dict[str, Any]) -> Tensor:
+def coalesce_tensor(g: OnnxGraph, attrs: dict[str, Any]) -> OnnxTensor:
     raise NotExported("one memory for several tensors")

@@ -8,7 +8,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .shaping import add_rows as added_rows
 
@@ -35,37 +35,37 @@ __all__ = [
 ]
 
 
-def lengths_of_rows(x: Tensor) -> Tensor:
+def lengths_of_rows(x: OnnxTensor) -> OnnxTensor:
     if x.lengths is None:
         raise NotExported("rows whose sequences are not known")
     return x.lengths
 
 
-def ends_of(g: Graph, lengths: Tensor) -> Tensor:
+def ends_of(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     return g.node("CumSum", [lengths, g.constant(np.int64(0))], lengths)
 
 
-def starts_of(g: Graph, lengths: Tensor) -> Tensor:
+def starts_of(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     return g.binary("Sub", ends_of(g, lengths), lengths)
 
 
-def _total(g: Graph, lengths: Tensor) -> Tensor:
+def _total(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     """The number of rows, of shape [1]."""
     return g.reduce("ReduceSum", lengths, [0], keep=True)
 
 
-def ids_of(g: Graph, lengths: Tensor, rows: Size) -> Tensor:
+def ids_of(g: OnnxGraph, lengths: OnnxTensor, rows: Size) -> OnnxTensor:
     """For each row, the number of its sequence: the count of sequences that end before it."""
     passed = g.binary("GreaterOrEqual", g.unsqueeze(g.arange(rows), 1), g.unsqueeze(ends_of(g, lengths), 0), VarType.BOOL)
     return g.reduce("ReduceSum", g.cast(passed, VarType.INT64), [1])
 
 
-def within(g: Graph, lengths: Tensor, rows: Size, ids: Tensor) -> Tensor:
+def within(g: OnnxGraph, lengths: OnnxTensor, rows: Size, ids: OnnxTensor) -> OnnxTensor:
     """For each row, its position in its sequence."""
     return g.binary("Sub", g.arange(rows), g.gather(starts_of(g, lengths), ids))
 
 
-def like_rows(result: Tensor, x: Tensor) -> Tensor:
+def like_rows(result: OnnxTensor, x: OnnxTensor) -> OnnxTensor:
     """Give a result with the rows of x its sequences."""
     if result.ndim and x.ndim:
         result.sizes = (x.sizes[0], *result.sizes[1:])
@@ -74,7 +74,7 @@ def like_rows(result: Tensor, x: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
-def taken_rows(g: Graph, x: Tensor, index: Tensor, missing: Tensor | None = None) -> Tensor:
+def taken_rows(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, missing: OnnxTensor | None = None) -> OnnxTensor:
     """Gather rows by number; `missing`, by default zeros, where the number is -1."""
     none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
@@ -83,14 +83,14 @@ def taken_rows(g: Graph, x: Tensor, index: Tensor, missing: Tensor | None = None
 
 
 @exports("take_rows")
-def take_rows(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+def take_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
     result = taken_rows(g, X, g.cast(Index, VarType.INT64))
     result.lengths = Index.lengths
     return result
 
 
 @exports("add_rows")
-def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
+def add_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     count = g.size(Like, 0)
     index = g.reshape(g.cast(Index, VarType.INT64), [-1], (-1,))
     last = g.squeeze(g.as_size(count), 0)
@@ -108,32 +108,32 @@ def add_rows(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
 
 # ----------------------------------------------------------------------------------------------------------- indices
 @exports("sequence_ids")
-def sequence_ids(g: Graph, X: Tensor) -> Tensor:
+def sequence_ids(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return like_rows(ids_of(g, lengths_of_rows(X), g.size(X, 0)), X)
 
 
 @exports("row_of_each")
-def row_of_each(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+def row_of_each(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     return X if Like.lengths is None else g.gather(X, ids_of(g, Like.lengths, g.size(Like, 0)))
 
 
 @exports("sequence_lengths")
-def sequence_lengths(g: Graph, X: Tensor) -> Tensor:
+def sequence_lengths(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.identity(lengths_of_rows(X))
 
 
 @exports("sequence_ends")
-def sequence_ends(g: Graph, X: Tensor, first: bool) -> Tensor:
+def sequence_ends(g: OnnxGraph, X: OnnxTensor, first: bool) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     at = starts_of(g, lengths) if first else g.binary("Sub", ends_of(g, lengths), g.constant(np.int64(1)))
     return g.where(is_empty(g, lengths), g.constant(np.int64(-1)), at)
 
 
-def is_empty(g: Graph, lengths: Tensor) -> Tensor:
+def is_empty(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     return g.binary("Equal", lengths, g.constant(np.int64(0)), VarType.BOOL)
 
 
-def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+def _context(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
     """For each row, the rows around it; and the start and end of its sequence, as columns."""
     if X.lengths is None and X.ndim == 3:  # sequences of one length
         steps = g.as_size(g.size(X, 1))
@@ -151,7 +151,7 @@ def _context(g: Graph, X: Tensor, start: int, length: int) -> tuple[Tensor, Tens
 
 
 @exports("sequence_context")
-def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
+def sequence_context(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> OnnxTensor:
     around, begin, end = _context(g, X, start, length)
     is_inside = g.binary(
         "And", g.binary("GreaterOrEqual", around, begin, VarType.BOOL), g.binary("Less", around, end, VarType.BOOL)
@@ -161,7 +161,7 @@ def sequence_context(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
 
 
 @exports("sequence_margins")
-def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
+def sequence_margins(g: OnnxGraph, X: OnnxTensor, start: int, length: int) -> OnnxTensor:
     around, begin, end = _context(g, X, start, length)
     up = g.constant(np.int64(max(0, -start)))
     before = g.binary("Add", g.binary("Sub", around, begin), up)
@@ -172,7 +172,7 @@ def sequence_margins(g: Graph, X: Tensor, start: int, length: int) -> Tensor:
 
 
 @exports("sequence_reversed")
-def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
+def sequence_reversed(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     ids = ids_of(g, lengths, g.size(X, 0))
     ends = g.binary("Add", g.gather(starts_of(g, lengths), ids), g.gather(ends_of(g, lengths), ids))
@@ -180,7 +180,7 @@ def sequence_reversed(g: Graph, X: Tensor) -> Tensor:
     return like_rows(g.binary("Sub", last, g.arange(g.size(X, 0))), X)
 
 
-def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
+def padded_rows(g: OnnxGraph, lengths: OnnxTensor, width: Size) -> OnnxTensor:
     """The row at step t of sequence s; -1 after its end."""
     t = g.unsqueeze(g.arange(width), 0)
     at = g.binary("Add", g.unsqueeze(starts_of(g, lengths), 1), t)
@@ -188,21 +188,21 @@ def padded_rows(g: Graph, lengths: Tensor, width: Size) -> Tensor:
     return g.where(is_inside, at, g.constant(np.int64(-1)))
 
 
-def longest_of(g: Graph, lengths: Tensor) -> Tensor:
+def longest_of(g: OnnxGraph, lengths: OnnxTensor) -> OnnxTensor:
     return g.reduce("ReduceMax", g.concat([lengths, g.ints(0)], 0), [0], keep=True)
 
 
-def width(g: Graph, lengths: Tensor, padded_length: int) -> Size:
+def width(g: OnnxGraph, lengths: OnnxTensor, padded_length: int) -> Size:
     return padded_length if padded_length != -1 else longest_of(g, lengths)
 
 
 @exports("sequence_positions")
-def sequence_positions(g: Graph, X: Tensor, Like: Tensor | None, padded_length: int) -> Tensor:
+def sequence_positions(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor | None, padded_length: int) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     return padded_rows(g, lengths, width(g, lengths, padded_length) if Like is None else g.size(Like, 1))
 
 
-def repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]:
+def repeated(g: OnnxGraph, X: OnnxTensor, times: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor | None]:
     """The rows that `sequence_expand` copies, and the lengths of the new sequences."""
     total = _total(g, times)
     sequence_ids = ids_of(g, times, total)
@@ -216,13 +216,13 @@ def repeated(g: Graph, X: Tensor, times: Tensor) -> tuple[Tensor, Tensor | None]
 
 
 @exports("sequence_expanded")
-def sequence_expanded(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def sequence_expanded(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     index, lengths = repeated(g, X, lengths_of_rows(Y))
     index.lengths = lengths
     return index
 
 
-def concatenated(g: Graph, X: list[Tensor], number: int) -> Tensor:
+def concatenated(g: OnnxGraph, X: list[OnnxTensor], number: int) -> OnnxTensor:
     """For each row of input `number`, its place among the rows of all inputs, joined sequence by sequence."""
     lengths = [lengths_of_rows(tensor) for tensor in X]
     total_lengths = lengths[0]
@@ -237,11 +237,11 @@ def concatenated(g: Graph, X: list[Tensor], number: int) -> Tensor:
 
 
 @exports("sequence_concatenated")
-def sequence_concatenated(g: Graph, X: list[Tensor], which: int) -> Tensor:
+def sequence_concatenated(g: OnnxGraph, X: list[OnnxTensor], which: int) -> OnnxTensor:
     return like_rows(concatenated(g, X, which), X[which])
 
 
-def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
+def cut_rows(g: OnnxGraph, starts: OnnxTensor, lengths: OnnxTensor) -> OnnxTensor:
     """The rows of pieces with these starts and lengths."""
     rows = _total(g, lengths)
     ids = ids_of(g, lengths, rows)
@@ -249,13 +249,13 @@ def cut_rows(g: Graph, starts: Tensor, lengths: Tensor) -> Tensor:
 
 
 @exports("sequence_sliced")
-def sequence_sliced(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor, Like: Tensor) -> Tensor:
+def sequence_sliced(g: OnnxGraph, X: OnnxTensor, Offset: OnnxTensor, Length: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
     return like_rows(cut_rows(g, starts, as_vector(g, Length)), Like)
 
 
 @exports("sequence_scattered")
-def sequence_scattered(g: Graph, Ids: Tensor) -> Tensor:
+def sequence_scattered(g: OnnxGraph, Ids: OnnxTensor) -> OnnxTensor:
     ids = ids_of(g, lengths_of_rows(Ids), g.size(Ids, 0))
     both = g.concat([g.unsqueeze(ids, 1), g.unsqueeze(as_vector(g, Ids), 1)], 1)
     return like_rows(both, Ids)

@@ -10,7 +10,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .sequence_rows import (
     concatenated,
@@ -41,14 +41,14 @@ __all__: list[str] = []
 _LEAST = -3.0e38
 
 
-def _padded(g: Graph, X: Tensor, value: float) -> Tensor:
+def _padded(g: OnnxGraph, X: OnnxTensor, value: float) -> OnnxTensor:
     """Pad sequences to [sequences, longest, ...] with a number."""
     lengths = lengths_of_rows(X)
     index = padded_rows(g, lengths, longest_of(g, lengths))
     return taken_rows(g, X, index, g.number(value, X))
 
 
-def _one_more(g: Graph, padded: Tensor, value: float) -> Tensor:
+def _one_more(g: OnnxGraph, padded: OnnxTensor, value: float) -> OnnxTensor:
     """Append a step, so that there is at least one."""
     pads = [0] * (2 * padded.ndim)
     pads[padded.ndim + 1] = 1
@@ -57,11 +57,11 @@ def _one_more(g: Graph, padded: Tensor, value: float) -> Tensor:
     )
 
 
-def _column(g: Graph, vector: Tensor, like: Tensor) -> Tensor:
+def _column(g: OnnxGraph, vector: OnnxTensor, like: OnnxTensor) -> OnnxTensor:
     return g.unsqueeze(vector, *range(1, like.ndim))
 
 
-def _sums(g: Graph, X: Tensor) -> Tensor:
+def _sums(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     ids = ids_of(g, lengths, g.size(X, 0))
     dims = g.joined_sizes([g.size(lengths, 0), *g.sizes_of(X)[1:]])
@@ -69,7 +69,7 @@ def _sums(g: Graph, X: Tensor) -> Tensor:
     return added_rows(g, zeros, ids, X)
 
 
-def _argmax(g: Graph, X: Tensor) -> Tensor:
+def _argmax(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     padded = _one_more(g, _padded(g, X, _LEAST), _LEAST)
     at = g._sized("ArgMax", [padded], VarType.INT64, (padded.sizes[0], *padded.sizes[2:]), axis=1, keepdims=0)
@@ -78,12 +78,12 @@ def _argmax(g: Graph, X: Tensor) -> Tensor:
 
 
 @exports("sequence_argmax")
-def sequence_argmax(g: Graph, X: Tensor) -> Tensor:
+def sequence_argmax(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return g.cast(_argmax(g, X), VarType.INT32)
 
 
 @exports("sequence_pool")
-def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[str, Tensor]:
+def sequence_pool(g: OnnxGraph, X: OnnxTensor, pooltype: str, pad_value: float) -> dict[str, OnnxTensor]:
     pooltype, lengths = pooltype.upper(), lengths_of_rows(X)
     if pooltype in ("LAST", "FIRST"):
         index = sequence_ends(g, X, pooltype == "FIRST")
@@ -105,7 +105,7 @@ def sequence_pool(g: Graph, X: Tensor, pooltype: str, pad_value: float) -> dict[
 
 
 @exports("place_at_most")
-def place_at_most(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
+def place_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     count = g.size(Like, 0)
     index = g.cast(Index, VarType.INT64)
     index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index)
@@ -118,7 +118,7 @@ def place_at_most(g: Graph, X: Tensor, Index: Tensor, Like: Tensor) -> Tensor:
 
 
 @exports("take_at_most")
-def take_at_most(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
+def take_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
     index = g.cast(Index, VarType.INT64)
     none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     safe = g.binary("Max", index, g.constant(np.int64(0)))
@@ -127,7 +127,7 @@ def take_at_most(g: Graph, X: Tensor, Index: Tensor) -> Tensor:
 
 
 @exports("sequence_softmax")
-def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
+def sequence_softmax(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     ids = ids_of(g, lengths_of_rows(X), g.size(X, 0))
     top = g.reduce("ReduceMax", _one_more(g, _padded(g, X, _LEAST), _LEAST), [1])
     powers = g.unary("Exp", g.binary("Sub", X, g.gather(top, ids)))
@@ -137,7 +137,7 @@ def sequence_softmax(g: Graph, X: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------- expanding, joining and cutting
 @exports("sequence_expand")
-def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def sequence_expand(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     index, lengths = repeated(g, X, lengths_of_rows(Y))
     result = g.gather(X, index)
     result.lengths = lengths
@@ -147,12 +147,12 @@ def sequence_expand(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
 
 
 @exports("sequence_expand_as")
-def sequence_expand_as(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def sequence_expand_as(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     return like_rows(g.gather(X, ids_of(g, lengths_of_rows(Y), g.size(Y, 0))), Y)
 
 
 @exports("sequence_concat")
-def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
+def sequence_concat(g: OnnxGraph, X: list[OnnxTensor]) -> OnnxTensor:
     index = g.concat([concatenated(g, X, number) for number in range(len(X))], 0)
     rows = g.concat(X, 0)
     zeros = filled(g, g.dims(rows), 0, Spec(rows.shape, rows.dtype))
@@ -165,7 +165,7 @@ def sequence_concat(g: Graph, X: list[Tensor]) -> Tensor:
 
 
 @exports("sequence_slice")
-def sequence_slice(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor) -> Tensor:
+def sequence_slice(g: OnnxGraph, X: OnnxTensor, Offset: OnnxTensor, Length: OnnxTensor) -> OnnxTensor:
     lengths = as_vector(g, Length)
     starts = g.binary("Add", starts_of(g, lengths_of_rows(X)), as_vector(g, Offset))
     result = g.gather(X, cut_rows(g, starts, lengths))
@@ -174,7 +174,7 @@ def sequence_slice(g: Graph, X: Tensor, Offset: Tensor, Length: Tensor) -> Tenso
 
 
 @exports("sequence_pad")
-def sequence_pad(g: Graph, X: Tensor, PadValue: Tensor, padded_length: int) -> dict[str, Tensor]:
+def sequence_pad(g: OnnxGraph, X: OnnxTensor, PadValue: OnnxTensor, padded_length: int) -> dict[str, OnnxTensor]:
     lengths = lengths_of_rows(X)
     index = padded_rows(g, lengths, width(g, lengths, padded_length))
     value = PadValue
@@ -186,7 +186,7 @@ def sequence_pad(g: Graph, X: Tensor, PadValue: Tensor, padded_length: int) -> d
 
 
 @exports("sequence_unpad")
-def sequence_unpad(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
+def sequence_unpad(g: OnnxGraph, X: OnnxTensor, Length: OnnxTensor) -> OnnxTensor:
     lengths = as_vector(g, Length)
     steps = g.as_size(g.size(X, 1))
     starts = g.binary("Mul", g.arange(g.size(X, 0)), steps)
@@ -198,7 +198,7 @@ def sequence_unpad(g: Graph, X: Tensor, Length: Tensor) -> Tensor:
 
 
 @exports("sequence_reshape")
-def sequence_reshape(g: Graph, X: Tensor, new_dim: int) -> Tensor:
+def sequence_reshape(g: OnnxGraph, X: OnnxTensor, new_dim: int) -> OnnxTensor:
     result = g.reshape(X, [-1, new_dim], (-1, new_dim))
     scaled = g.binary("Mul", lengths_of_rows(X), g.as_size(g.size(X, 1)))
     result.lengths = g.binary("Div", scaled, g.constant(np.int64(new_dim)))
@@ -206,19 +206,19 @@ def sequence_reshape(g: Graph, X: Tensor, new_dim: int) -> Tensor:
 
 
 @exports("sequence_reverse")
-def sequence_reverse(g: Graph, X: Tensor) -> Tensor:
+def sequence_reverse(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     return like_rows(g.gather(X, sequence_reversed(g, X)), X)
 
 
 @exports("sequence_enumerate")
-def sequence_enumerate(g: Graph, X: Tensor, win_size: int, pad_value: int) -> Tensor:
+def sequence_enumerate(g: OnnxGraph, X: OnnxTensor, win_size: int, pad_value: int) -> OnnxTensor:
     index = sequence_context(g, X, 0, win_size)
     flat = g.reshape(X, [-1], (-1,))
     return like_rows(taken_rows(g, flat, index, g.number(pad_value, X)), X)
 
 
 @exports("sequence_erase")
-def sequence_erase(g: Graph, X: Tensor, tokens: list[int]) -> Tensor:
+def sequence_erase(g: OnnxGraph, X: OnnxTensor, tokens: list[int]) -> OnnxTensor:
     lengths = lengths_of_rows(X)
     flat = g.reshape(X, [-1], (-1,))
     is_kept = g.unary("Not", g.binary("Equal", flat, flat, VarType.BOOL))
@@ -234,21 +234,21 @@ def sequence_erase(g: Graph, X: Tensor, tokens: list[int]) -> Tensor:
 
 
 @exports("sequence_scatter")
-def sequence_scatter(g: Graph, f: Any, X: Tensor, Ids: Tensor, Updates: Tensor) -> Any:
+def sequence_scatter(g: OnnxGraph, f: Any, X: OnnxTensor, Ids: OnnxTensor, Updates: OnnxTensor) -> Any:
     return f.scatter_nd_add(X, sequence_scattered(g, Ids), g.reshape(Updates, [-1], (-1,)))
 
 
 # ------------------------------------------------------------------------------------------------------- convolution
 @exports("sequence_conv")
 def sequence_conv(
-    g: Graph,
-    X: Tensor,
-    PaddingData: Tensor | None,
-    Filter: Tensor,
+    g: OnnxGraph,
+    X: OnnxTensor,
+    PaddingData: OnnxTensor | None,
+    Filter: OnnxTensor,
     contextStart: int,
     contextLength: int,
     paddingTrainable: bool,
-) -> Tensor:
+) -> OnnxTensor:
     rows = taken_rows(g, X, sequence_context(g, X, contextStart, contextLength))
     if paddingTrainable and PaddingData is not None:
         margins = sequence_margins(g, X, contextStart, contextLength)
@@ -261,7 +261,7 @@ def sequence_conv(
 
 
 @exports("row_conv")
-def row_conv(g: Graph, X: Tensor, Filter: Tensor) -> Tensor:
+def row_conv(g: OnnxGraph, X: OnnxTensor, Filter: OnnxTensor) -> OnnxTensor:
     if Filter.shape[0] < 0:
         raise NotExported("a filter whose size is known only at run time")
     index = sequence_context(g, X, 0, Filter.shape[0])
@@ -272,7 +272,7 @@ def row_conv(g: Graph, X: Tensor, Filter: Tensor) -> Tensor:
 
 # --------------------------------------------------------------------------------------------------------------- LoD
 @exports("lod_reset")
-def lod_reset(g: Graph, X: Tensor, Y: Tensor | None, target_lod: list[int], append: bool) -> Tensor:
+def lod_reset(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None, target_lod: list[int], append: bool) -> OnnxTensor:
     if append:
         raise NotExported("more than one level of sequences")
     result = g.identity(X)
@@ -287,7 +287,9 @@ def lod_reset(g: Graph, X: Tensor, Y: Tensor | None, target_lod: list[int], appe
 
 
 @exports("im2sequence")
-def im2sequence(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Tensor:
+def im2sequence(
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None, kernels: list[int], strides: list[int], paddings: list[int]
+) -> OnnxTensor:
     if (Y is not None and X.shape[0] != 1) or -1 in X.shape[1:]:
         raise NotExported("patches of images of different sizes, or of sizes that are known only at run time")
     index, count = _patches(X.shape, kernels, strides, paddings)
@@ -314,7 +316,9 @@ def _patches(shape: tuple[int, ...], kernels: list[int], strides: list[int], pad
 
 
 @exports("patch_index")
-def patch_index(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Tensor:
+def patch_index(
+    g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None, kernels: list[int], strides: list[int], paddings: list[int]
+) -> OnnxTensor:
     if (Y is not None and X.shape[0] != 1) or -1 in X.shape[1:]:
         raise NotExported("patches of images of different sizes, or of sizes that are known only at run time")
     index, _ = _patches(X.shape, kernels, strides, paddings)
@@ -327,7 +331,7 @@ def patch_index(g: Graph, X: Tensor, Y: Tensor | None, kernels: list[int], strid
 
 # ------------------------------------------------------------------------------------------------- pairs of two sequences
 @exports("sequence_pairs")
-def sequence_pairs(g: Graph, X: Tensor, Y: Tensor, times: int) -> dict[str, Tensor]:
+def sequence_pairs(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, times: int) -> dict[str, OnnxTensor]:
     lengths, widths = lengths_of_rows(X), lengths_of_rows(Y)
     counts = g.binary("Mul", g.binary("Mul", lengths, widths), g.ints(times))
     total = g.reduce("ReduceSum", counts, [0], keep=True)
@@ -346,7 +350,7 @@ def sequence_pairs(g: Graph, X: Tensor, Y: Tensor, times: int) -> dict[str, Tens
 
 
 @exports("match_matrix_tensor")
-def match_matrix_tensor(g: Graph, f: Any, X: Tensor, Y: Tensor, W: Tensor, dim_t: int) -> dict[str, Any]:
+def match_matrix_tensor(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor, W: OnnxTensor, dim_t: int) -> dict[str, Any]:
     width = W.shape[2]
     if W.shape[0] < 0 or width < 0:
         raise NotExported("matrices whose size is known only at run time")
@@ -359,7 +363,7 @@ def match_matrix_tensor(g: Graph, f: Any, X: Tensor, Y: Tensor, W: Tensor, dim_t
 
 
 # ------------------------------------------------------------------------------------------------ images of different sizes
-def _by_image(g: Graph, counts: Tensor, times: int) -> tuple[Tensor, Tensor, Tensor]:
+def _by_image(g: OnnxGraph, counts: OnnxTensor, times: int) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor]:
     """Repeat the rows of each image `times` times: the repetition of each result row, its source row, and the new lengths."""
     lengths = g.binary("Mul", counts, g.ints(times))
     total = g.reduce("ReduceSum", lengths, [0], keep=True)
@@ -370,11 +374,11 @@ def _by_image(g: Graph, counts: Tensor, times: int) -> tuple[Tensor, Tensor, Ten
 
 
 @exports("patches_of_sequences")
-def patches_of_sequences(g: Graph, ROW: Tensor, COLUMN: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def patches_of_sequences(g: OnnxGraph, ROW: OnnxTensor, COLUMN: OnnxTensor, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     channels, high, wide = (attrs[name] for name in ("InputChannel", "KernelH", "KernelW"))
     rows, columns = lengths_of_rows(ROW), lengths_of_rows(COLUMN)
 
-    def steps(sides: Tensor, stride: int) -> Tensor:
+    def steps(sides: OnnxTensor, stride: int) -> OnnxTensor:
         return g.binary("Div", g.binary("Add", sides, g.ints(stride - 1)), g.ints(stride))
 
     across = steps(columns, attrs["StrideW"])
@@ -385,10 +389,10 @@ def patches_of_sequences(g: Graph, ROW: Tensor, COLUMN: Tensor, attrs: dict[str,
     width = g.binary("Max", g.gather(across, number), g.ints(1))
     channel, y, x = np.indices((channels, high, wide)).reshape(3, 1, -1)
 
-    def along(step: Tensor, stride: int, offsets: Any) -> Tensor:
+    def along(step: OnnxTensor, stride: int, offsets: Any) -> OnnxTensor:
         return g.binary("Add", g.binary("Mul", g.unsqueeze(step, 1), g.ints(stride)), g.constant(offsets))
 
-    def in_range(at: Tensor, sides: Tensor) -> Tensor:
+    def in_range(at: OnnxTensor, sides: OnnxTensor) -> OnnxTensor:
         after = g.binary("GreaterOrEqual", at, g.ints(0), VarType.BOOL)
         return g.binary("And", after, g.binary("Less", at, sides, VarType.BOOL))
 

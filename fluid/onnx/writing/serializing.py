@@ -12,7 +12,7 @@ from fluid.formats.writing import together, write_file
 from fluid.values.types import BFLOAT16, VarType, as_dtype
 
 from ..wire import head_of_field
-from .graph import ELEMENTS, Graph, Node, Scope, Symbol, Tensor, is_number
+from .graph import ELEMENTS, GraphScope, NodeRecord, OnnxGraph, OnnxTensor, Symbol, is_number
 
 __all__ = ["LARGEST", "Contents", "chunks_of", "write_contents"]
 
@@ -36,7 +36,7 @@ class Contents:
         metadata: properties of the model.
     """
 
-    def __init__(self, graph: Graph, parameters: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    def __init__(self, graph: OnnxGraph, parameters: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
         self.graph, self.parameters, self.metadata = graph, dict(parameters), dict(metadata)
 
     def arrays(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Contents:
         return {**self.parameters, **constants}
 
 
-def _read_names(scope: Scope) -> set[str]:
+def _read_names(scope: GraphScope) -> set[str]:
     names = {tensor.name for tensor in scope.outputs}
     waiting = [scope]
     while waiting:
@@ -54,12 +54,12 @@ def _read_names(scope: Scope) -> set[str]:
         names.update(tensor.name for tensor in one.outputs)
         for node in one.nodes:
             names.update(node.inputs)
-            waiting += [value for value in node.attrs.values() if isinstance(value, Scope)]
+            waiting += [value for value in node.attrs.values() if isinstance(value, GraphScope)]
     return names
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
-def _value_info(tensor: Tensor, parts: Mapping[int, str]) -> Any:
+def _value_info(tensor: OnnxTensor, parts: Mapping[int, str]) -> Any:
     from onnx import helper
 
     shape = [size if is_number(size) else parts.get(size) for size in tensor.sizes]
@@ -71,14 +71,14 @@ def _value_info(tensor: Tensor, parts: Mapping[int, str]) -> Any:
 def _attribute(name: str, value: Any, parts: Mapping[int, str]) -> Any:
     from onnx import helper, numpy_helper
 
-    if isinstance(value, Scope):
+    if isinstance(value, GraphScope):
         return helper.make_attribute(name, _graph_message(value, name, parts))
     if isinstance(value, np.ndarray):
         return helper.make_attribute(name, numpy_helper.from_array(value))
     return helper.make_attribute(name, value)
 
 
-def _node_message(node: Node, parts: Mapping[int, str]) -> Any:
+def _node_message(node: NodeRecord, parts: Mapping[int, str]) -> Any:
     from onnx import NodeProto
 
     message = NodeProto(op_type=node.op, name=node.outputs[0], input=node.inputs, output=node.outputs)
@@ -87,7 +87,7 @@ def _node_message(node: Node, parts: Mapping[int, str]) -> Any:
     return message
 
 
-def _graph_message(scope: Scope, name: str, parts: Mapping[int, str]) -> Any:
+def _graph_message(scope: GraphScope, name: str, parts: Mapping[int, str]) -> Any:
     from onnx import GraphProto
 
     message = GraphProto(name=name)
@@ -97,7 +97,7 @@ def _graph_message(scope: Scope, name: str, parts: Mapping[int, str]) -> Any:
     return message
 
 
-def _names_of_sizes(graph: Graph) -> dict[int, str]:
+def _names_of_sizes(graph: OnnxGraph) -> dict[int, str]:
     """Symbol -> its name in the file, after the first input that has it."""
     names: dict[int, str] = {}
     for tensor in graph.scopes[0].inputs:

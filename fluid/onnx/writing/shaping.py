@@ -11,25 +11,27 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor, is_number, without_symbols
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size, is_number, without_symbols
 from .making import as_vector, filled, joined_vector
 
 __all__ = ["add_rows", "added_along", "constant_axis", "cut", "pad_node", "padded", "positions", "shape_of"]
 
 
 # ---------------------------------------------------------------------------------------------------------- reshaping
-def _with_shape_of(X: Tensor, Out: Tensor) -> dict[str, Tensor]:
+def _with_shape_of(X: OnnxTensor, Out: OnnxTensor) -> dict[str, OnnxTensor]:
     """A reshaped tensor, and the tensor that stands for the shape of X."""
     return {"Out": Out, "XShape": shape_of(X)}
 
 
-def shape_of(x: Tensor) -> Tensor:
+def shape_of(x: OnnxTensor) -> OnnxTensor:
     """A tensor without elements that stands for the shape of x, after a first dimension of size 0."""
-    return Tensor(x.graph, "", Spec((0, *x.shape), x.dtype), (0, *x.sizes), like=x)
+    return OnnxTensor(x.graph, "", Spec((0, *x.shape), x.dtype), (0, *x.sizes), like=x)
 
 
 @exports("reshape2", "reshape")
-def reshape(g: Graph, X: Tensor, Shape: Tensor | None, ShapeTensor: Any, shape: list[int], specs: Any) -> dict[str, Tensor]:
+def reshape(
+    g: OnnxGraph, X: OnnxTensor, Shape: OnnxTensor | None, ShapeTensor: Any, shape: list[int], specs: Any
+) -> dict[str, OnnxTensor]:
     spec = specs["Out"]
     if ShapeTensor:
         dims = joined_vector(g, ShapeTensor)
@@ -45,18 +47,18 @@ def reshape(g: Graph, X: Tensor, Shape: Tensor | None, ShapeTensor: Any, shape: 
     return _with_shape_of(X, g._sized("Reshape", [X, dims], X.dtype, spec.shape))
 
 
-def _copied(g: Graph, X: Tensor, shape: list[int]) -> list[Size]:
+def _copied(g: OnnxGraph, X: OnnxTensor, shape: list[int]) -> list[Size]:
     if -1 in shape:
         raise NotExported("a size that follows from no elements")
     return [size or g.size(X, axis) for axis, size in enumerate(shape)]
 
 
 @exports("reshape_like")
-def reshape_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+def reshape_like(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     return g.reshape_as(X, Like)
 
 
-def _back_to(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
+def _back_to(g: OnnxGraph, X: OnnxTensor, XShape: OnnxTensor) -> OnnxTensor:
     """Reshape X to the shape of another tensor without its first dimension."""
 
     def exact() -> list[Size]:
@@ -66,14 +68,16 @@ def _back_to(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
 
 
 @exports("unreshape")
-def unreshape(g: Graph, X: Tensor, XShape: Tensor) -> Tensor:
+def unreshape(g: OnnxGraph, X: OnnxTensor, XShape: OnnxTensor) -> OnnxTensor:
     return _back_to(g, X, XShape)
 
 
 @exports(
     "squeeze2", "squeeze", "unsqueeze2", "unsqueeze", "flatten2", "flatten", "flatten_contiguous_range"
 )  # fmt: skip
-def reshape_by_rank(g: Graph, X: Tensor, inputs: dict[str, Any], specs: Any, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def reshape_by_rank(
+    g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], specs: Any, attrs: dict[str, Any]
+) -> dict[str, OnnxTensor]:
     """Write ops whose result has all sizes known except one, or the sizes of X with ones."""
     spec = specs["Out"]
     if inputs.get("AxesTensor") is not None or inputs.get("AxesTensorList"):
@@ -99,13 +103,13 @@ def reshape_by_rank(g: Graph, X: Tensor, inputs: dict[str, Any], specs: Any, att
 
 
 @exports("transpose2", "transpose")
-def transpose(g: Graph, X: Tensor, axis: list[int]) -> dict[str, Tensor]:
+def transpose(g: OnnxGraph, X: OnnxTensor, axis: list[int]) -> dict[str, OnnxTensor]:
     turned = g.transpose(X, axis)
     return _with_shape_of(X, g.identity(X) if turned is X else turned)
 
 
 # -------------------------------------------------------------------------------------------------- joining and cutting
-def constant_axis(AxisTensor: Tensor | None, axis: int) -> int:
+def constant_axis(AxisTensor: OnnxTensor | None, axis: int) -> int:
     if AxisTensor is None:
         return axis
     if AxisTensor.value is None:
@@ -114,18 +118,18 @@ def constant_axis(AxisTensor: Tensor | None, axis: int) -> int:
 
 
 @exports("concat", "concat_like")
-def concat(g: Graph, X: list[Tensor], AxisTensor: Tensor | None, attrs: dict[str, Any]) -> Tensor:
+def concat(g: OnnxGraph, X: list[OnnxTensor], AxisTensor: OnnxTensor | None, attrs: dict[str, Any]) -> OnnxTensor:
     result = g.concat(X, constant_axis(AxisTensor, attrs.get("axis", 0)))
     return result
 
 
 @exports("split_like")
-def split_like(g: Graph, X: Tensor, Like: list[Tensor], AxisTensor: Tensor | None, axis: int) -> Any:
+def split_like(g: OnnxGraph, X: OnnxTensor, Like: list[OnnxTensor], AxisTensor: OnnxTensor | None, axis: int) -> Any:
     axis = constant_axis(AxisTensor, axis) % X.ndim
     return cut(g, X, axis, [g.size(part, axis) for part in Like])
 
 
-def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:
+def cut(g: OnnxGraph, x: OnnxTensor, axis: int, sizes: Sequence[Size]) -> list[OnnxTensor]:
     """Split x into parts of these sizes along an axis."""
     axis = axis % x.ndim
     if len(sizes) == 1:
@@ -140,7 +144,14 @@ def cut(g: Graph, x: Tensor, axis: int, sizes: Sequence[Size]) -> list[Tensor]:
 
 @exports("split")
 def split(
-    g: Graph, X: Tensor, AxisTensor: Tensor | None, SectionsTensorList: Any, axis: int, num: int, sections: list[int], specs: Any
+    g: OnnxGraph,
+    X: OnnxTensor,
+    AxisTensor: OnnxTensor | None,
+    SectionsTensorList: Any,
+    axis: int,
+    num: int,
+    sections: list[int],
+    specs: Any,
 ) -> dict[str, Any]:
     axis = constant_axis(AxisTensor, axis) % X.ndim
     count = len(specs["Out"])
@@ -164,12 +175,12 @@ def split(
 
 
 @exports("stack")
-def stack(g: Graph, X: list[Tensor], axis: int) -> Tensor:
+def stack(g: OnnxGraph, X: list[OnnxTensor], axis: int) -> OnnxTensor:
     return g.concat([g.unsqueeze(tensor, axis % (X[0].ndim + 1)) for tensor in X], axis % (X[0].ndim + 1))
 
 
 @exports("unstack", "unbind")
-def unstack(g: Graph, X: Tensor, axis: int, specs: Any) -> dict[str, Any]:
+def unstack(g: OnnxGraph, X: OnnxTensor, axis: int, specs: Any) -> dict[str, Any]:
     slot = next(iter(specs))
     parts = cut(g, X, axis, [1] * len(specs[slot]))
     return {slot: [g.squeeze(part, axis % X.ndim) for part in parts]}
@@ -180,12 +191,12 @@ _FAR = 2**31 - 1
 _BOUNDS = ("Starts", "Ends", "Strides")
 
 
-class Bounds:
+class SliceBounds:
     """The bounds of a slice, as numbers or as vectors."""
 
-    def __init__(self, g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], ndim: int) -> None:
+    def __init__(self, g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], ndim: int) -> None:
         self.axes = [axis % ndim for axis in attrs["axes"]]
-        self.tensors: list[Tensor | None] = []
+        self.tensors: list[OnnxTensor | None] = []
         for name in _BOUNDS:
             many, one = inputs.get(f"{name}TensorList"), inputs.get(f"{name}Tensor")
             self.tensors.append(joined_vector(g, many) if many else None if one is None else as_vector(g, one))
@@ -205,15 +216,15 @@ class Bounds:
         self.are_numbers = self.tensors == [None] * 3
         self.steps = self.numbers[2] if self.tensors[2] is None else None
 
-    def vector(self, g: Graph, place: int) -> Tensor:
+    def vector(self, g: OnnxGraph, place: int) -> OnnxTensor:
         tensor = self.tensors[place]
         return g.ints(*self.numbers[place]) if tensor is None else tensor
 
 
 @exports("slice", "strided_slice", "slice_like", "strided_slice_like")
-def slice_(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
-    x: Tensor = inputs["Input"] if "Input" in inputs else inputs["X"]
-    bounds = Bounds(g, inputs, attrs, x.ndim)
+def slice_(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
+    x: OnnxTensor = inputs["Input"] if "Input" in inputs else inputs["X"]
+    bounds = SliceBounds(g, inputs, attrs, x.ndim)
     if not bounds.axes:
         result = g.identity(x)
     elif bounds.are_numbers:
@@ -232,8 +243,8 @@ def slice_(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) 
 
 
 @exports("unslice", "strided_unslice")
-def unslice(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
-    bounds = Bounds(g, inputs, attrs, Like.ndim)
+def unslice(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
+    bounds = SliceBounds(g, inputs, attrs, Like.ndim)
     dropped = [axis % Like.ndim for axis in attrs["decrease_axis"]]
     if dropped:
         X = g.unsqueeze(X if X.ndim == Like.ndim - len(dropped) else g.reshape(X, []), *dropped)
@@ -262,7 +273,7 @@ def unslice(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: di
     return result
 
 
-def padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
+def padded(g: OnnxGraph, x: OnnxTensor, axis: int, before: Size, after: Size) -> OnnxTensor:
     """Pad with zeros before and after along an axis."""
     if before == 0 and after == 0 and isinstance(before, int) and isinstance(after, int):
         return x
@@ -274,7 +285,9 @@ def padded(g: Graph, x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
     return pad_node(g, x, g.joined_sizes([*left, *right]), (*x.sizes[:axis], size, *x.sizes[axis + 1 :]))
 
 
-def pad_node(g: Graph, x: Tensor, pads: Tensor, sizes: tuple[int, ...], value: float = 0.0, mode: str = "constant") -> Tensor:
+def pad_node(
+    g: OnnxGraph, x: OnnxTensor, pads: OnnxTensor, sizes: tuple[int, ...], value: float = 0.0, mode: str = "constant"
+) -> OnnxTensor:
     """Append `Pad`; bools are padded as integers."""
     if x.dtype is VarType.BOOL:
         return g.cast(pad_node(g, g.cast(x, VarType.INT32), pads, sizes, value, mode), VarType.BOOL)
@@ -282,7 +295,7 @@ def pad_node(g: Graph, x: Tensor, pads: Tensor, sizes: tuple[int, ...], value: f
     return g._sized("Pad", inputs, x.dtype, sizes, mode=mode)
 
 
-def _at(g: Graph, x: Tensor, axis: int, places: list[int], size: int) -> Tensor:
+def _at(g: OnnxGraph, x: OnnxTensor, axis: int, places: list[int], size: int) -> OnnxTensor:
     """Place the elements of x along an axis at some places of zeros."""
     source = np.full(size, len(places))
     source[places] = np.arange(len(places))
@@ -291,13 +304,13 @@ def _at(g: Graph, x: Tensor, axis: int, places: list[int], size: int) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------ order and repetition
 @exports("flip", "reverse")
-def flip(g: Graph, X: Tensor, axis: list[int]) -> Tensor:
+def flip(g: OnnxGraph, X: OnnxTensor, axis: list[int]) -> OnnxTensor:
     axes = [reversed_axis % X.ndim for reversed_axis in axis]
     return g.slice(X, axes, [-1] * len(axes), [-(2**62)] * len(axes), [-1] * len(axes)) if axes else g.identity(X)
 
 
 @exports("roll")
-def roll(g: Graph, X: Tensor, ShiftsTensor: Tensor | None, shifts: list[int], axis: list[int]) -> Tensor:
+def roll(g: OnnxGraph, X: OnnxTensor, ShiftsTensor: OnnxTensor | None, shifts: list[int], axis: list[int]) -> OnnxTensor:
     x = X if axis else g.reshape(X, [-1], (X.spec.size,))
     places = [rolled_axis % x.ndim for rolled_axis in axis] or [0]
     for number, place in enumerate(places):
@@ -315,7 +328,7 @@ def roll(g: Graph, X: Tensor, ShiftsTensor: Tensor | None, shifts: list[int], ax
     return x if axis else g.reshape_as(x, X)
 
 
-def _tiled(g: Graph, x: Tensor, times: Tensor, sizes: tuple[int, ...], count: int) -> Tensor:
+def _tiled(g: OnnxGraph, x: OnnxTensor, times: OnnxTensor, sizes: tuple[int, ...], count: int) -> OnnxTensor:
     """Append `Tile`, by a vector of `count` numbers for the last dimensions."""
     if count < 0:
         raise NotExported("repetition by a vector whose length is known only at run time")
@@ -326,7 +339,9 @@ def _tiled(g: Graph, x: Tensor, times: Tensor, sizes: tuple[int, ...], count: in
 
 
 @exports("tile")
-def tile(g: Graph, X: Tensor, RepeatTimes: Any, repeat_times_tensor: Any, repeat_times: list[int], specs: Any) -> Tensor:
+def tile(
+    g: OnnxGraph, X: OnnxTensor, RepeatTimes: Any, repeat_times_tensor: Any, repeat_times: list[int], specs: Any
+) -> OnnxTensor:
     times, count = g.ints(*repeat_times), len(repeat_times)
     if repeat_times_tensor:
         times, count = joined_vector(g, repeat_times_tensor), len(repeat_times_tensor)
@@ -337,17 +352,19 @@ def tile(g: Graph, X: Tensor, RepeatTimes: Any, repeat_times_tensor: Any, repeat
 
 
 @exports("expand")
-def expand(g: Graph, X: Tensor, ExpandTimes: Any, expand_times_tensor: Any, expand_times: list[int], specs: Any) -> Tensor:
+def expand(
+    g: OnnxGraph, X: OnnxTensor, ExpandTimes: Any, expand_times_tensor: Any, expand_times: list[int], specs: Any
+) -> OnnxTensor:
     return tile(g, X, ExpandTimes, expand_times_tensor, expand_times, specs)
 
 
 @exports("expand_as")
-def expand_as(g: Graph, X: Tensor, target_tensor: Tensor) -> Tensor:
+def expand_as(g: OnnxGraph, X: OnnxTensor, target_tensor: OnnxTensor) -> OnnxTensor:
     return tile_like(g, X, target_tensor)
 
 
 @exports("tile_like")
-def tile_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+def tile_like(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     times = g.binary("Div", g.dims(Like), _padded_dims(g, X, Like.ndim))
     if X.spec.known and Like.spec.known and 0 not in X.shape:
         small = (1,) * (Like.ndim - X.ndim) + X.shape
@@ -355,12 +372,12 @@ def tile_like(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
     return _tiled(g, X, times, Like.sizes, Like.ndim)
 
 
-def _padded_dims(g: Graph, x: Tensor, ndim: int) -> Tensor:
+def _padded_dims(g: OnnxGraph, x: OnnxTensor, ndim: int) -> OnnxTensor:
     return g.joined_sizes([*[1] * (ndim - x.ndim), *g.sizes_of(x)])
 
 
 @exports("untile")
-def untile(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
+def untile(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     sizes: list[Size] = []
     static_sizes: list[int] = []
     small: list[Size] = [*[1] * (X.ndim - Like.ndim), *g.sizes_of(Like)]
@@ -376,7 +393,7 @@ def untile(g: Graph, X: Tensor, Like: Tensor) -> Tensor:
 
 
 @exports("expand_v2")
-def expand_v2(g: Graph, X: Tensor, Shape: Any, expand_shapes_tensor: Any, shape: list[int], specs: Any) -> Tensor:
+def expand_v2(g: OnnxGraph, X: OnnxTensor, Shape: Any, expand_shapes_tensor: Any, shape: list[int], specs: Any) -> OnnxTensor:
     """A -1 in the requested shape preserves the size: `Expand` gets 1 for it."""
     if expand_shapes_tensor or Shape is not None:
         dims = joined_vector(g, expand_shapes_tensor) if expand_shapes_tensor else as_vector(g, Shape)
@@ -387,13 +404,13 @@ def expand_v2(g: Graph, X: Tensor, Shape: Any, expand_shapes_tensor: Any, shape:
 
 
 @exports("expand_as_v2")
-def expand_as_v2(g: Graph, X: Tensor, Y: Tensor | None, target_shape: list[int], specs: Any) -> Tensor:
+def expand_as_v2(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor | None, target_shape: list[int], specs: Any) -> OnnxTensor:
     dims = g.dims(Y) if Y is not None else g.ints(*(1 if size == -1 else size for size in target_shape))
     return g.expand(X, dims, specs["Out"].shape)
 
 
 @exports("meshgrid")
-def meshgrid(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
+def meshgrid(g: OnnxGraph, X: list[OnnxTensor], specs: Any) -> dict[str, Any]:
     vectors = [x if x.ndim else g.unsqueeze(x, 0) for x in X]
     dims = g.joined_sizes([g.size(x, 0) for x in vectors])
     sizes = specs["Out"][0].shape
@@ -405,12 +422,12 @@ def meshgrid(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------- places, sums by place
-def positions(g: Graph, size: Size, axis: int, ndim: int) -> Tensor:
+def positions(g: OnnxGraph, size: Size, axis: int, ndim: int) -> OnnxTensor:
     """0, 1, ... along an axis of `ndim` dimensions."""
     return g.unsqueeze(g.arange(size), *(place for place in range(ndim) if place != axis % ndim))
 
 
-def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes: tuple[int, ...]) -> Tensor:
+def added_along(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, axis: int, size: Size, sizes: tuple[int, ...]) -> OnnxTensor:
     """Add the slices of x along an axis at these indices, [n], to zeros of `size` along this axis."""
     axis = axis % x.ndim
     order = [axis, *(place for place in range(x.ndim) if place != axis)]
@@ -423,7 +440,7 @@ def added_along(g: Graph, x: Tensor, index: Tensor, axis: int, size: Size, sizes
     return g.transpose(added, [order.index(place) for place in range(x.ndim)])
 
 
-def add_rows(g: Graph, base: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+def add_rows(g: OnnxGraph, base: OnnxTensor, index: OnnxTensor, rows: OnnxTensor) -> OnnxTensor:
     """Add rows [n, ...] to `base` [N, ...] at the indices [n], which may repeat."""
     if g.opset >= 16:
         return g.node("ScatterND", [base, g.unsqueeze(index, 1), rows], base, reduction="add")

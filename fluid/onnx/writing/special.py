@@ -11,7 +11,7 @@ from fluid.executor.kernels import special
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 
 __all__: list[str] = []
 
@@ -21,7 +21,7 @@ class _Array:
 
     __array_ufunc__ = None  # numpy's numbers leave operators to this class
 
-    def __init__(self, g: Graph, tensor: Tensor) -> None:
+    def __init__(self, g: OnnxGraph, tensor: OnnxTensor) -> None:
         self.g, self.tensor = g, tensor
 
     def _with(self, op: str, operand: Any, dtype: VarType = VarType.FP64, turned: bool = False) -> _Array:
@@ -82,7 +82,7 @@ class _Array:
         return True
 
 
-def _tensor(g: Graph, value: Any, as_numbers: bool = True) -> Tensor:
+def _tensor(g: OnnxGraph, value: Any, as_numbers: bool = True) -> OnnxTensor:
     if not isinstance(value, _Array):
         return g.constant(np.array(float(value)))
     return g.cast(value.tensor, VarType.FP64) if as_numbers else value.tensor
@@ -94,7 +94,7 @@ class _Functions:
     inf, nan = math.inf, math.nan
     arange, zeros, cos = np.arange, np.zeros, np.cos
 
-    def __init__(self, g: Graph) -> None:
+    def __init__(self, g: OnnxGraph) -> None:
         self.g = g
         for name in ("log", "exp", "sqrt", "abs", "sin", "round"):
             setattr(self, name, self._unary(name.capitalize()))
@@ -138,10 +138,10 @@ class _Functions:
 def _traced(function: Any, names: tuple[str, ...] = ()) -> Any:
     """Write an op by its kernel's function of float64s and these attributes."""
 
-    def write(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    def write(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
         [x] = inputs.values()
         wide = _Array(g, g.cast(x, VarType.FP64))
-        result: Tensor = function(_Functions(g), wide, *(attrs[name] for name in names)).tensor
+        result: OnnxTensor = function(_Functions(g), wide, *(attrs[name] for name in names)).tensor
         return g.cast(result, x.dtype)
 
     return write

@@ -13,14 +13,14 @@ from fluid.values.types import VarType, as_dtype
 
 from .arithmetic import is_nan
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .making import filled
 from .shaping import add_rows, positions
 
 __all__: list[str] = []
 
 
-def _ascending(g: Graph, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+def _ascending(g: OnnxGraph, x: OnnxTensor, axis: int) -> tuple[OnnxTensor, OnnxTensor]:
     """Stably sort elements along an axis; return them and their places."""
     spec = Spec(x.shape, x.dtype)
     count = g.as_size(g.size(x, axis))
@@ -29,11 +29,11 @@ def _ascending(g: Graph, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return values, places
 
 
-def _at(g: Graph, x: Tensor, places: Tensor, axis: int) -> Tensor:
+def _at(g: OnnxGraph, x: OnnxTensor, places: OnnxTensor, axis: int) -> OnnxTensor:
     return g._sized("GatherElements", [x, places], x.dtype, places.sizes, axis=axis)
 
 
-def _ranked(g: Graph, x: Tensor, axis: int, keepdim: bool, choose: Any) -> dict[str, Tensor]:
+def _ranked(g: OnnxGraph, x: OnnxTensor, axis: int, keepdim: bool, choose: Any) -> dict[str, OnnxTensor]:
     """Pick one element along an axis, and its place; `choose` picks from the sorted elements and their places."""
     rows = x if x.ndim else g.reshape(x, [1])
     axis %= rows.ndim
@@ -43,15 +43,15 @@ def _ranked(g: Graph, x: Tensor, axis: int, keepdim: bool, choose: Any) -> dict[
 
 
 @exports("kthvalue")
-def kthvalue(g: Graph, X: Tensor, k: int, axis: int, keepdim: bool) -> dict[str, Tensor]:
+def kthvalue(g: OnnxGraph, X: OnnxTensor, k: int, axis: int, keepdim: bool) -> dict[str, OnnxTensor]:
     return _ranked(g, X, axis, keepdim, lambda values, places, at: g.slice(places, [at], [k - 1], [k]))
 
 
 @exports("mode")
-def mode(g: Graph, X: Tensor, axis: int, keepdim: bool) -> dict[str, Tensor]:
+def mode(g: OnnxGraph, X: OnnxTensor, axis: int, keepdim: bool) -> dict[str, OnnxTensor]:
     """The longest run of equal sorted elements; ties go to the smallest element."""
 
-    def last_of_longest(values: Tensor, places: Tensor, at: int) -> Tensor:
+    def last_of_longest(values: OnnxTensor, places: OnnxTensor, at: int) -> OnnxTensor:
         column, row = g.unsqueeze(values, at + 1), g.unsqueeze(values, at)
         same = g.cast(g.binary("Equal", column, row, VarType.BOOL), VarType.INT32)
         counts = g.reduce("ReduceSum", same, [at + 1])
@@ -68,7 +68,7 @@ def _one_at(sizes: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 @exports("nanmedian")
-def nanmedian(g: Graph, X: Tensor, axis: list[int], specs: Any) -> dict[str, Tensor]:
+def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[str, OnnxTensor]:
     axes = median_axes(X.ndim, axis)
     kept_axes = [dimension for dimension in range(X.ndim) if dimension not in axes]
     turned = g.transpose(X, [*kept_axes, *axes]) if X.ndim else X
@@ -100,13 +100,13 @@ def nanmedian(g: Graph, X: Tensor, axis: list[int], specs: Any) -> dict[str, Ten
     return {slot: g.in_shape(value, shapes[slot], fail) for slot, value in {"Out": medians, "MedianIndex": index}.items()}
 
 
-def _plus(g: Graph, x: Tensor, number: int) -> Tensor:
+def _plus(g: OnnxGraph, x: OnnxTensor, number: int) -> OnnxTensor:
     return g.binary("Add", x, g.number(number, x))
 
 
 # -------------------------------------------------------------------------------------------------------------- counting
 @exports("searchsorted")
-def searchsorted(g: Graph, SortedSequence: Tensor, Values: Tensor, right: bool, specs: Any) -> Tensor:
+def searchsorted(g: OnnxGraph, SortedSequence: OnnxTensor, Values: OnnxTensor, right: bool, specs: Any) -> OnnxTensor:
     """Count the row's elements below each value, or not above it. NaN is above all numbers."""
     row, values = SortedSequence, g.unsqueeze(Values, Values.ndim)
     row = row if row.ndim == 1 else g.unsqueeze(row, row.ndim - 1)
@@ -118,14 +118,14 @@ def searchsorted(g: Graph, SortedSequence: Tensor, Values: Tensor, right: bool, 
     return g.reduce("ReduceSum", g.cast(before, specs["Out"].dtype), [before.ndim - 1])
 
 
-def _counted(g: Graph, places: Tensor, size: Size, weights: Tensor) -> Tensor:
+def _counted(g: OnnxGraph, places: OnnxTensor, size: Size, weights: OnnxTensor) -> OnnxTensor:
     """Sum the weights, [n], by their places, [n]."""
     zeros = filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), weights.dtype))
     return add_rows(g, zeros, places, weights)
 
 
 @exports("histogram")
-def histogram(g: Graph, X: Tensor, bins: int, min: int, max: int) -> Tensor:
+def histogram(g: OnnxGraph, X: OnnxTensor, bins: int, min: int, max: int) -> OnnxTensor:
     x = g.cast(g.reshape(X, [-1], (X.spec.size,)), VarType.FP64)
     low, high = (g.constant(np.array(float(bound))) for bound in (min, max))
     if min == max:
@@ -141,7 +141,7 @@ def histogram(g: Graph, X: Tensor, bins: int, min: int, max: int) -> Tensor:
 
 
 @exports("bincount")
-def bincount(g: Graph, X: Tensor, Weights: Tensor | None, minlength: int, specs: Any) -> Tensor:
+def bincount(g: OnnxGraph, X: OnnxTensor, Weights: OnnxTensor | None, minlength: int, specs: Any) -> OnnxTensor:
     places = g.cast(X, VarType.INT64)
     most = g.reduce("ReduceMax", g.concat([places, g.ints(-1)], 0), [0], keep=True)
     size = g.binary("Max", _plus(g, most, 1), g.ints(minlength))
@@ -151,13 +151,13 @@ def bincount(g: Graph, X: Tensor, Weights: Tensor | None, minlength: int, specs:
     return g.cast(_counted(g, places, size, g.cast(Weights, VarType.FP64)), specs["Out"].dtype)
 
 
-def _first(g: Graph, x: Tensor, count: Tensor) -> Tensor:
+def _first(g: OnnxGraph, x: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
     """The first `count` elements."""
     return g._sized("Slice", [x, g.ints(0), count, g.ints(0)], x.dtype, (-1, *x.sizes[1:]))
 
 
 @exports("unique_consecutive")
-def unique_consecutive(g: Graph, X: Tensor, axis: list[int], specs: Any, dtype: int) -> dict[str, Any]:
+def unique_consecutive(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any, dtype: int) -> dict[str, Any]:
     place = axis[0] % X.ndim if axis else 0
     order = [place, *(dimension for dimension in range(X.ndim) if dimension != place)]
     rows = g.transpose(X, order) if axis else g.reshape(X, [-1], (X.spec.size,))
@@ -182,7 +182,7 @@ def unique_consecutive(g: Graph, X: Tensor, axis: list[int], specs: Any, dtype: 
 
 
 @exports("median")
-def median(g: Graph, x: Tensor, axis: list[int], mode: str, specs: Any) -> dict[str, Tensor]:
+def median(g: OnnxGraph, x: OnnxTensor, axis: list[int], mode: str, specs: Any) -> dict[str, OnnxTensor]:
     axes = median_axes(x.ndim, axis)
     turned = g.transpose(x, [*(dimension for dimension in range(x.ndim) if dimension not in axes), *axes]) if x.ndim else x
     sizes = g.sizes_of(turned)

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
 from .rounds import in_rounds
 from .shaping import add_rows, positions
@@ -20,11 +20,11 @@ from .shaping import add_rows, positions
 __all__ = ["suppressed"]
 
 
-def _column(g: Graph, x: Tensor, place: int) -> Tensor:
+def _column(g: OnnxGraph, x: OnnxTensor, place: int) -> OnnxTensor:
     return g.squeeze(g.slice(x, [x.ndim - 1], [place], [place + 1]), x.ndim - 1)
 
 
-def _candidates(g: Graph, scores: Tensor, attrs: dict[str, Any]) -> Tensor:
+def _candidates(g: OnnxGraph, scores: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     """Scores [N, C, M], minus infinity for the background and outside the `nms_top_k` best of a class."""
     lowest = g.number(-np.inf, scores)
     most, background = attrs["nms_top_k"], attrs["background_label"]
@@ -44,7 +44,9 @@ def _candidates(g: Graph, scores: Tensor, attrs: dict[str, Any]) -> Tensor:
     return scores
 
 
-def suppressed(g: Graph, boxes: Tensor, scores: Tensor, attrs: dict[str, Any], limit: int | None = None) -> Tensor:
+def suppressed(
+    g: OnnxGraph, boxes: OnnxTensor, scores: OnnxTensor, attrs: dict[str, Any], limit: int | None = None
+) -> OnnxTensor:
     """Image, class and number [D, 3] of each selected box, best first within a class; at most `limit`."""
     boxes, scores = g.cast(boxes, VarType.FP32), g.cast(scores, VarType.FP32)
     if not attrs["normalized"]:  # the pixels at the ends belong to the box
@@ -54,7 +56,7 @@ def suppressed(g: Graph, boxes: Tensor, scores: Tensor, attrs: dict[str, Any], l
     return g.node("NonMaxSuppression", [boxes, scores, most, *bounds], Spec((-1, 3), VarType.INT64))
 
 
-def _best_of_images(g: Graph, image: Tensor, score: Tensor, most: int, images: int) -> Tensor:
+def _best_of_images(g: OnnxGraph, image: OnnxTensor, score: OnnxTensor, most: int, images: int) -> OnnxTensor:
     """The places of detections among the best of their image, in order; ties go to the first."""
     if images == 1:
         count = g.binary("Min", g.ints(most), g.dims(score))
@@ -75,16 +77,16 @@ def _best_of_images(g: Graph, image: Tensor, score: Tensor, most: int, images: i
 class _Detections:
     """Rows of class, score and box; the numbers of the boxes; and the count of each image."""
 
-    rows: Tensor
-    index: Tensor
-    counts: Tensor
+    rows: OnnxTensor
+    index: OnnxTensor
+    counts: OnnxTensor
 
 
-def _row(g: Graph, label: Tensor, value: Tensor, boxes: Tensor) -> Tensor:
+def _row(g: OnnxGraph, label: OnnxTensor, value: OnnxTensor, boxes: OnnxTensor) -> OnnxTensor:
     return g.concat([g.unsqueeze(g.cast(label, boxes.dtype), 1), g.unsqueeze(value, 1), boxes], 1)
 
 
-def _detections(g: Graph, boxes: Tensor, chosen: Tensor, value: Tensor) -> _Detections:
+def _detections(g: OnnxGraph, boxes: OnnxTensor, chosen: OnnxTensor, value: OnnxTensor) -> _Detections:
     """Detections of the selected (image, class, box) triples, with their scores."""
     image, label, box = (_column(g, chosen, place) for place in range(3))
     where = g.concat([g.unsqueeze(image, 1), g.unsqueeze(box, 1)], 1)
@@ -97,7 +99,7 @@ def _detections(g: Graph, boxes: Tensor, chosen: Tensor, value: Tensor) -> _Dete
     return _Detections(rows, index, add_rows(g, zeros, image, ones))
 
 
-def _of_each_class(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
+def _of_each_class(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
     """Detections of one image with separate boxes for each class [R, C, 4], in the order of classes and boxes."""
     boxes, scores, counts_input = inputs["BBoxes"], inputs["Scores"], inputs.get("RoisNum")
     if counts_input is None or counts_input.shape != (1,):
@@ -123,7 +125,7 @@ def _of_each_class(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _
     return _Detections(rows, g.unsqueeze(g.cast(index, VarType.INT32), 1), g.slice(g.dims(rows), [0], [0], [1]))
 
 
-def _detected(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
+def _detected(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detections:
     boxes, scores = inputs["BBoxes"], inputs["Scores"]
     if boxes.shape[-1] != 4:
         raise NotExported("polygons")
@@ -140,7 +142,7 @@ def _detected(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _Detec
     return _detections(g, boxes, chosen, value)
 
 
-def _rows_or_none(g: Graph, detections: _Detections) -> Tensor:
+def _rows_or_none(g: OnnxGraph, detections: _Detections) -> OnnxTensor:
     """The detections; a single row of -1 if there are none."""
     none = g.binary("Equal", g.slice(g.dims(detections.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
     no_row = g.constant([[-1]], detections.rows.dtype)
@@ -150,19 +152,19 @@ def _rows_or_none(g: Graph, detections: _Detections) -> Tensor:
 
 
 @exports("multiclass_nms")
-def multiclass_nms(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def multiclass_nms(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     return _rows_or_none(g, _detected(g, inputs, attrs))
 
 
 @exports("multiclass_nms2")
-def multiclass_nms2(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def multiclass_nms2(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     detections = _detected(g, inputs, attrs)
     detections.rows.lengths = detections.index.lengths = detections.counts
     return {"Out": detections.rows, "Index": detections.index}
 
 
 @exports("multiclass_nms3")
-def multiclass_nms3(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def multiclass_nms3(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     detections = _detected(g, inputs, attrs)
     counts = g.cast(detections.counts, VarType.INT32)
     return {
@@ -173,7 +175,7 @@ def multiclass_nms3(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], spe
 
 
 @exports("nms")
-def nms(g: Graph, Boxes: Tensor, iou_threshold: float) -> Tensor:
+def nms(g: OnnxGraph, Boxes: OnnxTensor, iou_threshold: float) -> OnnxTensor:
     """Order the selected boxes by their scores."""
     boxes = g.unsqueeze(Boxes, 0)
     scores = g.unsqueeze(g.unary("Neg", g.cast(g.arange(g.size(Boxes, 0)), VarType.FP32)), 0, 1)
@@ -182,7 +184,7 @@ def nms(g: Graph, Boxes: Tensor, iou_threshold: float) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------------ merging
-def _overlap(g: Graph, one: Tensor, two: Tensor, edge: int) -> Tensor:
+def _overlap(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor, edge: int) -> OnnxTensor:
     """Intersection over union of boxes [..., 4]; 0 where they do not touch."""
     zero, more = g.number(0, one), g.number(edge, one)
     across, down = (
@@ -192,7 +194,7 @@ def _overlap(g: Graph, one: Tensor, two: Tensor, edge: int) -> Tensor:
     )  # fmt: skip
     shared = g.binary("Mul", g.binary("Add", across, more), g.binary("Add", down, more))
 
-    def area(box: Tensor) -> Tensor:
+    def area(box: OnnxTensor) -> OnnxTensor:
         wide, high = (g.binary("Sub", _column(g, box, end), _column(g, box, start)) for start, end in ((0, 2), (1, 3)))
         full_area = g.binary("Mul", g.binary("Add", wide, more), g.binary("Add", high, more))
         real = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero, VarType.BOOL)
@@ -204,7 +206,7 @@ def _overlap(g: Graph, one: Tensor, two: Tensor, edge: int) -> Tensor:
 
 
 @exports("locality_aware_nms")
-def locality_aware_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any]) -> Tensor:
+def locality_aware_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     """Class by class, each round merges a box of each image into the previous one, or starts a new box to merge into."""
     if BBoxes.shape[-1] != 4:
         raise NotExported("polygons")
@@ -215,12 +217,12 @@ def locality_aware_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str
     place = positions(g, count, 1, 2)
     boxes, scores = BBoxes, []
 
-    def body(number: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+    def body(number: OnnxTensor, states: Sequence[OnnxTensor]) -> list[OnnxTensor]:
         last, boxes, weights = states
         here = g.binary("Add", g.reshape(number, [1, 1]), g.ints(1))
         at_last, at_here = (g.binary("Equal", place, step, VarType.BOOL) for step in (last, here))
 
-        def picked(x: Tensor, at: Tensor) -> Tensor:
+        def picked(x: OnnxTensor, at: OnnxTensor) -> OnnxTensor:
             flags = g.unsqueeze(at, 2) if x.ndim == 3 else at
             return g.reduce("ReduceSum", g.where(flags, x, g.number(0, x)), [1], keep=True)
 
@@ -249,7 +251,7 @@ def locality_aware_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str
 
 # ------------------------------------------------------------------------------------------------------------ matrix nms
 @exports("matrix_nms")
-def matrix_nms(g: Graph, BBoxes: Tensor, Scores: Tensor, attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def matrix_nms(g: OnnxGraph, BBoxes: OnnxTensor, Scores: OnnxTensor, attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     if BBoxes.shape[-1] != 4:
         raise NotExported("polygons")
     if Scores.shape[1] < 0:

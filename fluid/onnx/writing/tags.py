@@ -6,7 +6,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 from .making import as_vector, filled
 from .sequence_rows import cut_rows, ids_of, like_rows, starts_of
 from .shaping import add_rows
@@ -14,7 +14,7 @@ from .shaping import add_rows
 __all__: list[str] = []
 
 
-def _lengths(g: Graph, x: Tensor, forms_sequences: bool = True) -> Tensor:
+def _lengths(g: OnnxGraph, x: OnnxTensor, forms_sequences: bool = True) -> OnnxTensor:
     """The number of rows of each instance: the rows of its sequence, or one."""
     if x.lengths is not None and forms_sequences:
         return x.lengths
@@ -22,7 +22,7 @@ def _lengths(g: Graph, x: Tensor, forms_sequences: bool = True) -> Tensor:
     return filled(g, g.joined_sizes([rows]), 1, Spec((rows if isinstance(rows, int) else -1,), VarType.INT64))
 
 
-def _tagged(g: Graph, Ins_tag: Tensor, Filter_tag: Tensor) -> Tensor:
+def _tagged(g: OnnxGraph, Ins_tag: OnnxTensor, Filter_tag: OnnxTensor) -> OnnxTensor:
     """The numbers of the instances with one of the tags."""
     tags = as_vector(g, Ins_tag)
     same = g.binary("Equal", g.unsqueeze(tags, 1), g.unsqueeze(as_vector(g, Filter_tag), 0), VarType.BOOL)
@@ -35,7 +35,9 @@ def _tagged(g: Graph, Ins_tag: Tensor, Filter_tag: Tensor) -> Tensor:
 
 
 @exports("filter_by_instag")
-def filter_by_instag(g: Graph, Ins: Tensor, Ins_tag: Tensor, Filter_tag: Tensor, is_lod: bool) -> dict[str, Tensor]:
+def filter_by_instag(
+    g: OnnxGraph, Ins: OnnxTensor, Ins_tag: OnnxTensor, Filter_tag: OnnxTensor, is_lod: bool
+) -> dict[str, OnnxTensor]:
     chosen, lengths = _tagged(g, Ins_tag, Filter_tag), _lengths(g, Ins, is_lod)
     starts, counts = g.gather(starts_of(g, lengths), chosen), g.gather(lengths, chosen)
     rows = g.gather(Ins, cut_rows(g, starts, counts))
@@ -45,7 +47,7 @@ def filter_by_instag(g: Graph, Ins: Tensor, Ins_tag: Tensor, Filter_tag: Tensor,
     sizes = g.sizes_of(Ins)[1:]
     margin = filled(g, g.joined_sizes([missing, *sizes]), 0, Spec((-1, *Ins.shape[1:]), Ins.dtype))
 
-    def ended(x: Tensor, value: int, dtype: VarType = VarType.INT64) -> Tensor:
+    def ended(x: OnnxTensor, value: int, dtype: VarType = VarType.INT64) -> OnnxTensor:
         return g.concat([x, filled(g, missing, value, Spec((-1,), dtype))], 0)
 
     counts, starts = ended(counts, 1), ended(starts, 0)
@@ -59,7 +61,7 @@ def filter_by_instag(g: Graph, Ins: Tensor, Ins_tag: Tensor, Filter_tag: Tensor,
 
 
 @exports("rows_of_tagged")
-def rows_of_tagged(g: Graph, IndexMap: Tensor, LossWeight: Tensor, Like: Tensor) -> Tensor:
+def rows_of_tagged(g: OnnxGraph, IndexMap: OnnxTensor, LossWeight: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
     now, before, counts = (g.squeeze(g.slice(IndexMap, [1], [place], [place + 1]), 1) for place in range(3))
     ids = ids_of(g, counts, g.size(Like, 0))
     moved = g.gather(g.binary("Sub", before, now), ids)

@@ -11,7 +11,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Size, Tensor
+from .graph import OnnxGraph, OnnxTensor, Size
 from .making import as_vector, filled
 from .proposals import counts_of, in_order
 from .random import drawn_like
@@ -24,22 +24,22 @@ _NEAR = 1e-5
 
 
 # ------------------------------------------------------------------------------------------------------------ arithmetic
-def _part(g: Graph, boxes: Tensor, start: int, end: int) -> Tensor:
+def _part(g: OnnxGraph, boxes: OnnxTensor, start: int, end: int) -> OnnxTensor:
     return g.slice(boxes, [boxes.ndim - 1], [start], [end])
 
 
-def _sizes(g: Graph, boxes: Tensor) -> Tensor:
+def _sizes(g: OnnxGraph, boxes: OnnxTensor) -> OnnxTensor:
     """Widths and heights [..., 2] in pixels; the last pixels belong to the box."""
     extent = g.binary("Sub", _part(g, boxes, 2, 4), _part(g, boxes, 0, 2))
     return g.binary("Add", extent, g.number(1, extent))
 
 
-def _area(g: Graph, sides: Tensor) -> Tensor:
+def _area(g: OnnxGraph, sides: OnnxTensor) -> OnnxTensor:
     across, down = (g.squeeze(_part(g, sides, place, place + 1), sides.ndim - 1) for place in (0, 1))
     return g.binary("Mul", across, down)
 
 
-def _overlaps(g: Graph, one: Tensor, two: Tensor) -> Tensor:
+def _overlaps(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     """Intersection over union of boxes [..., R, 4] and boxes [..., K, 4]: [..., R, K]."""
     one, two = g.unsqueeze(one, one.ndim - 1), g.unsqueeze(two, two.ndim - 2)
     ends = g.binary("Min", _part(g, one, 2, 4), _part(g, two, 2, 4))
@@ -51,10 +51,10 @@ def _overlaps(g: Graph, one: Tensor, two: Tensor) -> Tensor:
     return g.binary("Div", shared, g.where(none, g.number(1, union), union))
 
 
-def _encoded(g: Graph, boxes: Tensor, anchors: Tensor) -> Tensor:
+def _encoded(g: OnnxGraph, boxes: OnnxTensor, anchors: OnnxTensor) -> OnnxTensor:
     """Encode boxes by the shift of their centers from anchors, and the logarithms of the ratios of sizes."""
 
-    def center(x: Tensor) -> Tensor:
+    def center(x: OnnxTensor) -> OnnxTensor:
         size = _sizes(g, x)
         return g.binary("Add", _part(g, x, 0, 2), g.binary("Mul", size, g.number(0.5, size)))
 
@@ -64,7 +64,7 @@ def _encoded(g: Graph, boxes: Tensor, anchors: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------------------- rows, choices
-def _padded(g: Graph, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def _padded(g: OnnxGraph, x: OnnxTensor, lengths: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """Pad rows image by image to [N, K, ...], with K at least 1; also return a mask of the existing rows [N, K]."""
     index = padded_rows(g, lengths, g.binary("Max", longest_of(g, lengths), g.ints(1)))
     margin = filled(g, g.joined_sizes([1, *g.sizes_of(x)[1:]]), 0, Spec((1, *x.shape[1:]), x.dtype))
@@ -72,7 +72,7 @@ def _padded(g: Graph, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return taken_rows(g, g.concat([x, margin], 0), index), exists
 
 
-def _greatest(g: Graph, overlaps: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def _greatest(g: OnnxGraph, overlaps: OnnxTensor, counted: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The greatest counted overlap of each row [N, R], and its place."""
     counted_overlaps = g.where(counted, overlaps, g.number(-1, overlaps))
     best_place = g._sized("ArgMax", [counted_overlaps], VarType.INT64, counted_overlaps.sizes[:2], axis=2, keepdims=0)
@@ -80,21 +80,21 @@ def _greatest(g: Graph, overlaps: Tensor, counted: Tensor) -> tuple[Tensor, Tens
     return g.binary("Max", most, g.number(0, most)), best_place
 
 
-def _number(g: Graph, flags: Tensor) -> Tensor:
+def _number(g: OnnxGraph, flags: OnnxTensor) -> OnnxTensor:
     """Count the flags of each row, [N, 1]."""
     return g.reduce("ReduceSum", g.cast(flags, VarType.INT64), [1], keep=True)
 
 
-_Draw = Callable[[Tensor, Tensor], Tensor]
+_Draw = Callable[[OnnxTensor, OnnxTensor], OnnxTensor]
 """Draws a number, [N, 1] or [1, 1], of the flags [N, R] of each row; all if there are fewer."""
 
 
-def _drawing(g: Graph, use_random: bool) -> _Draw:
-    def first(flags: Tensor, count: Tensor) -> Tensor:
+def _drawing(g: OnnxGraph, use_random: bool) -> _Draw:
+    def first(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
         place = g._sized("CumSum", [g.cast(flags, VarType.INT64), g.constant(np.int64(1))], VarType.INT64, flags.sizes)
         return g.binary("And", flags, g.binary("LessOrEqual", place, count, VarType.BOOL))
 
-    def drawn(flags: Tensor, count: Tensor) -> Tensor:
+    def drawn(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
         """Give each flag a random number, and draw the smallest numbers."""
         number = drawn_like(g, g.cast(flags, VarType.FP32), "RandomUniformLike", low=0.0, high=1.0)
         number = g.where(flags, number, g.number(2, number))
@@ -111,7 +111,7 @@ def _drawing(g: Graph, use_random: bool) -> _Draw:
 class _Rows:
     """Rows of images [N, R], chosen by several sets of flags: the image, place and set of each row."""
 
-    def __init__(self, g: Graph, images: Size, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, g: OnnxGraph, images: Size, parts: Sequence[tuple[OnnxTensor, OnnxTensor]]) -> None:
         """Sort the rows of all parts by image; each part is a pair of images and places."""
         self.g = g
         image, place = (g.concat([part[side] for part in parts], 0) for side in (0, 1))
@@ -124,21 +124,21 @@ class _Rows:
         self.counts = counts_of(g, self.image, images)
         self.both = g.concat([g.unsqueeze(self.image, 1), g.unsqueeze(self.place, 1)], 1)
 
-    def of(self, x: Tensor) -> Tensor:
+    def of(self, x: OnnxTensor) -> OnnxTensor:
         """The chosen rows of x [N, R, ...]."""
         return self.g._sized("GatherND", [x, self.both], x.dtype, (-1, *x.sizes[2:]))
 
-    def objects(self, x: Tensor, matches: Tensor) -> Tensor:
+    def objects(self, x: OnnxTensor, matches: OnnxTensor) -> OnnxTensor:
         """The objects of the chosen rows: x [N, K, ...] at the numbers `matches` [N, R]."""
         pair = self.g.concat([self.g.unsqueeze(self.image, 1), self.g.unsqueeze(self.of(matches), 1)], 1)
         return self.g._sized("GatherND", [x, pair], x.dtype, (-1, *x.sizes[2:]))
 
-    def with_lengths(self, x: Tensor) -> Tensor:
+    def with_lengths(self, x: OnnxTensor) -> OnnxTensor:
         x.lengths = self.counts
         return x
 
 
-def _chosen(g: Graph, flags: Tensor) -> tuple[Tensor, Tensor]:
+def _chosen(g: OnnxGraph, flags: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The images and places of flags [N, R]."""
     places = g._sized("NonZero", [flags], VarType.INT64, (2, -1))
     image, place = (g.squeeze(g.slice(places, [0], [side], [side + 1]), 0) for side in (0, 1))
@@ -146,7 +146,7 @@ def _chosen(g: Graph, flags: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # --------------------------------------------------------------------------------------------------------------- anchors
-def _anchors_inside(g: Graph, anchors: Tensor, infos: Tensor, straddle: float) -> Tensor:
+def _anchors_inside(g: OnnxGraph, anchors: OnnxTensor, infos: OnnxTensor, straddle: float) -> OnnxTensor:
     """A mask of the anchors [N, A] that extend beyond the image by at most `straddle`; all if it is negative."""
     if straddle < 0:
         none = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]), VarType.BOOL)
@@ -160,14 +160,14 @@ def _anchors_inside(g: Graph, anchors: Tensor, infos: Tensor, straddle: float) -
 
 
 def _assigned(
-    g: Graph,
+    g: OnnxGraph,
     inputs: dict[str, Any],
     straddle: float,
     bounds: tuple[float, float],
     draw: _Draw,
     most: tuple[Size, Size],
     specs: Any,
-) -> dict[str, Tensor]:
+) -> dict[str, OnnxTensor]:
     """The outputs of `rpn_target_assign`, with at most `most` anchors in the foreground, and in all."""
     anchors, infos = inputs["Anchor"], inputs["ImInfo"]
     images, lengths = g.size(infos, 0), lengths_of_rows(inputs["GtBoxes"])
@@ -196,7 +196,7 @@ def _assigned(
     scored = _Rows(g, images, [_chosen(g, foreground_only), _chosen(g, misses)])
     count = g.as_size(g.size(anchors, 0))
 
-    def numbers(rows: _Rows) -> Tensor:
+    def numbers(rows: _Rows) -> OnnxTensor:
         return rows.with_lengths(g.binary("Add", g.binary("Mul", rows.image, count), rows.place))
 
     located_anchors = g.gather(anchors, located.place)
@@ -218,7 +218,7 @@ def _assigned(
     return _as_asked(g, results, specs)
 
 
-def _as_asked(g: Graph, available: dict[str, Tensor], specs: Any) -> dict[str, Tensor]:
+def _as_asked(g: OnnxGraph, available: dict[str, OnnxTensor], specs: Any) -> dict[str, OnnxTensor]:
     """Cast the requested results to their element types, with their sequences."""
     results = {}
     for slot, value in available.items():
@@ -229,7 +229,7 @@ def _as_asked(g: Graph, available: dict[str, Tensor], specs: Any) -> dict[str, T
 
 
 @exports("rpn_target_assign")
-def rpn_target_assign(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def rpn_target_assign(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     batch = attrs["rpn_batch_size_per_im"]
     bounds = attrs["rpn_positive_overlap"], attrs["rpn_negative_overlap"]
     most = int(attrs["rpn_fg_fraction"] * batch), batch
@@ -238,16 +238,16 @@ def rpn_target_assign(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], s
 
 @exports("retinanet_target_assign")
 def retinanet_target_assign(
-    g: Graph, inputs: dict[str, Any], positive_overlap: float, negative_overlap: float, specs: Any
-) -> dict[str, Tensor]:
-    def everything(flags: Tensor, count: Tensor) -> Tensor:
+    g: OnnxGraph, inputs: dict[str, Any], positive_overlap: float, negative_overlap: float, specs: Any
+) -> dict[str, OnnxTensor]:
+    def everything(flags: OnnxTensor, count: OnnxTensor) -> OnnxTensor:
         return flags
 
     return _assigned(g, inputs, -1, (positive_overlap, negative_overlap), everything, (0, 0), specs)
 
 
 # --------------------------------------------------------------------------------------------------------------- regions
-def _regions(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def _regions(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     """Labelled boxes and regions of each image, in the original image's pixels, with a 1 for crowds: [.., 5]."""
     rois, boxes = inputs["RpnRois"], inputs["GtBoxes"]
     lengths = lengths_of_rows(rois)
@@ -276,7 +276,9 @@ def _regions(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]) ->
 
 
 @exports("generate_proposal_labels")
-def generate_proposal_labels(g: Graph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def generate_proposal_labels(
+    g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any
+) -> dict[str, OnnxTensor]:
     infos, truth = inputs["ImInfo"], lengths_of_rows(inputs["GtBoxes"])
     candidates = _regions(g, f, inputs, attrs)
     rows, exists = _padded(g, candidates, lengths_of_rows(candidates))
@@ -285,7 +287,7 @@ def generate_proposal_labels(g: Graph, f: Any, inputs: dict[str, Any], attrs: di
     most, matches = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(real, 1))
     most = g.where(g.binary("Greater", crowd, g.number(0, crowd), VarType.BOOL), g.number(-1, most), most)
 
-    def least(bound: float) -> Tensor:
+    def least(bound: float) -> OnnxTensor:
         return g.binary("GreaterOrEqual", most, g.number(bound, most), VarType.BOOL)
 
     hits = g.binary("And", exists, least(attrs["fg_thresh"]))
@@ -309,7 +311,7 @@ def generate_proposal_labels(g: Graph, f: Any, inputs: dict[str, Any], attrs: di
     scale = g.gather(g.slice(infos, [1], [2], [3]), chosen.image)
     width = 4 * attrs["class_nums"]
 
-    def flat(x: Tensor) -> Tensor:
+    def flat(x: OnnxTensor) -> OnnxTensor:
         return chosen.with_lengths(g.reshape(x, [-1, width], (-1, width)))
 
     results = {

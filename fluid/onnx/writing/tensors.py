@@ -14,9 +14,9 @@ from fluid.values.types import VarType, is_floating
 if TYPE_CHECKING:
     from fluid.opdef.inference import OpNamespace
 
-    from .graph import Graph
+    from .graph import OnnxGraph
 
-__all__ = ["ELEMENTS", "Node", "NotExported", "Scope", "Size", "Symbol", "Tensor", "is_number", "without_symbols"]
+__all__ = ["ELEMENTS", "GraphScope", "NodeRecord", "NotExported", "OnnxTensor", "Size", "Symbol", "is_number", "without_symbols"]
 
 ELEMENTS: dict[VarType, int] = {
     VarType.FP32: 1,
@@ -64,7 +64,7 @@ def without_symbols(sizes: Iterable[int]) -> tuple[int, ...]:
     return tuple(-1 if isinstance(size, Symbol) else size for size in sizes)
 
 
-Size = Union[int, "Tensor"]
+Size = Union[int, "OnnxTensor"]
 """The size of a dimension: a number, or an int64 tensor of shape [1]."""
 
 
@@ -72,8 +72,8 @@ class NotExported(Exception):
     """ONNX cannot express an op with these attributes and shapes, or its export is missing; the message says why."""
 
 
-class Node:
-    """A node: its op, the names of its inputs and outputs, and its attributes; a `Scope` attribute is an inner graph."""
+class NodeRecord:
+    """A node: its op, the names of its inputs and outputs, and its attributes; a `GraphScope` attribute is an inner graph."""
 
     __slots__ = ("attrs", "inputs", "op", "outputs")
 
@@ -82,17 +82,17 @@ class Node:
 
 
 @dataclass
-class Scope:
+class GraphScope:
     """The nodes of the graph, or of an inner graph, with its inputs and outputs."""
 
-    nodes: list[Node] = field(default_factory=list)
-    inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
-    cached: dict[Any, Tensor] = field(default_factory=dict)
+    nodes: list[NodeRecord] = field(default_factory=list)
+    inputs: list[OnnxTensor] = field(default_factory=list)
+    outputs: list[OnnxTensor] = field(default_factory=list)
+    cached: dict[Any, OnnxTensor] = field(default_factory=dict)
     """Values to compute only once: shapes."""
 
 
-class Tensor(ValueOperators):
+class OnnxTensor(ValueOperators):
     """A value of the graph.
 
     Attributes:
@@ -107,7 +107,7 @@ class Tensor(ValueOperators):
     __slots__ = ("_name", "graph", "lengths", "like", "sizes", "spec", "value")
 
     def __init__(
-        self, graph: Graph, name: str, spec: Spec, sizes: tuple[int, ...] | None = None, like: Tensor | None = None
+        self, graph: OnnxGraph, name: str, spec: Spec, sizes: tuple[int, ...] | None = None, like: OnnxTensor | None = None
     ) -> None:
         self.graph, self._name = graph, name
         sizes = spec.shape if sizes is None else sizes
@@ -115,7 +115,7 @@ class Tensor(ValueOperators):
             spec = spec.with_shape(without_symbols(sizes))
         self.spec, self.sizes, self.like = spec, sizes, like
         self.value: Any = None
-        self.lengths: Tensor | None = None
+        self.lengths: OnnxTensor | None = None
 
     @property
     def name(self) -> str:
@@ -150,9 +150,9 @@ class Tensor(ValueOperators):
 
     if TYPE_CHECKING:  # operators give tensors
 
-        def __neg__(self) -> Tensor: ...
-        def __lt__(self, operand: Any) -> Tensor: ...
-        def __le__(self, operand: Any) -> Tensor: ...
-        def __gt__(self, operand: Any) -> Tensor: ...
-        def __ge__(self, operand: Any) -> Tensor: ...
-        def astype(self, dtype: Any) -> Tensor: ...
+        def __neg__(self) -> OnnxTensor: ...
+        def __lt__(self, operand: Any) -> OnnxTensor: ...
+        def __le__(self, operand: Any) -> OnnxTensor: ...
+        def __gt__(self, operand: Any) -> OnnxTensor: ...
+        def __ge__(self, operand: Any) -> OnnxTensor: ...
+        def astype(self, dtype: Any) -> OnnxTensor: ...

@@ -8,7 +8,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, Tensor
+from .graph import OnnxGraph, OnnxTensor
 from .reductions import norm_of
 
 __all__: list[str] = []
@@ -20,11 +20,11 @@ _TINY_DECAY = 1e-10
 class Update:
     """The inputs of all updates, as numbers: the parameter (the more precise copy if there is one), the gradient and the rate."""
 
-    def __init__(self, g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
+    def __init__(self, g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
         self.g, self.inputs = g, inputs
         self.master = inputs.get("MasterParam") if attrs.get("multi_precision") else None
-        self.stored: Tensor = inputs["Param"]
-        self.param: Tensor = self.stored if self.master is None else self.master
+        self.stored: OnnxTensor = inputs["Param"]
+        self.param: OnnxTensor = self.stored if self.master is None else self.master
         self.grad: Any = g.cast(inputs["Grad"], self.param.dtype)
 
     def number(self, slot: str) -> Any:
@@ -45,7 +45,7 @@ class Update:
         return self.times(mean, beta) + self.times(value, weight)
 
     def times(self, value: Any, factor: Any) -> Any:
-        return self.g.binary("Mul", value, factor if isinstance(factor, Tensor) else self.constant(factor))
+        return self.g.binary("Mul", value, factor if isinstance(factor, OnnxTensor) else self.constant(factor))
 
     def plus(self, value: Any, term: float) -> Any:
         return self.g.binary("Add", value, self.constant(term))
@@ -64,13 +64,13 @@ class Update:
 
 
 @exports("sgd")
-def sgd(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def sgd(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     return up.results(g.binary("Sub", up.param, g.binary("Mul", up.grad, up.rate)))
 
 
 @exports("momentum")
-def momentum(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def momentum(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     grad = up.grad if attrs["rescale_grad"] == 1.0 else up.times(up.grad, attrs["rescale_grad"])
     if attrs["regularization_method"] == "l2_decay":
@@ -81,7 +81,7 @@ def momentum(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[st
 
 
 @exports("adam", "adamw")
-def adam(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def adam(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     beta1, beta2, epsilon = (
         up.constant(attrs[name]) if inputs.get(f"{name.capitalize()}Tensor") is None else up.number(f"{name.capitalize()}Tensor")
@@ -107,24 +107,24 @@ def adam(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, A
     return up.results(g.binary("Sub", param, step), Moment1Out=moment1, Moment2Out=moment2, **powers)
 
 
-def _mean(g: Graph, mean: Tensor, value: Tensor, beta: Tensor, one: Tensor) -> Tensor:
+def _mean(g: OnnxGraph, mean: OnnxTensor, value: OnnxTensor, beta: OnnxTensor, one: OnnxTensor) -> OnnxTensor:
     """``beta * mean + (1 - beta) * value``."""
     weight = g.constant(one.value - beta.value) if beta.value is not None else g.binary("Sub", one, beta)
     return g.binary("Add", g.binary("Mul", mean, beta), g.binary("Mul", value, weight))
 
 
-def _ratio(g: Graph, usable: Tensor, above: Tensor, below: Tensor, one: Tensor) -> Tensor:
+def _ratio(g: OnnxGraph, usable: OnnxTensor, above: OnnxTensor, below: OnnxTensor, one: OnnxTensor) -> OnnxTensor:
     """``above / below``, or 1 where it is not usable."""
     return g.where(usable, g.binary("Div", above, g.where(usable, below, one)), one)
 
 
-def _both_positive(g: Graph, one: Tensor, two: Tensor) -> Tensor:
+def _both_positive(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     zero = g.number(0, one)
     return g.binary("And", g.binary("Greater", one, zero, VarType.BOOL), g.binary("Greater", two, zero, VarType.BOOL))
 
 
 @exports("lamb")
-def lamb(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def lamb(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     one, beta1, beta2 = up.constant(1), up.constant(attrs["beta1"]), up.constant(attrs["beta2"])
     moment1 = _mean(g, inputs["Moment1"], up.grad, beta1, one)
@@ -146,7 +146,7 @@ def lamb(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, A
 
 
 @exports("adagrad", "decayed_adagrad")
-def adagrad(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def adagrad(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     square, decay = g.binary("Mul", up.grad, up.grad), attrs.get("decay")
     if decay is None:
@@ -158,7 +158,7 @@ def adagrad(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str
 
 
 @exports("adadelta")
-def adadelta(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def adadelta(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     rho, epsilon = attrs["rho"], attrs["epsilon"]
     grads = up.average(inputs["AvgSquaredGrad"], g.binary("Mul", up.grad, up.grad), rho, 1 - rho)
@@ -170,7 +170,7 @@ def adadelta(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[st
 
 
 @exports("proximal_gd", "proximal_adagrad")
-def proximal(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def proximal(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     step, state, rate = up.grad, {}, up.rate
     if "Moment" in inputs:
@@ -185,7 +185,7 @@ def proximal(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[st
 
 
 @exports("adamax")
-def adamax(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def adamax(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     one = up.constant(1)
     moment = _mean(g, inputs["Moment"], up.grad, up.constant(attrs["beta1"]), one)
@@ -197,7 +197,7 @@ def adamax(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str,
 
 
 @exports("rmsprop")
-def rmsprop(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def rmsprop(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     decay, state = attrs["decay"], {}
     square = up.average(inputs["MeanSquare"], g.binary("Mul", up.grad, up.grad), decay, 1 - decay)
@@ -214,11 +214,11 @@ def rmsprop(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str
 
 
 @exports("ftrl")
-def ftrl(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def ftrl(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     power, l1, l2 = attrs["lr_power"], attrs["l1"], attrs["l2"]
 
-    def root(x: Tensor) -> Tensor:
+    def root(x: OnnxTensor) -> OnnxTensor:
         return g.unary("Sqrt", x) if power == -0.5 else g.binary("Pow", x, up.constant(-power))
 
     old = inputs["SquaredAccumulator"]
@@ -234,7 +234,7 @@ def ftrl(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, A
 
 
 @exports("lars_momentum")
-def lars_momentum(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def lars_momentum(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     count, decays = len(inputs["Param"]), attrs["lars_weight_decay"]
     decays = decays if len(decays) == count else decays * count
     results: dict[str, Any] = {}
@@ -245,7 +245,7 @@ def lars_momentum(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> di
     return results
 
 
-def _lars(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], decay: float) -> dict[str, Any]:
+def _lars(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any], decay: float) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     grad = up.grad if attrs["rescale_grad"] == 1.0 else up.times(up.grad, attrs["rescale_grad"])
     rate = up.rate
@@ -260,7 +260,7 @@ def _lars(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any], decay: float)
 
 
 @exports("dpsgd")
-def dpsgd(g: Graph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def dpsgd(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     up = Update(g, inputs, attrs)
     size = norm_of(g, up.grad, range(up.grad.ndim), False)
     shrink = g.binary("Max", g.binary("Div", size, up.constant(attrs["clip"])), up.constant(1))

@@ -12,7 +12,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor, is_number
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size, is_number
 from .making import as_vector, filled
 from .shaping import add_rows, added_along, positions
 
@@ -21,14 +21,14 @@ __all__: list[str] = []
 
 # ------------------------------------------------------------------------------------------------------ writing by index
 @exports("index_add")
-def index_add(g: Graph, X: Tensor, Index: Tensor, AddValue: Tensor, axis: int) -> Tensor:
+def index_add(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, AddValue: OnnxTensor, axis: int) -> OnnxTensor:
     added = added_along(g, AddValue, as_vector(g, Index), axis, g.size(X, axis), X.sizes)
     return g.binary("Add", X, added)
 
 
-def _picking(g: Graph, indices: list[Tensor]) -> Tensor:
+def _picking(g: OnnxGraph, indices: list[OnnxTensor]) -> OnnxTensor:
     """Join indices into the first dimensions into one tensor [..., dimensions]; a mask stands for the places where it is true."""
-    columns_of_index: list[Tensor] = []
+    columns_of_index: list[OnnxTensor] = []
     for index in indices:
         if index.dtype is VarType.BOOL:
             places = g.node("NonZero", [index], Spec((index.ndim, -1), VarType.INT64))
@@ -45,13 +45,13 @@ def _picking(g: Graph, indices: list[Tensor]) -> Tensor:
     return g.concat(columns, together.ndim)
 
 
-def _picked_dims(g: Graph, x: Tensor, index: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+def _picked_dims(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor) -> tuple[OnnxTensor, tuple[int, ...]]:
     depth = index.shape[-1]
     return g.joined_sizes([*g.sizes_of(index)[:-1], *g.sizes_of(x)[depth:]]), (*index.sizes[:-1], *x.sizes[depth:])
 
 
 @exports("index_put")
-def index_put(g: Graph, x: Tensor, indices: list[Tensor], value: Tensor, accumulate: bool) -> Tensor:
+def index_put(g: OnnxGraph, x: OnnxTensor, indices: list[OnnxTensor], value: OnnxTensor, accumulate: bool) -> OnnxTensor:
     if accumulate and g.opset < 16:
         raise NotExported("sums by index, before opset 16")
     index = _picking(g, indices)
@@ -60,18 +60,18 @@ def index_put(g: Graph, x: Tensor, indices: list[Tensor], value: Tensor, accumul
 
 
 @exports("picked_sum")
-def picked_sum(g: Graph, f: Any, X: Tensor, Indices: list[Tensor], Like: Tensor) -> Any:
+def picked_sum(g: OnnxGraph, f: Any, X: OnnxTensor, Indices: list[OnnxTensor], Like: OnnxTensor) -> Any:
     index = _picking(g, Indices)
     return f.sum_to(g._sized("GatherND", [X, index], X.dtype, _picked_dims(g, X, index)[1]), Like)
 
 
 @exports("masked_fill")
-def masked_fill(g: Graph, x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+def masked_fill(g: OnnxGraph, x: OnnxTensor, mask: OnnxTensor, value: OnnxTensor) -> OnnxTensor:
     return g.where(mask, g.reshape(value, []), x)
 
 
 # -------------------------------------------------------------------------------------------------------------- repeating
-def _sources(g: Graph, size: Size, RepeatsTensor: Tensor | None, repeats: int) -> Tensor:
+def _sources(g: OnnxGraph, size: Size, RepeatsTensor: OnnxTensor | None, repeats: int) -> OnnxTensor:
     """For each slice of the repeated result, the number of its source slice."""
     if RepeatsTensor is None:
         if isinstance(size, int):
@@ -87,23 +87,25 @@ def _sources(g: Graph, size: Size, RepeatsTensor: Tensor | None, repeats: int) -
 
 
 @exports("repeat_interleave")
-def repeat_interleave(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Repeats: int, dim: int) -> Tensor:
+def repeat_interleave(g: OnnxGraph, X: OnnxTensor, RepeatsTensor: OnnxTensor | None, Repeats: int, dim: int) -> OnnxTensor:
     return g.gather(X, _sources(g, g.size(X, dim), RepeatsTensor, Repeats), dim)
 
 
 @exports("repeat_like")
-def repeat_like(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Repeats: int, dim: int) -> Tensor:
+def repeat_like(g: OnnxGraph, X: OnnxTensor, RepeatsTensor: OnnxTensor | None, Repeats: int, dim: int) -> OnnxTensor:
     return repeat_interleave(g, X, RepeatsTensor, Repeats, dim)
 
 
 @exports("interleaved_sum")
-def interleaved_sum(g: Graph, X: Tensor, RepeatsTensor: Tensor | None, Like: Tensor, Repeats: int, dim: int) -> Tensor:
+def interleaved_sum(
+    g: OnnxGraph, X: OnnxTensor, RepeatsTensor: OnnxTensor | None, Like: OnnxTensor, Repeats: int, dim: int
+) -> OnnxTensor:
     size = g.size(Like, dim)
     return added_along(g, X, _sources(g, size, RepeatsTensor, Repeats), dim, size, Like.sizes)
 
 
 @exports("broadcast_tensors")
-def broadcast_tensors(g: Graph, X: list[Tensor], specs: Any) -> dict[str, Any]:
+def broadcast_tensors(g: OnnxGraph, X: list[OnnxTensor], specs: Any) -> dict[str, Any]:
     sizes = specs["Out"][0].shape
     if all(is_number(size) for size in sizes):
         return {"Out": [g.expand(tensor, g.ints(*sizes), sizes) for tensor in X]}
@@ -124,12 +126,12 @@ def _strided(dims: list[int], stride: list[int], offset: int) -> Any:
 
 
 @exports("as_strided")
-def as_strided(g: Graph, input: Tensor, dims: list[int], stride: list[int], offset: int) -> Tensor:
+def as_strided(g: OnnxGraph, input: OnnxTensor, dims: list[int], stride: list[int], offset: int) -> OnnxTensor:
     return g.gather(g.reshape(input, [-1], (input.spec.size,)), g.constant(_strided(dims, stride, offset)))
 
 
 @exports("strided_sum")
-def strided_sum(g: Graph, X: Tensor, Like: Tensor, dims: list[int], stride: list[int], offset: int) -> Tensor:
+def strided_sum(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, dims: list[int], stride: list[int], offset: int) -> OnnxTensor:
     size = g.product_of(g.sizes_of(Like))
     zeros = filled(g, g.joined_sizes([size]), 0, Spec((size if isinstance(size, int) else -1,), X.dtype))
     places = g.constant(_strided(dims, stride, offset).reshape(-1))
@@ -137,17 +139,17 @@ def strided_sum(g: Graph, X: Tensor, Like: Tensor, dims: list[int], stride: list
 
 
 @exports("view_shape")
-def view_shape(g: Graph, f: Any, input: Tensor, dims: list[int]) -> Any:
+def view_shape(g: OnnxGraph, f: Any, input: OnnxTensor, dims: list[int]) -> Any:
     return f.reshape2(input, shape=dims)
 
 
 @exports("index_select_strided")
-def index_select_strided(g: Graph, x: Tensor, index: int, axis: int) -> Tensor:
+def index_select_strided(g: OnnxGraph, x: OnnxTensor, index: int, axis: int) -> OnnxTensor:
     return g.gather(x, g.constant(np.int64(index)), axis)
 
 
 @exports("renorm")
-def renorm(g: Graph, X: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
+def renorm(g: OnnxGraph, X: OnnxTensor, p: float, axis: int, max_norm: float) -> OnnxTensor:
     reduced_axes = [dimension for dimension in range(X.ndim) if dimension != axis % X.ndim]
     powers = g.binary("Pow", g.unary("Abs", X), g.number(p, X))
     norm = g.binary("Pow", g.reduce("ReduceSum", powers, reduced_axes, keep=True), g.number(1 / p, X))
@@ -157,7 +159,7 @@ def renorm(g: Graph, X: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------------- frames
-def _windows(g: Graph, size: Size, length: int, hop: int, count: Size | None = None) -> Tensor:
+def _windows(g: OnnxGraph, size: Size, length: int, hop: int, count: Size | None = None) -> OnnxTensor:
     """The places of the elements of windows along a dimension, [windows, length]."""
     if isinstance(size, int):
         count = (size - length) // hop + 1 if count is None else count
@@ -167,19 +169,19 @@ def _windows(g: Graph, size: Size, length: int, hop: int, count: Size | None = N
     return g.binary("Add", starts, g.constant(np.arange(length)[None]))
 
 
-def _framed(g: Graph, x: Tensor, length: int, hop: int, axis: int, count: Size | None = None) -> Tensor:
+def _framed(g: OnnxGraph, x: OnnxTensor, length: int, hop: int, axis: int, count: Size | None = None) -> OnnxTensor:
     """Windows along the first dimension as [windows, length, ...], or along the last one as [..., length, windows]."""
     windows = _windows(g, g.size(x, axis), length, hop, count)
     return g.gather(x, g.transpose(windows, [1, 0]) if axis else windows, axis)
 
 
 @exports("frame")
-def frame(g: Graph, X: Tensor, frame_length: int, hop_length: int, axis: int) -> Tensor:
+def frame(g: OnnxGraph, X: OnnxTensor, frame_length: int, hop_length: int, axis: int) -> OnnxTensor:
     return _framed(g, X, frame_length, hop_length, axis)
 
 
 @exports("frame_like")
-def frame_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) -> Tensor:
+def frame_like(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, hop_length: int, axis: int) -> OnnxTensor:
     length, count = (g.size(Like, place) for place in ((-2, -1) if axis else (1, 0)))
     if not isinstance(length, int):
         raise NotExported("frames whose length is known only at run time")
@@ -187,13 +189,13 @@ def frame_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) ->
 
 
 @exports("tensor_unfold")
-def tensor_unfold(g: Graph, input: Tensor, axis: int, size: int, step: int) -> Tensor:
+def tensor_unfold(g: OnnxGraph, input: OnnxTensor, axis: int, size: int, step: int) -> OnnxTensor:
     axis %= input.ndim
     parts = g.gather(input, _windows(g, g.size(input, axis), size, step), axis)
     return g.transpose(parts, [*(dimension for dimension in range(parts.ndim) if dimension != axis + 1), axis + 1])
 
 
-def _overlapped(g: Graph, x: Tensor, hop: int, axis: int, total: Size | None, sizes: tuple[int, ...]) -> Tensor:
+def _overlapped(g: OnnxGraph, x: OnnxTensor, hop: int, axis: int, total: Size | None, sizes: tuple[int, ...]) -> OnnxTensor:
     """Sum windows into a dimension of size `total`; by default it ends with the last window."""
     length, count = (g.size(x, place) for place in ((-2, -1) if axis else (1, 0)))
     if not isinstance(length, int):
@@ -214,12 +216,12 @@ def _overlapped(g: Graph, x: Tensor, hop: int, axis: int, total: Size | None, si
 
 
 @exports("overlap_add")
-def overlap_add(g: Graph, X: Tensor, hop_length: int, axis: int, specs: Any) -> Tensor:
+def overlap_add(g: OnnxGraph, X: OnnxTensor, hop_length: int, axis: int, specs: Any) -> OnnxTensor:
     return _overlapped(g, X, hop_length, axis, None, specs["Out"].shape)
 
 
 @exports("overlap_like")
-def overlap_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) -> Tensor:
+def overlap_like(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, hop_length: int, axis: int) -> OnnxTensor:
     return _overlapped(g, X, hop_length, axis, g.size(Like, axis), Like.sizes)
 
 
@@ -227,7 +229,7 @@ def overlap_like(g: Graph, X: Tensor, Like: Tensor, hop_length: int, axis: int) 
 class _Region:
     """The elements that `set_value` replaces."""
 
-    def __init__(self, g: Graph, x: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
+    def __init__(self, g: OnnxGraph, x: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
         if any(inputs.get(f"{name}TensorList") for name in ("Starts", "Ends", "Steps")):
             raise NotExported("bounds of what is replaced that are a size that is computed")
         self.g, self.x = g, x
@@ -241,7 +243,7 @@ class _Region:
             start, end, step = bounds
             self.indices[axis % x.ndim] = _range_of(start, end, step, size)
 
-    def aligned(self, value: Tensor) -> Tensor:
+    def aligned(self, value: OnnxTensor) -> OnnxTensor:
         """Reshape values to the rank of the full tensor."""
         ndim = self.x.ndim - len(self.dropped) + len(self.added)
         extra = value.ndim - ndim
@@ -251,9 +253,9 @@ class _Region:
             value = self.g.squeeze(value, axis)
         return self.g.unsqueeze(value, *self.dropped)
 
-    def put(self, value: Tensor) -> Tensor:
+    def put(self, value: OnnxTensor) -> OnnxTensor:
         g, x = self.g, self.x
-        is_inside: Tensor | None = None
+        is_inside: OnnxTensor | None = None
         for axis, indices in self.indices.items():
             size = x.shape[axis]
             source, mask = np.zeros(size, np.int64), np.zeros(size, bool)
@@ -268,7 +270,7 @@ class _Region:
             return g.expand_as(value, x)
         return g.where(is_inside, value, x)
 
-    def part(self) -> Tensor:
+    def part(self) -> OnnxTensor:
         """The elements, in the shape of values to put there."""
         part = self.x
         for axis, indices in self.indices.items():
@@ -284,7 +286,7 @@ def _range_of(start: int, end: int, step: int, size: int) -> range:
 
 
 @exports("set_value")
-def set_value(g: Graph, Input: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def set_value(g: OnnxGraph, Input: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     region = _Region(g, Input, inputs, attrs)
     value = inputs.get("ValueTensor")
     if value is None:
@@ -293,7 +295,7 @@ def set_value(g: Graph, Input: Tensor, inputs: dict[str, Any], attrs: dict[str, 
 
 
 @exports("region_sum")
-def region_sum(g: Graph, f: Any, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
+def region_sum(g: OnnxGraph, f: Any, X: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Any:
     part = _Region(g, X, inputs, attrs).part()
     extra = Like.ndim - part.ndim
     if extra > 0:

@@ -15,7 +15,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from .exporting import exports
-from .graph import Graph, NotExported, Size, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor, Size
 from .images import _along, channels_back, channels_second
 from .making import as_vector, asked_dims, filled, joined_vector
 from .shaping import add_rows, pad_node
@@ -24,20 +24,20 @@ __all__: list[str] = []
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
-def _require_static(x: Tensor, *axes: int) -> None:
+def _require_static(x: OnnxTensor, *axes: int) -> None:
     if any(x.shape[axis] < 0 for axis in axes):
         raise NotExported("images whose size is known only at run time")
 
 
-def _divided(g: Graph, size: Size, by: int) -> Size:
+def _divided(g: OnnxGraph, size: Size, by: int) -> Size:
     return size // by if isinstance(size, int) else g.binary("Div", size, g.ints(by))
 
 
-def _times(g: Graph, size: Size, by: int) -> Size:
+def _times(g: OnnxGraph, size: Size, by: int) -> Size:
     return size * by if isinstance(size, int) else g.binary("Mul", size, g.ints(by))
 
 
-def _to_wide(g: Graph, x: Tensor, by: int) -> Tensor:
+def _to_wide(g: OnnxGraph, x: OnnxTensor, by: int) -> OnnxTensor:
     """Move channels to pixels: [N, C by by, H, W] to [N, C, H by, W by]."""
     n, c, h, w = g.sizes_of(x)
     parts = g.reshape(x, [n, _divided(g, c, by * by), by, by, h, w])
@@ -45,7 +45,7 @@ def _to_wide(g: Graph, x: Tensor, by: int) -> Tensor:
     return g.reshape(turned, [n, _divided(g, c, by * by), _times(g, h, by), _times(g, w, by)])
 
 
-def _to_deep(g: Graph, x: Tensor, by: int) -> Tensor:
+def _to_deep(g: OnnxGraph, x: OnnxTensor, by: int) -> OnnxTensor:
     n, c, h, w = g.sizes_of(x)
     parts = g.reshape(x, [n, c, _divided(g, h, by), by, _divided(g, w, by), by])
     turned = g.transpose(parts, [0, 1, 3, 5, 2, 4])
@@ -53,17 +53,17 @@ def _to_deep(g: Graph, x: Tensor, by: int) -> Tensor:
 
 
 @exports("pixel_shuffle")
-def pixel_shuffle(g: Graph, X: Tensor, upscale_factor: int, data_format: str) -> Tensor:
+def pixel_shuffle(g: OnnxGraph, X: OnnxTensor, upscale_factor: int, data_format: str) -> OnnxTensor:
     return channels_back(g, _to_wide(g, channels_second(g, X, data_format), upscale_factor), data_format)
 
 
 @exports("pixel_unshuffle")
-def pixel_unshuffle(g: Graph, X: Tensor, downscale_factor: int, data_format: str) -> Tensor:
+def pixel_unshuffle(g: OnnxGraph, X: OnnxTensor, downscale_factor: int, data_format: str) -> OnnxTensor:
     return channels_back(g, _to_deep(g, channels_second(g, X, data_format), downscale_factor), data_format)
 
 
 @exports("space_to_depth")
-def space_to_depth(g: Graph, X: Tensor, blocksize: int) -> Tensor:
+def space_to_depth(g: OnnxGraph, X: OnnxTensor, blocksize: int) -> OnnxTensor:
     n, c, h, w = g.sizes_of(X)  # of the wide images, [N, C, H by, W by]
     by = blocksize
     parts = g.reshape(X, [n, by, by, _divided(g, c, by * by), h, w])
@@ -72,7 +72,7 @@ def space_to_depth(g: Graph, X: Tensor, blocksize: int) -> Tensor:
 
 
 @exports("depth_to_space")
-def depth_to_space(g: Graph, X: Tensor, blocksize: int) -> Tensor:
+def depth_to_space(g: OnnxGraph, X: OnnxTensor, blocksize: int) -> OnnxTensor:
     n, c, h, w = g.sizes_of(X)
     by = blocksize
     least = _divided(g, c, by * by)
@@ -81,7 +81,7 @@ def depth_to_space(g: Graph, X: Tensor, blocksize: int) -> Tensor:
     return g.reshape(g.transpose(parts, [0, 3, 5, 1, 2, 4]), [n, least, *wide])
 
 
-def _shuffled(g: Graph, X: Tensor, groups: int, data_format: str) -> Tensor:
+def _shuffled(g: OnnxGraph, X: OnnxTensor, groups: int, data_format: str) -> OnnxTensor:
     axis = image_axes(data_format, X.ndim)[0]
     sizes = g.sizes_of(X)
     channels_per_group = _divided(g, sizes[axis], groups)
@@ -92,16 +92,16 @@ def _shuffled(g: Graph, X: Tensor, groups: int, data_format: str) -> Tensor:
 
 
 @exports("shuffle_channel")
-def shuffle_channel(g: Graph, X: Tensor, group: int) -> Tensor:
+def shuffle_channel(g: OnnxGraph, X: OnnxTensor, group: int) -> OnnxTensor:
     return _shuffled(g, X, group, "NCHW")
 
 
 @exports("channel_shuffle")
-def channel_shuffle(g: Graph, X: Tensor, groups: int, data_format: str) -> Tensor:
+def channel_shuffle(g: OnnxGraph, X: OnnxTensor, groups: int, data_format: str) -> OnnxTensor:
     return _shuffled(g, X, groups, data_format)
 
 
-def _shifted(g: Graph, X: Tensor, attrs: dict[str, Any], back: bool) -> Tensor:
+def _shifted(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any], back: bool) -> OnnxTensor:
     x = channels_second(g, X, attrs["data_format"])
     _require_static(x, 1)
     images, channels = attrs["seg_num"], x.shape[1]
@@ -125,17 +125,17 @@ def _shifted(g: Graph, X: Tensor, attrs: dict[str, Any], back: bool) -> Tensor:
 
 
 @exports("temporal_shift")
-def temporal_shift(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def temporal_shift(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return _shifted(g, X, attrs, False)
 
 
 @exports("temporal_unshift")
-def temporal_unshift(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def temporal_unshift(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return _shifted(g, X, attrs, True)
 
 
 @exports("maxout")
-def maxout(g: Graph, X: Tensor, groups: int, axis: int) -> Tensor:
+def maxout(g: OnnxGraph, X: OnnxTensor, groups: int, axis: int) -> OnnxTensor:
     axis %= X.ndim
     sizes = g.sizes_of(X)
     parts = g.reshape(X, [*sizes[:axis], _divided(g, sizes[axis], groups), groups, *sizes[axis + 1 :]])
@@ -143,14 +143,14 @@ def maxout(g: Graph, X: Tensor, groups: int, axis: int) -> Tensor:
 
 
 @exports("fsp")
-def fsp(g: Graph, X: Tensor, Y: Tensor) -> Tensor:
+def fsp(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
     x, y = (g.reshape(image, [*g.sizes_of(image)[:2], g.product_of(g.sizes_of(image)[2:])]) for image in (X, Y))
     places = g.cast(g.squeeze(g.as_size(g.size(x, 2)), 0), X.dtype)
     return g.binary("Div", g.matmul(x, g.transpose(y, [0, 2, 1])), places)
 
 
 @exports("prelu")
-def prelu(g: Graph, X: Tensor, Alpha: Tensor, mode: str, data_format: str) -> Tensor:
+def prelu(g: OnnxGraph, X: OnnxTensor, Alpha: OnnxTensor, mode: str, data_format: str) -> OnnxTensor:
     if mode == "element":
         alpha = g.reshape(Alpha, [1, *g.sizes_of(X)[1:]])
     elif mode == "channel":
@@ -179,7 +179,7 @@ def _patch_places(sizes: tuple[int, ...], attrs: dict[str, Any]) -> Any:
 
 
 @exports("unfold")
-def unfold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def unfold(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     _require_static(X, 1, 2, 3)
     places, count = _patch_places(X.shape[2:], attrs), X.shape[2] * X.shape[3]
     n, c = g.sizes_of(X)[:2]
@@ -189,7 +189,7 @@ def unfold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
     return g.reshape(elements, [n, X.shape[1] * places.shape[0], places.shape[1]])
 
 
-def _folded(g: Graph, X: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> Tensor:
+def _folded(g: OnnxGraph, X: OnnxTensor, sizes: tuple[int, ...], attrs: dict[str, Any]) -> OnnxTensor:
     places, count = _patch_places(sizes, attrs), sizes[0] * sizes[1]
     _require_static(X, 1)
     channels = X.shape[1] // places.shape[0]
@@ -203,18 +203,18 @@ def _folded(g: Graph, X: Tensor, sizes: tuple[int, ...], attrs: dict[str, Any]) 
 
 
 @exports("fold")
-def fold(g: Graph, X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def fold(g: OnnxGraph, X: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     return _folded(g, X, tuple(attrs["output_sizes"]), attrs)
 
 
 @exports("fold_like")
-def fold_like(g: Graph, X: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def fold_like(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     _require_static(Like, 2, 3)
     return _folded(g, X, Like.shape[2:], attrs)
 
 
 # ------------------------------------------------------------------------------------------------------------ cropping
-def _offsets(g: Graph, inputs: dict[str, Any], offsets: list[int], ndim: int) -> Tensor:
+def _offsets(g: OnnxGraph, inputs: dict[str, Any], offsets: list[int], ndim: int) -> OnnxTensor:
     if inputs.get("OffsetsTensor"):
         return joined_vector(g, inputs["OffsetsTensor"])
     if inputs.get("Offsets") is not None:
@@ -222,12 +222,12 @@ def _offsets(g: Graph, inputs: dict[str, Any], offsets: list[int], ndim: int) ->
     return g.ints(*(offsets or [0] * ndim))
 
 
-def _part(g: Graph, x: Tensor, starts: Tensor, dims: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _part(g: OnnxGraph, x: OnnxTensor, starts: OnnxTensor, dims: OnnxTensor, sizes: tuple[int, ...]) -> OnnxTensor:
     return g._sized("Slice", [x, starts, g.binary("Add", starts, dims), g.ints(*range(x.ndim))], x.dtype, sizes)
 
 
 @exports("crop", "crop_like")
-def crop(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def crop(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     like = inputs.get("Like") if "Like" in inputs else inputs.get("Y")
     if like is not None:
         dims = g.dims(like)
@@ -237,7 +237,7 @@ def crop(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], spe
 
 
 @exports("crop_tensor")
-def crop_tensor(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> Tensor:
+def crop_tensor(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> OnnxTensor:
     starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
     dims = asked_dims(g, attrs["shape"], inputs.get("Shape"), inputs.get("ShapeTensor"))
     sizes_left = g.binary("Sub", g.dims(X), starts)
@@ -246,14 +246,14 @@ def crop_tensor(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, An
 
 
 @exports("uncrop")
-def uncrop(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def uncrop(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     starts = _offsets(g, inputs, attrs["offsets"], X.ndim)
     after = g.binary("Sub", g.binary("Sub", g.dims(Like), starts), g.dims(X))
     return pad_node(g, X, g.concat([starts, after], 0), Like.sizes)
 
 
 @exports("pad_constant_like")
-def pad_constant_like(g: Graph, X: Tensor, Y: Tensor, pad_value: float) -> Tensor:
+def pad_constant_like(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, pad_value: float) -> OnnxTensor:
     after = g.binary("Sub", g.dims(X), g.dims(Y))
     pads = g.concat([g.ints(*[0] * X.ndim), after], 0) if X.ndim else after
     return pad_node(g, Y, pads, X.sizes, pad_value)
@@ -261,8 +261,8 @@ def pad_constant_like(g: Graph, X: Tensor, Y: Tensor, pad_value: float) -> Tenso
 
 # ----------------------------------------------------------------------------------------------------------- resizing
 def _resized(
-    g: Graph, x: Tensor, source: Any, target: Any, factors: list[float], attrs: dict[str, Any], back: bool = False
-) -> Tensor:
+    g: OnnxGraph, x: OnnxTensor, source: Any, target: Any, factors: list[float], attrs: dict[str, Any], back: bool = False
+) -> OnnxTensor:
     """Multiply x by a matrix along each spatial axis."""
     axes = resized_axes(attrs["data_layout"], x.ndim)
     if any(source[axis] < 0 or target[axis] < 0 for axis in axes):
@@ -273,14 +273,14 @@ def _resized(
     return x
 
 
-def _constants(tensors: list[Tensor]) -> list[Any]:
+def _constants(tensors: list[OnnxTensor]) -> list[Any]:
     if any(tensor.value is None for tensor in tensors):
         raise NotExported("a size that is computed")
     return [number for tensor in tensors for number in np.asarray(tensor.value).reshape(-1).tolist()]
 
 
 def _interp(method: str, ratio_by_scale: bool) -> Any:
-    def interp(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+    def interp(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
         attrs = {**attrs, "interp_method": method}
         axes = resized_axes(attrs["data_layout"], X.ndim)
         scale = _constants([inputs["Scale"]]) if inputs.get("Scale") is not None else attrs["scale"]
@@ -316,17 +316,17 @@ def _like_factors(inputs: dict[str, Any], attrs: dict[str, Any], ndim: int) -> l
 
 
 @exports("interp_like")
-def interp_like(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def interp_like(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     return _resized(g, X, X.shape, Like.shape, _like_factors(inputs, attrs, X.ndim), attrs)
 
 
 @exports("uninterp")
-def uninterp(g: Graph, X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def uninterp(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> OnnxTensor:
     return _resized(g, X, Like.shape, X.shape, _like_factors(inputs, attrs, X.ndim), attrs, back=True)
 
 
 # ------------------------------------------------------------------------------------------------------ sampling by grid
-def _places(g: Graph, at: Any, size: int, attrs: dict[str, Any]) -> tuple[Any, Any]:
+def _places(g: OnnxGraph, at: Any, size: int, attrs: dict[str, Any]) -> tuple[Any, Any]:
     """Map coordinates from -1 to 1 to places of elements, with the derivatives."""
     aligned, last = attrs["align_corners"], size - 1
     slope = last / 2 if aligned else size / 2
@@ -350,7 +350,7 @@ def _places(g: Graph, at: Any, size: int, attrs: dict[str, Any]) -> tuple[Any, A
     return at, slopes
 
 
-def _corners(g: Graph, coordinate: Any, size: int, attrs: dict[str, Any], derivative: bool) -> list[tuple[Any, Any]]:
+def _corners(g: OnnxGraph, coordinate: Any, size: int, attrs: dict[str, Any], derivative: bool) -> list[tuple[Any, Any]]:
     at, slopes = _places(g, coordinate, size, attrs)
     if attrs["mode"] == "nearest":
         pairs = [(g.unary("Round", at), at * 0.0 + (0.0 if derivative else 1.0))]
@@ -370,7 +370,7 @@ def _corners(g: Graph, coordinate: Any, size: int, attrs: dict[str, Any], deriva
     return clipped
 
 
-def _taps(g: Graph, sizes: tuple[int, ...], Grid: Tensor, attrs: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+def _taps(g: OnnxGraph, sizes: tuple[int, ...], Grid: OnnxTensor, attrs: dict[str, Any]) -> list[tuple[OnnxTensor, OnnxTensor]]:
     """The elements, counted row by row, that each place of the grid reads, and their weights: [N, 1, places]."""
     x, y = (g.squeeze(g.slice(Grid, [3], [place], [place + 1]), 3) for place in range(2))
     rows = _corners(g, y, sizes[0], attrs, attrs.get("along_y", False))
@@ -385,11 +385,11 @@ def _taps(g: Graph, sizes: tuple[int, ...], Grid: Tensor, attrs: dict[str, Any])
 
 
 @exports("grid_sampler", "grid_gather")
-def grid_gather(g: Graph, X: Tensor, Grid: Tensor, attrs: dict[str, Any]) -> Tensor:
+def grid_gather(g: OnnxGraph, X: OnnxTensor, Grid: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     _require_static(X, 2, 3)
     n, c = g.sizes_of(X)[:2]
     image = g.reshape(X, [n, c, X.shape[2] * X.shape[3]])
-    total: Tensor | None = None
+    total: OnnxTensor | None = None
     for index, weight in _taps(g, X.shape[2:], Grid, attrs):
         dims = g.joined_sizes([n, c, g.size(index, 2)])
         expanded = g.expand(index, dims, (image.sizes[0], image.sizes[1], index.sizes[2]))
@@ -400,7 +400,7 @@ def grid_gather(g: Graph, X: Tensor, Grid: Tensor, attrs: dict[str, Any]) -> Ten
 
 
 @exports("grid_scatter")
-def grid_scatter(g: Graph, Output: Tensor, Grid: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def grid_scatter(g: OnnxGraph, Output: OnnxTensor, Grid: OnnxTensor, Like: OnnxTensor, attrs: dict[str, Any]) -> OnnxTensor:
     _require_static(Like, 2, 3)
     if g.opset < 16:
         raise NotExported("sums by index along an axis, before opset 16")
@@ -424,7 +424,9 @@ def _base(high: int, wide: int, aligned: bool, dtype: Any) -> Any:
 
 
 @exports("affine_grid")
-def affine_grid(g: Graph, Theta: Tensor, OutputShape: Tensor | None, align_corners: bool, output_shape: list[int]) -> Tensor:
+def affine_grid(
+    g: OnnxGraph, Theta: OnnxTensor, OutputShape: OnnxTensor | None, align_corners: bool, output_shape: list[int]
+) -> OnnxTensor:
     sizes = output_shape if OutputShape is None else [int(size) for size in _constants([OutputShape])]
     high, wide = sizes[2:]
     base = g.constant(_base(high, wide, align_corners, Theta.dtype.numpy).reshape(1, -1, 3))
@@ -433,6 +435,6 @@ def affine_grid(g: Graph, Theta: Tensor, OutputShape: Tensor | None, align_corne
 
 
 @exports("places_like")
-def places_like(g: Graph, Like: Tensor, align_corners: bool) -> Tensor:
+def places_like(g: OnnxGraph, Like: OnnxTensor, align_corners: bool) -> OnnxTensor:
     _require_static(Like, 1, 2)
     return g.constant(_base(Like.shape[1], Like.shape[2], align_corners, Like.dtype.numpy)[None])

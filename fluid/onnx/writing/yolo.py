@@ -12,7 +12,7 @@ from fluid.values.types import VarType
 
 from .activations import softplus
 from .exporting import exports
-from .graph import Graph, NotExported, Tensor
+from .graph import NotExported, OnnxGraph, OnnxTensor
 from .making import filled
 from .shaping import positions
 
@@ -22,7 +22,7 @@ __all__: list[str] = []
 class _Predictions:
     """The numbers X [N, A * n, H, W] of A anchors, and the boxes that they encode, relative to the image size."""
 
-    def __init__(self, g: Graph, X: Tensor, anchors: list[int], attrs: dict[str, Any]) -> None:
+    def __init__(self, g: OnnxGraph, X: OnnxTensor, anchors: list[int], attrs: dict[str, Any]) -> None:
         self.g, self.attrs = g, attrs
         self.high, self.wide = X.shape[2:]
         if min(X.shape[1:]) < 0:
@@ -34,15 +34,15 @@ class _Predictions:
         sizes = (self.count, self.numbers, self.high, self.wide)
         self.values = g.reshape(X, [self.batch, *sizes], (self.images, *sizes))
 
-    def part(self, start: int, end: int) -> Tensor:
+    def part(self, start: int, end: int) -> OnnxTensor:
         """Some numbers of each place, last: [N, A, H, W, numbers]."""
         return self.g.transpose(self.g.slice(self.values, [2], [start], [end]), [0, 1, 3, 4, 2])
 
-    def by_row(self, x: Tensor) -> Tensor:
+    def by_row(self, x: OnnxTensor) -> OnnxTensor:
         """Reshape [N, A, H, W, numbers] to [N, A * H * W, numbers]."""
         return self.g.reshape(x, [self.batch, self.rows, x.shape[-1]], (self.images, self.rows, x.shape[-1]))
 
-    def as_given(self, x: Tensor) -> Tensor:
+    def as_given(self, x: OnnxTensor) -> OnnxTensor:
         """Reshape [N, A * H * W, numbers] to the layout of X."""
         places, sizes = (self.high, self.wide), (self.count * self.numbers, self.high, self.wide)
         x = self.g.reshape(x, [self.batch, self.count, *places, self.numbers], (self.images, self.count, *places, self.numbers))
@@ -63,7 +63,7 @@ class _Predictions:
 
 
 @exports("yolo_box")
-def yolo_box(g: Graph, X: Tensor, ImgSize: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def yolo_box(g: OnnxGraph, X: OnnxTensor, ImgSize: OnnxTensor, attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     count, classes = len(attrs["anchors"]) // 2, attrs["class_num"]
     aware = g.slice(X, [1], [0], [count]) if attrs["iou_aware"] else None
     predictions = _Predictions(g, g.slice(X, [1], [count], [2**31 - 1]) if attrs["iou_aware"] else X, attrs["anchors"], attrs)
@@ -91,7 +91,7 @@ class _Labelled:
     """Labelled boxes [N, B, 4], and the predictions of their anchors, `matches` [N, B], -1 for none."""
 
     def __init__(
-        self, g: Graph, predictions: _Predictions, inputs: dict[str, Any], matches: Tensor | None, attrs: dict[str, Any]
+        self, g: OnnxGraph, predictions: _Predictions, inputs: dict[str, Any], matches: OnnxTensor | None, attrs: dict[str, Any]
     ) -> None:
         self.g, self.predictions, self.attrs = g, predictions, attrs
         self.box = inputs["GTBox"]
@@ -107,14 +107,14 @@ class _Labelled:
         self.score = one if score_input is None else g.where(self.is_matched, score_input, g.number(0, score_input))
         self._place()
 
-    def _best(self) -> Tensor:
+    def _best(self) -> OnnxTensor:
         """For each box, the place in `anchor_mask` of the most similar anchor."""
         g, attrs, kind = self.g, self.attrs, self.predictions.kind
         side = attrs["downsample_ratio"] * self.predictions.high
         sizes = np.array(attrs["anchors"], kind).reshape(-1, 2) / kind.type(side)
         box_size = g.unsqueeze(self.size, 2)
 
-        def area(x: Tensor) -> Any:
+        def area(x: OnnxTensor) -> Any:
             across, down = (g.squeeze(g.slice(x, [3], [place], [place + 1]), 3) for place in (0, 1))
             return g.binary("Mul", across, down)
 
@@ -146,13 +146,13 @@ class _Labelled:
             batch_dims=1,
         )
 
-    def hits(self) -> Tensor:
+    def hits(self) -> OnnxTensor:
         """A mask of the predictions [N, A * H * W, 1] matched by boxes [N, 1, B]."""
         g = self.g
         same = g.binary("Equal", positions(g, self.predictions.rows, 1, 3), g.unsqueeze(self.place, 1), VarType.BOOL)
         return g.binary("And", same, g.unsqueeze(self.is_matched, 1))
 
-    def terms(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def terms(self) -> tuple[OnnxTensor, OnnxTensor, OnnxTensor, OnnxTensor]:
         """The weights of the cross entropies of x and y; the errors of width and height; the weights of classes; the class
         targets.
         """
@@ -173,14 +173,14 @@ class _Labelled:
         return location, differences, score, labels
 
 
-def _confidence(g: Graph, objectness: Tensor) -> tuple[Tensor, Tensor]:
+def _confidence(g: OnnxGraph, objectness: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The weights of the cross entropies of confidences, and the targets times the weights."""
     target = g.binary("Max", objectness, g.number(0, objectness))
     free = g.binary("Equal", objectness, g.number(0, objectness), VarType.BOOL)
     return g.where(free, g.number(1, target), target), target
 
 
-def _objectness(g: Graph, predictions: _Predictions, labelled: _Labelled) -> Tensor:
+def _objectness(g: OnnxGraph, predictions: _Predictions, labelled: _Labelled) -> OnnxTensor:
     """The score of the labelled box at a place [N, A * H * W], the last of several.
 
     It is -1 where a prediction overlaps a box enough to be ignored; 0 elsewhere.
@@ -189,7 +189,7 @@ def _objectness(g: Graph, predictions: _Predictions, labelled: _Labelled) -> Ten
     half = labelled.size * 0.5
     starts, ends = (g.unsqueeze(g.binary(op, labelled.middle, half), 1) for op in ("Sub", "Add"))
 
-    def area(sides: Tensor) -> Tensor:
+    def area(sides: OnnxTensor) -> OnnxTensor:
         across, down = (g.squeeze(g.slice(sides, [3], [place], [place + 1]), 3) for place in (0, 1))
         return g.binary("Mul", across, down)
 
@@ -214,13 +214,13 @@ def _objectness(g: Graph, predictions: _Predictions, labelled: _Labelled) -> Ten
 
 
 @exports("yolov3_loss")
-def yolov3_loss(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, Tensor]:
+def yolov3_loss(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: Any) -> dict[str, OnnxTensor]:
     anchors = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
     predictions = _Predictions(g, X, anchors, attrs)
     labelled = _Labelled(g, predictions, inputs, None, attrs)
     objectness = _objectness(g, predictions, labelled)
 
-    def entropy(x: Tensor, weight: Tensor, target: Tensor) -> Any:
+    def entropy(x: OnnxTensor, weight: OnnxTensor, target: OnnxTensor) -> Any:
         """The cross entropy of logits x, times a weight; the target includes the weight."""
         return g.binary("Sub", g.binary("Mul", weight, softplus(g, x)), g.binary("Mul", target, x))
 
@@ -241,7 +241,7 @@ def yolov3_loss(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, An
 
 
 @exports("yolo_terms")
-def yolo_terms(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Tensor]:
+def yolo_terms(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     anchors = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
     predictions = _Predictions(g, X, anchors, attrs)
     labelled = _Labelled(g, predictions, inputs, inputs["GTMatchMask"], attrs)
@@ -255,7 +255,7 @@ def yolo_terms(g: Graph, X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any
     )
     weight_of, target_of = _confidence(g, objectness)
 
-    def at_predictions(moved: Tensor, sized: Tensor, named: Tensor, confidence: Tensor) -> Tensor:
+    def at_predictions(moved: OnnxTensor, sized: OnnxTensor, named: OnnxTensor, confidence: OnnxTensor) -> OnnxTensor:
         before, after = (g.matmul(hits, terms) for terms in (g.concat([moved, sized], 2), named))
         return predictions.as_given(g.concat([before, confidence, after], 2))
 

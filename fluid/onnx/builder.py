@@ -33,7 +33,7 @@ _OP_SIZE, _NUMBER = 1600, 40
 
 
 class _Ops(BuildNamespace):
-    """The ops as functions, which append to the builder's block; `shape` is declared for outputs, as [] for single numbers."""
+    """Functions that append Fluid's ops to the builder's block; `shape` is declared for outputs: [] for single numbers."""
 
     def __init__(self, builder: Builder, shape: tuple[int, ...] | None = None) -> None:
         self._builder = builder
@@ -255,7 +255,7 @@ class Builder:
         return self.cast(flat, VarType.INT32)
 
     def append(self, op_type: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
-        """Append an op whose outputs are variables that exist."""
+        """Append an op whose output variables exist already."""
         self.count()
         self.block.append_op(op_type, {slot: self.variables(value) for slot, value in inputs.items()}, outputs, attrs, ())
 

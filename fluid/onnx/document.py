@@ -14,16 +14,16 @@ __all__ = ["LIMITS", "PATH", "render"]
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "docs", "onnx_ops_in.md")
 
-_HEAD = """# ONNX's ops, as they are read
+_HEAD = """# ONNX ops that can be read
 
-What `fluid.load_model("m.onnx")` makes programs of. Do not edit: `python -m fluid.onnx.document` writes this file from the table
-in `fluid/onnx/ops_in/`.
+The ops that `fluid.load_model("m.onnx")` builds programs from. Do not edit: `python -m fluid.onnx.document` writes this file
+from the table in `fluid/onnx/ops_in/`.
 
-*Train* says whether gradients flow through the op, and were compared with differences
-(`tests/onnx_models/test_gradients.py`). *Forms* names opsets from which on an op means something else, as far as that
-matters. Ops that are not here, and which ONNX itself defines by functions of others (`Attention`, `RotaryEmbedding`,
-`NegativeLogLikelihoodLoss`, `CenterCropPad`, `SequenceMap`, ...), are read by these functions, and train as those ops do.
-Not read are ops of strings, `ImageDecoder`, and those of other domains, unless the model brings functions for them.
+*Train* says whether gradients flow through the op and were compared with differences
+(`tests/onnx_models/test_gradients.py`). *Forms* lists the opsets that change the meaning of an op, as far as that matters. If an
+op is not listed and ONNX defines it as a function (`Attention`, `RotaryEmbedding`, `NegativeLogLikelihoodLoss`, `CenterCropPad`,
+`SequenceMap`, ...), this function is read, and trains as its ops do. Ops on strings, `ImageDecoder`, and ops of other domains are
+not read, unless the model has functions for them.
 
 | op | train | forms | limits |
 |---|---|---|---|

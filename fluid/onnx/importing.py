@@ -413,9 +413,9 @@ class Importer:
         outer, self._scopes = self._scopes, [scope]
         self._calls.append(function)
         base = self.builder.base
-        absent = {name for place, name in enumerate(function.input) if place >= len(inputs) or inputs[place] is None}
+        absent_inputs = {name for place, name in enumerate(function.input) if place >= len(inputs) or inputs[place] is None}
         try:
-            nodes = [attributes_bound(node, proto, function, absent) for node in function.node]
+            nodes = [attributes_bound(node, proto, function, absent_inputs) for node in function.node]
             self._nodes(nodes)
             results = tuple(scope.get(name) for name in function.output)
         finally:

@@ -102,7 +102,7 @@ def _children(descriptor: Any) -> dict[int, Any]:
 
 
 class _Scan:
-    """Goes along messages in the wire format, without making objects of them.
+    """Walks messages in the wire format without building objects.
 
     Args:
         path: the file, for errors.

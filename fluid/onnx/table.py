@@ -29,7 +29,7 @@ IMPORTS: dict[str, list[Import]] = {}
 
 
 def imports(*op_types: str, since: int = 1, trains: bool = True) -> Callable[[Any], Any]:
-    """Says that the decorated function reads nodes of these types, from the opset `since` on.
+    """Register the decorated function as the importer of nodes of these types, from opset `since` on.
 
     >>> @imports("Relu")
     ... def relu(b, node):

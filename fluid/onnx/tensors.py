@@ -102,7 +102,7 @@ class OnnxTensorReader:
             return _narrow(np.frombuffer(data, np.uint8), number)
         self._check_size(len(data), count * np.dtype(_RAW[number]).itemsize, where)
         if number == 9:
-            return np.frombuffer(data, np.uint8) != 0  # other bytes than 0 and 1 would be no bools
+            return np.frombuffer(data, np.uint8) != 0  # bytes except 0 and 1 are no bools
         array = np.frombuffer(data, _RAW[number])
         return _of_bfloat16(array) if number == 16 else array
 
@@ -172,7 +172,7 @@ class OnnxTensorReader:
 
 
 def check_shape(shape: tuple[int, ...], where: str) -> int:
-    """The number of elements of a shape in a file; `FormatError` if no array has it."""
+    """Count the elements of a shape in a file; `FormatError` if no array can have the shape."""
     if len(shape) > 32 or any(not 0 <= size <= MOST_ELEMENTS for size in shape) or prod(shape) > MOST_ELEMENTS:
         raise FormatError(f"{where}: {list(shape[:33])} is no shape of a tensor")
     return prod(shape)

@@ -30,7 +30,7 @@ _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul"})
 
 
 def names_of_weights(nodes: Iterable[Any]) -> set[str]:
-    """The names of the values that nodes read as weights, and that they add to products as biases.
+    """The values that nodes read as weights, or add to products as biases, by name.
 
     Files that hold weights in Constant nodes do not tell them from other constants.
     """

@@ -61,7 +61,7 @@ def if_(b: Builder, node: OnnxNode) -> Any:
     left = list(merged)
     out: list[Value] = []
     for count, *single in zip(structures[0], *singles, strict=True):
-        if count is None:  # a single number is of shape [1] where one branch gives it so
+        if count is None:  # a single number has shape [1] if one branch gives this shape
             out.append(TensorValue(b.squeeze(left.pop(0), [0]) if all(single) else left.pop(0)))
         else:
             out.append(SequenceValue([TensorValue(left.pop(0)) for _ in range(count)]))
@@ -144,7 +144,7 @@ def _looped(b: Builder, node: OnnxNode, graph: Any, carried: list[Any]) -> Any:
                 if isinstance(value, SequenceValue) is not (state.type is VarType.LOD_TENSOR_ARRAY):
                     raise FormatError("of what it carries and what its body gives in place of that, one is a sequence")
                 if isinstance(value, SequenceValue):
-                    is_own = value.array_variable is state  # which it was appended to
+                    is_own = value.array_variable is state  # the body appended to it
                     results.append(None if is_own else b.f.assign(as_array(b, value)))
                     continue
                 result = b.variables(value)
@@ -160,8 +160,8 @@ def _looped(b: Builder, node: OnnxNode, graph: Any, carried: list[Any]) -> Any:
                     b.append("assign", {"X": result}, {"Out": state}, {})
             b.append("assign", {"X": next_condition}, {"Out": condition}, {})
             b.append("increment", {"X": number}, {"Out": number}, {"step": 1.0})
-            again = condition if limit is None else b.f.logical_and(b.f.less_than(number, limit), condition)
-            b.append("assign", {"X": again}, {"Out": going}, {})
+            continues = condition if limit is None else b.f.logical_and(b.f.less_than(number, limit), condition)
+            b.append("assign", {"X": continues}, {"Out": going}, {})
     finals: list[Any] = [SequenceValue(variable=s) if s.type is VarType.LOD_TENSOR_ARRAY else s for s in states]
     return (*finals, *(b.f.stack_array(stack) for stack in stacks))
 

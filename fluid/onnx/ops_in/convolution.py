@@ -111,8 +111,8 @@ def conv_transpose(b: Builder, node: OnnxNode) -> Any:
             output_shape[-count:] if output_shape is not None else [s * by for s, by in zip(x.shape[2:], strides, strict=True)]
         )
         pads = []
-        for full, size, more in zip(full_sizes, sizes, extra, strict=True):
-            total = full + more - size
+        for full, size, extra_size in zip(full_sizes, sizes, extra, strict=True):
+            total = full + extra_size - size
             less = total // 2
             pads.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
     else:
@@ -123,8 +123,8 @@ def conv_transpose(b: Builder, node: OnnxNode) -> Any:
         image, filters, strides=spread(strides, count, 1), dilations=spread(dilations, count, 1), groups=node.int("group", 1)
     )
     axes, before, after, starts, ends = [], [0, 0], [0, 0], [], []
-    for place, ((low, high), more) in enumerate(zip(spread(pads, count, (0, 0)), spread(extra, count, 0), strict=True)):
-        high -= more
+    for place, ((low, high), extra_size) in enumerate(zip(spread(pads, count, (0, 0)), spread(extra, count, 0), strict=True)):
+        high -= extra_size
         before.append(max(-low, 0))
         after.append(max(-high, 0))
         if low > 0 or high > 0:

@@ -93,7 +93,7 @@ def roi_align(b: Builder, node: OnnxNode) -> Any:
     is_greatest = node.string("mode", "avg") == "max"
     if is_known:  # gradients flow to the regions, too
         points = _points(b, x, rois, images, attrs, b.f.elementwise_max if is_greatest else b.f.elementwise_add)
-        if is_greatest:  # equal points, such as those beyond an edge, share no gradient: one gets it all
+        if is_greatest:  # among equal points, for example beyond an edge, one gets the whole gradient
             return b.squeeze(b.f.top_k_v2(points, k=1, axis=4)[0], [4])
         return b.reduce("reduce_mean", points, [4], False)
     if is_greatest:
@@ -115,9 +115,9 @@ def _around(b: Builder, rois: Any, axis: int, size: int, attrs: dict[str, Any]) 
     is_inside = b.f.logical_and(b.f.greater_equal(place, b.number(-1.0, dtype)), b.f.less_equal(place, b.number(size, dtype)))
     near = b.f.clip(place, min=0.0, max=float(size - 1))
     low = b.f.floor(near)
-    share, seen = near - low, b.cast(is_inside, dtype)
+    share, visible = near - low, b.cast(is_inside, dtype)
     after = b.f.elementwise_min(b.f.scale(low, bias=1.0), b.number(size - 1, dtype))
-    return [(b.cast(low, VarType.INT64), (1.0 - share) * seen), (b.cast(after, VarType.INT64), share * seen)]
+    return [(b.cast(low, VarType.INT64), (1.0 - share) * visible), (b.cast(after, VarType.INT64), share * visible)]
 
 
 def _points(b: Builder, x: Any, rois: Any, images: Any, attrs: dict[str, Any], join: Callable[[Any, Any], Any]) -> Any:

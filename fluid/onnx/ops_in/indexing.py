@@ -335,7 +335,7 @@ def unique(b: Builder, node: OnnxNode) -> Any:
     out, first, inverse, counts = outputs.values()
     if node.int("sorted", 1):
         return out, first, inverse, counts
-    _, order = b.f.argsort(first, axis=0)  # by where they stand first
+    _, order = b.f.argsort(first, axis=0)  # by first place
     _, ranks = b.f.argsort(order, axis=0)
     place = 0 if axis is None else axis % x.ndim
     return (

@@ -75,11 +75,11 @@ def log1p(g: OnnxGraph, X: OnnxTensor) -> OnnxTensor:
     """``x * log(1 + x) / ((1 + x) - 1)``, which is exact near 0: it corrects the rounding of 1 + x."""
     above = plus(g, X, 1.0)
     step = plus(g, above, -1.0)
-    none = g.binary("Equal", step, g.number(0, X), VarType.BOOL)
+    is_zero = g.binary("Equal", step, g.number(0, X), VarType.BOOL)
     finite = g.binary("Less", above, g.number(math.inf, X), VarType.BOOL)
-    ratio = g.binary("Div", X, g.where(none, g.number(1, X), step))
+    ratio = g.binary("Div", X, g.where(is_zero, g.number(1, X), step))
     ratio = g.where(g.binary("And", finite, g.binary("Greater", above, g.number(0, X), VarType.BOOL)), ratio, g.number(1, X))
-    return g.where(none, X, g.binary("Mul", g.unary("Log", above), ratio))
+    return g.where(is_zero, X, g.binary("Mul", g.unary("Log", above), ratio))
 
 
 @exports("log2")

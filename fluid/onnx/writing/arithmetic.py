@@ -334,16 +334,16 @@ exports("elementwise_fmin")(_number_of_two("Min"))
 
 @exports("elementwise_heaviside")
 def elementwise_heaviside(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> OnnxTensor:
-    none = g.binary("Equal", X, g.number(0, X), VarType.BOOL)
+    is_zero = g.binary("Equal", X, g.number(0, X), VarType.BOOL)
     step = g.cast(g.binary("Greater", X, g.number(0, X), VarType.BOOL), X.dtype)
-    return g.where(none, Y, g.where(is_nan(g, X), X, step) if X.is_floating else step)
+    return g.where(is_zero, Y, g.where(is_nan(g, X), X, step) if X.is_floating else step)
 
 
 def _below_zero(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
     """Whether numbers are below 0, or are negative zero."""
-    none = g.binary("Equal", x, g.number(0, x), VarType.BOOL)
+    is_zero = g.binary("Equal", x, g.number(0, x), VarType.BOOL)
     # The reciprocal of negative zero is minus infinity.
-    return g.binary("Less", g.where(none, g.unary("Reciprocal", x), x), g.number(0, x), VarType.BOOL)
+    return g.binary("Less", g.where(is_zero, g.unary("Reciprocal", x), x), g.number(0, x), VarType.BOOL)
 
 
 @exports("atan2")
@@ -355,9 +355,9 @@ def atan2(g: OnnxGraph, X1: OnnxTensor, X2: OnnxTensor) -> OnnxTensor:
     steep = g.binary("Greater", high, wide, VarType.BOOL)
     larger, smaller = g.where(steep, high, wide), g.where(steep, wide, high)
     same = g.binary("Equal", larger, smaller, VarType.BOOL)  # both may be infinite, or 0
-    none = g.binary("Equal", larger, g.number(0, x), VarType.BOOL)
-    ratio = g.binary("Div", smaller, g.where(none, g.number(1, x), larger))
-    ratio = g.where(none, smaller, g.where(same, g.number(1, x), ratio))
+    is_zero = g.binary("Equal", larger, g.number(0, x), VarType.BOOL)
+    ratio = g.binary("Div", smaller, g.where(is_zero, g.number(1, x), larger))
+    ratio = g.where(is_zero, smaller, g.where(same, g.number(1, x), ratio))
     angle = g.cast(g.unary("Atan", ratio), x.dtype)
     angle = g.where(steep, g.binary("Sub", g.number(math.pi / 2, x), angle), angle)
     angle = g.where(behind, g.binary("Sub", g.number(math.pi, x), angle), angle)

@@ -165,7 +165,7 @@ def write_to_array(writer: ProgramWriter, op: Operator, names: Names) -> None:
         var = op.block.find_var(name)
         shape = var.spec.shape if var is not None and var.has_shape and len(var.spec.shape) == entry.ndim else entry.shape
         array = empty_array(g, Spec(shape, entry.dtype))
-    if array.dtype is not entry.dtype:  # declared before anything was known
+    if array.dtype is not entry.dtype:  # declared before the element type was known
         array = empty_array(g, entry.spec)
     if not array.spec.shape and entry.ndim:
         array.spec = replace(array.spec, shape=entry.shape)
@@ -316,11 +316,11 @@ def sum_(writer: ProgramWriter, op: Operator, names: Names) -> None:
 def added_arrays(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     """Add two arrays entry by entry; an entry of only one array is copied."""
     same = one.spec.shape == two.spec.shape and _has_one_shape(one.spec)
-    none = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
+    placeholder = _missing(g, one.spec) if same else g.constant(np.zeros(0, one.dtype.numpy))
 
     def entry_of(array: OnnxTensor, number: OnnxTensor) -> OnnxTensor:
         is_inside = g.binary("Less", number, _length(g, array), VarType.BOOL)
-        [value] = g.choose(is_inside, lambda: [_entry(g, array, number)], lambda: [none])
+        [value] = g.choose(is_inside, lambda: [_entry(g, array, number)], lambda: [placeholder])
         value.spec = Spec(one.shape, one.dtype)
         value.sizes = one.shape
         return value

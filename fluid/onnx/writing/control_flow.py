@@ -43,17 +43,17 @@ def _write_branch(run: Run, condition: OnnxTensor, past: BlockFrames | None) -> 
     if condition.value is not None:
         _write_known_branch(run, condition, past)
         return
-    with g.inner_graph() as yes:
+    with g.inner_graph() as then_scope:
         ends, stacks, recorded = run.write(run.firsts, {}, past)
         parts = recorded.parts()
-        yes.outputs = [g.identity(value) for value in (*ends, *parts)]
+        then_scope.outputs = [g.identity(value) for value in (*ends, *parts)]
         if stacks:
             raise NotExported("stacked values of a branch")
-    with g.inner_graph() as no:
+    with g.inner_graph() as else_scope:
         placeholders = [*run.firsts, *(_rescued(g, part.spec) for part in parts)]
-        no.outputs = [g.identity(value) for value in placeholders]
+        else_scope.outputs = [g.identity(value) for value in placeholders]
     specs, sizes = [], []
-    for yes_value, no_value in zip(yes.outputs, no.outputs, strict=True):
+    for yes_value, no_value in zip(then_scope.outputs, else_scope.outputs, strict=True):
         same = yes_value.ndim == no_value.ndim
         size = (
             tuple(a if a == b else -1 for a, b in zip(yes_value.sizes, no_value.sizes, strict=True))
@@ -62,7 +62,7 @@ def _write_branch(run: Run, condition: OnnxTensor, past: BlockFrames | None) -> 
         )
         sizes.append(size)
         specs.append(replace(yes_value.spec, shape=without_symbols(size)))
-    results = g.nodes("If", [condition], specs, then_branch=yes, else_branch=no)
+    results = g.nodes("If", [condition], specs, then_branch=then_scope, else_branch=else_scope)
     for result, size in zip(results, sizes, strict=True):
         result.sizes = size
     for result, part in zip(results[len(ends) :], parts, strict=True):  # a gradient reads the values of the branch
@@ -231,9 +231,9 @@ def _write_loop(run: Run, count: OnnxTensor | None, condition: str | None, numbe
         so_far = OnnxTensor(g, g.unique("count"), Spec((1,), VarType.INT64))
         g.scopes.append(scope)
         scope.inputs.append(so_far)
-        more = g.identity(g.binary("Add", so_far, g.ints(1)))
+        next_count = g.identity(g.binary("Add", so_far, g.ints(1)))
         g.scopes.pop()
-        scope.outputs.insert(1 + len(firsts) - 1, more)
+        scope.outputs.insert(1 + len(firsts) - 1, next_count)
     results = g.nodes("Loop", [limit, first, *firsts], [*specs, *rows], body=scope)
     for result, size in zip(results, sizes, strict=False):
         result.sizes = size

@@ -42,8 +42,8 @@ def _extreme(op: str) -> Any:
             best = g.binary(op, a, b)
             if not x.is_floating:
                 return best
-            none = g.binary("Or", is_nan(g, a), is_nan(g, b))
-            return g.where(none, g.number(math.nan, a), best)
+            has_nan = g.binary("Or", is_nan(g, a), is_nan(g, b))
+            return g.where(has_nan, g.number(math.nan, a), best)
 
         best = running(g, better, values, axis)
         reached = g.binary("Equal", values, best, VarType.BOOL)
@@ -68,9 +68,11 @@ def logcumsumexp(g: OnnxGraph, f: Any, X: OnnxTensor, axis: int, flatten: bool, 
 
     def sum_of_two(a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:
         top = g.binary("Max", a, b)
-        apart = g.unary("Neg", g.unary("Abs", g.binary("Sub", a, b)))
-        none = g.binary("Equal", top, lowest, VarType.BOOL)  # both are logarithms of 0
-        return g.where(none, lowest, g.binary("Add", top, f.log1p(g.unary("Exp", g.where(none, g.number(0, x), apart)))))
+        minus_distance = g.unary("Neg", g.unary("Abs", g.binary("Sub", a, b)))
+        is_empty = g.binary("Equal", top, lowest, VarType.BOOL)  # both are logarithms of 0
+        return g.where(
+            is_empty, lowest, g.binary("Add", top, f.log1p(g.unary("Exp", g.where(is_empty, g.number(0, x), minus_distance))))
+        )
 
     x = f.flip(x, axis=[axis]) if reverse else x
     if exclusive:
@@ -78,7 +80,7 @@ def logcumsumexp(g: OnnxGraph, f: Any, X: OnnxTensor, axis: int, flatten: bool, 
         if not isinstance(size, int):
             raise NotExported("sums along a dimension whose size is known only at run time")
         first = g.slice(x, [axis], [0], [1])
-        none = g.where(g.binary("Equal", first, first, VarType.BOOL), lowest, lowest)
-        x = g.concat([none, g.slice(x, [axis], [0], [size - 1])], axis)
+        initial = g.where(g.binary("Equal", first, first, VarType.BOOL), lowest, lowest)
+        x = g.concat([initial, g.slice(x, [axis], [0], [size - 1])], axis)
     x = running(g, sum_of_two, x, axis)
     return f.flip(x, axis=[axis]) if reverse else x

@@ -138,9 +138,9 @@ def _aligned_rows(g: OnnxGraph, ids: OnnxTensor, blank: OnnxTensor, merge: bool)
         first = g.binary("Equal", place, g.gather(starts_of(g, lengths), number), VarType.BOOL)
         is_kept = g.binary("And", is_kept, _begins(g, flat, first, 0))
     rows = g._sized("Compress", [ids, is_kept], ids.dtype, (-1, *ids.sizes[1:]), axis=0)
-    none = g.binary("Sub", g.ints(1), g.binary("Min", g.slice(g.dims(rows), [0], [0], [1]), g.ints(1)))
+    missing_count = g.binary("Sub", g.ints(1), g.binary("Min", g.slice(g.dims(rows), [0], [0], [1]), g.ints(1)))
     filler = g.constant(np.full((1, *ids.shape[1:]), -1), ids.dtype)
-    filler = g._sized("Slice", [filler, g.ints(0), none, g.ints(0)], ids.dtype, (-1, *ids.sizes[1:]))
+    filler = g._sized("Slice", [filler, g.ints(0), missing_count, g.ints(0)], ids.dtype, (-1, *ids.sizes[1:]))
     result = g.concat([rows, filler], 0)
     zeros = g.binary("Mul", lengths, g.ints(0))
     result.lengths = add_rows(g, zeros, number, g.cast(is_kept, VarType.INT64))
@@ -179,8 +179,8 @@ def tree_path(g: OnnxGraph, inputs: dict[str, Any], num_classes: int) -> dict[st
     table, code = inputs.get("PathTable"), inputs.get("PathCode")
     if table is not None and code is not None:
         table, code = (g.cast(tensor, VarType.INT64) for tensor in (table, code))
-        none = g.binary("Less", table, g.ints(0), VarType.BOOL)
-        return {"Index": g.where(none, g.ints(-1), table), "Code": g.where(none, g.ints(0), code)}
+        is_padding = g.binary("Less", table, g.ints(0), VarType.BOOL)
+        return {"Index": g.where(is_padding, g.ints(-1), table), "Code": g.where(is_padding, g.ints(0), code)}
     depth = (num_classes - 1).bit_length()
     leaf = g.binary("Add", g.unsqueeze(as_vector(g, inputs["Label"]), 1), g.ints(num_classes))
     powers = g.constant(2 ** np.arange(depth)[None])

@@ -35,8 +35,8 @@ def iou_similarity(g: OnnxGraph, f: Any, X: OnnxTensor, Y: OnnxTensor, box_norma
     high = f.relu(g.binary("Min", x[3], y[3]) - g.binary("Max", x[1], y[1]) + edge)
     common = wide * high
     union = area(x) + area(y) - common
-    some = g.binary("Greater", union, g.number(0, union), VarType.BOOL)
-    return g.where(some, common / g.where(some, union, g.number(1, union)), g.number(0, union))
+    is_positive = g.binary("Greater", union, g.number(0, union), VarType.BOOL)
+    return g.where(is_positive, common / g.where(is_positive, union, g.number(1, union)), g.number(0, union))
 
 
 def _halves(g: OnnxGraph, boxes: OnnxTensor) -> tuple[Any, Any]:

@@ -23,16 +23,17 @@ PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3
 
 _HEAD = """# Ops in ONNX
 
-Which ops `fluid.save_model("m.onnx", ...)` can write. Do not edit: `python -m fluid.onnx.writing.document` writes this file from
-the functions in `fluid/onnx/writing/`.
+The ops that `fluid.save_model("m.onnx", ...)` can write. Do not edit: `python -m fluid.onnx.writing.document` writes this file
+from the functions in `fluid/onnx/writing/`.
 
-"a function" writes the op as ONNX's ops; "ordinary ops" are what it is decomposed into; "a graph inside" is a `Loop`, `If` or
-`Scan` of its block, or handles a sequence of tensors; "a constant" is computed when the model is written, as it depends on shapes
-alone. Gradients are written by their rules, unless an own function does. What an op is not written with stands beside it. A model
-with an op that says "no" is refused before anything is written, and all such ops are named at once.
+"a function" writes the op as ONNX's ops; "ordinary ops" are the op's decomposition; "a graph inside" is a `Loop`, `If` or `Scan`
+of its block, or handles a sequence of tensors; "a constant" is computed when the model is written, as it depends only on shapes.
+Gradients are written by their rules, except where the table names a separate function. A remark lists the cases that cannot be
+written. A model with a "no" op is refused before anything is written, and all such ops are named at once.
 
-Of sequences, one level can be told, by lengths. Sparse gradients (`is_sparse`) become dense ones of the same numbers; Adam with
-`lazy_mode` updates other rows, and is refused with them. Random ops draw other numbers than Fluid, of the same distribution.
+Sequences may have one level, described by lengths. Sparse gradients (`is_sparse`) become dense gradients with the same numbers;
+Adam with `lazy_mode` updates other rows, and is refused with them. Random ops draw other numbers than Fluid, with the same
+distribution.
 """
 
 

@@ -29,7 +29,7 @@ from fluid.values.types import VarType
 from .graph import ELEMENTS, NotExported, OnnxGraph, OnnxTensor, Symbol, is_number, without_symbols
 from .refused import REFUSED
 
-__all__ = ["EXPORTS", "GraphNamespace", "export", "exports", "is_exported"]
+__all__ = ["EXPORTS", "OnnxNamespace", "export", "exports", "is_exported"]
 
 _Export = Callable[..., Any]
 _E = TypeVar("_E", bound=_Export)
@@ -48,7 +48,7 @@ def exports(*op_types: str) -> Callable[[_E], _E]:
     return register
 
 
-class GraphNamespace(OpNamespace):
+class OnnxNamespace(OpNamespace):
     """Fluid's ops over tensors of an ONNX graph."""
 
     def __init__(self, graph: OnnxGraph) -> None:

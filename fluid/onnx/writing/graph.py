@@ -98,7 +98,7 @@ class OnnxGraph:
 
     @contextmanager
     def inner_graph(self) -> Iterator[GraphScope]:
-        """Append nodes to a graph inside a node, which is yielded."""
+        """Open a graph inside a node: new nodes go into its scope, which is yielded."""
         self.scopes.append(GraphScope())
         try:
             yield self.scopes[-1]

@@ -86,24 +86,24 @@ def _transposed(
     if -1 not in (*least, *sizes):
         extra = [size - full_size + sum(pad) for size, full_size, pad in zip(sizes, least, geometry.pads, strict=True)]
         if all(
-            0 <= more < max(stride, dilation)
-            for more, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)
+            0 <= extra_size < max(stride, dilation)
+            for extra_size, stride, dilation in zip(extra, geometry.strides, geometry.dilations, strict=True)
         ):
             shape = (y.sizes[0], channels, *sizes)
             return g._sized("ConvTranspose", [y, w], y.dtype, shape, output_padding=extra, **arguments)
     # Transpose without padding, then cut out the image.
     arguments["pads"] = [0] * (2 * len(spatial))
     full_output = g._sized("ConvTranspose", [y, w], y.dtype, (y.sizes[0], channels, *least), **arguments)
-    more = [stride - 1 + sum(pad) for stride, pad in zip(geometry.strides, geometry.pads, strict=True)]
+    end_padding = [stride - 1 + sum(pad) for stride, pad in zip(geometry.strides, geometry.pads, strict=True)]
     if -1 not in (*least, *sizes):
-        more = [max(size + pad[0] - n, 0) for size, pad, n in zip(sizes, geometry.pads, least, strict=True)]
-    if any(more):
-        pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *more)
+        end_padding = [max(size + pad[0] - n, 0) for size, pad, n in zip(sizes, geometry.pads, least, strict=True)]
+    if any(end_padding):
+        pads = g.ints(*[0] * (2 + len(spatial)), 0, 0, *end_padding)
         full_output = g._sized(
             "Pad",
             [full_output, pads],
             y.dtype,
-            (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, more, strict=True))),
+            (y.sizes[0], channels, *(-1 if n < 0 else n + m for n, m in zip(least, end_padding, strict=True))),
         )
     starts = [before for before, _ in geometry.pads]
     if -1 not in sizes:
@@ -397,8 +397,8 @@ def unpool_back(g: OnnxGraph, Output: OnnxTensor, Indices: OnnxTensor, Like: Onn
     y, index = _image_places(g, Output, Indices)
     index = g.cast(index, VarType.INT64)
     numbers = g.expand(g.unsqueeze(g.arange(g.size(index, 2)), 0, 1), g.dims(index), index.sizes)
-    none = g.filled(g.dims(y), -1, Spec(y.shape, VarType.INT64))
-    last_writers = g.node("ScatterElements", [none, index, numbers], none, axis=2)
+    initial = g.filled(g.dims(y), -1, Spec(y.shape, VarType.INT64))
+    last_writers = g.node("ScatterElements", [initial, index, numbers], initial, axis=2)
     winner = g._sized("GatherElements", [last_writers, index], VarType.INT64, index.sizes, axis=2)
     values = g._sized("GatherElements", [y, index], y.dtype, index.sizes, axis=2)
     result = g.where(g.binary("Equal", winner, numbers, VarType.BOOL), values, g.number(0, y))

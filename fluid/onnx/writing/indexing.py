@@ -75,8 +75,8 @@ def scatter_nd_add(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Updates: Onnx
     if depth < 0:
         raise NotExported("an Index whose last dimension is known only at run time")
     if depth == 0:
-        many = Updates.ndim - X.ndim
-        return g.binary("Add", X, g.reduce("ReduceSum", Updates, range(many)))
+        batch_rank = Updates.ndim - X.ndim
+        return g.binary("Add", X, g.reduce("ReduceSum", Updates, range(batch_rank)))
     index = g.cast(Index, VarType.INT64)
     if g.opset >= 16:
         return g.node("ScatterND", [X, index, Updates], X, reduction="add")
@@ -205,11 +205,11 @@ def index_sample(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
 def tdm_child(g: OnnxGraph, X: OnnxTensor, TreeInfo: OnnxTensor, specs: Any) -> dict[str, OnnxTensor]:
     info, nodes = g.cast(TreeInfo, VarType.INT64), g.cast(X, VarType.INT64)
     children = g.gather(g.slice(info, [1], [3], [2**31 - 1]), nodes)
-    some = g.unsqueeze(g.unary("Not", g.binary("Equal", nodes, g.ints(0), VarType.BOOL)), nodes.ndim)
+    has_children = g.unsqueeze(g.unary("Not", g.binary("Equal", nodes, g.ints(0), VarType.BOOL)), nodes.ndim)
     first = g.slice(children, [children.ndim - 1], [0], [1])
-    some = g.binary("And", some, g.unary("Not", g.binary("Equal", first, g.ints(0), VarType.BOOL)))
-    children = g.where(some, children, g.ints(0))
+    has_children = g.binary("And", has_children, g.unary("Not", g.binary("Equal", first, g.ints(0), VarType.BOOL)))
+    children = g.where(has_children, children, g.ints(0))
     items = g.gather(g.squeeze(g.slice(info, [1], [0], [1]), 1), children)
-    leaf = g.binary("And", some, g.unary("Not", g.binary("Equal", items, g.ints(0), VarType.BOOL)))
+    leaf = g.binary("And", has_children, g.unary("Not", g.binary("Equal", items, g.ints(0), VarType.BOOL)))
     dtype = specs["Child"].dtype
     return {"Child": g.cast(children, dtype), "LeafMask": g.cast(leaf, dtype)}

@@ -47,9 +47,9 @@ def _broadcast(g: OnnxGraph, x: OnnxTensor, columns: OnnxTensor) -> tuple[OnnxTe
     batch = g._common(x.sizes[:-2], columns.sizes[:-2])
     if x.sizes[:-2] == columns.sizes[:-2] and -1 not in batch:
         return x, columns
-    none = g.number(0, x)
-    one = g.binary("Mul", g.slice(g.slice(x, [-1], [0], [1]), [-2], [0], [1]), none)
-    two = g.binary("Mul", g.slice(g.slice(columns, [-1], [0], [1]), [-2], [0], [1]), none)
+    zero_factor = g.number(0, x)
+    one = g.binary("Mul", g.slice(g.slice(x, [-1], [0], [1]), [-2], [0], [1]), zero_factor)
+    two = g.binary("Mul", g.slice(g.slice(columns, [-1], [0], [1]), [-2], [0], [1]), zero_factor)
     zero = g.binary("Add", one, two)
     return g.binary("Add", x, zero), g.binary("Add", columns, zero)
 

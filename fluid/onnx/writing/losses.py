@@ -174,8 +174,8 @@ def nll_loss(
 
 @exports("rank_loss")
 def rank_loss(g: OnnxGraph, f: Any, Label: OnnxTensor, Left: OnnxTensor, Right: OnnxTensor) -> Any:
-    apart: Any = Left - Right
-    return softplus(g, apart) - Label * apart
+    difference: Any = Left - Right
+    return softplus(g, difference) - Label * difference
 
 
 @exports("margin_rank_loss")
@@ -198,9 +198,9 @@ def bpr_loss(g: OnnxGraph, X: OnnxTensor, Label: OnnxTensor) -> OnnxTensor:
 
 @exports("squared_l2_distance")
 def squared_l2_distance(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> dict[str, OnnxTensor]:
-    apart = g.binary("Sub", X, Y)
-    sizes = g.sizes_of(apart)
-    flat = g.reshape(apart, [sizes[0], g.product_of(sizes[1:])])
+    difference = g.binary("Sub", X, Y)
+    sizes = g.sizes_of(difference)
+    flat = g.reshape(difference, [sizes[0], g.product_of(sizes[1:])])
     return {"sub_result": flat, "Out": g.reduce("ReduceSum", g.binary("Mul", flat, flat), [1], keep=True)}
 
 
@@ -221,15 +221,15 @@ def cos_sim(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor) -> dict[str, OnnxTensor]
 def smooth_l1_loss(
     g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, InsideWeight: OnnxTensor | None, OutsideWeight: OnnxTensor | None, sigma: float
 ) -> dict[str, OnnxTensor]:
-    apart = g.binary("Sub", X, Y)
-    apart = apart if InsideWeight is None else g.binary("Mul", apart, InsideWeight)
-    size, square = g.unary("Abs", apart), sigma * sigma
+    difference = g.binary("Sub", X, Y)
+    difference = difference if InsideWeight is None else g.binary("Mul", difference, InsideWeight)
+    size, square = g.unary("Abs", difference), sigma * sigma
     near = g.binary("Less", size, g.number(1.0 / square, X), VarType.BOOL)
-    curved = g.binary("Mul", g.binary("Mul", apart, apart), g.number(square / 2, X))
+    curved = g.binary("Mul", g.binary("Mul", difference, difference), g.number(square / 2, X))
     terms = g.where(near, curved, g.binary("Sub", size, g.number(0.5 / square, X)))
     terms = terms if OutsideWeight is None else g.binary("Mul", terms, OutsideWeight)
     summed = g.reduce("ReduceSum", terms, range(1, terms.ndim))
-    return {"Diff": apart, "Out": g.unsqueeze(summed, 1)}
+    return {"Diff": difference, "Out": g.unsqueeze(summed, 1)}
 
 
 @exports("modified_huber_loss")
@@ -266,16 +266,16 @@ def center_loss(
     need_update: bool,
 ) -> dict[str, Any]:
     label = g.reshape(g.cast(Label, VarType.INT64), [-1], X.sizes[:1])
-    apart = g.binary("Sub", X, g.gather(Centers, label))
-    loss = g.reduce("ReduceSum", g.binary("Mul", g.binary("Mul", apart, apart), g.number(0.5, X)), [1], keep=True)
+    difference = g.binary("Sub", X, g.gather(Centers, label))
+    loss = g.reduce("ReduceSum", g.binary("Mul", g.binary("Mul", difference, difference), g.number(0.5, X)), [1], keep=True)
     centers = g.identity(Centers)
     if need_update:
-        moved = f.scatter_add_like(apart, label, Centers, axis=0)
-        ones = f.fill_any_like(f.slice(apart, axes=[1], starts=[0], ends=[1]), value=1.0)
+        moved = f.scatter_add_like(difference, label, Centers, axis=0)
+        ones = f.fill_any_like(f.slice(difference, axes=[1], starts=[0], ends=[1]), value=1.0)
         counts = f.scatter_add_like(ones, label, f.slice(Centers, axes=[1], starts=[0], ends=[1]), axis=0)
         rate = g.cast(g.reshape(CenterUpdateRate, []), X.dtype)
         centers = g.binary("Add", Centers, g.binary("Mul", moved / (counts + 1.0), rate))
-    return {"CentersOut": centers, "SampleCenterDiff": apart, "Loss": loss}
+    return {"CentersOut": centers, "SampleCenterDiff": difference, "Loss": loss}
 
 
 @exports("accuracy")

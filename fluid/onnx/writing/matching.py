@@ -49,11 +49,11 @@ def bipartite_match(
         flat = g.reshape(left, flat_sizes, (-1, -1))
         place = _best(g, flat, 1)
         value = g._sized("GatherElements", [flat, place], left.dtype, place.sizes, axis=1)
-        some = g.binary("GreaterOrEqual", value, g.number(SIMILAR, value), VarType.BOOL)
+        is_similar = g.binary("GreaterOrEqual", value, g.number(SIMILAR, value), VarType.BOOL)
         high = g.as_size(height)
         column, row = g.binary("Div", place, high), g.binary("Mod", place, high)
-        in_column = g.binary("And", some, g.binary("Equal", column_number, column, VarType.BOOL))
-        in_row = g.binary("And", some, g.binary("Equal", row_number, row, VarType.BOOL))
+        in_column = g.binary("And", is_similar, g.binary("Equal", column_number, column, VarType.BOOL))
+        in_row = g.binary("And", is_similar, g.binary("Equal", row_number, row, VarType.BOOL))
         chosen = g.where(in_column, row, chosen)
         distances = g.where(in_column, value, distances)
         is_matched = g.binary("Or", g.unsqueeze(in_column, 2), g.unsqueeze(in_row, 1))
@@ -62,36 +62,36 @@ def bipartite_match(
     shape = g.joined_sizes([dims[0], count])
     static_sizes = (similar.sizes[0], similar.sizes[2])
     plain = tuple(size if 0 <= size < 2**30 else -1 for size in static_sizes)
-    none = filled(g, shape, -1, Spec(plain, VarType.INT64))
-    nothing = filled(g, shape, 0, Spec(plain, similar.dtype))
+    no_matches = filled(g, shape, -1, Spec(plain, VarType.INT64))
+    no_distances = filled(g, shape, 0, Spec(plain, similar.dtype))
     rounds = g.binary("Min", g.as_size(height), g.as_size(count))
-    _, chosen, distances = in_rounds(g, rounds, [turned, none, nothing], body)
+    _, chosen, distances = in_rounds(g, rounds, [turned, no_matches, no_distances], body)
     if match_type == "per_prediction":
         best = _best(g, similar, 1)
         value = g.squeeze(g._sized("GatherElements", [similar, best], similar.dtype, best.sizes, axis=1), 1)
         enough = g.binary("GreaterOrEqual", value, g.number(max(dist_threshold, SIMILAR), value), VarType.BOOL)
-        more = g.binary("And", g.binary("Less", chosen, g.ints(0), VarType.BOOL), enough)
-        chosen, distances = g.where(more, g.squeeze(best, 1), chosen), g.where(more, value, distances)
+        is_added = g.binary("And", g.binary("Less", chosen, g.ints(0), VarType.BOOL), enough)
+        chosen, distances = g.where(is_added, g.squeeze(best, 1), chosen), g.where(is_added, value, distances)
     return {"ColToRowMatchIndices": g.cast(chosen, VarType.INT32), "ColToRowMatchDist": distances}
 
 
 @exports("mine_hard_examples")
 def mine_hard_examples(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, OnnxTensor]:
     loss, matches, similar = (inputs[slot] for slot in ("ClsLoss", "MatchIndices", "MatchDist"))
-    hard = attrs["mining_type"] == "hard_example"
-    if hard and inputs.get("LocLoss") is not None:
+    mines_hard = attrs["mining_type"] == "hard_example"
+    if mines_hard and inputs.get("LocLoss") is not None:
         loss = g.binary("Add", loss, inputs["LocLoss"])
-    free = g.binary("Equal", matches, g.number(-1, matches), VarType.BOOL)
+    is_unmatched = g.binary("Equal", matches, g.number(-1, matches), VarType.BOOL)
     lowest = g.number(-np.inf, loss)
-    if hard:
+    if mines_hard:
         most = g.ints(attrs["sample_size"])
         ranked = loss
         limit = g.binary("Min", most, g.as_size(g.size(loss, 1)))
     else:
         near = g.binary("Less", similar, g.number(attrs["neg_dist_threshold"], similar), VarType.BOOL)
-        eligible = g.binary("And", free, near)
+        eligible = g.binary("And", is_unmatched, near)
         ranked = g.where(eligible, loss, lowest)
-        matched = g.reduce("ReduceSum", g.cast(g.unary("Not", free), VarType.FP32), [1], keep=True)
+        matched = g.reduce("ReduceSum", g.cast(g.unary("Not", is_unmatched), VarType.FP32), [1], keep=True)
         negative_count = g.cast(g.binary("Mul", matched, g.constant([[attrs["neg_pos_ratio"]]], VarType.FP32)), VarType.INT64)
         limit = g.binary("Min", negative_count, g.reduce("ReduceSum", g.cast(eligible, VarType.INT64), [1], keep=True))
     spec = Spec(ranked.shape, ranked.dtype)
@@ -99,13 +99,13 @@ def mine_hard_examples(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, An
     order.sizes = ranked.sizes
     first = g.binary("Less", positions(g, g.size(loss, 1), 1, 2), limit, VarType.BOOL)
     first = g.cast(g.expand(first, g.dims(order), order.sizes), VarType.INT32)
-    nothing = g.cast(g.where(free, g.constant(0, VarType.INT32), g.constant(0, VarType.INT32)), VarType.INT32)
-    chosen = g.cast(g.node("ScatterElements", [nothing, order, first], nothing, axis=1), VarType.BOOL)
-    negative = g.binary("And", chosen, free) if hard else chosen
+    zeros = g.cast(g.where(is_unmatched, g.constant(0, VarType.INT32), g.constant(0, VarType.INT32)), VarType.INT32)
+    chosen = g.cast(g.node("ScatterElements", [zeros, order, first], zeros, axis=1), VarType.BOOL)
+    negative = g.binary("And", chosen, is_unmatched) if mines_hard else chosen
     places = g.node("NonZero", [negative], Spec((2, -1), VarType.INT64))
     columns = g.cast(g.transpose(g.slice(places, [0], [1], [2]), [1, 0]), VarType.INT32)
     columns.lengths = g.reduce("ReduceSum", g.cast(negative, VarType.INT64), [1])
-    left = g.where(chosen, matches, g.number(-1, matches)) if hard else g.identity(matches)
+    left = g.where(chosen, matches, g.number(-1, matches)) if mines_hard else g.identity(matches)
     return {"NegIndices": columns, "UpdatedMatchIndices": left}
 
 

@@ -32,8 +32,10 @@ def _sum(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
 
 def _safe(g: OnnxGraph, number: OnnxTensor, share: OnnxTensor, otherwise: float) -> OnnxTensor:
     """``share / number``, or `otherwise` where `number` is 0."""
-    some = g.binary("Greater", number, g.number(0, number), VarType.BOOL)
-    return g.where(some, g.binary("Div", share, g.where(some, number, g.number(1, number))), g.number(otherwise, number))
+    is_positive = g.binary("Greater", number, g.number(0, number), VarType.BOOL)
+    return g.where(
+        is_positive, g.binary("Div", share, g.where(is_positive, number, g.number(1, number))), g.number(otherwise, number)
+    )
 
 
 def _back(g: OnnxGraph, x: OnnxTensor) -> OnnxTensor:
@@ -73,8 +75,8 @@ def auc(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str
     before = g.concat([g.constant(np.zeros(1)), g.slice(hits, [0], [0], [-1])], 0)
     area = g.binary("Mul", _sum(g, g.binary("Mul", negative, g.binary("Add", hits, before))), g.constant(np.array(0.5)))
     area_total = g.squeeze(g.slice(g.binary("Mul", hits, misses), [0], [-1], [2**31 - 1]), 0)
-    some = g.binary("Greater", area_total, g.number(0, area_total), VarType.BOOL)
-    area = g.binary("Div", area, g.where(some, area_total, g.number(1, area_total)))
+    is_positive = g.binary("Greater", area_total, g.number(0, area_total), VarType.BOOL)
+    area = g.binary("Div", area, g.where(is_positive, area_total, g.number(1, area_total)))
     return {"AUC": area, "StatPosOut": states[0], "StatNegOut": states[1]}
 
 
@@ -123,8 +125,13 @@ def precision_recall(g: OnnxGraph, inputs: dict[str, Any], class_number: int) ->
     is_predicted, is_actual = (
         g.binary("Equal", classes, g.unsqueeze(classes_of_rows, 0), VarType.BOOL) for classes_of_rows in (indices, labels)
     )
-    no, absent = g.unary("Not", is_predicted), g.unary("Not", is_actual)
-    pairs = ((is_predicted, is_actual), (is_predicted, absent), (no, absent), (no, is_actual))
+    is_not_predicted, is_not_actual = g.unary("Not", is_predicted), g.unary("Not", is_actual)
+    pairs = (
+        (is_predicted, is_actual),
+        (is_predicted, is_not_actual),
+        (is_not_predicted, is_not_actual),
+        (is_not_predicted, is_actual),
+    )
     counts = [
         g.reduce("ReduceSum", g.binary("Mul", g.cast(g.binary("And", *pair), VarType.FP64), weights), [1], keep=True)
         for pair in pairs

@@ -66,9 +66,9 @@ def pad2d(
 def _margins(g: OnnxGraph, Paddings: OnnxTensor, data_format: str) -> OnnxTensor:
     """The input of `Pad` from top, bottom, left and right."""
     margins = as_vector(g, Paddings)
-    none, both = [0, 0], [0]
+    batch_and_channel, one_axis = [0, 0], [0]
     before, after = g.gather(margins, g.ints(0, 2)), g.gather(margins, g.ints(1, 3))
-    first, last = (both, both) if data_format.endswith("C") else (none, [])
+    first, last = (one_axis, one_axis) if data_format.endswith("C") else (batch_and_channel, [])
     parts = [part for pair in (before, after) for part in (g.ints(*first), pair, g.ints(*last)) if part.shape[0]]
     return g.concat(parts, 0)
 

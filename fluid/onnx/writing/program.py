@@ -18,7 +18,7 @@ from fluid.opdef.registry import EMPTY, OpDef
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .exporting import EXPORTS, GraphNamespace, export, is_exported
+from .exporting import EXPORTS, OnnxNamespace, export, is_exported
 from .graph import ELEMENTS, GraphScope, NodeRecord, NotExported, OnnxGraph, OnnxTensor, Symbol
 from .refused import REFUSED
 from .serializing import Contents
@@ -383,7 +383,7 @@ def contents_of(
     reasons = refusals(program, signature.ops)
     if reasons:
         raise ProgramError("the program cannot be written to ONNX:\n  " + "\n  ".join(reasons))
-    graph, block = OnnxGraph(opset, GraphNamespace), program.global_block()
+    graph, block = OnnxGraph(opset, OnnxNamespace), program.global_block()
     writer = ProgramWriter(program, graph)
     names = Names(block)
     parameters: dict[str, Any] = {}

@@ -94,8 +94,8 @@ def _proposed(g: OnnxGraph, inputs: dict[str, Any], infos: OnnxTensor, attrs: di
     values = g._sized("GatherND", [value, where], value.dtype, (-1,))
     # An image without boxes gets a box of zeros.
     counts = counts_of(g, image, images)
-    none = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
-    empty = g.squeeze(g._sized("NonZero", [none], VarType.INT64, (1, -1)), 0)
+    is_empty = g.binary("Equal", counts, g.ints(0), VarType.BOOL)
+    empty = g.squeeze(g._sized("NonZero", [is_empty], VarType.INT64, (1, -1)), 0)
     number = g.concat([image, empty], 0)
     sorted_places = in_order(g, number)
     missing = g.dims(empty)
@@ -136,13 +136,13 @@ def distribute_fpn_proposals(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[s
     lengths = lengths_of_rows(rois) if counts_input is None else as_vector(g, counts_input)
     image = ids_of(g, lengths, g.size(rois, 0))
     side = g.binary("Sub", _half(g, rois, True), _half(g, rois, False))
-    real = g.cast(
+    is_valid = g.cast(
         g.reduce("ReduceMin", g.cast(g.binary("GreaterOrEqual", side, g.number(0, side), VarType.BOOL), VarType.INT32), [1]),
         VarType.BOOL,
     )
     side = g.binary("Add", side, g.number(int(attrs["pixel_offset"]), side))
     wide, high = (g.squeeze(g.slice(side, [1], [place], [place + 1]), 1) for place in (0, 1))
-    area = g.where(real, g.binary("Mul", wide, high), g.number(0, wide))
+    area = g.where(is_valid, g.binary("Mul", wide, high), g.number(0, wide))
     scale = g.binary("Div", g.unary("Sqrt", area), g.number(attrs["refer_scale"], area))
     power = g.binary("Mul", g.unary("Log", g.binary("Add", scale, g.number(1e-6, scale))), g.number(1 / math.log(2), scale))
     level = g.unary("Floor", g.binary("Add", power, g.number(attrs["refer_level"], power)))

@@ -95,21 +95,21 @@ class _Quadrangles:
         lines = [self.matrix[3 * line : 3 * line + 3] for line in range(3)]
         x, y, depth = (a * g.constant(columns) + b * g.constant(rows) + c for a, b, c in lines)
         x, y = x / depth, y / depth
-        seen, pairs = self._contains(x, y), []
+        is_visible, pairs = self._contains(x, y), []
         for at, extent in ((y, self.image.shape[2]), (x, self.image.shape[3])):
-            seen = _both(g, seen, at > NEAR - 0.5, at < extent - 0.5 - NEAR)
-            near = g.where(seen, at, g.number(0, at))
+            is_visible = _both(g, is_visible, at > NEAR - 0.5, at < extent - 0.5 - NEAR)
+            near = g.where(is_visible, at, g.number(0, at))
             near = g.binary("Max", g.binary("Min", near, g.number(extent - 1, near)), g.number(0, near))
             low: Any = g.unary("Floor", near)
             index, share = g.cast(low, VarType.INT64), near - low
             after = g.binary("Min", g.binary("Add", index, g.ints(1)), g.ints(extent - 1))
             pairs.append([(index, 1.0 - share), (after, share)])
-        is_inside = g.cast(seen, VarType.FP64)
+        visibility = g.cast(is_visible, VarType.FP64)
         taps = []
         for (row, by_row), (column, by_column) in product(*pairs):
             element = g.binary("Add", g.binary("Mul", row, g.ints(self.image.shape[3])), column)
-            taps.append((element, g.cast(by_row * by_column * is_inside, self.image.dtype)))
-        return seen, taps
+            taps.append((element, g.cast(by_row * by_column * visibility, self.image.dtype)))
+        return is_visible, taps
 
     def elements(self) -> list[tuple[OnnxTensor, OnnxTensor]]:
         """Elements of all images [R, C, P], and weights [R, 1, P]."""

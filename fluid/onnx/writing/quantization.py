@@ -146,8 +146,8 @@ def moving_average_abs_max_scale(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, 
         scale = g.constant([0], X.dtype)
     else:
         scale = g.binary("Div", accum, g.binary("Max", state, g.number(_SMALLEST, state)))
-    none = g.constant([0], X.dtype)
-    states = {"OutAccum": none if accum is None else accum, "OutState": none if state is None else state}
+    zero = g.constant([0], X.dtype)
+    states = {"OutAccum": zero if accum is None else accum, "OutState": zero if state is None else state}
     return {"Out": g.identity(X), "OutScale": scale, **states}
 
 

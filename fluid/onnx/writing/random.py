@@ -178,9 +178,9 @@ def multinomial(g: OnnxGraph, X: OnnxTensor, num_samples: int, replacement: bool
 def _winners(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:
     """Draw without replacement: the first of races between exponential clocks with these rates."""
     clocks = g.cast(g.unary("Neg", g.unary("Log", _unit(g, rows, seed))), rows.dtype)
-    some = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
-    times = g.binary("Div", clocks, g.where(some, rows, g.number(1, rows)))
-    return _order(g, g.where(some, times, g.number(math.inf, rows)), count)
+    is_positive = g.binary("Greater", rows, g.number(0, rows), VarType.BOOL)
+    times = g.binary("Div", clocks, g.where(is_positive, rows, g.number(1, rows)))
+    return _order(g, g.where(is_positive, times, g.number(math.inf, rows)), count)
 
 
 def _with_replacement(g: OnnxGraph, rows: OnnxTensor, count: int, seed: int) -> OnnxTensor:

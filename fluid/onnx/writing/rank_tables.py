@@ -133,8 +133,8 @@ def shrink_rnn_memory(writer: ProgramWriter, op: Operator, names: Names) -> None
 
 @exports("resize_rows")
 def resize_rows(g: OnnxGraph, X: OnnxTensor, Like: OnnxTensor) -> OnnxTensor:
-    more = g.concat([X, filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))], 0)
-    result = _first_rows(g, more, g.as_size(g.size(Like, 0)))
+    extended = g.concat([X, filled(g, g.dims(Like), 0, Spec(Like.shape, X.dtype))], 0)
+    result = _first_rows(g, extended, g.as_size(g.size(Like, 0)))
     result.lengths = Like.lengths
     return result
 

@@ -149,8 +149,8 @@ def p_norm(g: OnnxGraph, X: OnnxTensor, porder: float, axis: int, keepdim: bool,
 
 @exports("dist")
 def dist(g: OnnxGraph, X: OnnxTensor, Y: OnnxTensor, p: float) -> OnnxTensor:
-    apart = g.binary("Sub", X, Y)
-    return norm_of(g, apart, range(apart.ndim), False, p)
+    difference = g.binary("Sub", X, Y)
+    return norm_of(g, difference, range(difference.ndim), False, p)
 
 
 @exports("norm")

@@ -117,8 +117,8 @@ class _Axis:
         start, end = (do("Mul", edge, self.scale) for edge in (self.first, self.last))
         size = do("Sub", end, start)
         at = do("Sub", do("Add", start, do("Mul", size, g.constant(share))), self.element)
-        some = do("Greater", size, 0.0)
-        safe = g.where(some, size, g.number(1, size))
+        is_positive = do("Greater", size, 0.0)
+        safe = g.where(is_positive, size, g.number(1, size))
         total: OnnxTensor | None = None
         for low, high in product(range(by[self.axis] + 1), range(by[self.axis + 2] + 1)):
             edges = do("Mul", self._integral(at, low + high), g.constant((1 - share) ** low * share**high))
@@ -132,7 +132,7 @@ class _Axis:
             total = term if total is None else do("Add", total, term)
         assert total is not None
         factor = self.scale ** (by[self.axis] + by[self.axis + 2])
-        return do("Mul", do("Mul", total, g.cast(some, self.dtype)), factor)
+        return do("Mul", do("Mul", total, g.cast(is_positive, self.dtype)), factor)
 
 
 def _weights(
@@ -235,10 +235,10 @@ def roi_pool(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict[st
     shape = specs["Out"].shape
     best = g.reduce("ReduceMax", values, [4])
     best.sizes = shape
-    has_elements = g.reduce("ReduceMax", g.cast(is_inside, VarType.INT32), [4])
-    some = g.cast(has_elements, VarType.BOOL)
+    element_flags = g.reduce("ReduceMax", g.cast(is_inside, VarType.INT32), [4])
+    has_elements = g.cast(element_flags, VarType.BOOL)
     index = g._sized("ArgMax", [values], VarType.INT64, shape, axis=4, keepdims=0)
-    return {"Out": g.where(some, best, g.number(0, best)), "Argmax": g.where(some, index, g.ints(-1))}
+    return {"Out": g.where(has_elements, best, g.number(0, best)), "Argmax": g.where(has_elements, index, g.ints(-1))}
 
 
 @exports("roi_place")
@@ -250,8 +250,8 @@ def roi_place(g: OnnxGraph, Out: OnnxTensor, Argmax: OnnxTensor, inputs: dict[st
     regions, channels = g.size(Out, 0), sizes[1]
     flat = [g.reshape(tensor, [regions, channels, -1] if isinstance(regions, int) and isinstance(channels, int)
                       else [regions, channels, g.product_of(g.sizes_of(Out)[2:])]) for tensor in (Out, Argmax)]  # fmt: skip
-    none = g.binary("Less", flat[1], g.ints(0), VarType.BOOL)
-    values = g.where(none, g.number(0, Out), flat[0])
+    is_empty = g.binary("Less", flat[1], g.ints(0), VarType.BOOL)
+    values = g.where(is_empty, g.number(0, Out), flat[0])
     zeros = filled(g, g.joined_sizes([regions, channels, count]), 0, Spec((-1, -1, -1), Out.dtype))
     index = g.binary("Max", flat[1], g.ints(0))
     rows = g.node("ScatterElements", [zeros, index, values], zeros, axis=2, reduction="add")
@@ -267,8 +267,8 @@ def roi_pick(g: OnnxGraph, X: OnnxTensor, Argmax: OnnxTensor, inputs: dict[str, 
     places = g.product_of(g.sizes_of(Argmax)[2:])
     index = g.reshape(Argmax, [regions, channels, places])
     picked = g._sized("GatherElements", [flat, g.binary("Max", index, g.ints(0))], X.dtype, index.sizes, axis=2)
-    none = g.binary("Less", index, g.ints(0), VarType.BOOL)
-    return g.reshape_as(g.where(none, g.number(0, X), picked), Argmax)
+    is_empty = g.binary("Less", index, g.ints(0), VarType.BOOL)
+    return g.reshape_as(g.where(is_empty, g.number(0, X), picked), Argmax)
 
 
 # ---------------------------------------------------------------------------------------------- deformable convolution

@@ -79,7 +79,7 @@ def similarity_focus(g: OnnxGraph, X: OnnxTensor, axis: int, indexes: list[int])
     for index in indexes:
         matrix = g.squeeze(g.slice(turned, [1], [index], [index + 1]), 1)
         rank = g.reshape_as(_ranks(g, g.reshape(matrix, [images, g.product_of(sides)], (turned.sizes[0], -1))), matrix)
-        none = zeros_like(g, matrix, VarType.BOOL)
+        all_free = zeros_like(g, matrix, VarType.BOOL)
 
         def body(number: OnnxTensor, states: Sequence[OnnxTensor], rank: OnnxTensor = rank) -> list[OnnxTensor]:
             is_used, chosen = states
@@ -91,7 +91,7 @@ def similarity_focus(g: OnnxGraph, X: OnnxTensor, axis: int, indexes: list[int])
                 is_used = g.binary("Or", is_used, side)
             return [is_used, g.binary("Or", chosen, first)]
 
-        _, chosen = in_rounds(g, rounds, [none, none], body)
+        _, chosen = in_rounds(g, rounds, [all_free, all_free], body)
         focus = chosen if focus is None else g.binary("Or", focus, chosen)
     assert focus is not None
     ones = g.expand_as(g.cast(g.unsqueeze(focus, 1), X.dtype), turned)

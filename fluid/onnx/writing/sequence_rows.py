@@ -76,9 +76,9 @@ def like_rows(result: OnnxTensor, x: OnnxTensor) -> OnnxTensor:
 # ------------------------------------------------------------------------------------------------------- moving rows
 def taken_rows(g: OnnxGraph, x: OnnxTensor, index: OnnxTensor, missing: OnnxTensor | None = None) -> OnnxTensor:
     """Gather rows by number; `missing`, by default zeros, where the number is -1."""
-    none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    is_missing = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     rows = g.gather(x, g.binary("Max", index, g.constant(np.int64(0))))
-    mask = g.unsqueeze(none, *range(none.ndim, rows.ndim)) if rows.ndim > none.ndim else none
+    mask = g.unsqueeze(is_missing, *range(is_missing.ndim, rows.ndim)) if rows.ndim > is_missing.ndim else is_missing
     return g.where(mask, g.number(0, x) if missing is None else missing, rows)
 
 
@@ -97,8 +97,8 @@ def add_rows(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTensor) -
     index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), last, index)
     inner = g.sizes_of(X)[Index.ndim :]
     rows = g.reshape(X, [g.size(index, 0) if any(not isinstance(n, int) for n in inner) else -1, *inner])
-    more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
-    zeros = filled(g, g.joined_sizes([more, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
+    padded_count: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
+    zeros = filled(g, g.joined_sizes([padded_count, *inner]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
     summed = added_rows(g, zeros, index, rows)
     end = g.as_size(count)
     result = g._sized("Slice", [summed, g.ints(0), end, g.ints(0)], X.dtype, Like.sizes)

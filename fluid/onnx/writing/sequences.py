@@ -109,9 +109,9 @@ def place_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTens
     count = g.size(Like, 0)
     index = g.cast(Index, VarType.INT64)
     index = g.where(g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL), g.squeeze(g.as_size(count), 0), index)
-    more: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
-    zeros = filled(g, g.joined_sizes([more, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
-    placed = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # no row is named twice but the one that is cut off
+    padded_count: Size = count + 1 if isinstance(count, int) else g.binary("Add", count, g.ints(1))
+    zeros = filled(g, g.joined_sizes([padded_count, *g.sizes_of(Like)[1:]]), 0, Spec((-1, *Like.shape[1:]), X.dtype))
+    placed = g.node("ScatterElements", [zeros, index, X], zeros, axis=0)  # only the last row repeats; it is cut off
     result = g._sized("Slice", [placed, g.ints(0), g.as_size(count), g.ints(0)], X.dtype, Like.sizes)
     result.lengths = Like.lengths
     return result
@@ -120,10 +120,10 @@ def place_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor, Like: OnnxTens
 @exports("take_at_most")
 def take_at_most(g: OnnxGraph, X: OnnxTensor, Index: OnnxTensor) -> OnnxTensor:
     index = g.cast(Index, VarType.INT64)
-    none = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
+    is_missing = g.binary("Less", index, g.constant(np.int64(0)), VarType.BOOL)
     safe = g.binary("Max", index, g.constant(np.int64(0)))
     values = g._sized("GatherElements", [X, safe], X.dtype, index.sizes, axis=0)
-    return g.where(none, g.number(0, X), values)
+    return g.where(is_missing, g.number(0, X), values)
 
 
 @exports("sequence_softmax")

@@ -198,8 +198,10 @@ class SliceBounds:
         self.axes = [axis % ndim for axis in attrs["axes"]]
         self.tensors: list[OnnxTensor | None] = []
         for name in _BOUNDS:
-            many, one = inputs.get(f"{name}TensorList"), inputs.get(f"{name}Tensor")
-            self.tensors.append(joined_vector(g, many) if many else None if one is None else as_vector(g, one))
+            tensor_list, tensor_input = inputs.get(f"{name}TensorList"), inputs.get(f"{name}Tensor")
+            self.tensors.append(
+                joined_vector(g, tensor_list) if tensor_list else None if tensor_input is None else as_vector(g, tensor_input)
+            )
         count = len(self.axes)
         strides = attrs.get("strides") or [1] * count
         ends = [-(2**62) if stride < 0 and end == -1 else end for stride, end in zip(strides, attrs["ends"], strict=False)]

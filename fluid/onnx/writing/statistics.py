@@ -74,15 +74,15 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     turned = g.transpose(X, [*kept_axes, *axes]) if X.ndim else X
     sizes = g.sizes_of(turned)
     rows = g.reshape(turned, [g.product_of(sizes[: len(kept_axes)]), g.product_of(sizes[len(kept_axes) :])])
-    number = is_nan(g, rows)
-    order = _ascending(g, g.where(number, g.number(math.inf, rows), rows), 1)[1]  # NaN comes last, after infinities
-    flags = g.cast(g.unary("Not", number), VarType.INT64)
+    nan_mask = is_nan(g, rows)
+    order = _ascending(g, g.where(nan_mask, g.number(math.inf, rows), rows), 1)[1]  # NaN comes last, after infinities
+    flags = g.cast(g.unary("Not", nan_mask), VarType.INT64)
     count = g.reduce("ReduceSum", flags, [1], keep=True)
-    none = g.binary("Equal", count, g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Equal", count, g.ints(0), VarType.BOOL)
     middle = [g.binary("Div", g.binary("Max", rank, g.ints(0)), g.ints(2)) for rank in (_plus(g, count, -1), count)]
     # NaN was replaced by infinity, so sort once more: numbers before NaN, by place.
     behind = _ascending(
-        g, g._sized("GatherElements", [g.cast(number, VarType.INT32), order], VarType.INT32, order.sizes, axis=1), 1
+        g, g._sized("GatherElements", [g.cast(nan_mask, VarType.INT32), order], VarType.INT32, order.sizes, axis=1), 1
     )
     order = _at(g, order, behind[1], 1)
     places = _at(g, order, g.concat(middle, 1), 1)
@@ -90,8 +90,8 @@ def nanmedian(g: OnnxGraph, X: OnnxTensor, axis: list[int], specs: Any) -> dict[
     low, high = (g.slice(values, [1], [place], [place + 1]) for place in (0, 1))
     same = g.binary("Equal", g.slice(places, [1], [0], [1]), g.slice(places, [1], [1], [2]), VarType.BOOL)
     half = g.binary("Mul", g.binary("Add", low, high), g.number(0.5, low))
-    medians = g.where(none, g.number(math.nan, low), g.where(same, low, half))
-    index = g.where(none, g.ints(-1), places)
+    medians = g.where(is_empty, g.number(math.nan, low), g.where(same, low, half))
+    index = g.where(is_empty, g.ints(-1), places)
 
     def fail() -> Any:
         raise NotExported("medians over several dimensions that are known only at run time")
@@ -112,9 +112,9 @@ def searchsorted(g: OnnxGraph, SortedSequence: OnnxTensor, Values: OnnxTensor, r
     row = row if row.ndim == 1 else g.unsqueeze(row, row.ndim - 1)
     before = g.binary("LessOrEqual" if right else "Less", row, values, VarType.BOOL)
     if row.is_floating:
-        none, absent = is_nan(g, values), is_nan(g, row)
-        is_countable = g.unary("Not", absent) if not right else g.binary("Or", g.unary("Not", absent), absent)
-        before = g.binary("Or", before, g.binary("And", none, is_countable))
+        value_is_nan, row_is_nan = is_nan(g, values), is_nan(g, row)
+        is_countable = g.unary("Not", row_is_nan) if not right else g.binary("Or", g.unary("Not", row_is_nan), row_is_nan)
+        before = g.binary("Or", before, g.binary("And", value_is_nan, is_countable))
     return g.reduce("ReduceSum", g.cast(before, specs["Out"].dtype), [before.ndim - 1])
 
 
@@ -191,15 +191,15 @@ def median(g: OnnxGraph, x: OnnxTensor, axis: list[int], mode: str, specs: Any) 
     if not isinstance(size, int):
         raise NotExported("medians over dimensions that are known only at run time")
     rows = g.reshape(turned, [g.product_of(sizes[:batch_rank]), size])
-    number = is_nan(g, rows)
-    order = _ascending(g, g.where(number, g.number(math.inf, rows), rows), 1)[1]
+    nan_mask = is_nan(g, rows)
+    order = _ascending(g, g.where(nan_mask, g.number(math.inf, rows), rows), 1)[1]
     middle = [(size - 1) // 2, size // 2] if mode == "avg" else [(size - 1) // 2]
     places = g.gather(order, g.ints(*middle), 1)
     values = g.reduce("ReduceMean", _at(g, rows, places, 1), [1], keep=True)
-    none = g.cast(g.reduce("ReduceMax", g.cast(number, VarType.INT32), [1], keep=True), VarType.BOOL)
+    has_nan = g.cast(g.reduce("ReduceMax", g.cast(nan_mask, VarType.INT32), [1], keep=True), VarType.BOOL)
 
     def fail() -> Any:
         raise NotExported("medians over several dimensions that are known only at run time")
 
-    results = {"out": g.where(none, g.number(math.nan, values), values), "medians": places}
+    results = {"out": g.where(has_nan, g.number(math.nan, values), values), "medians": places}
     return {slot: g.in_shape(value, specs[slot].shape, fail) for slot, value in results.items()}

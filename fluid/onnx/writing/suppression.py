@@ -34,9 +34,9 @@ def _candidates(g: OnnxGraph, scores: OnnxTensor, attrs: dict[str, Any]) -> Onnx
             "TopK", [scores, count], [Spec((*scores.shape[:2], -1), dtype) for dtype in (scores.dtype, VarType.INT64)]
         )[1]
         best.sizes = (*scores.sizes[:2], -1)
-        none = g.cast(filled(g, g.dims(scores), 0, Spec(scores.shape, VarType.INT32)), VarType.INT32)
+        zeros = g.cast(filled(g, g.dims(scores), 0, Spec(scores.shape, VarType.INT32)), VarType.INT32)
         ones = filled(g, g.dims(best), 1, Spec(best.shape, VarType.INT32))
-        chosen = g.node("ScatterElements", [none, best, ones], Spec(scores.shape, VarType.INT32), axis=2)
+        chosen = g.node("ScatterElements", [zeros, best, ones], Spec(scores.shape, VarType.INT32), axis=2)
         scores = g.where(g.cast(chosen, VarType.BOOL), scores, lowest)
     if background >= 0:
         label = positions(g, g.size(scores, 1), 1, 3)
@@ -144,9 +144,9 @@ def _detected(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -> _D
 
 def _rows_or_none(g: OnnxGraph, detections: _Detections) -> OnnxTensor:
     """The detections; a single row of -1 if there are none."""
-    none = g.binary("Equal", g.slice(g.dims(detections.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
+    is_empty = g.binary("Equal", g.slice(g.dims(detections.rows), [0], [0], [1]), g.ints(0), VarType.BOOL)
     no_row = g.constant([[-1]], detections.rows.dtype)
-    rows, counts = g.choose(none, lambda: [no_row, g.ints(1)], lambda: [detections.rows, detections.counts])
+    rows, counts = g.choose(is_empty, lambda: [no_row, g.ints(1)], lambda: [detections.rows, detections.counts])
     rows.lengths = counts
     return rows
 
@@ -186,23 +186,23 @@ def nms(g: OnnxGraph, Boxes: OnnxTensor, iou_threshold: float) -> OnnxTensor:
 # ------------------------------------------------------------------------------------------------------------ merging
 def _overlap(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor, edge: int) -> OnnxTensor:
     """Intersection over union of boxes [..., 4]; 0 where they do not touch."""
-    zero, more = g.number(0, one), g.number(edge, one)
+    zero, pixel = g.number(0, one), g.number(edge, one)
     across, down = (
         g.binary("Sub", g.binary("Min", _column(g, one, end), _column(g, two, end)),
                  g.binary("Max", _column(g, one, start), _column(g, two, start)))
         for start, end in ((0, 2), (1, 3))
     )  # fmt: skip
-    shared = g.binary("Mul", g.binary("Add", across, more), g.binary("Add", down, more))
+    shared = g.binary("Mul", g.binary("Add", across, pixel), g.binary("Add", down, pixel))
 
     def area(box: OnnxTensor) -> OnnxTensor:
         wide, high = (g.binary("Sub", _column(g, box, end), _column(g, box, start)) for start, end in ((0, 2), (1, 3)))
-        full_area = g.binary("Mul", g.binary("Add", wide, more), g.binary("Add", high, more))
-        real = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero, VarType.BOOL)
-        return g.where(real, full_area, zero)
+        full_area = g.binary("Mul", g.binary("Add", wide, pixel), g.binary("Add", high, pixel))
+        is_valid = g.binary("GreaterOrEqual", g.binary("Min", wide, high), zero, VarType.BOOL)
+        return g.where(is_valid, full_area, zero)
 
     union = g.binary("Sub", g.binary("Add", area(one), area(two)), shared)
-    apart = g.binary("Less", g.binary("Min", across, down), zero, VarType.BOOL)
-    return g.where(apart, zero, g.binary("Div", shared, union))
+    is_disjoint = g.binary("Less", g.binary("Min", across, down), zero, VarType.BOOL)
+    return g.where(is_disjoint, zero, g.binary("Div", shared, union))
 
 
 @exports("locality_aware_nms")

@@ -30,8 +30,8 @@ def _tagged(g: OnnxGraph, Ins_tag: OnnxTensor, Filter_tag: OnnxTensor) -> OnnxTe
     lengths = _lengths(g, Ins_tag)
     zeros = g.binary("Mul", lengths, g.ints(0))
     counts = add_rows(g, zeros, ids_of(g, lengths, g.size(Ins_tag, 0)), hits)
-    some = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
-    return g.squeeze(g._sized("NonZero", [some], VarType.INT64, (1, -1)), 0)
+    is_tagged = g.binary("Greater", counts, g.ints(0), VarType.BOOL)
+    return g.squeeze(g._sized("NonZero", [is_tagged], VarType.INT64, (1, -1)), 0)
 
 
 @exports("filter_by_instag")
@@ -66,5 +66,5 @@ def rows_of_tagged(g: OnnxGraph, IndexMap: OnnxTensor, LossWeight: OnnxTensor, L
     ids = ids_of(g, counts, g.size(Like, 0))
     moved = g.gather(g.binary("Sub", before, now), ids)
     weight = g.gather(g.reshape(LossWeight, [-1], (-1,)), ids)
-    some = g.binary("Greater", weight, g.number(0, weight), VarType.BOOL)
-    return like_rows(g.where(some, g.binary("Add", g.arange(g.size(Like, 0)), moved), g.ints(-1)), Like)
+    is_present = g.binary("Greater", weight, g.number(0, weight), VarType.BOOL)
+    return like_rows(g.where(is_present, g.binary("Add", g.arange(g.size(Like, 0)), moved), g.ints(-1)), Like)

@@ -47,8 +47,8 @@ def _overlaps(g: OnnxGraph, one: OnnxTensor, two: OnnxTensor) -> OnnxTensor:
     sides = g.binary("Add", g.binary("Sub", ends, starts), g.number(1, ends))
     shared = _area(g, g.binary("Max", sides, g.number(0, sides)))
     union = g.binary("Sub", g.binary("Add", _area(g, _sizes(g, one)), _area(g, _sizes(g, two))), shared)
-    none = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
-    return g.binary("Div", shared, g.where(none, g.number(1, union), union))
+    is_zero = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
+    return g.binary("Div", shared, g.where(is_zero, g.number(1, union), union))
 
 
 def _encoded(g: OnnxGraph, boxes: OnnxTensor, anchors: OnnxTensor) -> OnnxTensor:
@@ -149,8 +149,8 @@ def _chosen(g: OnnxGraph, flags: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
 def _anchors_inside(g: OnnxGraph, anchors: OnnxTensor, infos: OnnxTensor, straddle: float) -> OnnxTensor:
     """A mask of the anchors [N, A] that extend beyond the image by at most `straddle`; all if it is negative."""
     if straddle < 0:
-        none = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]), VarType.BOOL)
-        return g.expand(none, g.joined_sizes([g.size(infos, 0), g.size(anchors, 0)]), (infos.sizes[0], anchors.sizes[0]))
+        all_true = g.binary("Equal", g.slice(infos, [1], [0], [1]), g.slice(infos, [1], [0], [1]), VarType.BOOL)
+        return g.expand(all_true, g.joined_sizes([g.size(infos, 0), g.size(anchors, 0)]), (infos.sizes[0], anchors.sizes[0]))
     start, end = (g.unsqueeze(_part(g, anchors, place, place + 2), 0) for place in (0, 2))
     size = g.unsqueeze(g.gather(infos, g.ints(1, 0), 1), 1)
     after = g.binary("GreaterOrEqual", start, g.number(-straddle, start), VarType.BOOL)
@@ -173,24 +173,24 @@ def _assigned(
     images, lengths = g.size(infos, 0), lengths_of_rows(inputs["GtBoxes"])
     boxes, exists = _padded(g, inputs["GtBoxes"], lengths)
     crowd, _ = _padded(g, as_vector(g, inputs["IsCrowd"]), lengths)
-    real = g.binary("And", exists, g.binary("Equal", crowd, g.ints(0), VarType.BOOL))  # [N, K]
+    is_object = g.binary("And", exists, g.binary("Equal", crowd, g.ints(0), VarType.BOOL))  # [N, K]
     objects = g.binary("Mul", boxes, g.cast(g.unsqueeze(g.slice(infos, [1], [2], [3]), 2), boxes.dtype))
     is_inside = _anchors_inside(g, anchors, infos, straddle)
     overlaps = _overlaps(g, g.unsqueeze(anchors, 0), objects)  # [N, A, K]
-    counted = g.binary("And", g.unsqueeze(is_inside, 2), g.unsqueeze(real, 1))
-    greatest, matches = _greatest(g, overlaps, g.unsqueeze(real, 1))
+    counted = g.binary("And", g.unsqueeze(is_inside, 2), g.unsqueeze(is_object, 1))
+    greatest, matches = _greatest(g, overlaps, g.unsqueeze(is_object, 1))
     best = g.reduce("ReduceMax", g.where(counted, overlaps, g.number(-1, overlaps)), [1], keep=True)
     near = g.binary("Less", g.unary("Abs", g.binary("Sub", overlaps, best)), g.number(_NEAR, overlaps), VarType.BOOL)
     near = g.cast(g.reduce("ReduceMax", g.cast(g.binary("And", near, counted), VarType.INT32), [2]), VarType.BOOL)
     large = g.binary("GreaterOrEqual", greatest, g.number(bounds[0], greatest), VarType.BOOL)
-    some = g.cast(g.reduce("ReduceMax", g.cast(real, VarType.INT32), [1], keep=True), VarType.BOOL)
-    hits = draw(g.binary("And", g.binary("And", is_inside, some), g.binary("Or", near, large)), g.as_size(most[0]))
+    has_objects = g.cast(g.reduce("ReduceMax", g.cast(is_object, VarType.INT32), [1], keep=True), VarType.BOOL)
+    hits = draw(g.binary("And", g.binary("And", is_inside, has_objects), g.binary("Or", near, large)), g.as_size(most[0]))
     small = g.binary("And", is_inside, g.binary("Less", greatest, g.number(bounds[1], greatest), VarType.BOOL))
     misses = draw(small, g.binary("Sub", g.as_size(most[1]), _number(g, hits)))
     both, foreground_only = g.binary("And", hits, misses), g.binary("And", hits, g.unary("Not", misses))
     # Repeat the first foreground anchor once for each foreground anchor that is also background.
-    again = g.squeeze(_number(g, both), 1)
-    image = ids_of(g, again, g.reduce("ReduceSum", again, [0], keep=True))
+    repetitions = g.squeeze(_number(g, both), 1)
+    image = ids_of(g, repetitions, g.reduce("ReduceSum", repetitions, [0], keep=True))
     first = g._sized("ArgMax", [g.cast(hits, VarType.INT32)], VarType.INT64, hits.sizes[:1], axis=1, keepdims=0)
     located = _Rows(g, images, [(image, g.gather(first, image)), _chosen(g, foreground_only)])
     scored = _Rows(g, images, [_chosen(g, foreground_only), _chosen(g, misses)])
@@ -259,17 +259,19 @@ def _regions(g: OnnxGraph, f: Any, inputs: dict[str, Any], attrs: dict[str, Any]
             is_proposal = g.binary("GreaterOrEqual", place, g.gather(lengths_of_rows(boxes), image), VarType.BOOL)
         else:
             sides = _sizes(g, rois)
-            some = g.reduce("ReduceMin", g.cast(g.binary("Greater", sides, g.number(0, sides), VarType.BOOL), VarType.INT32), [1])
+            has_area = g.reduce(
+                "ReduceMin", g.cast(g.binary("Greater", sides, g.number(0, sides), VarType.BOOL), VarType.INT32), [1]
+            )
             flat = g.reshape(overlap, [-1], (-1,))
-            is_proposal = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(some, VarType.BOOL))
+            is_proposal = g.binary("And", g.binary("Less", flat, g.number(1, flat), VarType.BOOL), g.cast(has_area, VarType.BOOL))
         rois = g._sized("Compress", [rois, is_proposal], rois.dtype, (-1, 4), axis=0)
         image = g._sized("Compress", [image, is_proposal], VarType.INT64, (-1,), axis=0)
         lengths = counts_of(g, image, g.size(lengths, 0))
     scale = g.gather(g.slice(inputs["ImInfo"], [1], [2], [3]), image)
     rois = g.binary("Div", rois, g.cast(scale, rois.dtype))
-    none = g.binary("Mul", g.slice(rois, [1], [0], [1]), g.number(0, rois))
-    many = g.unary("Not", g.binary("Equal", as_vector(g, inputs["IsCrowd"]), g.ints(0), VarType.BOOL))
-    rows = [g.concat([boxes, g.unsqueeze(g.cast(many, boxes.dtype), 1)], 1), g.concat([rois, none], 1)]
+    zeros = g.binary("Mul", g.slice(rois, [1], [0], [1]), g.number(0, rois))
+    is_crowd = g.unary("Not", g.binary("Equal", as_vector(g, inputs["IsCrowd"]), g.ints(0), VarType.BOOL))
+    rows = [g.concat([boxes, g.unsqueeze(g.cast(is_crowd, boxes.dtype), 1)], 1), g.concat([rois, zeros], 1)]
     for part, part_lengths in zip(rows, (lengths_of_rows(boxes), lengths), strict=True):
         part.lengths = part_lengths
     return f.sequence_concat(rows)  # type: ignore[no-any-return]
@@ -283,8 +285,8 @@ def generate_proposal_labels(
     candidates = _regions(g, f, inputs, attrs)
     rows, exists = _padded(g, candidates, lengths_of_rows(candidates))
     rois, crowd = _part(g, rows, 0, 4), g.squeeze(_part(g, rows, 4, 5), 2)
-    objects, real = _padded(g, inputs["GtBoxes"], truth)
-    most, matches = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(real, 1))
+    objects, is_object = _padded(g, inputs["GtBoxes"], truth)
+    most, matches = _greatest(g, _overlaps(g, rois, objects), g.unsqueeze(is_object, 1))
     most = g.where(g.binary("Greater", crowd, g.number(0, crowd), VarType.BOOL), g.number(-1, most), most)
 
     def least(bound: float) -> OnnxTensor:

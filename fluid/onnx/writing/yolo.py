@@ -73,16 +73,16 @@ def yolo_box(g: OnnxGraph, X: OnnxTensor, ImgSize: OnnxTensor, attrs: dict[str, 
         overlap = g.unsqueeze(g.unary("Sigmoid", aware), 4)
         confidence = g.binary("Pow", confidence, g.number(1 - share, confidence))
         confidence = g.binary("Mul", confidence, g.binary("Pow", overlap, g.number(share, overlap)))
-    seen = g.binary("GreaterOrEqual", confidence, g.number(attrs["conf_thresh"], confidence), VarType.BOOL)
+    is_confident = g.binary("GreaterOrEqual", confidence, g.number(attrs["conf_thresh"], confidence), VarType.BOOL)
     scores = g.binary(
-        "Mul", g.unary("Sigmoid", predictions.part(5, 5 + classes)), g.where(seen, confidence, g.number(0, confidence))
+        "Mul", g.unary("Sigmoid", predictions.part(5, 5 + classes)), g.where(is_confident, confidence, g.number(0, confidence))
     )
     image = g.unsqueeze(g.cast(g.gather(ImgSize, g.ints(1, 0), 1), X.dtype), 1, 2, 3)
     corners = [g.binary("Mul", corner, image) for corner in predictions.corners()]
     if attrs["clip_bbox"]:
         corners[0] = g.binary("Max", corners[0], g.number(0, X))
         corners[1] = g.binary("Min", corners[1], g.binary("Sub", image, g.number(1, X)))
-    boxes = g.where(seen, g.concat(corners, 4), g.number(0, X))
+    boxes = g.where(is_confident, g.concat(corners, 4), g.number(0, X))
     return {"Boxes": predictions.by_row(boxes), "Scores": predictions.by_row(scores)}
 
 
@@ -176,8 +176,8 @@ class _Labelled:
 def _confidence(g: OnnxGraph, objectness: OnnxTensor) -> tuple[OnnxTensor, OnnxTensor]:
     """The weights of the cross entropies of confidences, and the targets times the weights."""
     target = g.binary("Max", objectness, g.number(0, objectness))
-    free = g.binary("Equal", objectness, g.number(0, objectness), VarType.BOOL)
-    return g.where(free, g.number(1, target), target), target
+    is_free = g.binary("Equal", objectness, g.number(0, objectness), VarType.BOOL)
+    return g.where(is_free, g.number(1, target), target), target
 
 
 def _objectness(g: OnnxGraph, predictions: _Predictions, labelled: _Labelled) -> OnnxTensor:
@@ -196,16 +196,18 @@ def _objectness(g: OnnxGraph, predictions: _Predictions, labelled: _Labelled) ->
     sides: Any = g.binary("Sub", g.binary("Min", last, ends), g.binary("Max", first, starts))
     shared = area(g.binary("Max", sides, g.number(0, sides)))
     union = g.binary("Sub", g.binary("Add", area(g.binary("Sub", last, first)), area(g.binary("Sub", ends, starts))), shared)
-    some = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
-    overlap = g.binary("Div", shared, g.where(some, g.number(1, union), union))
+    is_zero = g.binary("Equal", union, g.number(0, union), VarType.BOOL)
+    overlap = g.binary("Div", shared, g.where(is_zero, g.number(1, union), union))
     counted = g.where(g.unsqueeze(labelled.is_box, 1), overlap, g.number(0, overlap))
-    more = g.binary("Greater", counted, g.number(labelled.attrs["ignore_thresh"], counted), VarType.BOOL)
-    ignored = g.reduce("ReduceSum", g.cast(more, VarType.INT32), [2])
+    is_overlapping = g.binary("Greater", counted, g.number(labelled.attrs["ignore_thresh"], counted), VarType.BOOL)
+    ignored = g.reduce("ReduceSum", g.cast(is_overlapping, VarType.INT32), [2])
     ignored = g.binary("Greater", ignored, g.number(0, ignored), VarType.BOOL)
     number = g.binary("Add", positions(g, g.size(labelled.box, 1), 2, 3), g.ints(1))
-    none = filled(g, g.joined_sizes([predictions.batch, predictions.rows, 1]), 0, Spec((-1, predictions.rows, 1), VarType.INT64))
+    initial = filled(
+        g, g.joined_sizes([predictions.batch, predictions.rows, 1]), 0, Spec((-1, predictions.rows, 1), VarType.INT64)
+    )
     hits = g.where(labelled.hits(), number, g.ints(0))
-    last_hit = g.reduce("ReduceMax", g.concat([none, hits], 2), [2])
+    last_hit = g.reduce("ReduceMax", g.concat([initial, hits], 2), [2])
     zero = filled(g, g.joined_sizes([predictions.batch, 1]), 0, Spec((-1, 1), labelled.score.dtype))
     scores = g.concat([zero, labelled.score], 1)
     score = g._sized("GatherElements", [scores, last_hit], scores.dtype, last_hit.sizes, axis=1)
@@ -225,12 +227,12 @@ def yolov3_loss(g: OnnxGraph, X: OnnxTensor, inputs: dict[str, Any], attrs: dict
         return g.binary("Sub", g.binary("Mul", weight, softplus(g, x)), g.binary("Mul", target, x))
 
     location, differences, score, labels = labelled.terms()
-    moved = entropy(g.slice(labelled.x, [2], [0], [2]), location, g.binary("Mul", location, labelled.within))
-    sized = g.binary("Mul", g.unary("Abs", differences), location)
-    named = entropy(g.slice(labelled.x, [2], [5], [2**31 - 1]), score, g.binary("Mul", score, labels))
-    seen = entropy(g.squeeze(predictions.by_row(predictions.part(4, 5)), 2), *_confidence(g, objectness))
-    total: Any = g.reduce("ReduceSum", seen, [1])
-    for term in (moved, sized, named):
+    location_loss = entropy(g.slice(labelled.x, [2], [0], [2]), location, g.binary("Mul", location, labelled.within))
+    size_loss = g.binary("Mul", g.unary("Abs", differences), location)
+    class_loss = entropy(g.slice(labelled.x, [2], [5], [2**31 - 1]), score, g.binary("Mul", score, labels))
+    confidence_loss = entropy(g.squeeze(predictions.by_row(predictions.part(4, 5)), 2), *_confidence(g, objectness))
+    total: Any = g.reduce("ReduceSum", confidence_loss, [1])
+    for term in (location_loss, size_loss, class_loss):
         total = g.binary("Add", total, g.reduce("ReduceSum", term, [1, 2]))
     sizes = (predictions.count, predictions.high, predictions.wide)
     return {

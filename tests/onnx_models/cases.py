@@ -59,10 +59,10 @@ def _read(folder: Path, kind: str, infos: Any) -> list[Any]:
         if not file.exists():
             break
         data = file.read_bytes()
-        which = info.type.WhichOneof("value")
-        if which == "sequence_type":
+        type_case = info.type.WhichOneof("value")
+        if type_case == "sequence_type":
             values.append(numpy_helper.to_list(onnx.SequenceProto.FromString(data)))
-        elif which == "optional_type":
+        elif type_case == "optional_type":
             values.append(numpy_helper.to_optional(onnx.OptionalProto.FromString(data)))
         else:
             values.append(numpy_helper.to_array(onnx.TensorProto.FromString(data)))
@@ -76,13 +76,13 @@ def _value(value: Any) -> Any:
 
 
 def load(path: Path, model: Any, inputs: list[Any]) -> Any:
-    """The model of a case, loaded into a scope of its own.
+    """Load the model of a case into a new scope.
 
-    What decides how many dimensions a value has (axes, shapes, sizes) comes as an input in many cases, where models have
-    constants; these are loaded with the values of such inputs as constants.
+    In many cases, axes, shapes or sizes, which decide the rank of a value, are inputs, where models have constants; these inputs
+    are loaded as constants.
     """
     onnx.save(model, path)
-    names = [each.name for each in model.graph.input]
+    names = [info.name for info in model.graph.input]
     values = dict(zip(names, inputs, strict=False))
     absent = {name: None for name, value in values.items() if value is None}
     try:
@@ -106,9 +106,9 @@ def _is_small(value: Any, kinds: str) -> bool:
 
 
 def feed_of(model: Any, loaded: Any, inputs: list[Any]) -> dict[str, Any]:
-    """What is fed: the inputs that are no constants, in the element types in which Fluid holds them."""
+    """The feed: the inputs that are no constants, in Fluid's element types."""
     root = loaded.program.global_block()
-    names = [each.name for each in model.graph.input]
+    names = [info.name for info in model.graph.input]
     pairs = zip(names, inputs, strict=False)
     return {name: _as_held(value, root.var(name).dtype.numpy) for name, value in pairs if name in loaded.feeds}
 
@@ -120,11 +120,11 @@ def _as_held(value: Any, dtype: Any) -> Any:
 
 
 def check_same(actual: Any, expected: Any, rtol: float, atol: float) -> None:
-    """The same shapes and, within the tolerances of a case, numbers; the element types, where Fluid has them."""
+    """Compare shapes, element types (where Fluid has them) and, within the tolerances of a case, numbers."""
     if isinstance(expected, list):
         assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            check_same(one, other, rtol, atol)
+        for actual_item, expected_item in zip(actual, expected, strict=True):
+            check_same(actual_item, expected_item, rtol, atol)
         return
     expected = np.asarray(expected)
     actual = np.asarray(actual)
@@ -141,7 +141,7 @@ def check_same(actual: Any, expected: Any, rtol: float, atol: float) -> None:
 
 
 def run(case: Any, path: Path) -> None:
-    """Run a case; raises where it fails."""
+    """Run a case; raises an error if it fails."""
     model = model_of(case)
     for inputs, outputs in data_sets(case, model):
         loaded = load(path, model, inputs)

@@ -1,4 +1,4 @@
-"""Runs ONNX models for the tests: by onnxruntime, and where that lacks an element type, by onnx's reference evaluator."""
+"""Run ONNX models for the tests: by onnxruntime, or by onnx's reference evaluator for element types that onnxruntime lacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def session_of(model: bytes | str) -> Any:
 
 def run_bytes(data: bytes, feeds: Mapping[str, Any]) -> list[Any]:
     """The outputs of a model, in order."""
-    names = {each.name for each in onnx.load_model_from_string(data).graph.input}
+    names = {info.name for info in onnx.load_model_from_string(data).graph.input}
     feeds = {name: value for name, value in feeds.items() if name in names}
     try:
         return session_of(data).run(None, feeds)  # type: ignore[no-any-return]
@@ -47,15 +47,15 @@ def run_bytes(data: bytes, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def lengths_of(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is fed for what an executor is: of ``(array, offsets)``, the array, and the lengths as another input."""
-    given: dict[str, Any] = {}
+    """Convert an executor's feeds to a model's: ``(array, offsets)`` becomes the array, and its lengths as another input."""
+    model_feeds: dict[str, Any] = {}
     for name, value in feeds.items():
         if isinstance(value, tuple):
-            given[name], offsets = np.asarray(value[0]), value[1]
-            given[name + LENGTHS] = np.diff(np.array(offsets[-1], "int64"))
+            model_feeds[name], offsets = np.asarray(value[0]), value[1]
+            model_feeds[name + LENGTHS] = np.diff(np.array(offsets[-1], "int64"))
         else:
-            given[name] = np.asarray(value)
-    return given
+            model_feeds[name] = np.asarray(value)
+    return model_feeds
 
 
 def run_program(
@@ -65,7 +65,7 @@ def run_program(
     value_of: Callable[[str], Any] = lambda name: None,
     opset: int = 18,
 ) -> list[Any]:
-    """What a program computes as a model in which its parameters are constants."""
+    """Run a program as a model whose parameters are constants."""
     signature = signature_of(program, list(feeds), list(fetches), with_state=False)
     results = run_bytes(bytes_of(contents_of(program, signature, value_of, opset)), lengths_of(feeds))
     return results[: len(fetches)]

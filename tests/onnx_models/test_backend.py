@@ -40,16 +40,16 @@ def excluded(name: str) -> str | None:
 
 
 def failures(names: list[str], folder: Path, kinds: tuple[str, ...] = cases.KINDS) -> dict[str, str]:
-    """The cases that fail, and how."""
-    found = {}
+    """The failing cases, with their messages."""
+    messages = {}
     for name in names:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 cases.run(cases.all_cases(kinds)[name], folder / "model.onnx")
         except (FluidError, AssertionError) as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
+            messages[name] = f"{type(error).__name__}: {error}"
+    return messages
 
 
 @pytest.mark.numpy_alone

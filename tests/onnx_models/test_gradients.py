@@ -41,7 +41,7 @@ WITHOUT_CASE = {
 
 def gradient_cases() -> dict[str, list[str]]:
     """For each op that trains, some cases whose last node is that op."""
-    found: dict[str, list[str]] = {}
+    cases_of_ops: dict[str, list[str]] = {}
     for name, case in cases.all_cases().items():
         nodes = cases.model_of(case).graph.node
         if name.endswith("_expanded") or len(nodes) > 3:
@@ -49,8 +49,8 @@ def gradient_cases() -> dict[str, list[str]]:
         how = import_of(nodes[-1].op_type, 99)
         rounds = "FLOAT8" in name or "BFLOAT16" in name or "FLOAT4" in name or "FLOAT16" in name
         if how is not None and how.trains and name not in SKIPPED and not rounds:
-            found.setdefault(nodes[-1].op_type, []).append(name)
-    return found
+            cases_of_ops.setdefault(nodes[-1].op_type, []).append(name)
+    return cases_of_ops
 
 
 SKIPPED = {
@@ -118,11 +118,13 @@ def check(model: Any, inputs: list[Any], path: Path, random: Any) -> str:
     with fluid.program_guard(loaded.program, fluid.Program()):
         cotangents = [fluid.data(f"cotangent_{n}", weight.shape, "float64") for n, weight in enumerate(weights)]
         gradients = fluid.gradients(fetched, [root.var(name) for name in names], cotangents)
-    given = {f"cotangent_{n}": weight for n, weight in enumerate(weights)}
+    cotangent_feed = {f"cotangent_{n}": weight for n, weight in enumerate(weights)}
     pairs = [(name, gradient) for name, gradient in zip(names, gradients, strict=True) if gradient is not None]
     if not pairs:
         return "no gradient"
-    computed = executor.run(loaded.program, feed={**feed, **given}, fetch_list=[each for _, each in pairs], scope=loaded.scope)
+    computed = executor.run(
+        loaded.program, feed={**feed, **cotangent_feed}, fetch_list=[value for _, value in pairs], scope=loaded.scope
+    )
     for (name, _), gradient in zip(pairs, computed, strict=True):
         direction = random.standard_normal(feed[name].shape)
         sums = []
@@ -166,9 +168,9 @@ def test_gradients_of_some_ops(name: str, tmp_path: Path) -> None:
 
 
 def _graph(nodes: list[Any], name: str = "g", inputs: Any = (), outputs: Any = ("y",)) -> Any:
-    infos = [helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each, shape in inputs]
+    infos = [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape) for input_name, shape in inputs]
     return helper.make_graph(
-        nodes, name, infos, [helper.make_tensor_value_info(each, TensorProto.FLOAT, None) for each in outputs]
+        nodes, name, infos, [helper.make_tensor_value_info(output_name, TensorProto.FLOAT, None) for output_name in outputs]
     )
 
 

@@ -137,14 +137,14 @@ def test_weights_in_constant_nodes_train_as_initializers_do(tmp_path: Path, chan
         constant("half", [0.5, 0.5], np.float32),
         helper.make_node("Mul", ["a", "half"], ["y"]),
     ]
-    constants = [helper.make_node("Constant", [], [each.name], value=each) for each in weights]
+    constants = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in weights]
     inputs = {"x": (FLOAT, ["n", 3, 8, 8])}
     want = trained(saved(tmp_path / "initializers.onnx", nodes, inputs, ["y"], weights))
     path = saved(tmp_path / "constants.onnx", [*constants, *nodes], inputs, ["y"])
     assert sorted(load(path).parameters) == sorted({*shapes})
-    found = trained(path)
+    trained_values = trained(path)
     for name, array in want.items():
-        np.testing.assert_array_equal(found[name], array, name)
+        np.testing.assert_array_equal(trained_values[name], array, name)
         assert not np.array_equal(array, numpy_helper.to_array(weights[list(shapes).index(name)])), name
 
 
@@ -214,7 +214,7 @@ def test_inputs_that_are_known_beforehand(tmp_path: Path) -> None:
 
 
 def test_large_tensors_stay_in_the_file(tmp_path: Path) -> None:
-    """They are views of the mapped file, or of one beside it; the file on disk says the same."""
+    """Large tensors are views of the mapped file, or of one beside it; both give the same results."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [1, 64])}, ["y"], [weight("w", 64, 64)])
     model = load(path)
@@ -223,9 +223,9 @@ def test_large_tensors_stay_in_the_file(tmp_path: Path) -> None:
     beside = onnx.load(path)
     onnx.save(beside, tmp_path / "e.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     assert (tmp_path / "weights.bin").stat().st_size == 64 * 64 * 4
-    other = load(tmp_path / "e.onnx")
-    np.testing.assert_array_equal(other.value("w"), model.value("w"))
-    np.testing.assert_array_equal(run(other, x)[0], run(model, x)[0])
+    external_model = load(tmp_path / "e.onnx")
+    np.testing.assert_array_equal(external_model.value("w"), model.value("w"))
+    np.testing.assert_array_equal(run(external_model, x)[0], run(model, x)[0])
 
 
 def test_functions_with_attributes(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_functions_with_attributes(tmp_path: Path) -> None:
 
 
 def graph(name: str, nodes: list[Any], inputs: list[tuple[str, int]], outputs: list[tuple[str, int]]) -> Any:
-    infos = [[helper.make_tensor_value_info(each, kind, None) for each, kind in side] for side in (inputs, outputs)]
+    infos = [[helper.make_tensor_value_info(value_name, kind, None) for value_name, kind in side] for side in (inputs, outputs)]
     return helper.make_graph(nodes, name, *infos)
 
 
@@ -273,7 +273,9 @@ def test_a_loop_trains(tmp_path: Path) -> None:
 
 
 def test_a_branch_and_a_scan(tmp_path: Path) -> None:
-    then, other = (graph(op, [helper.make_node(op, ["t"], [f"z{op}"])], [], [(f"z{op}", FLOAT)]) for op in ("Neg", "Identity"))
+    then_graph, else_graph = (
+        graph(op, [helper.make_node(op, ["t"], [f"z{op}"])], [], [(f"z{op}", FLOAT)]) for op in ("Neg", "Identity")
+    )
     body = graph(
         "body",
         [helper.make_node("Add", ["s", "r"], ["t"]), helper.make_node("Identity", ["t"], ["u"])],
@@ -282,7 +284,7 @@ def test_a_branch_and_a_scan(tmp_path: Path) -> None:
     )
     nodes = [
         helper.make_node("Scan", ["first", "x"], ["last", "t"], body=body, num_scan_inputs=1),
-        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+        helper.make_node("If", ["c"], ["y"], then_branch=then_graph, else_branch=else_graph),
     ]
     path = saved(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [3, 2]), "first": (FLOAT, [2]), "c": (BOOL, [])}, ["y", "last"])
     model = load(path)
@@ -294,7 +296,7 @@ def test_a_branch_and_a_scan(tmp_path: Path) -> None:
 
 
 def test_a_scan_of_a_batch(tmp_path: Path) -> None:
-    """Of opset 8: each sequence of a batch starts from a state of its own; one of two inputs is read backwards."""
+    """Opset 8: each sequence of a batch starts from a separate state; one of two inputs is read backwards."""
     body = helper.make_graph(
         [
             helper.make_node("Mul", ["state", "one"], ["product"]),
@@ -367,8 +369,8 @@ def test_sparse_narrow_and_complex_tensors(tmp_path: Path) -> None:
 def test_sequences_are_fed_as_lists(tmp_path: Path) -> None:
     node = helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)
     info = helper.make_tensor_sequence_value_info("s", FLOAT, ["n", 2])
-    made = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", FLOAT, None)])
-    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
+    graph_proto = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", FLOAT, None)])
+    onnx.save(helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
     model = load(tmp_path / "m.onnx")
     assert model.program.global_block().var("s").type is VarType.LOD_TENSOR_ARRAY
     parts = [np.ones((1, 2), np.float32), np.zeros((3, 2), np.float32)]
@@ -377,7 +379,7 @@ def test_sequences_are_fed_as_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op_type", ["SequenceInsert", "SequenceErase"])
 def test_places_in_sequences_that_a_run_tells(op_type: str, tmp_path: Path) -> None:
-    """As of a list of Python, and gradients go to where items come from."""
+    """Insert and erase agree with Python's lists, and gradients reach the source of each item."""
     operands = ["s", "x", "place"] if op_type == "SequenceInsert" else ["s", "place"]
     nodes = [
         helper.make_node("SplitToSequence", ["t"], ["s"], axis=0),
@@ -396,12 +398,12 @@ def test_places_in_sequences_that_a_run_tells(op_type: str, tmp_path: Path) -> N
         (gradient,) = fluid.gradients([model.fetches[0]], [root.var("t")], [cotangent])
     t, x = RANDOM.standard_normal((4, 2)).astype("float32"), np.ones((1, 2), "float32")
     for place in (-4, -1, 0, 2, 3, 4)[: 6 if op_type == "SequenceInsert" else 5]:
-        rows, kept = list(t), list(range(4))
+        rows, source_rows = list(t), list(range(4))
         if op_type == "SequenceInsert":
             rows.insert(place, x[0])
-            kept.insert(place, -1)
+            source_rows.insert(place, -1)
         else:
-            del rows[place], kept[place]
+            del rows[place], source_rows[place]
         weights = RANDOM.standard_normal((len(rows), 2)).astype("float32")
         feed = {"t": t, "x": x, "place": np.int64(place), "cotangent": weights}
         fed = {name: value for name, value in feed.items() if name in (*model.feeds, "cotangent")}
@@ -409,14 +411,14 @@ def test_places_in_sequences_that_a_run_tells(op_type: str, tmp_path: Path) -> N
         assert count == len(rows)
         np.testing.assert_array_equal(joined, rows)
         wanted = np.zeros_like(t)
-        for row, number in zip(weights, kept, strict=True):
+        for row, number in zip(weights, source_rows, strict=True):
             if number >= 0:
                 wanted[number] = row
         np.testing.assert_array_equal(slope, wanted)
 
 
 def test_a_loop_that_turns_a_sequence_round(tmp_path: Path) -> None:
-    """What it carries is another sequence after each trip; gradients go back through all of them."""
+    """The loop carries a new sequence after each trip; gradients flow back through all of them."""
     sequence = helper.make_tensor_sequence_value_info
     infos = [helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", INT64), ("c", BOOL))]
     nodes = [
@@ -451,7 +453,7 @@ def test_branches_that_give_a_number_with_and_without_a_dimension(tmp_path: Path
         return helper.make_graph(list(nodes), "b", [], [helper.make_tensor_value_info("z", FLOAT, None)])
 
     for shapes, shape in ((([], [1]), (1,)), (([], []), ()), (([1], [1]), (1,))):
-        branches = [branch(constant("z", np.full(own, 2.0 + n), np.float32)) for n, own in enumerate(shapes)]
+        branches = [branch(constant("z", np.full(branch_shape, 2.0 + n), np.float32)) for n, branch_shape in enumerate(shapes)]
         nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])]
         model = load(saved(tmp_path / "m.onnx", nodes, {"c": (BOOL, [])}, ["y"]))
         for flag in (True, False):

@@ -62,21 +62,21 @@ def test_images_between_their_elements(tmp_path: Path) -> None:
 
 
 def test_patches_of_volumes_and_lines(tmp_path: Path) -> None:
-    """onnxruntime 1.32 has other numbers for volumes with dilations than the reference evaluator, and than loops have."""
+    """onnxruntime 1.32 differs from the reference evaluator, and from loops, for volumes with dilations."""
     how = {"strides": [2, 1, 1], "dilations": [1, 2, 1], "pads": [1, 0, 0, 0, 1, 2]}
     for size, block in (([7], [3]), ([4, 5, 4], [2, 2, 3])):
         count = len(size)
-        given = {
+        attrs = {
             name: values[:count] if name != "pads" else [*values[:count], *values[3 : 3 + count]] for name, values in how.items()
         }
         places = [
-            (whole + given["pads"][axis] + given["pads"][axis + count] - given["dilations"][axis] * (side - 1) - 1)
-            // given["strides"][axis] + 1
-            for axis, (whole, side) in enumerate(zip(size, block, strict=True))
+            (extent + attrs["pads"][axis] + attrs["pads"][axis + count] - attrs["dilations"][axis] * (side - 1) - 1)
+            // attrs["strides"][axis] + 1
+            for axis, (extent, side) in enumerate(zip(size, block, strict=True))
         ]  # fmt: skip
         inputs = {"x": RANDOM.standard_normal((2, 3 * prod(block), prod(places))).astype("float32")}
         constants = {"size": np.array(size, "int64"), "block": np.array(block, "int64")}
-        model = model_of("Col2Im", inputs, constants=constants, **given)
+        model = model_of("Col2Im", inputs, constants=constants, **attrs)
         model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
         check(tmp_path / "m.onnx", model, inputs, by_onnxruntime=False)
 

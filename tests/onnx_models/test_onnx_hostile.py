@@ -36,7 +36,7 @@ def linear(nodes: list[Any] | None = None, initializers: list[Any] | None = None
 
 
 def error_of(path: Path, data: bytes | Any) -> str:
-    """What loading says of a file; nothing comes into the scope."""
+    """The error message of loading a file; nothing comes into the scope."""
     path.write_bytes(data if isinstance(data, bytes) else data.SerializeToString())
     scope = fluid.Scope()
     with pytest.raises(FormatError) as caught:
@@ -106,11 +106,11 @@ def test_cycles_and_duplicates(file: Path) -> None:
 
 
 def functions(bodies: dict[str, list[Any]]) -> Any:
-    own = [
+    protos = [
         helper.make_function("own", name, ["a"], ["b"], nodes, [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)])
         for name, nodes in bodies.items()
     ]
-    model = linear([helper.make_node("f0", ["x"], ["y"], domain="own")], functions=own)
+    model = linear([helper.make_node("f0", ["x"], ["y"], domain="own")], functions=protos)
     model.opset_import.append(helper.make_opsetid("own", 1))
     return model
 
@@ -191,7 +191,7 @@ def test_large_things_of_small_files(file: Path) -> None:
 
 
 def test_dense_files(file: Path) -> None:
-    """Two million nodes of two bytes: refused before protobuf makes messages of them."""
+    """Two million nodes of two bytes are refused before protobuf makes messages of them."""
     body = b"\x0a\x00" * 2_000_000
     error = error_of(file, b"\x08\x0a" + head_of_field(7, len(body)) + body)
     assert "so many, and so small" in error
@@ -316,7 +316,7 @@ TABLES: dict[str, bytes] = {
 
 
 def _read(file: Path) -> str:
-    """What loading says of the file; "" if it loads."""
+    """The error message of loading a file; "" if it loads."""
     try:
         fluid.load_model(file, scope=fluid.Scope())
     except FluidError as error:

@@ -181,7 +181,7 @@ def test_sizes_that_a_run_tells(by: str, name: str, tmp_path: Path) -> None:
         export(model, inputs, tmp_path / "m.onnx", by, dynamic_shapes=(shapes,) if isinstance(model, Logits) else shapes)
     else:
         names = [f"in{n}" for n in range(len(inputs))]
-        axes = {each: {0: "batch", 1: f"length of {each}"} if of_text else {0: "batch"} for each in names}
+        axes = {input_name: {0: "batch", 1: f"length of {input_name}"} if of_text else {0: "batch"} for input_name in names}
         export(model, inputs, tmp_path / "m.onnx", by, input_names=names, dynamic_axes=axes)
     loaded = fluid.load_model(tmp_path / "m.onnx", scope=fluid.Scope())
     assert {sizes[0] for sizes in loaded.dimensions.values()} == {"batch"}
@@ -209,8 +209,8 @@ def test_training(by: str, name: str, tmp_path: Path) -> None:
 
     loaded = fluid.load_model(tmp_path / "m.onnx", scope=fluid.Scope())
     program = loaded.program
-    own = {name.replace("/", "."): name for name in loaded.parameters}
-    program.make_trainable([own[name] for name in parameters if name in own])
+    loaded_names = {name.replace("/", "."): name for name in loaded.parameters}
+    program.make_trainable([loaded_names[name] for name in parameters if name in loaded_names])
     with fluid.program_guard(program, fluid.Program()):
         label = fluid.data("label", [*labels.shape, 1], "int64")
         output = program.global_block().var(loaded.fetches[0].name)

@@ -1,6 +1,4 @@
-"""Small nets of torch, for a batch of any size, by the exporter that needs nothing but torch: what they compute, how they train,
-and what comes of writing them again.
-"""
+"""Small nets of torch, for a batch of any size, by the exporter that needs only torch: their outputs, training, and re-export."""
 
 from __future__ import annotations
 
@@ -169,13 +167,13 @@ NETS = nets()
 def test_net(name: str, tmp_path: Path) -> None:
     net, inputs = NETS[name]
     names = [f"in{number}" for number in range(len(inputs))]
-    feed = {each: value.numpy() for each, value in zip(names, inputs, strict=True)}
+    feed = {input_name: value.numpy() for input_name, value in zip(names, inputs, strict=True)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             net, inputs, str(tmp_path / "net.onnx"), dynamo=False, input_names=names, output_names=["out"], opset_version=18,
             training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
-            dynamic_axes={each: {0: "batch"} for each in (*names, "out")},
+            dynamic_axes={value_name: {0: "batch"} for value_name in (*names, "out")},
         )  # fmt: skip
     expected = net(*inputs).detach().numpy()
     model = fluid.load_model(tmp_path / "net.onnx", scope=fluid.Scope())
@@ -185,9 +183,9 @@ def test_net(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
     check_outputs(model.program, model.fetches[0].name, model.scope)
-    for written in ("again.onnx", "again.json"):
-        fluid.save_model(tmp_path / written, model.program, feeds=model.feeds, fetches=model.fetches, scope=model.scope)
-        again = fluid.load_model(tmp_path / written, scope=fluid.Scope())
+    for file_name in ("again.onnx", "again.json"):
+        fluid.save_model(tmp_path / file_name, model.program, feeds=model.feeds, fetches=model.fetches, scope=model.scope)
+        again = fluid.load_model(tmp_path / file_name, scope=fluid.Scope())
         check_outputs(again.program, again.fetches[0].name, again.scope)
     with fluid.scope_guard(model.scope):
         check_outputs(fluid.optimize_for_inference(model.program), model.fetches[0].name, model.scope)

@@ -45,16 +45,16 @@ def batch(random: Any) -> dict[str, Any]:
 
 
 def test_boxes_that_are_found(tmp_path: Path) -> None:
-    """For any number of images; what an image has is told by the lengths beside the rows."""
-    found = layers.detection_output(*ssd(), nms_threshold=0.3, score_threshold=0.05, keep_top_k=20)
+    """Detection for any number of images; the lengths beside the rows give the detections of each image."""
+    detections = layers.detection_output(*ssd(), nms_threshold=0.3, score_threshold=0.05, keep_top_k=20)
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())
     path = str(tmp_path / "ssd.onnx")
-    fluid.save_model(path, feeds=["image"], fetches=[found])
+    fluid.save_model(path, feeds=["image"], fetches=[detections])
     for images in (1, 3):
         image = batch(np.random.default_rng(images))["image"][:images]
-        (expected,) = executor.run(feed={"image": image}, fetch_list=[found], return_numpy=False)
-        rows, lengths = session_of(path).run([found.name, f"{found.name}.lengths"], {"image": image})
+        (expected,) = executor.run(feed={"image": image}, fetch_list=[detections], return_numpy=False)
+        rows, lengths = session_of(path).run([detections.name, f"{detections.name}.lengths"], {"image": image})
         np.testing.assert_allclose(rows, np.asarray(expected), 1e-5, 1e-6)
         assert lengths.tolist() == expected.recursive_sequence_lengths()[0] and max(lengths) <= 20
 
@@ -92,7 +92,7 @@ def boxes(random: Any, count: int) -> Any:
 
 
 def test_targets_of_images_without_objects() -> None:
-    """Of three images, one has no object, one a crowd alone; and one has no region beside its objects."""
+    """Of three images, one has no object, one has only a crowd; and one has no region except its objects."""
     random, block = np.random.default_rng(5), fluid.default_main_program().global_block()
     objects, regions = ((0, 0, 2, 3),), ((0, 4, 4, 9),)
     rows = {

@@ -68,7 +68,7 @@ def test_inference(opset: int, tmp_path: Path) -> None:
     assert fluid.save_model(path, feeds=["image"], fetches=[prediction], opset=opset) == [path]
     onnx.checker.check_model(path, full_check=True)
     session = session_of(path)
-    assert [each.name for each in session.get_inputs()] == ["image"] and not session.get_overridable_initializers()
+    assert [info.name for info in session.get_inputs()] == ["image"] and not session.get_overridable_initializers()
     assert onnx.load(path).opset_import[0].version == opset
     test = fluid.default_main_program().clone(for_test=True)
     for rows in (1, 5):
@@ -79,7 +79,7 @@ def test_inference(opset: int, tmp_path: Path) -> None:
 
 @each("optimizer", ["SGD", "Adam", "Momentum"])
 def test_training(optimizer: str, tmp_path: Path) -> None:
-    """Weights and state go in and come out; after three steps they are those of Fluid."""
+    """Weights and state are inputs and outputs; after three steps they equal Fluid's."""
     _, loss = lenet()
     more = {"momentum": 0.9} if optimizer == "Momentum" else {}
     getattr(fluid.optimizer, optimizer)(learning_rate=0.01, **more).minimize(loss)
@@ -91,8 +91,8 @@ def test_training(optimizer: str, tmp_path: Path) -> None:
     session = session_of(path)
     updated = json.loads(session.get_modelmeta().custom_metadata_map["fluid.updated"])
     assert {"fc_0.w_0", "batch_norm_0.w_1", "learning_rate_0"} - set(updated) == {"learning_rate_0"}
-    assert "learning_rate_0" in {each.name for each in session.get_overridable_initializers()}
-    outputs, state = [each.name for each in session.get_outputs()], {}
+    assert "learning_rate_0" in {initializer.name for initializer in session.get_overridable_initializers()}
+    outputs, state = [output.name for output in session.get_outputs()], {}
     for step in range(3):
         (expected,) = executor.run(main, batch(4 + step, step), [loss])
         results = dict(zip(outputs, session.run(None, {**batch(4 + step, step), **state}), strict=True))
@@ -104,7 +104,7 @@ def test_training(optimizer: str, tmp_path: Path) -> None:
 
 
 def test_training_in_float64(tmp_path: Path) -> None:
-    """What differs in float32 is rounding alone: in float64, running means and what Adam makes of gradients that cancel agree."""
+    """In float64, running means and Adam's updates from cancelling gradients agree, so float32 differs only by rounding."""
     image, label = fluid.data("image", [None, 3, 8, 8], "float64"), fluid.data("label", [None, 1], "int64")
     fluid.default_startup_program().random_seed = 1
     hidden = layers.relu(layers.batch_norm(layers.conv2d(image, 4, 3, padding=1, bias_attr=False)))
@@ -117,8 +117,8 @@ def test_training_in_float64(tmp_path: Path) -> None:
     path = tmp_path / "train.onnx"
     fluid.save_model(path, fluid.default_main_program())
     model = onnx.load(path)
-    names = [each.name for each in model.graph.output]
-    updated = json.loads({each.key: each.value for each in model.metadata_props}["fluid.updated"])
+    names = [output.name for output in model.graph.output]
+    updated = json.loads({entry.key: entry.value for entry in model.metadata_props}["fluid.updated"])
     feed, state = batch(4), {}
     feed["image"] = np.random.default_rng(2).standard_normal((4, 3, 8, 8))
     for _ in range(2):
@@ -143,9 +143,11 @@ def test_gradients(tmp_path: Path) -> None:
     grads = [gradient for _, gradient in pairs]
     expected = executor.run(main, batch(3), [loss, *grads])
     session = session_of(path)
-    assert {each.name for each in session.get_inputs()} == {"image", "label"}
-    assert {parameter.name for parameter, _ in pairs} <= {each.name for each in session.get_overridable_initializers()}
-    results = session.run([loss.name, *(each.name for each in grads)], {**batch(3), **{k: before[k] for k in ("fc_0.w_0",)}})
+    assert {info.name for info in session.get_inputs()} == {"image", "label"}
+    assert {parameter.name for parameter, _ in pairs} <= {
+        initializer.name for initializer in session.get_overridable_initializers()
+    }
+    results = session.run([loss.name, *(grad.name for grad in grads)], {**batch(3), **{k: before[k] for k in ("fc_0.w_0",)}})
     for result, value in zip(results, expected, strict=True):
         np.testing.assert_allclose(result, value, 1e-4, 1e-6)
 
@@ -159,13 +161,13 @@ def check_gradients(name: str) -> None:
         target, inputs = BUILDERS[name](case)
         grads = [grad for grad in fluid.gradients(target, inputs) if grad is not None]
         values = {key: np.asarray(value) for key, value in case.values.items()}
-        kept = {key for key in values if case.program.global_block().var(key).persistable}
+        persistable = {key for key in values if case.program.global_block().var(key).persistable}
         scope = fluid.Scope()
         with fluid.scope_guard(scope):
             case.executor.run(case.startup)
-        for key in kept:
+        for key in persistable:
             scope.put(key, values[key].copy())
-        feeds = {key: value for key, value in values.items() if key not in kept}
+        feeds = {key: value for key, value in values.items() if key not in persistable}
         fetches = [target, *grads]
         try:
             results = run_program(case.program, feeds, [var.name for var in fetches], scope.array)
@@ -189,13 +191,13 @@ def test_more_control_flow(name: str) -> None:
 
 
 def test_a_loop_is_a_loop(tmp_path: Path) -> None:
-    """`while` is written as Loop, a branch as If, a recurrence as Scan: their blocks are not written out."""
+    """`while` is written as Loop, a branch as If, a recurrence as Scan, without unrolling."""
     for name, op in (("loop", "Loop"), ("cond_true", "If"), ("rnn", "Scan")):
         with new_case(name) as case:
             target, _ = BUILDERS[name](case)
-            kept = {key: np.asarray(value) for key, value in case.values.items()}
-            feeds = [key for key in kept if not case.program.global_block().var(key).persistable]
-            for key, value in kept.items():
+            values = {key: np.asarray(value) for key, value in case.values.items()}
+            feeds = [key for key in values if not case.program.global_block().var(key).persistable]
+            for key, value in values.items():
                 fluid.global_scope().put(key, value)
             path = str(tmp_path / f"{name}.onnx")
             fluid.save_model(path, case.program, feeds, [target])
@@ -217,7 +219,7 @@ def test_sequences(tmp_path: Path) -> None:
     ids = np.arange(9).reshape(9, 1)
     fed = {"words": (ids, [[0, 2, 7, 9]])}
     session = session_of(path)
-    assert {each.name for each in session.get_inputs()} == {"words", "words.lengths"}
+    assert {info.name for info in session.get_inputs()} == {"words", "words.lengths"}
     updated = json.loads(session.get_modelmeta().custom_metadata_map["fluid.updated"])
     names = [loss.name, updated["embedding_0.w_0"]]
     results = session.run(names, lengths_of(fed))
@@ -324,7 +326,7 @@ def test_convert_from_the_command_line(tmp_path: Path) -> None:
     fluid.save_model(str(tmp_path / "net.pdmodel"), feeds=["image"], fetches=[prediction])
     done = CliRunner().invoke(cli, ["convert", str(tmp_path / "net.pdmodel"), str(tmp_path / "net.onnx")])
     assert done.exit_code == 0, done.output
-    assert [each.name for each in session_of(str(tmp_path / "net.onnx")).get_inputs()] == ["image"]
+    assert [info.name for info in session_of(str(tmp_path / "net.onnx")).get_inputs()] == ["image"]
 
 
 @pytest.mark.slow
@@ -359,8 +361,8 @@ def test_the_table_of_ops_is_current() -> None:
     with open(PATH, encoding="utf-8") as file:
         assert file.read() == render(), "run python -m fluid.onnx.writing.document"
     text = render()
-    own = {name for name, op in all_ops().items() if op.forward is None and op.module.startswith("fluid.ops.")}
-    assert all(f"| `{name}` |" in text for name in own if not all_ops()[name].gradient_of)
+    op_types = {name for name, op in all_ops().items() if op.forward is None and op.module.startswith("fluid.ops.")}
+    assert all(f"| `{name}` |" in text for name in op_types if not all_ops()[name].gradient_of)
 
 
 @pytest.mark.slow
@@ -400,7 +402,7 @@ def every_hundredth() -> Any:
 
 @each("build", [frames_of_sound, pooled_twice, every_hundredth])
 def test_a_dynamic_size_that_is_divided_is_no_number(build: Any) -> None:
-    """A stride of more than 64 made a number of the stand-in for a dimension, which the model then had for its size."""
+    """A stride over 64 turned the stand-in for an unknown dimension into a number, which then became the model's size."""
     out = build()
     fluid.default_startup_program().random_seed = 1
     fluid.Executor().run(fluid.default_startup_program())
@@ -408,6 +410,6 @@ def test_a_dynamic_size_that_is_divided_is_no_number(build: Any) -> None:
     for rows, length in ((1, 400), (2, 1601), (3, 7000)):
         feed = {"x": np.random.default_rng(length).standard_normal((rows, length)).astype("float32")}
         (want,) = fluid.Executor().run(feed=feed, fetch_list=[out])
-        (found,) = run_program(fluid.default_main_program(), feed, [out.name], value_of)
-        assert found.shape == want.shape
-        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+        (result,) = run_program(fluid.default_main_program(), feed, [out.name], value_of)
+        assert result.shape == want.shape
+        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)

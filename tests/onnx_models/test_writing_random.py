@@ -1,4 +1,4 @@
-"""What ONNX models draw: other numbers than Fluid, of the same distribution."""
+"""Random ops in ONNX models: the numbers differ from Fluid's, with the same distribution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = 20000
 
 
 def drawn(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], slot: str = "Out") -> Any:
-    """What an op draws in a model, with a seed."""
+    """The numbers that an op draws in a model, with a seed."""
     program = fluid.Program()
     block = program.global_block()
     variables = {
@@ -79,16 +79,16 @@ def test_classes() -> None:
 
 @each("op_type, slot", [("rpn_target_assign", "ScoreIndex"), ("tdm_sampler", "Out")])
 def test_what_a_sample_may_draw(op_type: str, slot: str) -> None:
-    """As many anchors of the foreground and of the background as are asked for, or nodes of a tree; others in each run."""
+    """The model draws the requested numbers of foreground and background anchors, or tree nodes, and others in each run."""
     case = next(case for key in range(9) if (case := Case(f"{op_type}-{key}", "float32")).sample.check)
     one = OneOp(case)
     names = [var.name for var in one.outputs.values()]
     signature = signature_of(one.program, list(one.fed), names, with_state=False)
     session = session_of(bytes_of(contents_of(one.program, signature, lambda name: None, 18)))
-    taken = set()
+    draws = set()
     for _ in range(5):
         outputs = dict(zip(one.outputs, session.run(names, lengths_of(one.fed)), strict=True))
         assert case.sample.check is not None
         case.sample.check(case.sample.inputs, outputs)
-        taken.add(tuple(outputs[slot].reshape(-1)))
-    assert len(taken) > 1
+        draws.add(tuple(outputs[slot].reshape(-1)))
+    assert len(draws) > 1

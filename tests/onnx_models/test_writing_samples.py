@@ -25,7 +25,7 @@ from fluid.onnx.writing.refused import REFUSED
 pytestmark = pytest.mark.numpy_alone
 
 KEYS = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
-WRITTEN = {op_type: keys for op_type, keys in KEYS.items() if op_type not in REFUSED}
+EXPORTED = {op_type: keys for op_type, keys in KEYS.items() if op_type not in REFUSED}
 BOUNDS = {"float32": (2e-5, 1e-5), "float64": (1e-6, 1e-7)}
 """By the type of floats, how far results may be from Fluid's, relative and absolute."""
 TELLS = (
@@ -37,7 +37,7 @@ TELLS = (
 
 
 class AnyBatch(OneOp):
-    """A program whose first dimensions are not known when it is written."""
+    """A program with unknown first dimensions."""
 
     def _data(self, name: str, value: Any) -> Any:
         var = super()._data(name, value)
@@ -47,7 +47,7 @@ class AnyBatch(OneOp):
 
 
 def check(key: str, dtype: str, opset: int = 18, kind: type[OneOp] = OneOp) -> bool:
-    """Compare a sample; whether it is written."""
+    """Compare a sample with its model; returns whether it is written."""
     case = Case(key, dtype)
     one = kind(case)
     fetch = [var for value in one.outputs.values() for var in flat(value)]
@@ -78,19 +78,19 @@ def check(key: str, dtype: str, opset: int = 18, kind: type[OneOp] = OneOp) -> b
     return True
 
 
-@each("op_type", WRITTEN)
+@each("op_type", EXPORTED)
 def test_first_samples(op_type: str) -> None:
-    key = WRITTEN[op_type][0]
+    key = EXPORTED[op_type][0]
     check(key, every_dtype(CASES[key][1])[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op_type", WRITTEN)
+@pytest.mark.parametrize("op_type", EXPORTED)
 def test_all_samples(op_type: str) -> None:
-    """In each element type; at least one of an op is written."""
+    """Samples agree in each element type; at least one sample of an op is written."""
     count = 0
     with Checks() as checks:
-        for key in WRITTEN[op_type]:
+        for key in EXPORTED[op_type]:
             for dtype in every_dtype(CASES[key][1]):
                 if dtype == "float64" and CASES[key][1].attrs.get("groups", 1) > 1:
                     continue  # onnxruntime has no such convolutions, and the reference evaluator fails on groups
@@ -104,7 +104,7 @@ def test_all_samples(op_type: str) -> None:
 def test_samples_in_each_opset(opset: int) -> None:
     """Of each op the first sample; before opset 16 nothing adds by index along an axis, before 18 nothing compares bits."""
     with Checks() as checks:
-        for op_type, keys in WRITTEN.items():
+        for op_type, keys in EXPORTED.items():
             with checks(op_type):
                 try:
                     check(keys[0], every_dtype(CASES[keys[0]][1])[0], opset)
@@ -117,11 +117,11 @@ UNKNOWN = {"squeeze", "squeeze2"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op_type", [op_type for op_type in WRITTEN if op_type not in UNKNOWN])
+@pytest.mark.parametrize("op_type", [op_type for op_type in EXPORTED if op_type not in UNKNOWN])
 def test_samples_of_any_batch(op_type: str) -> None:
-    """Programs that are written without knowing the first size of any input, where inference does without it."""
+    """Programs with unknown first sizes of all inputs, if inference works without them."""
     with Checks() as checks:
-        for key in WRITTEN[op_type]:
+        for key in EXPORTED[op_type]:
             with checks(key):
                 try:
                     check(key, every_dtype(CASES[key][1])[0], kind=AnyBatch)

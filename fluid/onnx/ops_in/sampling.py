@@ -97,7 +97,7 @@ class _Axis:
         return [self._bounded(b.f.scale(floor, scale=1.0, bias=float(step)), w) for step, w in zip(steps, weights, strict=True)]
 
     def _bounded(self, element: Any, weight: Any) -> tuple[Any, Any]:
-        """Clip an element's place to the image; the weight of places outside is 0."""
+        """Clip an element's place to the image; with the padding "zeros", the weight outside is 0."""
         b, most = self.b, float(self.size - 1)
         if self.padding == "reflection":
             element = self._reflected(element)

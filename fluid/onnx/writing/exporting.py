@@ -178,7 +178,8 @@ def export(
             done[slot] = value
         elif isinstance(value, (list, tuple)):
             done[slot] = [
-                None if one is None else _fit(graph, one, output_spec) for one, output_spec in zip(value, spec, strict=True)
+                None if tensor is None else _fit(graph, tensor, output_spec)
+                for tensor, output_spec in zip(value, spec, strict=True)
             ]
         else:
             done[slot] = _fit(graph, value, spec)

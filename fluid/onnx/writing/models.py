@@ -38,26 +38,26 @@ def results_of(program: Program) -> list[str]:
     Persistable variables (parameters, state) do not count, nor do outputs that only an op's own gradient reads.
     """
     block = program.global_block()
-    read = {name for block_ in program.blocks for op in block_.ops for name in op.input_arg_names}
+    read = {name for inner_block in program.blocks for op in inner_block.ops for name in op.input_arg_names}
     outputs = {name: None for op in block.ops for name in op.output_arg_names}
-    matches: dict[str, None] = {}
+    results: dict[str, None] = {}
     for op in block.ops:
         definition = op.definition
         loss = op.output_arg_names[0].removesuffix("@GRAD") if op.type == "fill_constant" and op.output_arg_names else ""
         if loss in outputs and op.output_arg_names[0] != loss:
-            matches[loss] = None
+            results[loss] = None
         for slot, names in op.outputs.items():
-            described = definition.outputs.get(slot) if definition is not None else None
-            if definition is None or described is None or described.intermediate:
+            slot_def = definition.outputs.get(slot) if definition is not None else None
+            if definition is None or slot_def is None or slot_def.intermediate:
                 continue
-            if described.optional and definition.forward is None:
+            if slot_def.optional and definition.forward is None:
                 continue
             for name in names:
                 var = block.find_var(name)
                 is_value = var is not None and not var.persistable and var.type is VarType.LOD_TENSOR
                 if name != EMPTY and name not in read and is_value:
-                    matches[name] = None
-    return [name for name in outputs if name in matches]
+                    results[name] = None
+    return [name for name in outputs if name in results]
 
 
 def signature_of_model(program: Program) -> Signature:

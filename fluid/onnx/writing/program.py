@@ -279,7 +279,7 @@ class ProgramWriter:
                     raise
                 raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
 
-    def op(self, op: Operator, names: Names, names_it: Callable[[str], bool]) -> None:
+    def op(self, op: Operator, names: Names, takes_name: Callable[[str], bool]) -> None:
         first = len(self.graph.scope.nodes)
         handler = HANDLERS.get(op.type)
         if handler is not None:
@@ -300,21 +300,21 @@ class ProgramWriter:
         in_parts = forward.decomposition is not None or (forward.composition is not None and forward.lod_aware)
         if definition.type not in EXPORTS and in_parts:
             results = DECOMPOSERS[0](self, definition, inputs, attrs, wanted)
-            self.outputs(op, definition, results, names, first, names_it)
+            self.outputs(op, definition, results, names, first, takes_name)
             return
         results = export(
             self.graph, definition, inputs, attrs, wanted, declared_specs(op) if definition.forward is None else None
         )
-        self.outputs(op, definition, results, names, first, names_it)
+        self.outputs(op, definition, results, names, first, takes_name)
 
     def inputs(self, op: Operator, definition: OpDef, names: Names) -> dict[str, Any]:
         """The tensors of an op's slots."""
         inputs: dict[str, Any] = {}
-        for slot, described in definition.inputs.items():
+        for slot, slot_def in definition.inputs.items():
             slot_names = op.inputs.get(slot)
             if not slot_names:
                 continue
-            if described.many:
+            if slot_def.many:
                 inputs[slot] = [None if name == EMPTY else names.need(name, op) for name in slot_names]
             elif slot_names[0] != EMPTY:
                 inputs[slot] = names.need(slot_names[0], op)
@@ -327,7 +327,7 @@ class ProgramWriter:
         results: Mapping[str, Any],
         names: Names,
         first: int,
-        names_it: Callable[[str], bool] = lambda name: True,
+        takes_name: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """Bind an op's results to the names of its outputs."""
         for slot, outs in op.outputs.items():
@@ -339,7 +339,7 @@ class ProgramWriter:
                 if tensor is None:
                     names.values[name] = None
                 else:
-                    self.bind(names, name, tensor, first, names_it(name))
+                    self.bind(names, name, tensor, first, takes_name(name))
 
 
 def _takes_array(op: Operator, names: Names) -> bool:

@@ -50,9 +50,9 @@ def _read_names(scope: GraphScope) -> set[str]:
     names = {tensor.name for tensor in scope.outputs}
     waiting = [scope]
     while waiting:
-        one = waiting.pop()
-        names.update(tensor.name for tensor in one.outputs)
-        for node in one.nodes:
+        inner_scope = waiting.pop()
+        names.update(tensor.name for tensor in inner_scope.outputs)
+        for node in inner_scope.nodes:
             names.update(node.inputs)
             waiting += [value for value in node.attrs.values() if isinstance(value, GraphScope)]
     return names

@@ -239,8 +239,8 @@ def lars_momentum(g: OnnxGraph, inputs: dict[str, Any], attrs: dict[str, Any]) -
     decays = decays if len(decays) == count else decays * count
     results: dict[str, Any] = {}
     for place, decay in enumerate(decays):
-        one = {slot: values[place] for slot, values in inputs.items() if values}
-        for slot, value in _lars(g, one, attrs, decay).items():
+        parameter_inputs = {slot: values[place] for slot, values in inputs.items() if values}
+        for slot, value in _lars(g, parameter_inputs, attrs, decay).items():
             results.setdefault(slot, []).append(value)
     return results
 

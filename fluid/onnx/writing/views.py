@@ -36,11 +36,11 @@ def _picking(g: OnnxGraph, indices: list[OnnxTensor]) -> OnnxTensor:
         else:
             columns_of_index.append(g.cast(index, VarType.INT64))
     together = columns_of_index[0]
-    for one in columns_of_index[1:]:
-        together = g.binary("Add", together, one)  # for its shape
+    for column in columns_of_index[1:]:
+        together = g.binary("Add", together, column)  # for its shape
     columns = [
-        g.unsqueeze(one if len(columns_of_index) == 1 else g.expand(one, g.dims(together), together.sizes), together.ndim)
-        for one in columns_of_index
+        g.unsqueeze(column if len(columns_of_index) == 1 else g.expand(column, g.dims(together), together.sizes), together.ndim)
+        for column in columns_of_index
     ]
     return g.concat(columns, together.ndim)
 

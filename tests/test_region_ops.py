@@ -30,7 +30,7 @@ from fluid.extend import (
     strings,
 )
 from fluid.formats.text import parse_program_text, program_to_string
-from fluid.viewer.graph import Graph
+from fluid.viewer.graph import ViewGraph
 
 pytestmark = pytest.mark.usefixtures("fresh")
 N = 3
@@ -196,7 +196,7 @@ def test_its_gradient_is_explained():
 
 def test_the_viewer_has_an_edge_from_one_run_to_the_next():
     _, _, h, idle = powers()
-    graph = Graph(fluid.default_main_program())
+    graph = ViewGraph(fluid.default_main_program())
     numbers = {(value.block, value.name, value.version): number for number, value in enumerate(graph.values)}
     for name in (h.name, idle.name):
         assert (numbers[1, name, 1], numbers[1, name, 0]) in graph.links

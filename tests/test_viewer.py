@@ -15,7 +15,7 @@ from fluid import layers
 from fluid.errors import FluidTypeError
 from fluid.ir.program import Block, Operator
 from fluid.viewer import to_html, write_html
-from fluid.viewer.graph import BACKWARD, FORWARD, UPDATE, Graph
+from fluid.viewer.graph import BACKWARD, FORWARD, UPDATE, ViewGraph
 from fluid.viewer.layers import make_sheets
 
 EVIL = "</script><script>alert(1)</script><!--\"'`&amp;{{DATA}} 名 \u2028 \ud800 \x00"
@@ -190,7 +190,7 @@ def test_what_is_no_program_is_refused():
 @each("build", [convolutional, looping, lambda: residual(2)])
 def test_gradient_ops_are_paired_with_the_ops_they_were_made_from(build):
     program = build()
-    graph, loaded = Graph(program), Graph(reload(program))
+    graph, loaded = ViewGraph(program), ViewGraph(reload(program))
     pairs = {number: node.made_from for number, node in enumerate(graph.nodes) if node.made_from >= 0}
     assert pairs == {number: node.made_from for number, node in enumerate(loaded.nodes) if node.made_from >= 0}
     gradients = [number for number, node in enumerate(graph.nodes) if node.op is not None and node.op.type.endswith("_grad")]
@@ -211,7 +211,7 @@ def test_overwritten_names_pair_in_reverse():
         for _ in range(3):
             program.global_block().append_op("relu", {"X": y}, {"Out": y})
         fluid.append_backward(layers.mean(y), parameter_list=[x])
-    nodes = [node for node in Graph(reload(program)).nodes if node.op is not None]
+    nodes = [node for node in ViewGraph(reload(program)).nodes if node.op is not None]
     assert [node.made_from for node in nodes if node.op.type == "relu_grad"] == [
         number for number in range(len(nodes) - 1, -1, -1) if nodes[number].op.type == "relu"
     ]
@@ -223,7 +223,7 @@ def test_gradients_that_are_ordinary_ops_are_paired():
         x = fluid.data("x", [2])
         x.stop_gradient = False
         fluid.append_backward(layers.mean(layers.scale(layers.tanh(x), 2.0)), parameter_list=[x])
-    graph = Graph(program)
+    graph = ViewGraph(program)
     scales = [number for number, node in enumerate(graph.nodes) if node.op is not None and node.op.type == "scale"]
     assert [graph.nodes[number].made_from for number in scales] == [-1, scales[0]]
 
@@ -231,7 +231,7 @@ def test_gradients_that_are_ordinary_ops_are_paired():
 # ---------------------------------------------------------------------------------------------------------------- rows
 @each("build", [convolutional, looping, lambda: residual(3)])
 def test_forward_ops_lie_in_layers_and_gradients_beside_them(build):
-    graph = Graph(build())
+    graph = ViewGraph(build())
     sheets = make_sheets(graph)
     place = rows_of(graph, sheets)
     for number, node in enumerate(graph.nodes):
@@ -249,7 +249,7 @@ def test_forward_ops_lie_in_layers_and_gradients_beside_them(build):
 
 
 def test_updates_lie_beside_the_gradients_they_use():
-    graph = Graph(convolutional())
+    graph = ViewGraph(convolutional())
     place = rows_of(graph, make_sheets(graph))
     adams = [(number, node) for number, node in enumerate(graph.nodes) if node.op is not None and node.op.type == "adam"]
     assert len(adams) == 4
@@ -259,7 +259,7 @@ def test_updates_lie_beside_the_gradients_they_use():
 
 
 def test_a_loop_shares_rows_with_its_gradient_and_its_values_are_joined():
-    graph = Graph(looping())
+    graph = ViewGraph(looping())
     sheets = make_sheets(graph)
     assert [sheet.columns for sheet in sheets] == [[(0, 0), (0, 1), (0, 2)], [(1, 0), (1, 1), (2, 1)]]
     named = {(value.block, value.name, value.version): number for number, value in enumerate(graph.values)}
@@ -271,14 +271,14 @@ def test_a_loop_shares_rows_with_its_gradient_and_its_values_are_joined():
 
 
 def test_rows_stay_narrow_and_ways_few():
-    graph = Graph(residual(40))
+    graph = ViewGraph(residual(40))
     (sheet,) = make_sheets(graph)
     assert max(len(cell) for cells in sheet.rows for cell in cells) <= 16
     startup = fluid.Program()
     with fluid.program_guard(startup):
         for _ in range(100):
             layers.fill_constant([1], "float32", 0.0)
-    (sheet,) = make_sheets(Graph(startup))
+    (sheet,) = make_sheets(ViewGraph(startup))
     assert [len(cells[0]) for cells in sheet.rows] == [8] * 12 + [4]
 
 
@@ -289,7 +289,7 @@ def test_values_that_live_long_do_not_fill_the_page(shared):
     block = program.global_block()
     for index in range(shared):
         block.ops.append(Operator(block, "sum", {"X": [f"v{index - 1}", f"v{shared - index}"]}, {"Out": [f"v{index}"]}, {}))
-    sheets = make_sheets(Graph(program))
+    sheets = make_sheets(ViewGraph(program))
     assert sum(len(cell) for sheet in sheets for cells in sheet.rows for cell in cells) <= 14 * shared
 
 
@@ -302,7 +302,7 @@ def test_blocks_that_own_each_other_or_that_nobody_owns_are_shown_once():
         block = program.blocks[index]
         block.ops.append(Operator(block, f"op_{index}", {"X": ["x"]}, {"Out": ["y"]}, {"sub_block": program.blocks[owned]}))
     program.blocks[1].forward, program.blocks[2].forward = program.blocks[2], program.blocks[1]
-    graph = Graph(program)
+    graph = ViewGraph(program)
     rows_of(graph, make_sheets(graph))
     assert [area.owner for area in graph.areas] == [-1, 0, 1, -1]
     assert len(read(to_html(program))["sheets"]) == 4
@@ -311,7 +311,7 @@ def test_blocks_that_own_each_other_or_that_nobody_owns_are_shown_once():
 @settings(max_examples=3 * MORE)
 @given(programs())
 def test_any_program_can_be_shown(program):
-    graph = Graph(program)
+    graph = ViewGraph(program)
     rows_of(graph, make_sheets(graph))
     data = read(to_html(program))
     assert sum("type" in node for node in data["nodes"]) == sum(len(block.ops) for block in program.blocks)

@@ -14,12 +14,12 @@ from fluid import layers
 from fluid.ir.program import Operator
 from fluid.viewer import to_html
 from fluid.viewer.areas import add_boxes
-from fluid.viewer.graph import BACKWARD, FORWARD, UPDATE, Graph
+from fluid.viewer.graph import BACKWARD, FORWARD, UPDATE, ViewGraph
 from fluid.viewer.layers import make_sheets
 
 
 def boxed(program):
-    graph = Graph(program)
+    graph = ViewGraph(program)
     add_boxes(graph)
     return graph
 

@@ -19,14 +19,14 @@ from fluid.executor import Scope
 from fluid.ir.program import Operator
 from fluid.viewer import measure, to_html
 from fluid.viewer.areas import add_boxes
-from fluid.viewer.graph import ALONE, CHANGED, FORWARD, SAME, Graph
+from fluid.viewer.graph import ALONE, CHANGED, FORWARD, SAME, ViewGraph
 from fluid.viewer.layers import make_sheets
 from fluid.viewer.twins import join_ops, join_rows
 
 
 def joined(before, after):
     """The graph of two programs, and for each node its row."""
-    graph = Graph(before, after)
+    graph = ViewGraph(before, after)
     join_ops(graph)
     add_boxes(graph)
     join_rows(graph)

@@ -1,4 +1,5 @@
-"""Puts the nodes of a graph into boxes: each part of the forward ops gets one, beside it those of its gradients and updates."""
+"""Put the nodes of a graph into boxes: one for each part of the forward ops, with boxes for its gradients and updates beside
+it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ..ir.program import OpRole, Parameter
-from .graph import BACKWARD, FORWARD, UPDATE, Area, Graph, Node
+from .graph import BACKWARD, FORWARD, UPDATE, Area, ViewGraph, ViewNode
 from .grouping import Part, find_parts
 from .pairs import base_name
 
@@ -17,8 +18,8 @@ Chain = tuple[Part, ...]
 """The parts around a node, outermost first."""
 
 
-def add_boxes(graph: Graph) -> None:
-    """Add nodes for the boxes of all parts to the graph, with areas for what is inside."""
+def add_boxes(graph: ViewGraph) -> None:
+    """Add a box for each part to the graph, with an area for its contents."""
     members: dict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(graph.nodes):
         if node.op is not None:
@@ -34,7 +35,7 @@ def add_boxes(graph: Graph) -> None:
 class _Chains:
     """Which parts the nodes of a block, and of its gradients, are in."""
 
-    def __init__(self, graph: Graph, parts: Sequence[Part]) -> None:
+    def __init__(self, graph: ViewGraph, parts: Sequence[Part]) -> None:
         self.graph = graph
         self.chains: dict[int, Chain] = {}
         self.by_name: dict[str, Chain] = {}
@@ -43,7 +44,7 @@ class _Chains:
     def _enter(self, items: Iterable[int | Part], around: Chain) -> None:
         for item in items:
             if isinstance(item, Part):
-                self._enter(item.inside, (*around, item))
+                self._enter(item.items, (*around, item))
             else:
                 self.chains[item] = around
 
@@ -61,8 +62,8 @@ class _Chains:
                 self.chains[number] = self._beside(nodes[number])
         return self.chains
 
-    def _beside(self, node: Node) -> Chain:
-        """The parts of a gradient op or an update: those of the forward ops whose values its names tell of."""
+    def _beside(self, node: ViewNode) -> Chain:
+        """The parts of a gradient op or an update: the parts of the forward ops whose values it names."""
         if node.made_from in self.chains:
             return self.chains[node.made_from]
         values = [self.graph.values[value] for value in (*node.all_reads(), *node.all_writes())]
@@ -89,7 +90,7 @@ def _common(chains: Sequence[Chain]) -> Chain:
 
 
 class _Boxes:
-    def __init__(self, graph: Graph, chains: dict[int, Chain]) -> None:
+    def __init__(self, graph: ViewGraph, chains: dict[int, Chain]) -> None:
         self.graph = graph
         self.insides: dict[Part, dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
         self.innermost: dict[int, Part] = {}
@@ -105,60 +106,61 @@ class _Boxes:
                 self.readers[value].append(number)
 
     def add(self, parts: Iterable[Part], around: dict[tuple[int, int], int] | None = None) -> None:
-        """Add boxes for parts, and those in them; `around` has the areas, by block and kind, that they lie in."""
+        """Add boxes for parts and for nested parts; `around` maps block and kind to the surrounding area."""
         for part in parts:
             areas: dict[tuple[int, int], int] = {}
-            for key, inside in sorted(self.insides[part].items(), key=lambda item: item[0][1]):
-                areas[key] = self._add_box(part, key, inside, (around or {}).get(key, key[0]))
+            for key, members in sorted(self.insides[part].items(), key=lambda item: item[0][1]):
+                areas[key] = self._add_box(part, key, members, (around or {}).get(key, key[0]))
             first = min(areas.values())
             for area in areas.values():
                 self.graph.areas[area].first = first
-            for key, inside in self.insides[part].items():
-                for number in inside:
+            for key, members in self.insides[part].items():
+                for number in members:
                     if self.innermost[number] is part:
                         self.graph.nodes[number].area = areas[key]
-            self.add((item for item in part.inside if isinstance(item, Part)), areas)
+            self.add((item for item in part.items if isinstance(item, Part)), areas)
 
-    def _add_box(self, part: Part, key: tuple[int, int], inside: Sequence[int], around: int) -> int:
-        """Add the box of what a part has of one block and one kind; its area."""
+    def _add_box(self, part: Part, key: tuple[int, int], members: Sequence[int], around: int) -> int:
+        """Add the box for a part's nodes of one block and one kind; return its area."""
         graph = self.graph
         block, kind = key
-        box = Node(block, kind, area=around, name=part.name, order=min(inside), made_from=self.boxes.get(part, -1))
+        box = ViewNode(block, kind, area=around, name=part.name, order=min(members), made_from=self.boxes.get(part, -1))
         number, area = len(graph.nodes), len(graph.areas)
         self.boxes.setdefault(part, number)
         if part.alike is not None and kind == FORWARD:
             box.alike = self.boxes[part.alike]
         graph.nodes.append(box)
         graph.areas.append(Area(number, area))
-        own = set(inside)
-        made = dict.fromkeys(value for node in inside for value in graph.nodes[node].all_writes())
-        read = dict.fromkeys(value for node in inside for value in graph.nodes[node].all_reads())
+        member_set = set(members)
+        written_values = dict.fromkeys(value for node in members for value in graph.nodes[node].all_writes())
+        read = dict.fromkeys(value for node in members for value in graph.nodes[node].all_reads())
         box.writes = [
-            ("", value) for value in sorted(made, key=self._size) if self._leaves(value, kind, own)
+            ("", value) for value in sorted(written_values, key=self._size) if self._leaves(value, kind, member_set)
         ]  # the main one last
-        box.reads = [("", value) for value in read if value not in made and self._is_drawn(value, kind)]
+        box.reads = [("", value) for value in read if value not in written_values and self._is_drawn(value, kind)]
         if kind == FORWARD:
             for _, value in box.reads:
                 graph.areas[area].inputs[value] = len(graph.nodes)
-                graph.nodes.append(Node(block, kind, area=area, writes=[("", value)]))
+                graph.nodes.append(ViewNode(block, kind, area=area, writes=[("", value)]))
         return area
 
     def _size(self, value: int) -> int:
-        """How large a value is, apart from what is not known of it."""
+        """The number of elements of a value; unknown dimensions count as 1."""
         var = self.graph.values[value].var
         return math.prod(extent for extent in var.shape if extent > 0) if var is not None and var.has_shape else 0
 
-    def _leaves(self, value: int, kind: int, own: set[int]) -> bool:
-        """Whether ops beyond a box go on with a value that is made in it, or nothing reads it."""
+    def _leaves(self, value: int, kind: int, members: set[int]) -> bool:
+        """Whether a value made in a box leaves it: a node outside reads it, or no node does."""
         readers = self.readers[value]
-        return not readers or any(reader not in own and _goes_on(kind, self.graph.nodes[reader].kind) for reader in readers)
+        return not readers or any(reader not in members and _goes_on(kind, self.graph.nodes[reader].kind) for reader in readers)
 
     def _is_drawn(self, value: int, kind: int) -> bool:
-        """Whether a way is drawn from where a value is made to a box of this kind."""
+        """Whether a way is drawn from the maker of a value to a box of this kind."""
         maker = self.graph.values[value].node
         return maker >= 0 and _goes_on(self.graph.nodes[maker].kind, kind)
 
 
-def _goes_on(kind: int, other: int) -> bool:
-    """Whether ops of one kind go on with what another makes: not so gradient ops with forward values, of which they read many."""
-    return kind == other or (kind, other) == (BACKWARD, UPDATE)
+def _goes_on(kind: int, next_kind: int) -> bool:
+    """Whether ways are drawn between nodes of these kinds: not from forward ops to gradient ops, which read many forward
+    values."""
+    return kind == next_kind or (kind, next_kind) == (BACKWARD, UPDATE)

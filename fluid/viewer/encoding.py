@@ -9,7 +9,7 @@ from typing import Any
 from ..formats.text import NOISE
 from ..ir.program import Block, Operator, OpRole, Parameter
 from ..values.types import VarType
-from .graph import Graph, Node, Value
+from .graph import ViewGraph, ViewNode, ViewValue
 from .pairs import has_role
 
 __all__ = ["encode", "show"]
@@ -22,7 +22,7 @@ _ITEMS = 32
 _LETTERS = 1000
 
 
-def encode(graph: Graph) -> dict[str, Any]:
+def encode(graph: ViewGraph) -> dict[str, Any]:
     """The graph as plain lists and dicts. Texts, and lists of them, are stored once, under ``once``; others have their places."""
     places: dict[Any, int] = {}
 
@@ -51,8 +51,8 @@ def encode(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _node(graph: Graph, node: Node, once: Any) -> dict[str, Any]:
-    """What is known of a node; what it lacks, or is 0, is left out."""
+def _node(graph: ViewGraph, node: ViewNode, once: Any) -> dict[str, Any]:
+    """The fields of a node for the page, without missing and zero ones."""
     fields: dict[str, Any] = {
         "reads": _flat((once(slot), value) for slot, value in node.reads),
         "writes": _flat((once(slot), value) for slot, value in node.writes),
@@ -80,7 +80,7 @@ def _flat(pairs: Iterable[tuple[int, int]]) -> list[int]:
     return [number for pair in pairs for number in pair]
 
 
-def _op(graph: Graph, op: Operator, once: Any) -> dict[str, Any]:
+def _op(graph: ViewGraph, op: Operator, once: Any) -> dict[str, Any]:
 
     def each_once(items: Iterable[Any]) -> int:
         return int(once(tuple(map(once, items))))
@@ -114,7 +114,7 @@ def show(value: Any) -> str:
 
 
 def _attrs(op: Operator) -> list[tuple[str, str, int]]:
-    """For each attribute: its name, its value, and 0; or 1 if it has the default, 2 if it does not affect what is computed."""
+    """For each attribute: its name, its value, and 0; or 1 if it has the default, 2 if it does not affect the results."""
     definition = op.definition
     triples = []
     for name, value in {**(definition.defaults({}) if definition is not None else {}), **op.attrs}.items():
@@ -136,7 +136,7 @@ def _frames(op: Operator) -> list[str]:
     return [_cut(str(line).strip()) for line in stack[-2 * _ITEMS :] if str(line).strip()]
 
 
-def _variable(value: Value) -> tuple[Any, ...]:
+def _variable(value: ViewValue) -> tuple[Any, ...]:
     """Of a value's variable: name, spec, flags and, for parameters, the number of elements."""
     var = value.var
     if var is None:

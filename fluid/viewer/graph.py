@@ -12,7 +12,7 @@ from ..ir.versions import BlockVersions
 from ..opdef.registry import EMPTY
 from .pairs import find_pairs, has_role
 
-__all__ = ["ALONE", "BACKWARD", "CHANGED", "FORWARD", "KINDS", "SAME", "UPDATE", "Area", "Graph", "Node", "Value"]
+__all__ = ["ALONE", "BACKWARD", "CHANGED", "FORWARD", "KINDS", "SAME", "UPDATE", "Area", "ViewGraph", "ViewNode", "ViewValue"]
 
 FORWARD, BACKWARD, UPDATE = range(3)
 """The parts of a program, which the page draws side by side."""
@@ -33,7 +33,7 @@ def _carried(op: Operator) -> dict[str, str]:
 
 @dataclass
 class Area:
-    """What is drawn inside of one box, or as a whole: a block, or what a part has of one block and one kind.
+    """The contents of one box: a block, or a part's nodes of one block and one kind.
 
     Attributes:
         owner: index of the (first) node in whose box this is drawn, or -1.
@@ -47,11 +47,11 @@ class Area:
 
 
 @dataclass
-class Node:
+class ViewNode:
     """An op; a box of several ops, if it has a name; or an input: data that is fed, or a value from around a block or a box.
 
     Attributes:
-        area: index of the area where it is drawn; those of blocks come first.
+        area: index of the area where it is drawn; areas of blocks come first.
         reads, writes: pairs of a slot and the index of a value, or -1 for an empty name.
         updates: values that the op reads because it updates an output.
         made_from: index of the node whose gradient this is, or -1.
@@ -89,7 +89,7 @@ class Node:
 
 
 @dataclass
-class Value:
+class ViewValue:
     """The value of a name in a block, from the op that writes it up to the next op that does.
 
     Attributes:
@@ -106,12 +106,12 @@ class Value:
     source: int = -1
 
 
-class Graph:
+class ViewGraph:
     """Nodes and values of all the blocks of programs.
 
     Attributes:
         blocks: of all programs, one after the other.
-        areas: where nodes are drawn; those of blocks come first.
+        areas: where nodes are drawn; areas of blocks come first.
         place: block -> its number.
         links: pairs of values: into blocks, out of them, and from one iteration of a loop to the next.
     """
@@ -119,8 +119,8 @@ class Graph:
     def __init__(self, *programs: Program) -> None:
         self.programs = programs
         self.blocks: list[Block] = [block for program in programs for block in program.blocks]
-        self.nodes: list[Node] = []
-        self.values: list[Value] = []
+        self.nodes: list[ViewNode] = []
+        self.values: list[ViewValue] = []
         self.links: list[tuple[int, int]] = []
         self._numbers: dict[tuple[int, str, int], int] = {}
         self._versions = [BlockVersions(block) for block in self.blocks]
@@ -144,14 +144,14 @@ class Graph:
         self._join()
         self._add_inputs()
 
-    def _node(self, block: int, index: int, op: Operator) -> Node:
+    def _node(self, block: int, index: int, op: Operator) -> ViewNode:
         versions = self._versions[block]
         kind = FORWARD
         if has_role(op, OpRole.OPTIMIZE | OpRole.LR_SCHED):
             kind = UPDATE
         elif has_role(op, OpRole.BACKWARD):
             kind = BACKWARD
-        node = Node(block, kind, op, index, order=len(self.nodes))
+        node = ViewNode(block, kind, op, index, order=len(self.nodes))
         for slots, pairs in ((versions.reads[index], node.reads), (versions.writes[index], node.writes)):
             for slot, values in slots.items():
                 pairs.extend((slot, -1 if value is None else self._value(block, *value)) for value in values)
@@ -164,7 +164,7 @@ class Graph:
         key = block, name, version
         if key not in self._numbers:
             self._numbers[key] = len(self.values)
-            self.values.append(Value(name, version, block, self.blocks[block].find_var(name)))
+            self.values.append(ViewValue(name, version, block, self.blocks[block].find_var(name)))
         return self._numbers[key]
 
     def _owners(self) -> list[int]:
@@ -199,10 +199,10 @@ class Graph:
             if owner < 0:
                 continue
             node = self.nodes[owner]
-            inside, body = self.blocks[block].vars, self.body_of(block)
+            local_vars, body = self.blocks[block].vars, self.body_of(block)
             outside = self._versions[node.block]
             for name in sorted(versions.read_first):
-                if name in inside:
+                if name in local_vars:
                     continue
                 if body >= 0 and name in self._versions[body].last and name in self.blocks[body].vars:
                     source = self._value(body, *self._versions[body].current(name))
@@ -215,7 +215,7 @@ class Graph:
             after = {self.values[value].name: value for value in node.all_writes()}
             carried = _carried(node.op)
             for name, version in versions.last.items():
-                if name in after and name not in inside:
+                if name in after and name not in local_vars:
                     last = self._value(block, name, version)
                     self.links.append((last, after[name]))
                     if name in carried and name in versions.read_first:
@@ -229,7 +229,7 @@ class Graph:
                 if value.source >= 0 and self.values[value.source].block == self.body_of(value.block):
                     continue
                 value.node = len(self.nodes)
-                self.nodes.append(Node(value.block, FORWARD, writes=[("", index)]))
+                self.nodes.append(ViewNode(value.block, FORWARD, writes=[("", index)]))
 
     def loss(self) -> int:
         """The value that paths lead to initially: the loss, else the first fetched value, else the last forward output."""

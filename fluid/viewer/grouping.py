@@ -2,10 +2,10 @@
 
 A part is a run of ops that follow each other in the program, so that no value leaves a part and comes back. From the bottom up:
 
-- ops of one name scope are a part, and in large blocks those of a layer, which starts where a parameter of it is read;
+- ops of one name scope are a part; in large blocks, so are the ops of a layer, which starts at an op that reads its parameter;
 - where parts are more than a screen holds, they are cut where the fewest values live on, as between the blocks of a residual net;
 - parts in a row of the same structure are alike: one may stand for all, and where there are still too many, they become one;
-- what is still too long becomes pieces of equal length.
+- levels that are still too long become pieces of equal length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ..ir.program import Parameter
-from .graph import Graph, Node
+from .graph import ViewGraph, ViewNode
 
 __all__ = ["Part", "find_parts"]
 
@@ -45,15 +45,15 @@ class Part:
     """
 
     name: str
-    inside: list[int | Part]
+    items: list[int | Part]
     alike: Part | None = None
 
     def nodes(self) -> Iterator[int]:
         """The indices of all nodes inside, in order."""
-        return _nodes(self.inside)
+        return _nodes(self.items)
 
 
-def find_parts(graph: Graph, forward: Sequence[int]) -> list[Part]:
+def find_parts(graph: ViewGraph, forward: Sequence[int]) -> list[Part]:
     """The outermost parts of the forward ops of a block, which are given in order."""
     paths = _paths(graph, forward)
     level = _Levels(graph).settled(_nested(list(zip(forward, paths, strict=True)), ()))
@@ -63,13 +63,13 @@ def find_parts(graph: Graph, forward: Sequence[int]) -> list[Part]:
 def _nodes(items: Sequence[int | Part]) -> Iterator[int]:
     for item in items:
         if isinstance(item, Part):
-            yield from _nodes(item.inside)
+            yield from _nodes(item.items)
         else:
             yield item
 
 
 # ------------------------------------------------------------------------------------------------------- names of parts
-def _paths(graph: Graph, forward: Sequence[int]) -> list[Path]:
+def _paths(graph: ViewGraph, forward: Sequence[int]) -> list[Path]:
     """For each op, the names of the parts around it, outermost first."""
     paths = [_scope(graph.nodes[number]) for number in forward]
     if len(forward) > _FEW:
@@ -80,13 +80,14 @@ def _paths(graph: Graph, forward: Sequence[int]) -> list[Path]:
     return [path[:_DEEPEST] for path in paths]
 
 
-def _scope(node: Node) -> Path:
+def _scope(node: ViewNode) -> Path:
     scope = node.op.attrs.get("op_namescope") if node.op is not None else None
     return tuple(part for part in scope.split("/") if part) if isinstance(scope, str) else ()
 
 
-def _layers(graph: Graph, forward: Sequence[int]) -> list[Path]:
-    """For each op, the layer of its parameter, or of the op before it, up to one that also reads what is fed, as a loss does."""
+def _layers(graph: ViewGraph, forward: Sequence[int]) -> list[Path]:
+    """For each op, the layer of its parameter, or of the op before it. An op that also reads fed data, such as a loss, ends the
+    layer."""
     layers: list[Path] = []
     layer: Path = ()
     for number in forward:
@@ -102,11 +103,18 @@ def _layers(graph: Graph, forward: Sequence[int]) -> list[Path]:
     return layers
 
 
-def _parameter(graph: Graph, node: Node) -> str | None:
-    """The name of the first parameter that an op reads, or of what persists, in files of models that are not trained any more."""
-    kept = [value for value in map(graph.values.__getitem__, node.all_reads()) if value.var is not None and value.var.persistable]
-    kept.sort(key=lambda value: not isinstance(value.var, Parameter))
-    return kept[0].name if kept and (kept[0].version == 0 or isinstance(kept[0].var, Parameter)) else None
+def _parameter(graph: ViewGraph, node: ViewNode) -> str | None:
+    """The name of the first parameter that an op reads; in inference models, which have none, of the first persistable
+    variable."""
+    persistables = [
+        value for value in map(graph.values.__getitem__, node.all_reads()) if value.var is not None and value.var.persistable
+    ]
+    persistables.sort(key=lambda value: not isinstance(value.var, Parameter))
+    return (
+        persistables[0].name
+        if persistables and (persistables[0].version == 0 or isinstance(persistables[0].var, Parameter))
+        else None
+    )
 
 
 def _layer_of(parameter: str) -> Path:
@@ -116,7 +124,7 @@ def _layer_of(parameter: str) -> Path:
 
 
 def _nested(entries: Sequence[tuple[int, Path]], around: Path) -> list[int | Part]:
-    """Ops of one part, with those of the same name in it put together where they follow each other."""
+    """Group consecutive ops of one part that have the same next name, level by level."""
     depth = len(around)
     items: list[int | Part] = []
     times: Counter[str] = Counter()
@@ -125,14 +133,14 @@ def _nested(entries: Sequence[tuple[int, Path]], around: Path) -> list[int | Par
         if not name:
             items.extend(number for number, _ in members)
             continue
-        inside = _nested(members, (*around, name))
-        only = inside[0] if len(inside) == 1 else None
+        inner = _nested(members, (*around, name))
+        only = inner[0] if len(inner) == 1 else None
         if isinstance(only, int):
             items.append(only)
             continue
         times[name] += 1
         title = f"{around[-1]}.{name}" if name.isdigit() and around else name
-        items.append(Part(title if times[name] == 1 else f"{title} ({times[name]})", only.inside if only is not None else inside))
+        items.append(Part(title if times[name] == 1 else f"{title} ({times[name]})", only.items if only is not None else inner))
     return items
 
 
@@ -140,7 +148,7 @@ def _nested(entries: Sequence[tuple[int, Path]], around: Path) -> list[int | Par
 class _Levels:
     """Makes levels short, from the innermost out."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: ViewGraph) -> None:
         self.graph = graph
         self.readers: dict[int, list[int]] = {}
         for number, node in enumerate(graph.nodes):
@@ -150,7 +158,7 @@ class _Levels:
     def settled(self, items: Sequence[int | Part]) -> list[int | Part]:
         for item in items:
             if isinstance(item, Part):
-                item.inside = self.settled(item.inside)
+                item.items = self.settled(item.items)
         level = list(items)
         if len(level) > _MANY:
             level = self._cut(level)
@@ -167,7 +175,7 @@ class _Levels:
         return items
 
     def _joined(self, run: Iterable[int | Part]) -> int | Part:
-        """A part of several items, named for its first and last; a single item stays what it is."""
+        """A part of several items, named after its first and last; a single item stays itself."""
         items = list(run)
         if len(items) == 1:
             return items[0]
@@ -209,7 +217,7 @@ class _Levels:
 
     # -------------------------------------------------------------------------------------------------------- repeats
     def _repeats(self, items: list[int | Part], longest: int) -> list[int | Part]:
-        """Mark what is alike in a row of items; sequences of up to `longest` items that repeat become parts."""
+        """Mark items of the same structure in a row; repeated sequences of up to `longest` items become parts."""
         numbers: dict[Hashable, int] = {}
         marks = [numbers.setdefault(self._structure(item), len(numbers)) for item in items]
         level: list[int | Part] = []
@@ -226,7 +234,7 @@ class _Levels:
         return level
 
     def _structure(self, item: int | Part) -> Hashable:
-        """What two items have in common if they are alike: types, shapes, and which op reads what of which."""
+        """The structure of an item, equal for items that are alike: types, shapes, and which values ops pass to each other."""
         graph = self.graph
         place = {number: index for index, number in enumerate(_nodes([item]))}
         ops = []

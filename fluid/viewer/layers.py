@@ -1,9 +1,9 @@
 """The rows of a program's nodes: forward ops in layers, gradient ops and updates in the rows of their forward ops.
 
 A *sheet* is a set of columns with common rows: the three kinds of ops of block 0; the block of a loop and, beside it, the block
-of its gradients; or the inside of a box of ops, of that of their gradients, and of their updates. Where two programs are shown,
-those of the second one follow. Each kind of op of each area is a column. A row holds, for each column from left to right, items:
-nodes (their indices) and values that only pass through on their way to a later row (``-1 - index``).
+of its gradients; or the contents of a box of ops, of the box of their gradients, and of the box of their updates. Where two
+programs are shown, columns of the second one follow. Each kind of op of each area is a column. A row holds, for each column from
+left to right, items: nodes (their indices) and values that only pass through on their way to a later row (``-1 - index``).
 
 All this takes linear time, except the order within rows, which is sorted by barycenters a fixed number of times.
 """
@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import BACKWARD, UPDATE, Graph
+from .graph import BACKWARD, UPDATE, ViewGraph
 from .pairs import base_name
 
 __all__ = ["Sheet", "make_sheets"]
@@ -55,7 +55,7 @@ class Sheet:
         return {"columns": self.columns, "rows": self.rows}
 
 
-def make_sheets(graph: Graph) -> list[Sheet]:
+def make_sheets(graph: ViewGraph) -> list[Sheet]:
     """The sheets of a program; each node is in one row of one of them."""
     members: dict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(graph.nodes):
@@ -64,14 +64,14 @@ def make_sheets(graph: Graph) -> list[Sheet]:
 
 
 class _SheetMaker:
-    def __init__(self, graph: Graph, members: Sequence[int]) -> None:
+    def __init__(self, graph: ViewGraph, members: Sequence[int]) -> None:
         self.graph = graph
         nodes = graph.nodes
         self.members = sorted(members, key=lambda number: nodes[number].order)
         self.columns = sorted({self._column(number) for number in members})
-        inside = set(members)
-        self.before = {number: self._makers(number, inside) for number in self.members}
-        self.anchors = self._anchors(inside)
+        member_set = set(members)
+        self.before = {number: self._makers(number, member_set) for number in self.members}
+        self.anchors = self._anchors(member_set)
 
     def _column(self, number: int) -> Column:
         node = self.graph.nodes[number]
@@ -88,20 +88,20 @@ class _SheetMaker:
             value = values[value].source
         return values[value].node
 
-    def _shown(self, value: int, area: int, inside: Container[int]) -> int:
+    def _shown(self, value: int, area: int, members: Container[int]) -> int:
         """The node of this sheet that stands for the one that makes a value, for a reader in an area."""
         maker = self.maker(value)
-        while maker >= 0 and maker not in inside and self.graph.nodes[maker].area >= len(self.graph.blocks):
+        while maker >= 0 and maker not in members and self.graph.nodes[maker].area >= len(self.graph.blocks):
             maker = self.graph.areas[self.graph.nodes[maker].area].owner
-        return maker if maker in inside else self.graph.areas[area].inputs.get(value, -1)
+        return maker if maker in members else self.graph.areas[area].inputs.get(value, -1)
 
-    def _makers(self, number: int, inside: set[int]) -> list[int]:
+    def _makers(self, number: int, members: set[int]) -> list[int]:
         node = self.graph.nodes[number]
-        makers = dict.fromkeys(self._shown(value, node.area, inside) for value in node.all_reads())
-        return [maker for maker in makers if maker in inside and maker != number]
+        makers = dict.fromkeys(self._shown(value, node.area, members) for value in node.all_reads())
+        return [maker for maker in makers if maker in members and maker != number]
 
     # -------------------------------------------------------------------------------------------------------- layers
-    def _anchors(self, inside: set[int]) -> dict[int, int]:
+    def _anchors(self, members: set[int]) -> dict[int, int]:
         """For gradient ops, updates and a second program, the node of the first column beside which each is placed, if any."""
         graph = self.graph
         makers: dict[str, int] = {}
@@ -116,12 +116,12 @@ class _SheetMaker:
                 continue
             beside = node.twin if 0 <= node.twin < number else node.made_from
             anchor = anchors.get(beside, beside)
-            if anchor not in inside or not self._is_body(anchor):
+            if anchor not in members or not self._is_body(anchor):
                 placed = [anchors[maker] for maker in self.before[number] if maker in anchors]
                 bases = [makers[base] for name in [*reads, *writes] if (base := base_name(name)) is not None and base in makers]
                 if placed and node.kind == UPDATE:
                     anchor = placed[0]
-                elif bases and node.kind != UPDATE and not (placed and placed[-1] < bases[0]):  # not below what it reads
+                elif bases and node.kind != UPDATE and not (placed and placed[-1] < bases[0]):  # not below its inputs
                     anchor = bases[0]
                 elif placed:
                     anchor = placed[-1]
@@ -221,13 +221,13 @@ class _SheetMaker:
                 way.readers.append(number)
                 way.start, way.end = min(way.start, row_of[number]), max(way.end, row_of[number])
         budget = _PASSES * len(self.members) + 100
-        kept = {}
+        drawn = {}
         for value, way in sorted(ways.items(), key=lambda item: item[1].end - item[1].start):
             budget -= way.end - way.start
             if budget < 0:
                 break
-            kept[value] = way
-        return kept
+            drawn[value] = way
+        return drawn
 
     def _order(self, rows: list[list[int]], ways: Mapping[int, _Way], column: int, row_of: Mapping[int, int]) -> None:
         """Sort the items of each row of a column by the positions of the items joined to them above, then below, and so on."""
@@ -256,14 +256,14 @@ class _SheetMaker:
                     _sort(rows[row], rows[row - 1 if down else row + 1], above[row] if down else below[row])
 
 
-def _sort(row: list[int], other: Sequence[int], joined: Mapping[int, Sequence[int]]) -> None:
-    width = max(len(other) - 1, 1)
-    place = {item: index / width for index, item in enumerate(other)}
-    own = max(len(row) - 1, 1)
+def _sort(row: list[int], neighbours: Sequence[int], joined: Mapping[int, Sequence[int]]) -> None:
+    width = max(len(neighbours) - 1, 1)
+    place = {item: index / width for index, item in enumerate(neighbours)}
+    last = max(len(row) - 1, 1)
     keys = {}
     for index, item in enumerate(row):
         near = [place[neighbour] for neighbour in joined.get(item, ()) if neighbour in place]
-        keys[item] = sum(near) / len(near) if near else index / own
+        keys[item] = sum(near) / len(near) if near else index / last
     row.sort(key=keys.__getitem__)
 
 

@@ -13,7 +13,7 @@ from ..executor.runtime.timing import Watch
 from ..formats.bfloat16 import computable
 from ..ir.checked import checked
 from ..ir.program import Operator, Program
-from .graph import Graph
+from .graph import ViewGraph
 
 __all__ = ["Measured", "Stats", "measure", "measures_of"]
 
@@ -49,7 +49,7 @@ class Measured:
 
     Attributes:
         seconds: place of an op of block 0 -> the time of its kernel on numpy, with its blocks, if it owns some.
-        values: (place of an op, name) -> what it made there; in a loop, the last time.
+        values: (place of an op, name) -> statistics of its output; in a loop, of the last iteration.
     """
 
     seconds: dict[Place, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def measure(program: Program, feed: Mapping[str, Any], fetches: Sequence[str], s
     """Run a program op by op on the CPU: once for its values, and some more times for the times of its ops.
 
     Args:
-        program: what is run; ops that neither the fetches nor persistable variables need are not.
+        program: the program to run, without ops that neither the fetches nor persistable variables need.
         feed: array by name of a variable.
         fetches: names of variables; if there are none, the loss, or else what the last forward op makes.
         scope: where persistable variables live; it is changed as by any run.
@@ -87,7 +87,7 @@ def measure(program: Program, feed: Mapping[str, Any], fetches: Sequence[str], s
 
     def place_of(op: Operator) -> Place:
         if op not in places:
-            places.update((other, (op.block.idx, index)) for index, other in enumerate(op.block.ops))
+            places.update((sibling, (op.block.idx, index)) for index, sibling in enumerate(op.block.ops))
         return places[op]
 
     def note(op: Operator, name: str, value: Any) -> None:
@@ -104,12 +104,12 @@ def measure(program: Program, feed: Mapping[str, Any], fetches: Sequence[str], s
 
 
 def _result(program: Program) -> list[str]:
-    graph = Graph(program)
+    graph = ViewGraph(program)
     loss = graph.loss()
     return [graph.values[loss].name] if loss >= 0 else []
 
 
-def measures_of(graph: Graph, program: Program, measured: Measured) -> dict[str, Any]:
+def measures_of(graph: ViewGraph, program: Program, measured: Measured) -> dict[str, Any]:
     """For the page: seconds of nodes, and statistics of values."""
     seconds: list[tuple[int, float]] = []
     values: dict[int, list[Any]] = {}
@@ -146,16 +146,16 @@ def _stats(value: Any) -> Stats:
         return plain
     finite = np.isfinite(array)
     nans = int(np.isnan(array).sum())
-    kept = array[finite].astype(np.float64)
-    if not kept.size:
+    numbers = array[finite].astype(np.float64)
+    if not numbers.size:
         return Stats(plain.dtype, plain.shape, plain.bytes, nans=nans, infinities=array.size - nans)
     return Stats(
         plain.dtype,
         plain.shape,
         plain.bytes,
-        float(kept.min()),
-        float(kept.mean()),
-        float(kept.max()),
+        float(numbers.min()),
+        float(numbers.mean()),
+        float(numbers.max()),
         nans,
-        array.size - kept.size - nans,
+        array.size - numbers.size - nans,
     )

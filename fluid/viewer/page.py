@@ -15,7 +15,7 @@ from ..ir.checked import checked, refuse
 from ..ir.program import Program
 from .areas import add_boxes
 from .encoding import encode
-from .graph import Graph
+from .graph import ViewGraph
 from .layers import make_sheets
 from .measuring import Measured, measures_of
 from .twins import join_ops, join_rows
@@ -34,7 +34,7 @@ def to_html(program: Program, title: str | None = None, before: Program | None =
     """The HTML of a page that shows a program. It loads nothing and runs only its own script.
 
     Args:
-        program: what is shown.
+        program: the program to show.
         title: the page's heading.
         before: another program, shown on the left, with the differences of `program` from it marked.
         measured: what a run of `program` has told (`measure`): ops can be coloured by it, and values have statistics.
@@ -61,8 +61,8 @@ def to_html(program: Program, title: str | None = None, before: Program | None =
     page = _read("page.html")
     pieces = []
     while "{{" in page:  # from left to right, so that inserted texts are not searched
-        text, _, rest = page.partition("{{")
-        name, _, page = rest.partition("}}")
+        text, _, remaining = page.partition("{{")
+        name, _, page = remaining.partition("}}")
         pieces += [text, parts[name]]
     return "".join([*pieces, page])
 
@@ -70,7 +70,7 @@ def to_html(program: Program, title: str | None = None, before: Program | None =
 def _data(program: Program, before: Program | None, measured: Measured | None) -> dict[str, Any]:
     if measured is not None and not isinstance(measured, Measured):
         refuse("to_html", "measured", "what `measure` returns", measured)
-    graph = Graph(program) if before is None else Graph(before, program)
+    graph = ViewGraph(program) if before is None else ViewGraph(before, program)
     if before is not None:
         join_ops(graph)
     add_boxes(graph)

@@ -1,8 +1,8 @@
 """Finds the forward op of each gradient op by names alone, which also works for programs from files.
 
 A gradient op ``foo_grad`` has slots of ``foo`` with the same names in them, and slots with ``@GRAD`` appended with names with
-``@GRAD`` appended. A gradient may also be ordinary ops, as that of `scale` is a `scale`: such an op reads the gradient of an
-output of the forward op and writes that of an input.
+``@GRAD`` appended. A gradient may also be ordinary ops, as the gradient of `scale` is a `scale`: such an op reads the gradient of
+the forward op's output and writes the gradient of its input.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ def find_pairs(blocks: Sequence[Block]) -> dict[Operator, Operator]:
                 for name in op.output_arg_names:
                     makers.setdefault(name, []).append(op)
     place = {op: number for number, op in enumerate(op for block in blocks for op in block.ops)}
-    taken: set[Operator] = set()
+    paired: set[Operator] = set()
     for block in blocks:
         near = {block, block.forward, block.parent}
         for op in block.ops:
             if op.type.endswith("_grad"):
-                forward = _owner(op, owners) or _by_slots(op, index, near, place, taken)
+                forward = _owner(op, owners) or _by_slots(op, index, near, place, paired)
             elif has_role(op, OpRole.BACKWARD):
                 forward = _by_flow(op, makers, near)
             else:
                 continue
             if forward is not None and forward is not op:
                 pairs[op] = forward
-                taken.add(forward)
+                paired.add(forward)
     return pairs
 
 
@@ -96,7 +96,7 @@ def _owner(op: Operator, owners: Mapping[Block, Operator]) -> Operator | None:
 
 
 def _by_slots(
-    op: Operator, index: Index, near: Iterable[Block | None], place: Mapping[Operator, int], taken: set[Operator]
+    op: Operator, index: Index, near: Iterable[Block | None], place: Mapping[Operator, int], paired: set[Operator]
 ) -> Operator | None:
     """The earlier op with the most of the names that the forward op should have, preferably one without a gradient yet."""
     forward_type = op.type[: -len("_grad")]
@@ -106,25 +106,31 @@ def _by_slots(
         return None
     fewest = min(candidates, key=len)
     before = (
-        other for other in reversed(fewest) if other.block in near and (other.block is not op.block or place[other] < place[op])
+        candidate
+        for candidate in reversed(fewest)
+        if candidate.block in near and (candidate.block is not op.block or place[candidate] < place[op])
     )
     return max(
         islice(before, _TRIED),
-        key=lambda other: (sum((other.type, *slot) in keys for slot in set(_slots(other))), other not in taken, place[other]),
+        key=lambda candidate: (
+            sum((candidate.type, *slot) in keys for slot in set(_slots(candidate))),
+            candidate not in paired,
+            place[candidate],
+        ),
         default=None,
     )
 
 
 def _by_flow(op: Operator, makers: Mapping[str, Sequence[Operator]], near: Iterable[Block | None]) -> Operator | None:
     """The forward op for which this op turns the gradient of an output into the gradient of an input."""
-    written = {base_name(name) for name in op.output_arg_names} - {None}
-    if not written:
+    outputs = {base_name(name) for name in op.output_arg_names} - {None}
+    if not outputs:
         return None
     for name in op.input_arg_names:
         base = base_name(name)
         if base is None:
             continue
         for maker in islice(reversed(makers.get(base, ())), _TRIED):
-            if maker.block in near and written & set(maker.input_arg_names):
+            if maker.block in near and outputs & set(maker.input_arg_names):
                 return maker
     return None

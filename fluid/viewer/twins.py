@@ -8,7 +8,7 @@ from typing import Any
 
 from ..ir.program import Operator
 from ..transform.compare import match_ops, telling_attrs
-from .graph import ALONE, CHANGED, FORWARD, SAME, Graph, Node
+from .graph import ALONE, CHANGED, FORWARD, SAME, ViewGraph, ViewNode
 
 __all__ = ["join_ops", "join_rows"]
 
@@ -17,7 +17,7 @@ _ROUNDS = 3
 """How often twins are looked for among what is left."""
 
 
-def join_ops(graph: Graph) -> None:
+def join_ops(graph: ViewGraph) -> None:
     """Let ops and inputs of the two programs of a graph that correspond know each other, and say how they differ."""
     one, two = (program.blocks for program in graph.programs)
     numbers = {node.op: number for number, node in enumerate(graph.nodes) if node.op is not None}
@@ -37,10 +37,10 @@ def join_ops(graph: Graph) -> None:
             min(len(before), len(after)),
         )
         alike = zip(before[:start], after[:start], strict=True)  # layers that were added to many are the last ones
-        others = match_ops(before[start:], after[start:], telling, lambda op: op.type)
-        for op, other in [*alike, *((op, other) for op, other, _ in others)]:
-            if op is not None and other is not None:
-                _join(graph, numbers[op], numbers[other])
+        matched = match_ops(before[start:], after[start:], telling, lambda op: op.type)
+        for op, twin in [*alike, *((op, twin) for op, twin, _ in matched)]:
+            if op is not None and twin is not None:
+                _join(graph, numbers[op], numbers[twin])
     inputs: dict[tuple[int, str], int] = {}
     for number, node in enumerate(graph.nodes):
         if node.op is None:
@@ -49,21 +49,22 @@ def join_ops(graph: Graph) -> None:
                 inputs[key] = number
             elif node.block < 2 * len(one) and key in inputs:
                 _join(graph, inputs[key], number)
-    _join_others(graph, len(one))
+    _join_gradients_and_updates(graph, len(one))
     for number, node in enumerate(graph.nodes):
         if node.twin > number:
             is_same = _says(graph, node) == _says(graph, graph.nodes[node.twin]) and _reads_the_same(graph, node)
             node.difference = graph.nodes[node.twin].difference = SAME if is_same else CHANGED
 
 
-def _join(graph: Graph, one: int, two: int) -> None:
+def _join(graph: ViewGraph, one: int, two: int) -> None:
     graph.nodes[one].twin, graph.nodes[two].twin = two, one
 
 
-def _join_others(graph: Graph, count: int) -> None:
-    """Join gradient ops as the ops that they were made from; others, and updates, by what they read.
+def _join_gradients_and_updates(graph: ViewGraph, count: int) -> None:
+    """Join a gradient op like its forward op; join other gradient ops and updates by their inputs.
 
-    That is what other twins make, and parameters that forward twins read. Names and places shift where layers come in between.
+    Inputs are outputs of other twins, and parameters that forward twins read. Names and places shift where layers come in
+    between.
     """
     homes: dict[tuple[bool, str], tuple[int, int]] = {}
     waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -72,7 +73,7 @@ def _join_others(graph: Graph, count: int) -> None:
         """The node of the first program that a node is, or is the twin of."""
         return number if number < 0 or graph.nodes[number].block < count else graph.nodes[number].twin
 
-    def identity(node: Node) -> tuple[Any, ...]:
+    def identity(node: ViewNode) -> tuple[Any, ...]:
         op_type = node.op.type if node.op is not None else ""
         if node.made_from >= 0:
             return node.kind, op_type, first_of(node.made_from)
@@ -80,32 +81,32 @@ def _join_others(graph: Graph, count: int) -> None:
         reads = [first_of(maker) if maker >= 0 else homes.get((node.block < count, name)) for maker, name in makers]
         return node.kind, op_type, node.block % count, tuple(reads)
 
-    rest: list[int] = []
+    unmatched: list[int] = []
     for number, node in enumerate(graph.nodes):
         if node.op is not None and node.kind != FORWARD:
-            rest.append(number)
+            unmatched.append(number)
         elif node.op is not None:
             for place, value in enumerate(node.all_reads()):
                 homes.setdefault((node.block < count, graph.values[value].name), (first_of(number), place))
     for _ in range(_ROUNDS):  # in loops, values come from ops further down
         waiting.clear()
-        for number in rest:
+        for number in unmatched:
             node = graph.nodes[number]
             if node.block < count:
                 waiting[identity(node)].append(number)
-            elif others := waiting.get(identity(node)):
-                _join(graph, others.pop(0), number)
-        rest = [number for number in rest if graph.nodes[number].twin < 0]
+            elif candidates := waiting.get(identity(node)):
+                _join(graph, candidates.pop(0), number)
+        unmatched = [number for number in unmatched if graph.nodes[number].twin < 0]
 
 
-def _says(graph: Graph, node: Node) -> str:
-    """What an op says of what it computes, but for names, which shift where layers come in between."""
+def _says(graph: ViewGraph, node: ViewNode) -> str:
+    """The specs and attributes of an op, without names: these shift where layers are inserted."""
     declared = [(slot, graph.values[value].var if value >= 0 else None) for slot, value in (*node.reads, *node.writes)]
     specs = [(slot, var.describe() if var is not None else "") for slot, var in declared]
     return repr((specs, telling_attrs(node.op) if node.op is not None else ()))
 
 
-def _reads_the_same(graph: Graph, node: Node) -> bool:
+def _reads_the_same(graph: ViewGraph, node: ViewNode) -> bool:
     """Whether a node and its twin read what twins make, and parameters."""
     twin = graph.nodes[node.twin]
     for (_, one), (_, two) in zip(node.reads, twin.reads, strict=True):
@@ -115,7 +116,7 @@ def _reads_the_same(graph: Graph, node: Node) -> bool:
     return True
 
 
-def join_rows(graph: Graph) -> None:
+def join_rows(graph: ViewGraph) -> None:
     """Let blocks of the same number, and boxes with most ops in common, share rows; boxes know what differs in them."""
     rows: dict[int, list[int]] = defaultdict(list)
     area_of: dict[int, int] = {}
@@ -144,7 +145,7 @@ def join_rows(graph: Graph) -> None:
             share(area_of[one], area_of[two])
 
 
-def _in_common(graph: Graph) -> Counter[tuple[int, int, int]]:
+def _in_common(graph: ViewGraph) -> Counter[tuple[int, int, int]]:
     """(depth, box, box of the other program) -> how many ops they have in common."""
     common: Counter[tuple[int, int, int]] = Counter()
     differences: dict[int, set[int]] = defaultdict(set)
@@ -157,12 +158,12 @@ def _in_common(graph: Graph) -> Counter[tuple[int, int, int]]:
         if node.twin > number:
             beside = list(_boxes_around(graph, node.twin))[::-1]
             common.update((depth, *boxes) for depth, boxes in enumerate(zip(around, beside, strict=False)))
-    for box, inside in differences.items():
-        graph.nodes[box].difference = inside.pop() if len(inside) == 1 else CHANGED
+    for box, members in differences.items():
+        graph.nodes[box].difference = members.pop() if len(members) == 1 else CHANGED
     return common
 
 
-def _boxes_around(graph: Graph, number: int) -> Iterator[int]:
+def _boxes_around(graph: ViewGraph, number: int) -> Iterator[int]:
     """The boxes around a node, innermost first."""
     area = graph.nodes[number].area
     while area >= len(graph.blocks):

@@ -55,8 +55,8 @@ def convert(
     """Write a model to OUTPUT in another form; its ending says which.
 
     .pdmodel or, for Paddle 3, .json (and .pdiparams beside it), .onnx, .txt (the program alone), .npz, .safetensors, .pdparams
-    (the values alone), anything else: a folder with __model__ and a file a parameter. What is there already is written over
-    only if you say so.
+    (the values alone), anything else: a folder with __model__ and a file a parameter. Existing files are overwritten only if you
+    say so.
     """
     loaded = read_model(model, params)
     may_overwrite(output, force)

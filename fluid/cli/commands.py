@@ -30,10 +30,10 @@ class _Group(click.Group):
 
 def _one_line(text: str) -> str:
     """The first line of a message, and the items of the list that it introduces."""
-    first, _, rest = text.partition("\n")
+    first, _, remaining = text.partition("\n")
     if not first.endswith(":"):
         return first
-    items = [line.strip().removeprefix("- ") for line in rest.splitlines() if line.startswith("  - ")]
+    items = [line.strip().removeprefix("- ") for line in remaining.splitlines() if line.startswith("  - ")]
     return f"{first} {'; '.join(items)}"
 
 

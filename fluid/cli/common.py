@@ -50,7 +50,7 @@ def program_of(model: Model) -> Program:
 
 
 def listed(values: Sequence[str]) -> list[str]:
-    """The names in the values of a repeated option, each of which may list several with commas."""
+    """Collect the names from a repeated option; one value may list several, separated by commas."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
@@ -69,7 +69,7 @@ def echo(text: str = "", **style: Any) -> None:
 
 
 def echo_lines(text: str) -> None:
-    """Prints a text of several lines, in which names are escaped already."""
+    """Print a text of several lines whose names are already escaped."""
     for line in text.split("\n"):
         echo(line)
 
@@ -102,7 +102,7 @@ def overwriting(function: _F) -> _F:
 
 
 def may_overwrite(output: str, force: bool) -> None:
-    """Asks whether what stands at a path may be written over: on a terminal a question, elsewhere an error.
+    """Ask whether an existing file may be overwritten; raise an error if there is no terminal to ask on.
 
     A model is more than one file: beside ``.pdmodel`` and ``.json`` lies ``.pdiparams``; a folder counts if anything is in it.
 
@@ -112,14 +112,16 @@ def may_overwrite(output: str, force: bool) -> None:
     """
     stem, ending = os.path.splitext(output)
     beside = [stem + ".pdiparams"] if ending in (".pdmodel", ".json") else []
-    there = [path for path in (output, *beside) if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path))]
-    if force or not there:
+    existing = [path for path in (output, *beside) if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path))]
+    if force or not existing:
         return
-    names = " and ".join(there)
-    what = f"{names} {'exist' if len(there) > 1 else 'is a folder that is not empty' if os.path.isdir(output) else 'exists'}"
+    names = " and ".join(existing)
+    message = (
+        f"{names} {'exist' if len(existing) > 1 else 'is a folder that is not empty' if os.path.isdir(output) else 'exists'}"
+    )
     if not sys.stdin.isatty():
-        raise FluidError(f"{what}; --force writes over what is there")
-    click.confirm(printable(f"{what}; write over what is there?"), abort=True, err=True)
+        raise FluidError(f"{message}; --force writes over what is there")
+    click.confirm(printable(f"{message}; write over what is there?"), abort=True, err=True)
 
 
 def as_json(value: Any) -> None:
@@ -178,8 +180,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = ""
 def _entries(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, width: int) -> None:
     """A table that is wider than the terminal: the first cell of each row on a line of its own, the others under it."""
     click.secho(title or columns[0], bold=True)
-    for first, *others in rows:
+    for first, *cells in rows:
         echo(f"  {first}")
-        for column, cell in zip(columns[1:], others, strict=True):
+        for column, cell in zip(columns[1:], cells, strict=True):
             for line in _wrapped(f"{column} {cell}", width, "    ", "      "):
                 echo(line)

@@ -95,7 +95,7 @@ _MOST_SECONDS = 60
 
 
 def _xla_devices() -> str:
-    """How many devices of each kind jax finds; another process asks it, as it holds what it finds, and may hang."""
+    """Count the devices of each kind that jax finds. A subprocess asks jax, because jax reserves the devices and may hang."""
     if importlib.util.find_spec("jax") is None:
         return 'none: jax is not installed (pip install "fluid-graph[xla]")'
     try:
@@ -112,11 +112,11 @@ def _xla_devices() -> str:
 def _extras() -> dict[str, str]:
     """Extra -> the packages that it asks for, with their versions here."""
     try:
-        asked = metadata("fluid-graph").get_all("Requires-Dist") or []
+        requirements = metadata("fluid-graph").get_all("Requires-Dist") or []
     except PackageNotFoundError:
         return {}
     packages: dict[str, list[str]] = {}
-    for line in asked:
+    for line in requirements:
         requirement, _, marker = line.partition(";")
         if "extra ==" not in marker:
             continue

@@ -97,10 +97,11 @@ def _given_lengths(options: tuple[str, ...]) -> dict[str, list[list[int]]]:
     return lengths
 
 
-def _with_lengths(feed: dict[str, Any], given: Mapping[str, list[list[int]]]) -> dict[str, Any]:
-    """What is fed: arrays ``NAME@LENGTHS``, ``NAME@LENGTHS@0``, ... are of NAME, where no option says them."""
+def _with_lengths(feed: dict[str, Any], lengths: Mapping[str, list[list[int]]]) -> dict[str, Any]:
+    """Attach sequence lengths to the fed arrays: from the option, or else from arrays ``NAME@LENGTHS``, ``NAME@LENGTHS@0``,
+    ..."""
     arrays = {name: array for name, array in feed.items() if _SUFFIX not in name or name.partition(_SUFFIX)[0] not in feed}
-    unfed = [name for name in given if name not in arrays]
+    unfed = [name for name in lengths if name not in arrays]
     if unfed:
         raise FeedError(
             f"--lengths of {', '.join(unfed)}, which the file of --feed does not have; it has {', '.join(arrays) or 'none'}"
@@ -108,7 +109,7 @@ def _with_lengths(feed: dict[str, Any], given: Mapping[str, list[list[int]]]) ->
     fed: dict[str, Any] = {}
     for name, array in arrays.items():
         held = sorted((key for key in feed if key.partition(_SUFFIX)[0] == name and key != name), key=lambda key: (len(key), key))
-        levels = given.get(name) or [_level(key, feed[key]) for key in held]
+        levels = lengths.get(name) or [_level(key, feed[key]) for key in held]
         fed[name] = create_lod_tensor(array, levels, CPUPlace()) if levels else array
     return fed
 
@@ -139,19 +140,19 @@ def _as_arrays(lengths: dict[str, list[list[int]]]) -> dict[str, Any]:
 def read_feeds(
     model: Model, feed_file: str | None, lengths: Mapping[str, list[list[int]]], option: str = "--feed"
 ) -> dict[str, Any]:
-    """What a model is fed: the arrays of a file, with lengths of sequences; `FeedError` if some are missing. Those that the model
-    does not know are left out."""
-    known = program_of(model).global_block().vars
+    """Read the arrays to feed from a file, with lengths of sequences; `FeedError` if some are missing. Leave out arrays that are
+    not in the program."""
+    declared = program_of(model).global_block().vars
     feed = read_arrays(feed_file) if feed_file is not None else {}
     missing = [name for name in model.feeds if name not in feed]
     if missing:
         held = f"; {feed_file} has {', '.join(feed) or 'none'}" if feed_file is not None else ""
         raise FeedError(f"the model is fed {', '.join(missing)}; give a file of arrays with these names with {option}{held}")
     feed = _with_lengths(feed, lengths)
-    unknown = [name for name in feed if name not in known]
+    unknown = [name for name in feed if name not in declared]
     if unknown:
         echo(f"not in the program, and left out: {', '.join(unknown)}", err=True)
-    return {name: array for name, array in feed.items() if name in known}
+    return {name: array for name, array in feed.items() if name in declared}
 
 
 def _summary(array: Any) -> tuple[str, ...]:

@@ -67,12 +67,12 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"path": model.path, "format": model.format, "parameters": parameters}
     if program is None:
         return facts
-    kept = {var.name: var for var in program.list_vars() if is_persistable(var)}
-    shapes = {name: sizes[name].shape if name in sizes else var.shape for name, var in kept.items()}
+    persistables = {var.name: var for var in program.list_vars() if is_persistable(var)}
+    shapes = {name: sizes[name].shape if name in sizes else var.shape for name, var in persistables.items()}
     parameters.update(
-        count=len(kept),
+        count=len(persistables),
         elements=sum(max(math.prod(shape), 0) for shape in shapes.values()),
-        trainable=sum(isinstance(var, Parameter) and var.trainable for var in kept.values()),
+        trainable=sum(isinstance(var, Parameter) and var.trainable for var in persistables.values()),
         missing=model.missing,
     )
     root = program.global_block()
@@ -103,7 +103,7 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
 def dump(model: str, params: str | None, kind: str, short: bool | None) -> None:
     """Print the program as readable text, as JSON, or as protobuf's text.
 
-    What is printed in a pipe or to a file is complete and can be loaded again.
+    Output to a pipe or a file is complete and can be loaded again.
     """
     program = program_of(read_model(model, params))
     on_terminal = sys.stdout.isatty()

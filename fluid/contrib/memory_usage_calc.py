@@ -12,7 +12,7 @@ __all__ = ["memory_usage"]
 
 @checked
 def memory_usage(program: Program, batch_size: Positive) -> tuple[float, float, str]:
-    """A range for the memory of what the ops of block 0 write, 5 % around the sum of the sizes, with its unit: B, KB or MB.
+    """Estimate the memory of the outputs of block 0's ops: 5 % below and above the sum of their sizes, and the unit, B, KB or MB.
 
     ``print(executor.plan(...))`` tells how much a run really takes: values that are never alive together share memory.
 

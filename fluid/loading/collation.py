@@ -44,18 +44,18 @@ def _by_field(samples: Sequence[Any], join: Callable[[Any, list[Any]], Any]) -> 
     if isinstance(first, Mapping):
         for number, sample in enumerate(samples):
             if not isinstance(sample, Mapping) or sample.keys() != first.keys():
-                raise FeedError(f"sample {number} of a batch is {_told(sample)}, but sample 0 {_told(first)}")
+                raise FeedError(f"sample {number} of a batch is {_described(sample)}, but sample 0 {_described(first)}")
         return {name: join(name, [sample[name] for sample in samples]) for name in first}
     if isinstance(first, (tuple, list)):
         for number, sample in enumerate(samples):
             if not isinstance(sample, (tuple, list)) or len(sample) != len(first):
-                raise FeedError(f"sample {number} of a batch is {_told(sample)}, but sample 0 {_told(first)}")
+                raise FeedError(f"sample {number} of a batch is {_described(sample)}, but sample 0 {_described(first)}")
         return tuple(join(place, list(column)) for place, column in enumerate(zip(*samples, strict=True)))
     return join(None, list(samples))
 
 
-def _told(sample: Any) -> str:
-    """What a sample is, for a message."""
+def _described(sample: Any) -> str:
+    """Describe a sample for an error message."""
     if isinstance(sample, Mapping):
         return f"a dict of {', '.join(map(str, sample))}"
     return f"{len(sample)} fields" if isinstance(sample, (tuple, list)) else f"a {type(sample).__name__}"
@@ -78,14 +78,14 @@ def stacked(values: list[Any], name: Any = None) -> Any:
 
 
 def _unstackable(values: list[Any], name: Any) -> str:
-    what = f"field {name!r}" if name is not None else "the samples"
+    subject = f"field {name!r}" if name is not None else "the samples"
     shapes = [np.shape(value) if not isinstance(value, Mapping) else None for value in values]
-    other = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), None)
-    if other is None:
-        return f"{what} of a batch cannot be stacked: sample 0 has a {type(values[0]).__name__}; give the loader a collate_fn"
+    odd_sample = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if odd_sample is None:
+        return f"{subject} of a batch cannot be stacked: sample 0 has a {type(values[0]).__name__}; give the loader a collate_fn"
     return (
-        f"{what} of a batch cannot be stacked: sample 0 has the shape {list(shapes[0] or ())}, sample {other} "
-        f"{list(shapes[other] or ())}; collate_fn=fluid.io.collate_sequences(...) makes sequences of them, "
+        f"{subject} of a batch cannot be stacked: sample 0 has the shape {list(shapes[0] or ())}, sample {odd_sample} "
+        f"{list(shapes[odd_sample] or ())}; collate_fn=fluid.io.collate_sequences(...) makes sequences of them, "
         "fluid.io.collate_padded(...) pads them"
     )
 
@@ -156,11 +156,11 @@ class _Padded:
             return stacked(column, name)
         rows = [np.asarray(item) for item in column]
         longest = self.length if self.length is not None else max(len(row) for row in rows)
-        kept = next((row for row in rows if len(row)), rows[0])
-        batch = np.full((len(rows), longest, *kept.shape[1:]), self.fields[name], kept.dtype)
+        sample_row = next((row for row in rows if len(row)), rows[0])
+        batch = np.full((len(rows), longest, *sample_row.shape[1:]), self.fields[name], sample_row.dtype)
         for number, row in enumerate(rows):
-            if row[:longest].shape[1:] != kept.shape[1:] and len(row):
-                raise FeedError(_unstackable([kept[0], row[0]], name))
+            if row[:longest].shape[1:] != sample_row.shape[1:] and len(row):
+                raise FeedError(_unstackable([sample_row[0], row[0]], name))
             batch[number, : len(row)] = row[:longest]
         return batch
 
@@ -171,7 +171,7 @@ def collate_padded(*fields: Any, value: float = 0, length: int | None = None) ->
     Args:
         fields: which fields are sequences: positions in tuples, or names in dicts.
         value: what to pad with.
-        length: to which length; longer sequences are cut. None: that of the longest in the batch.
+        length: the length to pad to; longer sequences are cut. None: the longest length in the batch.
 
     Returns:
         A function of a list of samples.
@@ -188,7 +188,7 @@ def collate_padded(*fields: Any, value: float = 0, length: int | None = None) ->
 # -------------------------------------------------------------------------------------------------------------- feeding
 @dataclass(frozen=True)
 class _Fed:
-    """What is known of a variable that is fed, for a process that has no program."""
+    """Name, shape and type of a fed variable, for a process without the program."""
 
     name: str
     shape: tuple[int, ...]

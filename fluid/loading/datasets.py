@@ -21,8 +21,8 @@ class Dataset:
 
     A sample is a tuple of fields, a dict of fields by name, or one field: an array, a number, a text.
 
-    Where reading a sample draws random numbers, define `sample` instead of ``__getitem__``, and draw them from the generator that
-    it is given: what it draws then depends on the seed, the epoch and the sample's number alone, not on how many workers read.
+    Where reading a sample draws random numbers, define `sample` instead of ``__getitem__``, and draw them from its argument
+    `generator`. The numbers then depend only on the seed, the epoch and the sample's number, not on the number of workers.
 
     >>> class Squares(fluid.io.Dataset):
     ...     def __len__(self):
@@ -113,7 +113,7 @@ def length_of(dataset: Any) -> int:
 
 
 def checked_seed(seed: Any) -> int:
-    """A seed; a `ProgramError` for what is none."""
+    """Check that a value is a seed, else raise a `ProgramError`."""
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
         raise ProgramError(f"seed should be a whole number, at least 0, not {seed!r}")
     return int(seed)
@@ -141,14 +141,14 @@ def changed(function: Callable[..., Any], field: Any, sample: Any, generator: np
     return tuple(fields)
 
 
-class _OfOthers(Dataset):
-    """What data sets made of others have in common: they draw if one of these does."""
+class _DerivedDataset(Dataset):
+    """A dataset derived from others; it draws random numbers if one of its sources does."""
 
-    _others: Sequence[Any]
+    _sources: Sequence[Any]
 
     @property
     def draws(self) -> bool:
-        return any(map(draws, self._others))
+        return any(map(draws, self._sources))
 
     def __getitem__(self, index: int) -> Any:
         return self.sample(index, np.random.default_rng() if self.draws else None)  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ class _OfOthers(Dataset):
         return index % length
 
 
-class MappedDataset(_OfOthers):
+class MappedDataset(_DerivedDataset):
     """Samples of a dataset, each changed by a function when it is read; what `Dataset.map` makes, also of lists.
 
     Args:
@@ -176,10 +176,10 @@ class MappedDataset(_OfOthers):
         if not callable(function):
             raise FluidTypeError(f"map takes a function of a sample, not {function!r}")
         length_of(dataset)
-        self._others, self._function, self._field = [dataset], function, field
+        self._sources, self._function, self._field = [dataset], function, field
 
     def __len__(self) -> int:
-        return len(self._others[0])
+        return len(self._sources[0])
 
     @property
     def draws(self) -> bool:
@@ -187,7 +187,7 @@ class MappedDataset(_OfOthers):
 
     def sample(self, index: int, generator: np.random.Generator) -> Any:
         """The sample of the number `index`, changed, with random numbers from `generator`."""
-        return changed(self._function, self._field, sample_of(self._others[0], index, generator), generator)
+        return changed(self._function, self._field, sample_of(self._sources[0], index, generator), generator)
 
 
 class MappedStream(IterableDataset):
@@ -236,7 +236,7 @@ class TensorDataset(Dataset):
         return tuple(array[index] for array in self.arrays)
 
 
-class Subset(_OfOthers):
+class Subset(_DerivedDataset):
     """Some samples of a dataset.
 
     Args:
@@ -255,17 +255,17 @@ class Subset(_OfOthers):
         wrong = numbers[(numbers < 0) | (numbers >= length)]
         if len(wrong):
             raise IndexRangeError(f"Subset: there is no sample {wrong[0]} in a dataset of {length} samples")
-        self._others, self.indices = [dataset], numbers
+        self._sources, self.indices = [dataset], numbers
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def sample(self, index: int, generator: np.random.Generator) -> Any:
         """The sample of the number `index` of the subset, with random numbers from `generator`."""
-        return sample_of(self._others[0], int(self.indices[self._place(index)]), generator)
+        return sample_of(self._sources[0], int(self.indices[self._place(index)]), generator)
 
 
-class ConcatDataset(_OfOthers):
+class ConcatDataset(_DerivedDataset):
     """The samples of several datasets, one dataset after the other; ``a + b`` for two.
 
     Args:
@@ -277,10 +277,10 @@ class ConcatDataset(_OfOthers):
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        self._others = list(datasets)
-        if not self._others:
+        self._sources = list(datasets)
+        if not self._sources:
             raise ProgramError("ConcatDataset needs at least one dataset")
-        self._ends = np.cumsum([length_of(dataset) for dataset in self._others])
+        self._ends = np.cumsum([length_of(dataset) for dataset in self._sources])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -290,7 +290,7 @@ class ConcatDataset(_OfOthers):
         place = self._place(index)
         number = int(np.searchsorted(self._ends, place, side="right"))
         first = int(self._ends[number - 1]) if number else 0
-        return sample_of(self._others[number], place - first, generator)
+        return sample_of(self._sources[number], place - first, generator)
 
 
 @checked

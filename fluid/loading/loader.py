@@ -27,10 +27,10 @@ __all__ = ["DatasetLoader"]
 class DatasetLoader:
     """Batches of a dataset, epoch by epoch; the order is the same in every run, and for any number of workers.
 
-    Each time that it is iterated over is an epoch, of which the seed and the number decide the order. Where an epoch is left
+    Each iteration over it is an epoch; the seed and the epoch's number decide the order. Where an epoch is left
     early, the next time is the next epoch. `state_dict` says how far it is, to go on from there with the same batches.
 
-    Workers are processes. What they make comes by shared memory, in order, a few batches ahead. On Linux they are forked, and a
+    Workers are processes. They send batches through shared memory, in order, a few ahead. On Linux they are forked, and a
     dataset may be anything; elsewhere they are spawned, which needs a dataset that can be pickled, and a script that begins under
     ``if __name__ == "__main__":``. They end with the epoch (see `keep_workers`), or when it is left.
 

@@ -15,8 +15,8 @@ from .worker_info import WorkerInfo, as_worker
 __all__ = ["OfNumbers", "OfStream"]
 
 
-def _failed(what: str, error: BaseException) -> DataError:
-    return DataError(f"{what}: {type(error).__name__}: {error}")
+def _failed(subject: str, error: BaseException) -> DataError:
+    return DataError(f"{subject}: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class OfStream:
             functions.insert(0, (source.function, source.field))
             source = source.source
         is_random = any(getattr(function, "is_random", False) for function, _ in functions)
-        own, every = (0, 1) if source.splits_itself else (info.id, info.num_workers)
+        worker_number, worker_count = (0, 1) if source.splits_itself else (info.id, info.num_workers)
         stream = self._numbered(iter(source))
         samples: list[Any] = []
         for number, sample in stream:
             batch = number // self.batch_size
-            if batch < first or (batch - first) % every != own:
+            if batch < first or (batch - first) % worker_count != worker_number:
                 continue
             key = [info.seed, info.epoch, number, *([info.id] if source.splits_itself else [])]
             generator = np.random.default_rng(key) if is_random else None
@@ -112,8 +112,8 @@ def _some(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
 
 
-def _collated(collate: Callable[[list[Any]], Any], samples: list[Any], what: str) -> Any:
+def _collated(collate: Callable[[list[Any]], Any], samples: list[Any], subject: str) -> Any:
     try:
         return collate(samples)
     except Exception as error:
-        raise _failed(what, error) from error
+        raise _failed(subject, error) from error

@@ -1,4 +1,4 @@
-"""The order in which the samples of a dataset are read, and which of them form batches."""
+"""Samplers: the order of a dataset's samples, and how they form batches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RandomSampler:
         self._length, self._seed, self._epoch = length_of(dataset), checked_seed(seed), 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the order be that of this epoch; a loader says it before each."""
+        """Select the order of this epoch; a loader calls it before each epoch."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -83,13 +83,13 @@ class BatchSampler:
         self.sampler, self.batch_size, self.drop_last = sampler, checked_size(batch_size), bool(drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the order be that of this epoch; a loader says it before each."""
+        """Select the order of this epoch; a loader calls it before each epoch."""
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        count, rest = divmod(len(self.sampler), self.batch_size)  # type: ignore[arg-type]
-        return count + bool(rest and not self.drop_last)
+        count, remainder = divmod(len(self.sampler), self.batch_size)  # type: ignore[arg-type]
+        return count + bool(remainder and not self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
         batch: list[int] = []
@@ -103,7 +103,7 @@ class BatchSampler:
 
 
 class DistributedBatchSampler:
-    """This worker's part of each batch, as `fluid.io.shard` divides them: the batches are those that one process has.
+    """This worker's part of each batch, as `fluid.io.shard` divides them: all parts together are the batches of a single process.
 
     A shorter last batch is left out. With the step of a checkpoint, training goes on with any number of workers that divides the
     batch size (`DataLoader.start_at`).
@@ -111,9 +111,9 @@ class DistributedBatchSampler:
     Args:
         dataset: the samples, the same on all workers.
         batch_size: how many samples are in a batch of all workers together.
-        shuffle: whether the seed and the epoch decide the order; otherwise it is that of the dataset.
+        shuffle: whether the seed and the epoch decide the order; otherwise the dataset's order is kept.
         seed: the same on all workers.
-        rank, count: which of how many parts; by default those of this worker (`fluid.distributed`).
+        rank, count: the number of this part, and of parts; by default this worker's (`fluid.distributed`).
 
     Raises:
         ProgramError: an argument cannot be used.
@@ -139,7 +139,7 @@ class DistributedBatchSampler:
         self._parts = shard(lambda: self._batches, rank, count)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the order be that of this epoch; a loader says it before each."""
+        """Select the order of this epoch; a loader calls it before each epoch."""
         self._batches.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -150,7 +150,7 @@ class DistributedBatchSampler:
 
 
 def checked_size(batch_size: Any) -> int:
-    """A batch size; a `ProgramError` for what is none."""
+    """Check that a value is a batch size, else raise a `ProgramError`."""
     if not isinstance(batch_size, (int, np.integer)) or isinstance(batch_size, bool) or batch_size < 1:
         raise ProgramError(f"batch_size should be a number of samples, at least 1, not {batch_size!r}")
     return int(batch_size)

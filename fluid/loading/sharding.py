@@ -12,14 +12,14 @@ __all__ = ["shard"]
 
 
 def shard(reader: Callable[[], Iterable[Any]], rank: int | None = None, count: int | None = None) -> Callable[[], Iterator[Any]]:
-    """A reader of this worker's part of each batch: as many samples in a row as each other worker has.
+    """A reader of this worker's part of each batch: consecutive samples, the same number for each worker.
 
     All workers read the same batches in the same order (shuffled by the same seed, say), so training sees the same batches with
     any number of workers, and goes on with another number where it stopped.
 
     Args:
         reader: a reader of batches, which are lists of samples.
-        rank, count: which of how many parts; by default those of this worker (`fluid.distributed`).
+        rank, count: the number of this part, and of parts; by default this worker's (`fluid.distributed`).
 
     Raises:
         FeedError: a batch cannot be divided evenly; ``fluid.io.batch(..., drop_last=True)`` leaves out a shorter last one.
@@ -35,8 +35,8 @@ def shard(reader: Callable[[], Iterable[Any]], rank: int | None = None, count: i
     def read() -> Iterator[list[Any]]:
         part, parts = (rank, count) if rank is not None and count is not None else (communicator().rank, communicator().size)
         for samples in reader():
-            size, rest = divmod(len(samples), parts)
-            if rest:
+            size, remainder = divmod(len(samples), parts)
+            if remainder:
                 raise FeedError(
                     f"a batch of {len(samples)} samples cannot be divided evenly among {parts} workers; choose a batch size that "
                     "can, and drop_last=True"

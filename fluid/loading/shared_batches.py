@@ -90,7 +90,7 @@ class BatchWriter:
         return len(self._segments) - 1
 
     def close(self) -> None:
-        """Let the memory go; the reader has its own hold of what it reads."""
+        """Release the memory; the reader holds its own reference."""
         for segment in self._segments:
             segment.close()
 

@@ -1,6 +1,6 @@
 """Processes that make batches.
 
-Each worker has a pipe of its own, by which it is told what to make and answers in that order. Tasks go to the workers in turns,
+Each worker has its own pipe: it receives tasks there and answers in order. Tasks go to the workers in turns,
 and answers are taken in turns, so that the order of batches does not depend on how fast workers are. A worker that ends, by
 whatever cause, is noticed by the end of its process.
 """
@@ -51,14 +51,14 @@ class _Begin(NamedTuple):
 class _Worker:
     """A process that makes batches, as its parent sees it."""
 
-    def __init__(self, context: Any, reading: OfNumbers | OfStream, number: int, others: list[Any]) -> None:
+    def __init__(self, context: Any, reading: OfNumbers | OfStream, number: int, open_pipes: list[Any]) -> None:
         self.id, self._method = number, context.get_start_method()
         self._pipe, theirs = context.Pipe()
         prefix = f"fl{os.getpid():x}-{secrets.token_hex(4)}-"
         self._batches = BatchReader(prefix)
         self._tasks: deque[Any] = deque()
-        """What it was told to make and has not answered, the first first."""
-        inherited = [*others, self._pipe] if self._method == "fork" else []
+        """Tasks without an answer yet, the oldest first."""
+        inherited = [*open_pipes, self._pipe] if self._method == "fork" else []
         arguments = (reading, theirs, prefix, inherited)
         self.process = context.Process(target=_work, args=arguments, daemon=True, name=f"DataLoader worker {number}")
         try:
@@ -92,11 +92,11 @@ class _Worker:
         self._tasks.append(task)
         self._send(task)
 
-    def _send(self, what: Any) -> None:
+    def _send(self, message: Any) -> None:
         try:
-            self._pipe.send((what, self._batches.released()))
+            self._pipe.send((message, self._batches.released()))
         except (BrokenPipeError, ConnectionError):
-            pass  # it has ended, which is told when its answer is taken
+            pass  # it has ended, which is reported when its answer is read
 
     def answer(self, timeout: float | None) -> tuple[bool, Any]:
         """Whether it has made the next batch, and the batch; False after its last one.
@@ -133,14 +133,14 @@ class _Worker:
         )
 
     def _ended(self) -> str:
-        """What is known of the end of its process."""
+        """Describe how its process ended."""
         self.process.join(_PATIENCE)
         code = self.process.exitcode
         during = f"while it made {self._told_task()}"
         if code is None or code >= 0:
             hint = _OF_SPAWN if code == 1 and self._method != "fork" else ""
             return f"{self} ended with the exit code {code} {during}{hint}"
-        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+        name = next((item.name for item in signal.Signals if item == -code), f"signal {-code}")
         hints = {"SIGKILL": "; is memory short?", "SIGBUS": "; is the shared memory, /dev/shm, full?"}
         return f"{self} was killed by {name} {during}{hints.get(name, '')}"
 
@@ -148,7 +148,7 @@ class _Worker:
         return f"worker {self.id} of a DataLoader (process {self.process.pid})"
 
     def end(self, is_idle: bool) -> None:
-        """End the process, kindly if it waits for something to do, and remove what it leaves."""
+        """End the process, gracefully if it is idle, and remove its shared memory."""
         if is_idle:
             self._pipe.close()
             self.process.join(_PATIENCE)
@@ -178,13 +178,13 @@ class Workers:
         try:
             context: Any = multiprocessing.get_context(method)
         except ValueError:
-            known = ", ".join(multiprocessing.get_all_start_methods())
-            raise ProgramError(f"DataLoader: start_method should be one of {known}, not {start_method!r}") from None
+            methods = ", ".join(multiprocessing.get_all_start_methods())
+            raise ProgramError(f"DataLoader: start_method should be one of {methods}, not {start_method!r}") from None
         resource_tracker.ensure_running()  # one for all processes, which removes memory that a crash leaves
         try:
             with warnings.catch_warnings():
                 for category in (DeprecationWarning, RuntimeWarning):  # of Python and jax: forks with threads,
-                    warnings.simplefilter("ignore", category)  # of which workers use none of the parent's
+                    warnings.simplefilter("ignore", category)  # workers use no thread of the parent
                 for number in range(count):
                     pipes = [worker.pipe for worker in self._workers]
                     self._workers.append(_Worker(context, reading, number, pipes))
@@ -246,11 +246,11 @@ def _end(workers: list[_Worker], owner: int) -> None:
 
 # ------------------------------------------------------------------------------------------------------ in the process
 def _work(reading: OfNumbers | OfStream, pipe: Any, prefix: str, inherited: list[Any]) -> None:
-    """What a worker does until its parent closes the pipe, or ends."""
+    """The worker's main loop, until its parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in inherited:
-        other.close()
+    for pipe_end in inherited:
+        pipe_end.close()
     set_num_threads(1)
     batches = BatchWriter(prefix)
     parent = multiprocessing.parent_process()

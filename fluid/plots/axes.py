@@ -10,7 +10,7 @@ __all__ = ["axes_or_new"]
 
 
 def axes_or_new(axes: Any = None) -> Any:
-    """The axes, or those of a new figure of `matplotlib.pyplot` if there are none.
+    """Return the given axes, or make a new figure of `matplotlib.pyplot` with axes.
 
     Raises:
         FluidError: matplotlib is not installed.

@@ -25,7 +25,7 @@ def curves(log: str | os.PathLike[str] | Curves, names: Iterable[str] | None = N
         log: a file of `fluid.training.CSVLog`, a folder of `fluid.training.TensorBoardLog`, or what
             `fluid.training.read_log` returns of them.
         names: which numbers to draw, by default all.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes.
@@ -66,7 +66,7 @@ def learning_rates(search: RateSearch, axes: Any = None) -> Any:
 
     Args:
         search: what `find_learning_rate` returned.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes.

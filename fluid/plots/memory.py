@@ -18,13 +18,13 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 def memory(plan: Plan, axes: Any = None) -> Any:
-    """Draw the bytes of results that are alive at each call of a plan, and the size of the arena in which they lie.
+    """Draw how many bytes of results are alive at each call of a plan, and the size of their arena.
 
     The call at the peak is named. Parameters and other variables of the scope are not part of it.
 
     Args:
         plan: what ``executor.plan(program, feed, fetch_list)`` returned.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes.
@@ -64,12 +64,12 @@ def memory(plan: Plan, axes: Any = None) -> Any:
 
 
 def arena(plan: Plan, axes: Any = None) -> Any:
-    """Draw where in the arena of a plan each value lies, and from which call to which: values that share bytes stand side by
-    side.
+    """Draw the place of each value in the arena of a plan, and the calls during which it lives. Values that share bytes stand
+    side by side.
 
     Args:
         plan: what ``executor.plan(program, feed, fetch_list)`` returned.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes; the largest values are named on them.
@@ -110,13 +110,13 @@ def arena(plan: Plan, axes: Any = None) -> Any:
     return axes
 
 
-def _tenants(plan: Any, what: str) -> list[Tenant]:
+def _tenants(plan: Any, plot: str) -> list[Tenant]:
     """The values of a plan that have bytes in its arena; values that take turns count as one."""
     if not isinstance(plan, Plan):
-        raise FluidTypeError(f"plots.{what} draws what executor.plan(...) returns at a CPUPlace, not {type(plan).__name__}")
+        raise FluidTypeError(f"plots.{plot} draws what executor.plan(...) returns at a CPUPlace, not {type(plan).__name__}")
     tenants = list({id(tenant): tenant for tenant in plan.tenants.values()}.values())
     if not tenants:
-        raise ProgramError(f"plots.{what}: the plan has no values whose sizes are known before it runs")
+        raise ProgramError(f"plots.{plot}: the plan has no values whose sizes are known before it runs")
     return tenants
 
 
@@ -134,6 +134,6 @@ def _unit(size: int) -> tuple[int, str]:
 
 
 def _name(plan: Plan, number: int) -> str:
-    """What is computed by a call of the plan."""
+    """The name of the ops that a call of the plan computes."""
     instruction = plan.instructions[number] if number < len(plan.instructions) else None
     return instruction.label if instruction is not None else "the end"

@@ -17,14 +17,14 @@ _MOST_BARS = 20_000
 
 
 def timeline(trace: Timeline, axes: Any = None) -> Any:
-    """Draw the events of a `fluid.profiler.trace` as bars: a row for each thread, and for what ran inside of what.
+    """Draw the events of a `fluid.profiler.trace` as bars: rows for each thread, one for each level of nesting.
 
     The names that took the longest have colours of their own, and stand in the legend with their times. Of a long trace the
     longest 20,000 events are drawn.
 
     Args:
         trace: what `fluid.profiler.trace` yielded.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes.
@@ -48,8 +48,8 @@ def timeline(trace: Timeline, axes: Any = None) -> Any:
     events.sort(key=lambda event: (event.start, -event.end))
     first = events[0].start
     totals: dict[str, float] = {}
-    for event, own in zip(events, _own_times(events), strict=True):
-        totals[event.name] = totals.get(event.name, 0.0) + (own if event.kind != "run" else 0.0)
+    for event, own_time in zip(events, _own_times(events), strict=True):
+        totals[event.name] = totals.get(event.name, 0.0) + (own_time if event.kind != "run" else 0.0)
     named = [name for name in sorted(totals, key=lambda name: -totals[name])[: len(_COLOURS)] if totals[name]]
     places = _places(events)
     depths: dict[int, int] = {}
@@ -61,11 +61,11 @@ def timeline(trace: Timeline, axes: Any = None) -> Any:
         kind = "run" if event.kind == "run" else event.name if event.name in named else "others"
         bars[kind].append((1e3 * (event.start - first), 1e3 * (event.end - event.start), bases[thread] + depth))
     colours = dict(zip(named, _COLOURS, strict=False)) | {"run": "0.88", "others": "0.6"}
-    others = sum(total for name, total in totals.items() if name not in named)
+    other_time = sum(total for name, total in totals.items() if name not in named)
     for name, boxes in bars.items():
         if boxes:
             starts, widths, rows = zip(*boxes, strict=True)
-            time = others if name == "others" else totals.get(name, 0.0)
+            time = other_time if name == "others" else totals.get(name, 0.0)
             label = name if name == "run" else f"{name}, {1e3 * time:.3g} ms"
             axes.barh(rows, widths, 0.9, starts, align="edge", color=colours[name], label=label)
     axes.set_yticks([bases[thread] + depths[thread] / 2 for thread in depths], [trace.threads[thread] for thread in depths])
@@ -79,7 +79,7 @@ def timeline(trace: Timeline, axes: Any = None) -> Any:
 
 
 def _places(events: list[Event]) -> list[tuple[int, int]]:
-    """For each event, in order of starts, its thread and within how many others of it that it lies."""
+    """For each event, in order of starts: its thread, and the number of events of this thread around it."""
     around: dict[int, list[float]] = {}
     places = []
     for event in events:
@@ -92,14 +92,14 @@ def _places(events: list[Event]) -> list[tuple[int, int]]:
 
 
 def _own_times(events: list[Event]) -> list[float]:
-    """For each event, in order of starts, its time without that of those inside it."""
-    own = [event.end - event.start for event in events]
+    """For each event, in order of starts: its time without the time of nested events."""
+    times = [event.end - event.start for event in events]
     around: dict[int, list[int]] = {}
     for number, event in enumerate(events):
         outer = around.setdefault(event.thread, [])
         while outer and events[outer[-1]].end <= event.start:
             outer.pop()
         if outer:
-            own[outer[-1]] -= event.end - event.start
+            times[outer[-1]] -= event.end - event.start
         outer.append(number)
-    return own
+    return times

@@ -29,7 +29,7 @@ def weights(source: Any, names: Iterable[str] | None = None, scope: Scope | None
         source: a program, a layer of eager mode, or arrays by name.
         names: which parameters to draw, by default all.
         scope: where the values of a program's parameters are, by default the current one.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes.
@@ -64,10 +64,10 @@ def gradients(
 
     Args:
         source: a program with a backward part, a layer of eager mode after ``backward()``, or arrays by name.
-        names: of which parameters, by default all.
+        names: parameters to draw, by default all.
         feed: what the program is fed; it runs once, on copies of its variables, without the updates.
         scope: where the values of a program's variables are, by default the current one.
-        axes: axes of matplotlib to draw on, by default those of a new figure.
+        axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
         The axes.
@@ -120,7 +120,7 @@ def _gradients_of(source: Any, feed: Mapping[str, Any] | None, scope: Scope | No
 
 
 def _computed_gradients(program: Program, feed: Mapping[str, Any] | None, scope: Scope) -> dict[str, Any]:
-    """The gradients of one run, after which nothing has changed."""
+    """Compute the gradients of one run on copies of the variables."""
     alone, copies = program.clone(), Scope()
     block = alone.global_block()
     block.ops = [op for op in block.ops if not op.role & (OpRole.OPTIMIZE | OpRole.LR_SCHED)]
@@ -128,24 +128,24 @@ def _computed_gradients(program: Program, feed: Mapping[str, Any] | None, scope:
     for var in alone.list_vars():
         if var.persistable and (array := scope.array(var.name)) is not None:
             copies.put(var.name, np.array(array))
-    made = {name for op in block.ops for name in op.output_arg_names}
-    wanted = [param.name for param in alone.all_parameters() if f"{param.name}@GRAD" in made]
+    outputs = {name for op in block.ops for name in op.output_arg_names}
+    wanted = [param.name for param in alone.all_parameters() if f"{param.name}@GRAD" in outputs]
     if not wanted:
         raise ProgramError(
             "plots.gradients: the program has no gradient of a parameter; minimize a loss, or append_backward, first"
         )
-    found = Executor().run(alone, feed, [f"{name}@GRAD" for name in wanted], scope=copies)
-    return dict(zip(wanted, found, strict=True))
+    gradients = Executor().run(alone, feed, [f"{name}@GRAD" for name in wanted], scope=copies)
+    return dict(zip(wanted, gradients, strict=True))
 
 
-def _chosen(arrays: Mapping[str, Any], names: Iterable[str] | None, what: str) -> dict[str, Any]:
+def _chosen(arrays: Mapping[str, Any], names: Iterable[str] | None, plot: str) -> dict[str, Any]:
     chosen = list(arrays) if names is None else list(names)
     for name in chosen:
         if name not in arrays:
             hint = did_you_mean(name, arrays)
-            raise NameNotFoundError(f"plots.{what}: there is no {name!r}{hint}; there are {', '.join(arrays) or 'none'}")
+            raise NameNotFoundError(f"plots.{plot}: there is no {name!r}{hint}; there are {', '.join(arrays) or 'none'}")
     if not chosen:
-        raise ProgramError(f"plots.{what}: there are no values to draw; run the startup program, or backward, first")
+        raise ProgramError(f"plots.{plot}: there are no values to draw; run the startup program, or backward, first")
     return {name: computable(np.asarray(arrays[name])).ravel() for name in chosen}
 
 

@@ -1,4 +1,4 @@
-"""What is left of ``fluid.transpiler`` of Fluid 1.6 where programs run on one device."""
+"""The part of Fluid 1.6's ``fluid.transpiler`` that makes sense on one device."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class InitState:
     Args:
         init: the first state.
         shape, value, dtype: if `init` is None, the first state is `value` in this shape.
-        init_boot: a variable with as many rows as the first state is to have.
+        init_boot: a variable with the number of rows that the first state should have.
         need_reorder: the rows are in the order of the sequences that `TrainingDecoder` reads, which it reorders by length;
             necessary wherever rows differ.
 
@@ -149,7 +149,7 @@ class StateCell:
             raise ProgramError(f"{self._name}.{method} must be called after step_input, which fixes the number of sequences")
 
     @contextlib.contextmanager
-    def _inside(self, decoder: _Decoder) -> Iterator[None]:
+    def _in_decoder(self, decoder: _Decoder) -> Iterator[None]:
         """In the ``with``, `decoder` keeps the states from step to step; it calls `_begin` once it can."""
         if self._decoder is not None:
             raise ProgramError(f"{self._name} is in the block of another decoder; leave that first, or make another StateCell")
@@ -204,7 +204,7 @@ class TrainingDecoder:
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
         """Layers in the ``with`` append to the step."""
-        with self.dynamic_rnn.block(), self.state_cell._inside(self):
+        with self.dynamic_rnn.block(), self.state_cell._in_decoder(self):
             yield
 
     def step_input(self, x: Variable) -> Variable:
@@ -223,7 +223,7 @@ class TrainingDecoder:
         self.dynamic_rnn.output(*outputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs, in sequences like those of the first step input: one variable, or a list."""
+        """The outputs, in sequences like the first step input: one variable, or a list."""
         return self.dynamic_rnn(*args, **kwargs)
 
     def _memory(self, state: InitState) -> Variable:
@@ -237,8 +237,9 @@ class BeamSearchDecoder:
     """Finds the best sequences of words by running a `StateCell` over its own best words.
 
     `decode` builds the step that searches; to build another, overwrite it, or use `block`. The step of `decode` makes parameters
-    in this order: the vectors of words, those of the cell's updater, those of the layer that predicts. If `TrainingDecoder` is
-    used in this order too, and both programs are built under ``fluid.unique_name.guard()``, they share their parameters.
+    in this order: the vectors of words, the parameters of the cell's updater, the parameters of the layer that predicts. If
+    `TrainingDecoder` is used in this order too, and both programs are built under ``fluid.unique_name.guard()``, they share their
+    parameters.
 
     Args:
         state_cell: its states have a row for each source.
@@ -315,7 +316,7 @@ class BeamSearchDecoder:
             raise ProgramError("BeamSearchDecoder.block() can be entered only once")
         with self._loop.block():
             self._next = layers.increment(self._counter, in_place=False)
-            with self.state_cell._inside(self):
+            with self.state_cell._in_decoder(self):
                 self.state_cell._begin()
                 yield
             layers.assign(self._next, self._counter)
@@ -324,7 +325,7 @@ class BeamSearchDecoder:
         self._next, self._is_built = None, True
 
     def decode(self) -> None:
-        """Builds the step that continues each prefix by its `topk_size` most probable words, of which the best are kept."""
+        """Build the step: continue each prefix by its `topk_size` most probable words, and keep the best."""
         with self.block():
             ids = self.read_array(self._init_ids, is_ids=True)
             scores = self.read_array(self._init_scores, is_scores=True)
@@ -360,7 +361,7 @@ class BeamSearchDecoder:
 
         Args:
             init: the first value.
-            is_ids, is_scores: this is what holds the words, or their scores, of which the result is made.
+            is_ids, is_scores: whether the array holds the words, or their scores, for the result.
         """
         self._check_inside("read_array")
         check_variable(init, "BeamSearchDecoder.read_array: init")
@@ -405,7 +406,7 @@ class BeamSearchDecoder:
 
 
 def _rows(x: Variable) -> Variable:
-    """`x` without its sequences, as the steps of training are: those of a beam are no words, but prefixes."""
+    """`x` without its sequences, like a step of training: in a beam, sequences group prefixes, not words."""
     count = layers.slice(layers.shape(x), [0], [0], [1])
     offsets = layers.range(0, count + 1, 1, "int32")
     return layers.sequence_first_step(layers.lod_reset(x, offsets))

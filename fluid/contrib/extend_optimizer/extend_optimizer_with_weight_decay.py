@@ -16,7 +16,7 @@ __all__ = ["extend_with_decoupled_weight_decay"]
 def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Optimizer]:
     """A subclass of an optimizer with decoupled weight decay: before its update, ``param -= weight_decay * param``.
 
-    Its arguments are those of the optimizer, as keywords, preceded by ``weight_decay``, the factor, a number or a variable, and
+    Its arguments are the optimizer's, as keywords, preceded by ``weight_decay``, the factor, a number or a variable, and
     ``apply_decay_param_fun``, a function of a parameter's name that returns whether it decays; by default all do.
     Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019.
 

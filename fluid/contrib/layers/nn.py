@@ -32,7 +32,7 @@ def fused_elemwise_activation(
         functor_list: the two ops, or a string ``"a,b"`` of them: ``["elementwise_add", "relu"]`` is ``x + relu(y)``, and
             ``["relu", "elementwise_add"]`` is ``relu(x + y)``. Binary: elementwise_add, elementwise_mul; unary: relu, scale,
             sigmoid, tanh.
-        axis: the dimension of `x` with which those of `y` begin; -1 for the last ones.
+        axis: the dimension of `x` that aligns with the first dimension of `y`; -1 aligns the last ones.
         scale: the factor of ``scale``.
         save_intermediate_out: accepted as in Fluid; of no effect.
 

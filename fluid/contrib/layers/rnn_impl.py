@@ -215,8 +215,8 @@ def basic_gru(
         unit = f"{name}{_PATHS[direction]}{layer}/BasicGRUUnit"
         return GRUCell(hidden_size, weight, bias, gate_activation, activation, dtype, unit)
 
-    rest = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
-    out, hidden = _run(make, 1, input, [init_hidden], *rest)
+    settings = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
+    out, hidden = _run(make, 1, input, [init_hidden], *settings)
     return out, hidden
 
 
@@ -257,6 +257,6 @@ def basic_lstm(
         unit = f"{name}{_PATHS[direction]}{layer}/BasicLSTMUnit"
         return LSTMCell(hidden_size, weight, bias, gate_activation, activation, forget_bias, dtype, unit)
 
-    rest = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
-    out, hidden, cell = _run(make, 2, input, [init_hidden, init_cell], *rest)
+    settings = (hidden_size, num_layers, sequence_length, dropout_prob, bidirectional, batch_first, dtype)
+    out, hidden, cell = _run(make, 2, input, [init_hidden, init_cell], *settings)
     return out, hidden, cell

@@ -39,7 +39,7 @@ class OptimizerWithMixedPrecison:
         return self._scale
 
     def get_scaled_loss(self) -> Variable | None:
-        """The loss times its factor, from which backward starts; None before `minimize` or `backward`."""
+        """The scaled loss where backward starts; None before `minimize` or `backward`."""
         return self._loss
 
     def backward(
@@ -61,7 +61,7 @@ class OptimizerWithMixedPrecison:
             it), and the scaled loss.
 
         Raises:
-            ProgramError: in eager mode, or if the program has gradients of what would be computed in another precision.
+            ProgramError: in eager mode, or if the program already has gradients of ops whose precision would change.
         """
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
@@ -177,16 +177,16 @@ def decorate(
 
     Its `minimize` writes casts into the program, where they can be seen. Gradients that float16 would lose as too small are
     kept by multiplying the loss by a factor, and dividing the gradients of the parameters, which are float32, by it. Clips and
-    weight decay act on those. A step in which one of them is not finite leaves parameters and all that the optimizer keeps as
-    they were.
+    weight decay act on the float32 gradients. If one of them is not finite, the step changes neither parameters nor the
+    optimizer's state.
 
     Args:
         optimizer: does the updates.
-        amp_lists: which ops are computed in half precision; those of Fluid 1.6 by default.
+        amp_lists: which ops are computed in half precision; Fluid 1.6's lists by default.
         init_loss_scaling: the factor of the loss at first. With 1, the default, and no dynamic scaling, nothing is scaled, and
             gradients are not looked at: right for bfloat16, which has the range of float32.
-        incr_every_n_steps: the factor grows after as many steps in a row with finite gradients.
-        decr_every_n_nan_or_inf: the factor shrinks after as many steps in a row without.
+        incr_every_n_steps: the factor grows after this number of consecutive steps with finite gradients.
+        decr_every_n_nan_or_inf: the factor shrinks after this number of consecutive steps without.
         incr_ratio: how much it grows, above 1.
         decr_ratio: how much it shrinks, between 0 and 1; to 1 at least.
         use_dynamic_loss_scaling: whether the factor changes.

@@ -4,8 +4,8 @@
     augmented = transforms.Compose([transforms.RandomCrop(32, margin=4), transforms.RandomFlip(), transforms.ToFloat()])
     training = fluid.io.TensorDataset(images, labels).map(augmented, field=0)
 
-Images are arrays of height, width and channels, or of height and width, until `ToFloat` puts the channels first. Those that draw
-random numbers are given a `numpy.random.Generator` by whatever reads the samples, which is reproducible in a loader; called by
+Images are arrays of height, width and channels, or of height and width, until `ToFloat` puts the channels first. Transforms that
+draw random numbers get a `numpy.random.Generator` from the reader of the samples, which is reproducible in a loader; called by
 hand, they take one.
 """
 

@@ -1,4 +1,4 @@
-"""Functions of samples, one after the other, and those that draw random numbers."""
+"""Composition of transforms, and transforms that draw random numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def random(function: _Function) -> _Function:
 
 
 class Compose:
-    """Functions, each of what the one before it returns.
+    """Apply functions in order, each to the previous result.
 
     Args:
         functions: functions of a value; those marked by `random`, and the random ones of this module, get a generator, too.

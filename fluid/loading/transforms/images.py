@@ -17,13 +17,13 @@ Image = Any
 def _pair(where: str, size: Any, least: int = 1) -> tuple[int, int]:
     """A height and a width, from one number or two."""
     pair = (size, size) if isinstance(size, (int, np.integer)) else tuple(size) if isinstance(size, Sequence) else ()
-    if len(pair) != 2 or not all(isinstance(each, (int, np.integer)) and each >= least for each in pair):
+    if len(pair) != 2 or not all(isinstance(item, (int, np.integer)) and item >= least for item in pair):
         raise ProgramError(f"{where} should be a number, or height and width, at least {least}, not {size!r}")
     return int(pair[0]), int(pair[1])
 
 
 def _image(where: str, image: Any) -> Any:
-    """The image as an array; a `FluidTypeError` for what is none."""
+    """The image as an array; a `FluidTypeError` if it is no image."""
     array = np.asarray(image)
     if array.ndim not in (2, 3) or array.dtype.kind not in "buif":
         raise FluidTypeError(
@@ -66,13 +66,13 @@ class Normalize:
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
-        self._mean, self._std = (np.atleast_1d(np.asarray(each, np.float32))[:, None, None] for each in (mean, std))
+        self._mean, self._std = (np.atleast_1d(np.asarray(values, np.float32))[:, None, None] for values in (mean, std))
         if not (self._std > 0).all():
             raise ProgramError(f"Normalize: std should be above 0, not {std!r}")
 
     def __call__(self, image: Image) -> Any:
         array = np.asarray(image)
-        counts = {len(each) for each in (self._mean, self._std)} - {1}
+        counts = {len(values) for values in (self._mean, self._std)} - {1}
         if array.ndim != 3 or array.dtype.kind != "f" or not counts <= {array.shape[0]}:
             channels = f" of {', '.join(map(str, sorted(counts)))} channels" if counts else ""
             raise FluidTypeError(
@@ -87,7 +87,7 @@ class Pad:
 
     Args:
         margin: how many pixels, one number, or one above and below and one left and right.
-        value: what is there.
+        value: the value of the margin's pixels.
 
     >>> fluid.io.transforms.Pad((0, 1), value=7)(np.zeros((1, 2), int))
     array([[7, 0, 0, 7]])
@@ -133,7 +133,7 @@ class RandomCrop:
     Args:
         size: the side of the square, or height and width.
         margin: how many pixels are put around the image before.
-        value: what is there.
+        value: the value of the margin's pixels.
 
     >>> crop = fluid.io.transforms.RandomCrop(2, margin=1)
     >>> crop(np.ones((2, 2)), np.random.default_rng(0))
@@ -183,8 +183,8 @@ class RandomFlip:
 class Resize:
     """An image of another size, interpolated between the four nearest pixels.
 
-    Numbers are those of ``layers.resize_bilinear(align_corners=False, align_mode=0)``. Where an image gets much smaller, pixels
-    between those are passed over.
+    The numbers equal ``layers.resize_bilinear(align_corners=False, align_mode=0)``. Where an image gets much smaller, pixels in
+    between are skipped.
 
     Args:
         size: the side of the square, or height and width.
@@ -216,6 +216,6 @@ def _along(values: Any, axis: int, size: int) -> Any:
     places = np.clip((np.arange(size) + 0.5) * (have / size) - 0.5, 0, have - 1)
     below = places.astype(np.int64)
     above = np.minimum(below + 1, have - 1)
-    shape = [-1 if each == axis else 1 for each in range(values.ndim)]
+    shape = [-1 if dimension == axis else 1 for dimension in range(values.ndim)]
     weight = (places - below).astype(values.dtype).reshape(shape)
     return np.take(values, below, axis) * (1 - weight) + np.take(values, above, axis) * weight

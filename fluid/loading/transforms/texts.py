@@ -20,7 +20,7 @@ class Tokenize:
     """The words of a text, in small letters; each sign of punctuation is a word.
 
     Args:
-        pattern: a regular expression of what is a word.
+        pattern: a regular expression that matches a word.
         lower: whether to turn capitals into small letters.
 
     >>> fluid.io.transforms.Tokenize()("The plot wasn't dull!")
@@ -74,11 +74,11 @@ class Vocabulary:
         first: Sequence[str] = (),
         unknown: str | None = "<unk>",
     ) -> Vocabulary:
-        """The vocabulary of texts: their words, the most frequent first, and those that are as frequent in the order of letters.
+        """Build the vocabulary of texts: the most frequent words first, equally frequent ones in alphabetical order.
 
         Args:
             texts: lists of words.
-            most: how many words there are to be at most, with those of `first`.
+            most: the largest number of words, including `first`.
             least_count: how often a word occurs at least.
             first: words that come before, such as one to pad with, and `unknown`.
             unknown: stands for words that are not there; put first if it is not in `first`. None: these are an error.
@@ -112,7 +112,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary in a file of `save`; a `FormatError` for what is none."""
+        """Read a vocabulary that `save` wrote; a `FormatError` for other files."""
         try:
             with open(path, encoding="utf-8") as file:
                 content = json.load(file)

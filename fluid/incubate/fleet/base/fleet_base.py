@@ -80,7 +80,7 @@ class Fleet(ABC):
         return self._role.is_server()
 
     def split_files(self, files: Sequence[str]) -> list[str]:
-        """The part of a list of files that this worker reads: as many files in a row as all others, or one more.
+        """The files that this worker reads: consecutive ones, an equal number for each worker, or one more.
 
         Args:
             files: a list or tuple of paths, the same on all workers.

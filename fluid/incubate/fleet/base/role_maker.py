@@ -121,7 +121,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """Takes what it is given.
+    """A role maker whose rank and addresses are arguments.
 
     Args:
         current_id: the number of this worker.
@@ -148,7 +148,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase):
-    """Takes what it is given.
+    """A role maker whose rank and addresses are arguments.
 
     Args:
         current_id: the number of this worker.
@@ -166,7 +166,7 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
         self._be(current_id, worker_endpoints)
 
 
-def _no_servers(what: str) -> ProgramError:
+def _no_servers(call: str) -> ProgramError:
     return ProgramError(
-        f"{what}: there are no parameter servers here; all processes are workers (fluid.incubate.fleet.collective)"
+        f"{call}: there are no parameter servers here; all processes are workers (fluid.incubate.fleet.collective)"
     )

@@ -50,8 +50,8 @@ class DistributedStrategy(BuildStrategy):
     Attributes:
         fuse_all_reduce_ops: whether gradients are joined into buckets, which are reduced at once.
         fuse_grad_size_in_MB: how large a bucket is when its reduction begins.
-        gradient_scale_strategy: ``CoeffNumDevice`` divides by the number of workers, so that gradients are those of the mean of
-            the workers' losses; ``One`` does not.
+        gradient_scale_strategy: ``CoeffNumDevice`` divides by the number of workers, to give gradients of the mean of the
+            workers' losses; ``One`` does not.
         sync_batch_norm: whether each batch_norm uses the statistics of all workers' rows, by two small reductions.
         forward_recompute, recompute_checkpoints: as of `RecomputeOptimizer`.
         use_amp: whether to train in mixed precision, by `fluid.contrib.mixed_precision.decorate` with a factor of the loss that
@@ -109,7 +109,7 @@ class Collective(Fleet):
     """The workers of this program.
 
     Attributes:
-        main_program, startup_program: those of the last `minimize` of a `distributed_optimizer`.
+        main_program, startup_program: the programs of the last `minimize` of a `distributed_optimizer`.
 
     >>> from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
     >>> from fluid.incubate.fleet.collective import Collective
@@ -146,7 +146,7 @@ class Collective(Fleet):
 
         Args:
             executor, dirname, feeded_var_names, target_vars, export_for_deployment: see `fluid.io.save_inference_model`.
-            main_program: the program; that of the last `minimize` if None.
+            main_program: the program; if None, the last one that was minimized.
         """
         if not self.is_first_worker():
             return None
@@ -162,7 +162,7 @@ class Collective(Fleet):
 
         Args:
             executor, dirname, filename: see `fluid.io.save_persistables`.
-            main_program: the program; that of the last `minimize` if None.
+            main_program: the program; if None, the last one that was minimized.
         """
         if self.is_first_worker():
             io.save_persistables(executor, dirname, main_program if main_program is not None else self.main_program, filename)
@@ -179,7 +179,7 @@ class Collective(Fleet):
 
         Args:
             path, step, shards, state: see `fluid.saving.by_workers.save_by_workers`.
-            main_program: the program; that of the last `minimize` if None.
+            main_program: the program; if None, the last one that was minimized.
         """
         save_by_workers(self._program(main_program), path, step, shards, state)
 
@@ -189,19 +189,19 @@ class Collective(Fleet):
         Args:
             path: the file.
             executor: on whose place the values are put.
-            main_program: the program; that of the last `minimize` if None.
+            main_program: the program; if None, the last one that was minimized.
         """
         return load_by_workers(self._program(main_program), path, executor)
 
     @property
     def _origin_program(self) -> Program | None:
-        """`main_program`, by the name that Fluid's scripts have for what they save."""
+        """`main_program`, under the name that Fluid's scripts use when they save."""
         return self.main_program
 
     def _program(self, program: Program | None) -> Program:
         return program or self.main_program or default_main_program()
 
-    # Fluid's scripts call these, which start and stop what is not here.
+    # Fluid's scripts call these to start and stop servers, which are not here.
     def init_worker(self) -> None:
         """Does nothing."""
 
@@ -223,7 +223,7 @@ class CollectiveOptimizer(DistributedOptimizer):
     Args:
         optimizer: does the updates.
         strategy: how; a `DistributedStrategy()` if None.
-        workers: whose; by default those of `fleet`.
+        workers: the group of workers; by default the workers of `fleet`.
 
     >>> from fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
     >>> from fluid.incubate.fleet.collective import Collective
@@ -282,7 +282,7 @@ class CollectiveOptimizer(DistributedOptimizer):
         """Append the backward part, the reductions and the updates; with one worker, what the optimizer itself appends.
 
         Args:
-            loss: this worker's loss, a mean over its part of the batch. The gradients are those of the mean over all workers.
+            loss: this worker's loss, a mean over its part of the batch. The gradients are of the mean over all workers.
             startup_program: also gives all workers the first parameters of worker 0; the default one if None.
             parameter_list, no_grad_set: as of `Optimizer.minimize`.
 

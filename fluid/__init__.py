@@ -8,7 +8,7 @@
     fluid.optimizer.SGD(0.01).minimize(loss)
     print(fluid.default_main_program())
 
-Names and arguments are those of Paddle Fluid 1.6, so that its scripts run with only the import changed.
+Names and arguments are Paddle Fluid 1.6's, so that its scripts run with only the import changed.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ def __getattr__(name: str) -> Any:
         return _not_here(name)
     from importlib import import_module
 
-    found = import_module(f"{__name__}.{module}")
-    return found if name in _LAZY else getattr(found, name)
+    attribute = import_module(f"{__name__}.{module}")
+    return attribute if name in _LAZY else getattr(attribute, name)
 
 
 def __dir__() -> list[str]:

@@ -30,30 +30,30 @@ __all__ = ["append_backward", "calc_gradient", "gradients"]
 __dir__ = names_here(__name__)
 
 
-def _global_block(var: Any, what: str) -> Block:
+def _global_block(var: Any, label: str) -> Block:
     if not isinstance(var, Variable):
-        raise BackwardError(f"{what} should be a Variable, not {type(var).__name__}")
+        raise BackwardError(f"{label} should be a Variable, not {type(var).__name__}")
     program = var.block.program
     if var.block is not program.global_block():
         raise BackwardError(
-            f"{what} {var.name} lives in sub-block {var.block.idx}; take it out of the loop or branch (as an output) first"
+            f"{label} {var.name} lives in sub-block {var.block.idx}; take it out of the loop or branch (as an output) first"
         )
     return program.global_block()
 
 
 def _no_grad_names(items: Iterable[Any] | None, program: Program) -> list[str]:
-    """The names of a `no_grad_set`. Those that the program does not have are passed over, as in Fluid 1.6, with a warning."""
+    """The names of a `no_grad_set`. Names that the program does not have are skipped with a warning, as in Fluid 1.6."""
     listed = [items] if isinstance(items, (str, Variable)) else list(items or ())
     declared = {name for block in program.blocks for name in block.vars} if listed else set()
-    there = []
+    declared_items = []
     for item in listed:
         name = item.name if isinstance(item, Variable) else item
         if name in declared or not isinstance(name, str):
-            there.append(item)
+            declared_items.append(item)
         else:
             hint = did_you_mean(name, declared)
             warnings.warn(f"no_grad_set names {name!r}, which is not a variable of the program{hint}", stacklevel=3)
-    return _names(there, "no_grad_set", program)
+    return _names(declared_items, "no_grad_set", program)
 
 
 def _is_of_a_layer(item: Variable) -> bool:
@@ -61,7 +61,7 @@ def _is_of_a_layer(item: Variable) -> bool:
     return item.block.program.eager
 
 
-def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str]:
+def _names(items: Iterable[Any] | None, label: str, program: Program) -> list[str]:
     if items is None:
         return []
     if isinstance(items, (str, Variable)):
@@ -69,18 +69,18 @@ def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str
     names = []
     for item in items:
         if not isinstance(item, (str, Variable)):
-            raise BackwardError(f"{what} should hold Variables and names, not a {type(item).__name__}")
+            raise BackwardError(f"{label} should hold Variables and names, not a {type(item).__name__}")
         if isinstance(item, Variable) and item.block.program is not program and not _is_of_a_layer(item):
-            raise BackwardError(f"{what} holds {item.name} of another program than the one that is differentiated")
+            raise BackwardError(f"{label} holds {item.name} of another program than the one that is differentiated")
         name = item if isinstance(item, str) else item.name
         if not any(name in block.vars for block in program.blocks):
-            raise BackwardError(f"{what} names {name!r}, which is not a variable of the program")
+            raise BackwardError(f"{label} names {name!r}, which is not a variable of the program")
         names.append(name)
     return names
 
 
 def start_version(versions: BlockVersions, name: str, end: int) -> Value:
-    """The value of `name` to take gradients with respect to: the first, what is fed, or an optimizer's last before `end`."""
+    """The version of `name` to differentiate by: the first one, as fed, or the last one that an optimizer wrote before `end`."""
     version = 0
     var = versions.block.vars.get(name)
     if versions.last.get(name, 0) and var is not None and not (var.persistable or var.is_data):
@@ -155,7 +155,7 @@ def _copies_to_sum(block: Block, name: str, among: Sequence[str]) -> list[str]:
     var, copies = block.vars.get(name), copies_of(name, among)
     if not copies or var is None or var.persistable or var.is_data:
         return []  # values from before the run are not recomputed
-    writers = Counter(written for op in block.ops for written in op.output_arg_names)
+    writers = Counter(output for op in block.ops for output in op.output_arg_names)
     if any(writers[one] > 1 for one in (name, *copies)):
         raise BackwardError(f"{name} is overwritten and computed again (recomputation), so its gradient is ambiguous")
     return copies
@@ -182,7 +182,7 @@ def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
     writer = walker.versions.writer.get(value)
     source = walker.versions.ops[writer] if writer is not None else None
     shape, dtype = target.shape, int(target.dtype)
-    if -1 in shape or target.lod_level:  # rows of which no constant knows
+    if -1 in shape or target.lod_level:  # the number of rows is known only in a run
         op = walker.append("fill_any_like", {"X": [target.name]}, {"Out": [name]}, source, value=1.0, dtype=dtype)
     else:
         op = walker.append("fill_constant", {}, {"Out": [name]}, source, shape=list(shape), value=1.0, dtype=dtype)
@@ -224,9 +224,9 @@ def append_backward(
     Args:
         loss: a floating-point variable with one element, in block 0.
         parameter_list: parameters or their names; all trainable parameters by default.
-        no_grad_set: variables or names through which no gradient may flow; a warning tells those that the program does not have.
-        callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps the names of
-            gradients to those of their variables, and ``"__current_op_desc__"`` to the op that completed the gradient.
+        no_grad_set: variables or names through which no gradient may flow; a warning lists names that the program does not have.
+        callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps names of
+            gradients to names of their variables, and ``"__current_op_desc__"`` to the op that completed the gradient.
         checkpoints: variables, or their names, that cut the forward part into segments. The values that gradient ops read of a
             segment, except the last, are recomputed for them instead of being kept (`fluid.autodiff.recompute`): gradients are
             the same, bit by bit, and need less memory. Parameters, data and the loss cut nothing, since they are kept anyway.
@@ -309,11 +309,11 @@ def gradients(
     Args:
         targets, inputs: variables of block 0 of one program.
         target_gradients: the factor of each target in the sum, of the target's shape; None, the default, stands for ones.
-        no_grad_set: variables or names through which no gradient may flow; a warning tells those that the program does not have.
+        no_grad_set: variables or names through which no gradient may flow; a warning lists names that the program does not have.
 
     Returns:
-        A gradient variable for each input, None where no gradient reaches it, or where its ``stop_gradient`` is set, as of what
-        `fluid.data` declares and models are fed; set it to False before.
+        A gradient variable for each input, None where no gradient reaches it, or where its ``stop_gradient`` is set, as for
+        variables that `fluid.data` declares; set it to False before.
 
     >>> x = fluid.data("x", [None, 2])
     >>> x.stop_gradient = False
@@ -334,10 +334,10 @@ def gradients(
         return [None] * len(inputs)
     block = _global_block(targets[0], "the target")
     program: Program = block.program
-    for what, variables in (("target", targets), ("input", inputs), ("target gradient", seeds)):
+    for label, variables in (("target", targets), ("input", inputs), ("target gradient", seeds)):
         for var in variables:
-            if var is not None and _global_block(var, f"the {what}").program is not program:
-                raise BackwardError(f"the {what} {var.name} belongs to another program than the target {targets[0].name}")
+            if var is not None and _global_block(var, f"the {label}").program is not program:
+                raise BackwardError(f"the {label} {var.name} belongs to another program than the target {targets[0].name}")
     for target, seed in zip(targets, seeds, strict=True):
         if seed is not None and (
             len(seed.shape) != len(target.shape)

@@ -44,19 +44,19 @@ class GradientClip:
         return [(param, next(clipped) if grad is not None else None) for param, grad in pairs]
 
 
-def _bounds(what: str, most: float, least: float | None) -> tuple[float, float]:
+def _bounds(label: str, most: float, least: float | None) -> tuple[float, float]:
     """Check the bounds; max and min."""
     greatest = float(most)
     lowest = -greatest if least is None else float(least)
     if not lowest <= greatest:
         hint = " (-max, as none is given)" if least is None else ""
-        raise ProgramError(f"{what}: min {lowest}{hint} should not be above max {greatest}")
+        raise ProgramError(f"{label}: min {lowest}{hint} should not be above max {greatest}")
     return greatest, lowest
 
 
-def _norm_bound(what: str, clip_norm: float) -> float:
+def _norm_bound(label: str, clip_norm: float) -> float:
     if not float(clip_norm) >= 0:
-        raise ProgramError(f"{what}: clip_norm should not be below 0, as {clip_norm} is")
+        raise ProgramError(f"{label}: clip_norm should not be below 0, as {clip_norm} is")
     return float(clip_norm)
 
 

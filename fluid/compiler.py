@@ -18,7 +18,7 @@ __dir__ = names_here(__name__)
 
 
 class _Settings:
-    """Settings by name. Those that in Paddle change speed, never results, are taken without effect."""
+    """Settings by name. Settings that change only speed in Paddle are accepted without effect."""
 
     def __init__(self) -> None:
         self.__dict__.update(type(self)._DEFAULTS)
@@ -66,7 +66,7 @@ class ExecutionStrategy(_Settings):
 class BuildStrategy(_Settings):
     """Settings of how Paddle rewrites a program before running it.
 
-    The attributes are those of Fluid 1.6. Most, such as `reduce_strategy`, `fuse_all_reduce_ops` and `memory_optimize`, change
+    The attributes are Fluid 1.6's. Most, such as `reduce_strategy`, `fuse_all_reduce_ops` and `memory_optimize`, change
     speed and memory in Paddle, never results: they are accepted without effect. So are `trainer_id` and `trainers_endpoints`,
     and `sync_batch_norm`, as each batch_norm uses the statistics of the whole batch, on several devices too.
 
@@ -163,7 +163,7 @@ class CompiledProgram:
     def with_mesh(self, mesh: Mesh) -> CompiledProgram:
         """Run over the devices of a mesh, at an `XLAPlace`; returns this object.
 
-        What is fed is split over the axis ``data``, variables as `Program.shard` says. The results are those of one device.
+        Fed arrays are split over the axis ``data``, variables as `Program.shard` says. The results are the same as on one device.
 
         >>> import fluid
         >>> program = fluid.CompiledProgram(fluid.default_main_program()).with_mesh(fluid.parallel.Mesh(data=4, model=2))
@@ -186,7 +186,7 @@ class CompiledProgram:
         Elsewhere, and where there is one device, it runs on that with the whole batch, which gives the same results.
 
         Args:
-            places: places of XLA, to use as many devices as they are; by default, all.
+            places: places of XLA, one for each device to use; by default, all devices.
             loss_name, build_strategy, exec_strategy, share_vars_from: accepted as in Fluid, without effect.
 
         Raises:

@@ -20,7 +20,7 @@ __all__ = ["DataFeeder", "Fed", "sequences_of", "stack_of"]
 
 
 class Fed(Protocol):
-    """What is known of a variable that is fed."""
+    """Name, shape and type of a fed variable."""
 
     @property
     def name(self) -> str: ...
@@ -137,7 +137,7 @@ def sequences_of(var: Fed, fields: list[Any]) -> LoDTensor:
     """The concatenated elements of nested lists, with the lists' lengths level by level.
 
     Args:
-        var: what is known of the variable that they are for.
+        var: the variable's name, shape and type.
         fields: the lists, one for each row.
     """
     lengths: list[list[int]] = []

@@ -1,6 +1,6 @@
-"""Scopes inside one another, of which each thread has its own, under the names of Fluid 1.6.
+"""A stack of nested scopes for each thread, under the names of Fluid 1.6.
 
-`fluid.scope_guard` says in which scope programs run; these scopes only hold variables.
+`fluid.scope_guard` selects the scope of programs; these scopes only hold variables.
 """
 
 from __future__ import annotations

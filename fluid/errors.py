@@ -130,7 +130,7 @@ class DataError(ExecutionError):
 
 
 class FeedError(ExecutionError, ValueError):
-    """What is fed or fetched does not fit the program."""
+    """A feed or a fetch does not fit the program."""
 
 
 class LengthsError(FeedError, AssertionError):
@@ -138,11 +138,11 @@ class LengthsError(FeedError, AssertionError):
 
 
 class FeedTypeError(FeedError, FluidTypeError):
-    """What is to be run, fed or fetched is no program, dict or variable."""
+    """The program, the feed or a fetch is not a program, a dict or a variable."""
 
 
 class IndexRangeError(ProgramError, ExecutionError, IndexError):
-    """An index lies outside of what it is an index into."""
+    """An index is out of range."""
 
 
 class EOFException(ExecutionError, EOFError):
@@ -157,8 +157,8 @@ def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Call
     """A hint that names some of the choices that resemble a name, the closest first; "" if none does.
 
     Args:
-        name: what was given.
-        choices: what would do.
+        name: the unknown name.
+        choices: the valid names.
         most: how many are named at most.
         show: how one is shown.
 
@@ -188,7 +188,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def readable(text: str) -> str:
-    """A message as a person can read it: control characters escaped, and what is too long left out in the middle.
+    """Make a message readable: escape control characters, and cut long text in the middle.
 
     Files, and errors of other processes, put texts of any length into messages, with anything that moves a terminal's cursor.
     Line breaks and tabs stay.
@@ -205,7 +205,7 @@ def readable(text: str) -> str:
 
 def _shortened(text: str, most: int) -> str:
     """The first and the last part of a text that has more characters than this."""
-    if len(text) <= most + 100:  # what was shortened before stays
+    if len(text) <= most + 100:  # text that was shortened before stays
         return text
     end = most // 4
     return f"{text[: most - end]} ... ({len(text) - most} characters left out) ... {text[-end:]}"

@@ -23,7 +23,7 @@ __dir__ = names_here(__name__)
 
 
 class Evaluator:
-    """Sums over batches, in persistable variables to which each run adds.
+    """Sums over batches in persistable variables; each run adds to them.
 
     Args:
         name: the start of the sums' names.
@@ -109,7 +109,7 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance of sequences, and the share of those that differ, over many batches.
+    """The mean edit distance of sequences, and the share of different ones, over many batches.
 
     Args:
         input, label, ignored_tokens: see `layers.edit_distance`.

@@ -190,8 +190,8 @@ class UniformInitializer(Initializer):
 
     Args:
         low, high: the bounds.
-        seed: draws the same numbers in each program; 0 for those of the program's seed.
-        diag_num: as many elements, those at ``i * (diag_step + 1)``, are `diag_val`; 0 for none.
+        seed: draws the same numbers in each program; 0 uses the program's seed.
+        diag_num: this number of elements, at ``i * (diag_step + 1)``, are `diag_val`; 0 for none.
         diag_step: the distance of these elements; the number of columns puts them on the diagonal.
         diag_val: their value.
 
@@ -221,7 +221,7 @@ class NormalInitializer(Initializer):
     Args:
         loc: the mean.
         scale: the standard deviation, not below 0.
-        seed: draws the same numbers in each program; 0 for those of the program's seed.
+        seed: draws the same numbers in each program; 0 uses the program's seed.
 
     >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, param_attr=fluid.initializer.Normal(scale=0.02))
     """
@@ -263,8 +263,8 @@ class XavierInitializer(Initializer):
 
     Args:
         uniform: whether to draw from a uniform rather than a normal distribution.
-        fan_in, fan_out: numbers to use in place of those of the shape.
-        seed: draws the same numbers in each program; 0 for those of the program's seed.
+        fan_in, fan_out: numbers to use in place of the shape's.
+        seed: draws the same numbers in each program; 0 uses the program's seed.
 
     Raises:
         ProgramError: both numbers are 0.
@@ -294,8 +294,8 @@ class MSRAInitializer(Initializer):
 
     Args:
         uniform: whether to draw from a uniform rather than a normal distribution.
-        fan_in: a number to use in place of that of the shape; see `Xavier`.
-        seed: draws the same numbers in each program; 0 for those of the program's seed.
+        fan_in: a number to use in place of the shape's; see `Xavier`.
+        seed: draws the same numbers in each program; 0 uses the program's seed.
 
     Raises:
         ProgramError: `fan_in` is 0.

@@ -229,7 +229,7 @@ def save_vars(
         executor: not used; accepted as in Fluid.
         dirname: folder, created if missing.
         main_program: the program with the variables; the default main program if None.
-        vars: the variables or their names; if None, those that `predicate` accepts.
+        vars: the variables or their names; if None, all that `predicate` accepts.
         predicate: function of a `Variable` that returns whether to save it.
         filename: name of one file for all variables; if None, one file per variable.
 
@@ -621,12 +621,14 @@ def _inference_program(program: Program, feeds: list[str], targets: list[str]) -
     root = test.global_block()
     for name in (*feeds, *targets):
         if name not in root.vars:
-            kept = program.global_block().vars.get(name)
-            if kept is None:
+            original = program.global_block().vars.get(name)
+            if original is None:
                 root.var(name)  # its error suggests similar names
                 raise NameNotFoundError(f"no variable {name!r} is in block 0")
-            var = Variable(root, name=name, type=kept.type, lod_level=kept.lod_level, stop_gradient=kept.stop_gradient)
-            var._shape, var._dtype = kept._shape, kept._dtype
+            var = Variable(
+                root, name=name, type=original.type, lod_level=original.lod_level, stop_gradient=original.stop_gradient
+            )
+            var._shape, var._dtype = original._shape, original._dtype
             root.vars[name] = var
     root.ops = [op for op in root.ops if op.type not in (_FEED, _FETCH)]
     pruned = prune(test, targets, feeds)
@@ -647,21 +649,21 @@ def _inference_program(program: Program, feeds: list[str], targets: list[str]) -
 
 
 def _check_complete(program: Program, feeds: list[str], targets: list[str]) -> None:
-    written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
+    outputs = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
     # A recurrence itself writes the states that it passes from step to step.
-    written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
+    outputs |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
     for block in program.blocks:
         for op in block.ops:
             for name in op.input_arg_names:
                 var = block.find_var(name)
-                if name != EMPTY and name not in written and name not in feeds and not (var is not None and var.persistable):
+                if name != EMPTY and name not in outputs and name not in feeds and not (var is not None and var.persistable):
                     raise ProgramError(
                         f"the targets {', '.join(targets)} need {name!r}, which is neither fed, computed nor persistable: "
                         f"add it to feeded_var_names ({', '.join(feeds) or 'empty'})\n  read by: {op}"
                     )
     root = program.global_block()
     for name in targets:
-        if name not in written and name not in feeds and not root.var(name).persistable:
+        if name not in outputs and name not in feeds and not root.var(name).persistable:
             raise ProgramError(f"the target {name!r} is neither fed, computed nor persistable")
 
 

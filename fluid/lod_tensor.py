@@ -70,7 +70,7 @@ def _rows_of(sequences: list[Any], lengths: list[int]) -> np.ndarray[Any, Any]:
     try:
         counts = [len(sequence) for sequence in sequences]
         items = [item for sequence in sequences for item in sequence] if counts == lengths else []
-    except Exception as error:  # of what is no list, or raises where it is gone through
+    except Exception as error:  # not a list, or iterating over it raises
         raise FluidTypeError(f"create_lod_tensor takes a list of lists of numbers; of one of these: {said_by(error)}") from None
     if counts != lengths:
         raise LengthsError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths}")

@@ -117,7 +117,7 @@ class _Binary(MetricBase):
             labels: 0 or 1, ``[N, 1]``.
 
         Raises:
-            ProgramError: there are not as many labels as predictions.
+            ProgramError: the numbers of labels and predictions differ.
         """
         predicted = np.rint(np.asarray(preds)).astype(np.int64).ravel()
         true = np.asarray(labels).astype(np.int64).ravel()
@@ -191,7 +191,7 @@ class ChunkEvaluator(MetricBase):
         Args:
             num_infer_chunks: how many chunks were predicted.
             num_label_chunks: how many there are.
-            num_correct_chunks: how many of those predicted are there.
+            num_correct_chunks: the number of correctly predicted chunks.
         """
         self.num_infer_chunks += _counts(num_infer_chunks, "ChunkEvaluator.update: num_infer_chunks")
         self.num_label_chunks += _counts(num_label_chunks, "ChunkEvaluator.update: num_label_chunks")
@@ -226,7 +226,7 @@ class EditDistance(MetricBase):
         """Count a batch of `seq_num` sequences with these `distances`, ``[seq_num, 1]``.
 
         Raises:
-            ProgramError: there are not as many distances as sequences.
+            ProgramError: the numbers of distances and sequences differ.
         """
         array = np.asarray(distances)
         if array.dtype.kind not in "fiu":
@@ -348,7 +348,7 @@ class CompositeMetric(MetricBase):
             metric.update(preds, labels)
 
     def eval(self) -> list[Any]:
-        """The results of all of them, in the order in which they were added."""
+        """The results of all metrics, in the order of `add_metric` calls."""
         return [metric.eval() for metric in self._metrics]
 
 

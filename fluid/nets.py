@@ -91,18 +91,18 @@ def img_conv_group(
     """
     count = len(conv_num_filter)
 
-    def each(value: Any, name: str) -> list[Any]:
+    def one_per_convolution(value: Any, name: str) -> list[Any]:
         if not isinstance(value, (list, tuple)):
             return [value] * count
         if len(value) != count:
             raise ProgramError(f"img_conv_group: there are {count} convolutions but {len(value)} of {name}")
         return list(value)
 
-    paddings = each(conv_padding, "conv_padding")
-    sizes = each(conv_filter_size, "conv_filter_size")
-    attrs = each(param_attr, "param_attr")
-    norms = each(conv_with_batchnorm, "conv_with_batchnorm")
-    rates = each(conv_batchnorm_drop_rate, "conv_batchnorm_drop_rate")
+    paddings = one_per_convolution(conv_padding, "conv_padding")
+    sizes = one_per_convolution(conv_filter_size, "conv_filter_size")
+    attrs = one_per_convolution(param_attr, "param_attr")
+    norms = one_per_convolution(conv_with_batchnorm, "conv_with_batchnorm")
+    rates = one_per_convolution(conv_batchnorm_drop_rate, "conv_batchnorm_drop_rate")
     out = input
     for filters, padding, size, attr, norm, rate in zip(conv_num_filter, paddings, sizes, attrs, norms, rates, strict=True):
         out = layers.conv2d(out, filters, size, padding=padding, param_attr=attr, act=None if norm else conv_act)

@@ -95,8 +95,8 @@ class NotHere(ModuleType):
         self.__dict__["_why"] = why
         self.__path__: list[str] = []
 
-    def _refuse(self, what: str = "") -> NoReturn:
-        raise ProgramError(f"{self.__name__}{what} of Fluid 1.6 is not here: {self._why}")
+    def _refuse(self, member: str = "") -> NoReturn:
+        raise ProgramError(f"{self.__name__}{member} of Fluid 1.6 is not here: {self._why}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse()

@@ -24,7 +24,7 @@ from .not_here import names_here
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .training.averaging import ExponentialMovingAverage, ModelAverage
 from .training.periods import do_every
-from .training.states import ByProgram, GivenState, asked, check_state, complete, start_of
+from .training.states import ByProgram, GivenState, check_state, complete, current_parameters, renamed, start_of
 from .values.types import VarType
 
 __all__ = [
@@ -92,6 +92,16 @@ def _number(name: str, value: Any, allowed: str = "a number") -> float:
     return number
 
 
+_FORMER_NAMES = {
+    "_accumulators": "_accumulator_vars",
+    "_kept": "_accumulator_vars",
+    "_given": "_pending_state",
+    "_calls": "_last_updates",
+    "_asked": "_last_parameters",
+}
+"""Attributes in pickles of earlier versions -> their names now."""
+
+
 class Optimizer:
     """Base class of optimizers: in a program, ops that update the parameters by their gradients.
 
@@ -109,7 +119,7 @@ class Optimizer:
 
     Raises:
         FluidTypeError: an argument has the wrong type.
-        ProgramError: a number is outside of what is allowed.
+        ProgramError: a number is out of its range.
     """
 
     type = ""
@@ -136,13 +146,13 @@ class Optimizer:
         self._parameter_list = complete(type(self).__name__, parameter_list)
         self._grad_clip = grad_clip
         self._rates: ByProgram[Variable] = ByProgram()
-        self._kept: ByProgram[dict[tuple[str, Any], Variable]] = ByProgram()
+        self._accumulator_vars: ByProgram[dict[tuple[str, Any], Variable]] = ByProgram()
         """By name and parameter (in a program, the parameter's name)."""
-        self._given = GivenState()
+        self._pending_state = GivenState()
         """Values from `set_dict` for variables still to be made."""
-        self._calls: dict[int, _Call] = {}
+        self._last_updates: dict[int, _Call] = {}
         """By id of the parameter: its last update in eager mode."""
-        self._asked: list[Any] = []
+        self._last_parameters: list[Any] = []
         """The last parameters from a `parameter_list` that is a layer or function."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -155,17 +165,16 @@ class Optimizer:
     def _accumulators(self) -> dict[str, dict[Any, Variable]]:
         """The accumulators by name, then by parameter, as Fluid 1.6 keeps them."""
         by_name: dict[str, dict[Any, Variable]] = {}
-        for variables in self._kept.values():
+        for variables in self._accumulator_vars.values():
             for (name, param), var in variables.items():
                 by_name.setdefault(name, {})[param] = var
         return by_name
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_calls": {}, "_asked": []}  # by ids, which copies do not share
+        return {**self.__dict__, "_last_updates": {}, "_last_parameters": []}  # by ids, which copies do not share
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        former = {"_accumulators": "_kept"}  # names in older pickles -> names now
-        self.__dict__.update((former.get(name, name), value) for name, value in state.items())
+        self.__dict__.update(renamed(state, _FORMER_NAMES))
 
     # -- minimization
     def minimize(
@@ -223,7 +232,7 @@ class Optimizer:
             wanted = self._parameters()
         else:
             kind = type(self).__name__
-            wanted = asked(kind, complete(kind, parameter_list, kept=False))
+            wanted = current_parameters(kind, complete(kind, parameter_list, is_stored=False))
         program = loss.block.program
 
         def append(loss: Variable, wanted: Any, no_grad_set: Any) -> list[Pair]:
@@ -280,7 +289,7 @@ class Optimizer:
 
     def get_opti_var_name_list(self) -> list[str]:
         """Names of the variables that the optimizer keeps for parameters of programs, such as moments."""
-        return [var.name for variables in self._kept.values() for var in variables.values()]
+        return [var.name for variables in self._accumulator_vars.values() for var in variables.values()]
 
     # -- eager mode
     def step(self) -> None:
@@ -299,15 +308,15 @@ class Optimizer:
 
     def _parameters(self) -> Any:
         """The current parameters of `parameter_list`; drops state of parameters that a layer or function returns no more."""
-        params = asked(type(self).__name__, self._parameter_list)
+        params = current_parameters(type(self).__name__, self._parameter_list)
         if params is None or params is self._parameter_list:
             return params
-        if len(params) != len(self._asked) or not all(map(operator.is_, params, self._asked)):
-            self._asked = params
-            there = {id(param) for param in params}
-            for variables in self._kept.values():
+        if len(params) != len(self._last_parameters) or not all(map(operator.is_, params, self._last_parameters)):
+            self._last_parameters = params
+            ids = {id(param) for param in params}
+            for variables in self._accumulator_vars.values():
                 _forget(variables, params)
-            self._calls = {key: call for key, call in self._calls.items() if key in there}
+            self._last_updates = {key: call for key, call in self._last_updates.items() if key in ids}
         return params
 
     def _own_parameters(self, method: str) -> list[Any]:
@@ -323,7 +332,7 @@ class Optimizer:
         """In eager mode, the state that the optimizer keeps between steps, by name: the tensors themselves."""
         tensors: dict[str, Any] = {}
         self._parameters()
-        for program, variables in self._kept.items():
+        for program, variables in self._accumulator_vars.items():
             self._check_eager(program)
             tensors.update((var.name, var) for var in variables.values())
         if isinstance(self._learning_rate, Schedule):
@@ -343,14 +352,14 @@ class Optimizer:
         check_state(f"{type(self).__name__}.set_dict", state_dict)
         values = GivenState({name: value for name, value in state_dict.items() if name != "global_step"})
         variables: list[tuple[str, Any]] = []
-        for program, own in self._kept.items():
+        for program, accumulators in self._accumulator_vars.items():
             self._check_eager(program)
-            variables += ((self._start(name, param), var) for (name, param), var in own.items())
+            variables += ((self._start(name, param), var) for (name, param), var in accumulators.items())
         values.give(variables)
         if "global_step" in state_dict and isinstance(self._learning_rate, Schedule):
             self._learning_rate.set_dict({"step_num": state_dict["global_step"]})
         values.keep()
-        self._given = values
+        self._pending_state = values
         self._tell_unused()
 
     def _check_eager(self, program: Program) -> None:
@@ -362,12 +371,12 @@ class Optimizer:
     def _tell_unused(self, trained: Sequence[Pair] | None = None) -> None:
         """Warn of values from `set_dict` without a match, once the parameters are known: listed, or `trained` now."""
         listed = isinstance(self._parameter_list, list)
-        if not listed and trained is None and not self._kept:
+        if not listed and trained is None and not self._accumulator_vars:
             return
-        seen = {id(param) for variables in self._kept.values() for _, param in variables}
+        seen = {id(param) for variables in self._accumulator_vars.values() for _, param in variables}
         seen |= {id(param) for param, _ in trained or ()}
         coming = [f"{param.name}_" for param in self._parameter_list if id(param) not in seen] if listed else []
-        self._given.tell_unused(type(self).__name__, coming)
+        self._pending_state.tell_unused(type(self).__name__, coming)
 
     def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
         program = default_main_program()
@@ -375,8 +384,8 @@ class Optimizer:
         start = len(block.ops)
         self._create_global_learning_rate(pairs[0][0].dtype)
         trained = [pair for pair in pairs if pair[0].trainable]
-        self._create_accumulators(block, [param for param, _ in trained if id(param) not in self._calls])
-        if self._given:
+        self._create_accumulators(block, [param for param, _ in trained if id(param) not in self._last_updates])
+        if self._pending_state:
             self._tell_unused(trained)
         updates = []
         for pair in trained:
@@ -438,7 +447,7 @@ class Optimizer:
     ) -> Variable:
         """An accumulator of a parameter: a persistable variable, of the parameter's shape by default."""
         program = default_main_program()
-        variables = self._kept.setdefault(program, {})
+        variables = self._accumulator_vars.setdefault(program, {})
         key = name, program.key_of(param)
         if key in variables:
             return variables[key]
@@ -451,8 +460,8 @@ class Optimizer:
             stop_gradient=True,
         )
         LayerHelper(self.type, self._name or self.type).set_variable_initializer(var, Constant(fill_value))
-        if self._given and program.eager:
-            self._given.give([(start, var)])
+        if self._pending_state and program.eager:
+            self._pending_state.give([(start, var)])
         variables[key] = var
         return var
 
@@ -463,7 +472,7 @@ class Optimizer:
 
     def _get_accumulator(self, name: str, param: Parameter) -> Variable:
         program = default_main_program()
-        return self._kept[program][name, program.key_of(param)]
+        return self._accumulator_vars[program][name, program.key_of(param)]
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         """Attributes of the op that updates a parameter."""
@@ -480,7 +489,7 @@ class Optimizer:
         """Append the op of this optimizer's type; `inputs` are those besides the parameter, gradient, rate and accumulators."""
         param, grad = pair
         rate, attrs = self._rate_of(param), self._attrs(param)
-        last = self._calls.get(id(param))
+        last = self._last_updates.get(id(param))
         if last is not None and last.rate is rate and last.attrs == attrs:
             again: Operator = last.call.again(grad)
             return again
@@ -492,32 +501,32 @@ class Optimizer:
             attrs=attrs,
         )
         if op is not None and op.again is not None:
-            self._calls[id(param)] = _Call(param, rate, attrs, op)
+            self._last_updates[id(param)] = _Call(param, rate, attrs, op)
         return op
 
 
-def _forget(kept: dict[Any, Any], trained: Iterable[Any]) -> None:
-    """Drop entries for parameters that are not among those trained; entries by name stay."""
-    there = {id(param) for param in trained}
-    for key in list(kept):
+def _forget(variables: dict[Any, Any], trained: Iterable[Any]) -> None:
+    """Drop entries for parameters that are not trained any more; entries by name stay."""
+    ids = {id(param) for param in trained}
+    for key in list(variables):
         param = key[1] if isinstance(key, tuple) else key
-        if not isinstance(param, str) and id(param) not in there:
-            del kept[key]
+        if not isinstance(param, str) and id(param) not in ids:
+            del variables[key]
 
 
-def _kept(kind: type[Optimizer] | None = None) -> Iterator[str]:
+def _accumulator_names(kind: type[Optimizer] | None = None) -> Iterator[str]:
     """Names of the accumulators of all optimizer classes."""
     kind = kind if kind is not None else Optimizer
     yield from kind.accumulators.values()
     for inner in kind.__subclasses__():
-        yield from _kept(inner)
+        yield from _accumulator_names(inner)
 
 
 def is_state(state: Mapping[str, Any]) -> bool:
-    """Whether the names are those of an optimizer's state, rather than of a layer's."""
-    whole = {"global_step", "LR_Scheduler", "master_weights", _STEP}
-    ending = re.compile(rf".+_({'|'.join(end.lstrip('_') for end in (*_kept(), _SLOW))})_\d+")
-    return all(start_of(name) in whole or ending.fullmatch(name) is not None for name in state)
+    """Whether the names belong to an optimizer's state, not to a layer's."""
+    starts = {"global_step", "LR_Scheduler", "master_weights", _STEP}
+    ending = re.compile(rf".+_({'|'.join(end.lstrip('_') for end in (*_accumulator_names(), _SLOW))})_\d+")
+    return all(start_of(name) in starts or ending.fullmatch(name) is not None for name in state)
 
 
 class _Call(NamedTuple):
@@ -1162,7 +1171,7 @@ class DGCMomentumOptimizer(MomentumOptimizer):
 
     Args:
         learning_rate, momentum, use_nesterov, regularization, name, parameter_list, grad_clip: see `MomentumOptimizer`.
-        rampup_begin_step: the step from which on gradients would be compressed, at least 0.
+        rampup_begin_step: the first step with compressed gradients, at least 0.
         rampup_step: over how many steps compression would increase, at least 1.
         sparsity: parts of the gradient to leave out, in [0, 1).
         local_grad_clip_norm: the norm to clip each trainer's gradients to; needs `num_trainers`.
@@ -1215,7 +1224,7 @@ def _check_optimizer(where: str, value: Any) -> Optimizer:
 class RecomputeOptimizer(Optimizer):
     """An optimizer whose backward part recomputes forward values instead of keeping them.
 
-    ``_set_checkpoints`` sets the values that are kept; see `append_backward`. The updates are those of `optimizer`. In eager mode
+    ``_set_checkpoints`` sets the values that are kept; see `append_backward`. `optimizer` makes the updates. In eager mode
     use `fluid.dygraph.recompute` instead. Source: Chen et al., Training deep nets with sublinear memory cost, 2016.
 
     Args:
@@ -1268,7 +1277,7 @@ class RecomputeOptimizer(Optimizer):
 
         Args:
             loss, startup_program, parameter_list, no_grad_set, callbacks: see `Optimizer.backward`.
-            checkpoints: the values that are kept; by default those of `_set_checkpoints`.
+            checkpoints: the values that are kept; by default the values that `_set_checkpoints` set.
 
         Raises:
             ProgramError: there are no checkpoints, or the loss is a tensor of eager mode.
@@ -1332,11 +1341,14 @@ class LookaheadOptimizer:
         self.alpha, self.k = float(alpha), k
         self.type = "lookahead"
         self._variables: ByProgram[dict[Any, Variable]] = ByProgram()
-        """Slow parameters, by the key of `Optimizer._kept`; under "" the step counter."""
-        self._given = GivenState()
+        """Slow parameters, by the key of `Optimizer._accumulator_vars`; under "" the step counter."""
+        self._pending_state = GivenState()
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(renamed(state, _FORMER_NAMES))
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
-        """Append the backward part, the inner optimizer's updates, and those of the slow parameters.
+        """Append the backward part, the inner optimizer's updates, and the updates of the slow parameters.
 
         Args:
             loss, startup_program: see `Optimizer.minimize`.
@@ -1370,19 +1382,21 @@ class LookaheadOptimizer:
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
         """In eager mode, continue from what `state_dict` returned; see `Optimizer.set_dict`."""
         check_state("LookaheadOptimizer.set_dict", state_dict)
-        own = {name: value for name, value in state_dict.items() if start_of(name) == _STEP or start_of(name).endswith(_SLOW)}
-        self.inner_optimizer.set_dict({name: value for name, value in state_dict.items() if name not in own})
-        values = GivenState(own)
+        slow_state = {
+            name: value for name, value in state_dict.items() if start_of(name) == _STEP or start_of(name).endswith(_SLOW)
+        }
+        self.inner_optimizer.set_dict({name: value for name, value in state_dict.items() if name not in slow_state})
+        values = GivenState(slow_state)
         for program, variables in self._variables.items():
             self.inner_optimizer._check_eager(program)
             values.give([(_STEP if isinstance(param, str) else param.name + _SLOW, var) for param, var in variables.items()])
         values.keep()
-        self._given = values
+        self._pending_state = values
 
     def _train(self, loss: Variable, startup_program: Program | None, pairs: Sequence[Pair]) -> list[Operator]:
         params = [param for param, grad in pairs if grad is not None and param.trainable]
         program = loss.block.program
-        if self._given:  # the values of a program's variables are in scopes
+        if self._pending_state:  # the values of a program's variables are in scopes
             self.inner_optimizer._check_eager(program)
         with program_guard(program, startup_program), program.role_guard(OpRole.OPTIMIZE):
             slow = self._variables.setdefault(program, {})
@@ -1393,26 +1407,26 @@ class LookaheadOptimizer:
         ops = self.inner_optimizer.apply_optimize(loss, startup_program, pairs)
         with program_guard(program, startup_program), program.role_guard(OpRole.OPTIMIZE):
             self._follow(params, slow)
-        if self._given:
-            self._given.tell_unused("LookaheadOptimizer")
+        if self._pending_state:
+            self._pending_state.tell_unused("LookaheadOptimizer")
         return ops
 
     def _forget(self, slow: dict[Any, Variable]) -> None:
         """Drop slow parameters where the inner optimizer drops its state."""
         if callable(self.inner_optimizer._parameter_list):
-            _forget(slow, self.inner_optimizer._asked)
+            _forget(slow, self.inner_optimizer._last_parameters)
 
     def _follow(self, params: Sequence[Parameter], slow: dict[Any, Variable]) -> None:
         if "" not in slow:
             slow[""] = create_global_var([1], 0, "int64", persistable=True, name=unique_name.generate(_STEP))
-            if self._given:
-                self._given.give([(_STEP, slow[""])])
+            if self._pending_state:
+                self._pending_state.give([(_STEP, slow[""])])
 
         def meet() -> None:
             for param in params:
-                own = slow[param.block.program.key_of(param)]
-                moved = elementwise_add(own, scale(elementwise_sub(param, own), self.alpha))
-                assign(moved, own)
+                slow_param = slow[param.block.program.key_of(param)]
+                moved = elementwise_add(slow_param, scale(elementwise_sub(param, slow_param), self.alpha))
+                assign(moved, slow_param)
                 assign(moved, param)
 
         do_every(slow[""], self.k, meet)
@@ -1432,15 +1446,16 @@ class LookaheadOptimizer:
             name=name, shape=param.shape, dtype=param.dtype, persistable=True, stop_gradient=True
         )
         home.append_op("assign", {"X": first}, {"Out": home.declare(slow, stop_gradient=True)})
-        if self._given:
-            self._given.give([(param.name + _SLOW, slow)])
+        if self._pending_state:
+            self._pending_state.give([(param.name + _SLOW, slow)])
         return slow
 
 
 class PipelineOptimizer:
     """An optimizer for a model that is cut into sections for several devices.
 
-    On one device the sections run one after another, so training is that of `optimizer`, and all other arguments have no effect.
+    On one device the sections run one after another, so training is the same as with `optimizer` alone, and all other arguments
+    have no effect.
 
     Args:
         optimizer: makes the updates.

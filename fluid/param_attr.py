@@ -97,9 +97,9 @@ class WeightNormParamAttr(ParamAttr):
     """Weight normalization: ``g * v / norm(v)``, with length and direction trained separately.
 
     ``v``, called ``<name>_v``, has the shape and initializer of the parameter. The Euclidean norm goes over all dimensions except
-    `dim`, or over all if that is None; ``g``, ``<name>_g``, has one element for each norm (and as many dimensions as ``v``), and
-    is initialized to the norm of ``v``, so that the weight initially equals ``v``. Source: Salimans and Kingma, Weight
-    normalization: A simple reparameterization to accelerate training of deep neural networks, 2016.
+    `dim`, or over all if `dim` is None; ``g``, ``<name>_g``, has one element for each norm (and the number of dimensions of
+    ``v``), and is initialized to the norm of ``v``, so that the weight initially equals ``v``. Source: Salimans and Kingma,
+    Weight normalization: A simple reparameterization to accelerate training of deep neural networks, 2016.
 
     Args:
         dim: the dimension whose parts have lengths of their own; None for one length.

@@ -115,8 +115,8 @@ def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tm
 def trace(path: str | os.PathLike[str] | None = None) -> Iterator[Timeline]:
     """Record when each op runs inside the ``with``, in programs and on tensors, and gradients; native code and XLA as they are.
 
-    Ops of loops and branches lie within those of the block around them; native code is one event that lists its ops. Each
-    event says the user's line, and the thread that ran it.
+    Events of a loop's or branch's ops lie within the event of the op that owns the block; native code is one event that lists its
+    ops. Each event says the user's line, and the thread that ran it.
 
     Args:
         path: a file for the events, which ``chrome://tracing`` and https://ui.perfetto.dev open; None for none.

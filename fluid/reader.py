@@ -75,7 +75,7 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
     Args:
         reader: a reader of samples.
-        buf_size: how many are held and shuffled at a time; as many as there are, for an even shuffle.
+        buf_size: how many are held and shuffled at a time; use the number of samples for an even shuffle.
 
     >>> sorted(fluid.io.shuffle(lambda: range(4), buf_size=4)())
     [0, 1, 2, 3]
@@ -93,7 +93,7 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     """A reader of ``func(a, b, ...)`` for samples of several readers; it ends with the shortest of them.
 
     Args:
-        func: a function of as many arguments as there are readers.
+        func: a function with one argument for each reader.
         readers: readers of samples.
 
     >>> list(fluid.io.map_readers(max, lambda: [1, 5], lambda: [4, 2])())
@@ -153,7 +153,7 @@ def firstn(reader: Reader, n: int) -> Reader:
 
     Args:
         reader: a reader of samples.
-        n: how many; fewer if there are not as many.
+        n: how many; fewer if the reader has fewer.
 
     >>> list(fluid.io.firstn(lambda: range(100), 3)())
     [0, 1, 2]
@@ -176,13 +176,13 @@ def cache(reader: Reader) -> Reader:
     >>> list(reader()), list(reader())
     ([1, 2], [1, 2])
     """
-    kept: list[Any] | None = None
+    samples: list[Any] | None = None
 
     def read() -> Iterator[Any]:
-        nonlocal kept
-        if kept is None:
-            kept = list(reader())
-        return iter(kept)
+        nonlocal samples
+        if samples is None:
+            samples = list(reader())
+        return iter(samples)
 
     return read
 
@@ -299,7 +299,7 @@ def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int,
         reader: a reader of samples.
         process_num: how many threads there are.
         buffer_size: how many samples are computed ahead.
-        order: whether results come in the reader's order; otherwise in that in which they are ready.
+        order: whether results come in the reader's order; otherwise each comes as soon as it is ready.
 
     Raises:
         ProgramError: `process_num` is not positive.
@@ -353,7 +353,7 @@ def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int,
 
 
 def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
-    """A reader of the samples of several readers, each of which runs in its own process, in no particular order.
+    """A reader of the samples of several readers, in no particular order; each runs in its own process.
 
     Samples must be picklable. Where the system cannot fork processes (Windows), the readers run in threads; in a browser, one
     after the other.

@@ -69,14 +69,14 @@ class TakenNames:
 class _UnusedNames(UniqueNameGenerator):
     """A generator that skips taken names."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_used_names",)
 
-    def __init__(self, taken: TakenNames) -> None:
+    def __init__(self, used_names: TakenNames) -> None:
         super().__init__()
-        self._taken = taken
+        self._used_names = used_names
 
     def __call__(self, key: str) -> str:
-        while (name := super().__call__(key)) in self._taken:
+        while (name := super().__call__(key)) in self._used_names:
             pass
         return name
 
@@ -102,7 +102,7 @@ class _Current(threading.local):
 
     def __init__(self) -> None:
         self.generator = _shared
-        self.taken: TakenNames | None = None
+        self.avoided: TakenNames | None = None
 
 
 _current = _Current()
@@ -115,9 +115,9 @@ def generate(key: str) -> str:
     ...     fluid.unique_name.generate("fc"), fluid.unique_name.generate("fc")
     ('fc_0', 'fc_1')
     """
-    name, taken = _current.generator(key), _current.taken
-    if taken is not None:
-        while name in taken:
+    name, avoided = _current.generator(key), _current.avoided
+    if avoided is not None:
+        while name in avoided:
             name = _current.generator(key)
     return name
 
@@ -133,7 +133,7 @@ def kinds() -> int:
     return len(_current.generator._next)
 
 
-def avoid(taken: TakenNames | None) -> TakenNames | None:
+def avoid(names: TakenNames | None) -> TakenNames | None:
     """From now on skip these names as well (None: no others); returns the names that were skipped until now.
 
     >>> x = fluid.data("fc_0", [None, 2])
@@ -144,7 +144,7 @@ def avoid(taken: TakenNames | None) -> TakenNames | None:
     >>> name
     'fc_1'
     """
-    old, _current.taken = _current.taken, taken
+    old, _current.avoided = _current.avoided, names
     return old
 
 

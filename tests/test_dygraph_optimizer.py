@@ -568,7 +568,7 @@ def test_layers_that_make_their_parameters_later() -> None:
 
     x = dygraph.to_variable(X)
     net = Late()
-    net.first._said["size"] = 5
+    net.first._arguments["size"] = 5
     with pytest.warns(UserWarning, match="the parameters of first/FC_0 are not among these"):
         incomplete = net.parameters()
     message = "parameter_list lacks the parameters of first/FC_0, which are made in the first call of each: call the network once"

@@ -7,7 +7,7 @@
     loss.backward()
     print(w.grad)
 
-The ops, their kernels and their gradient rules are those of programs.
+Programs use the same ops, kernels and gradient rules.
 """
 
 from __future__ import annotations

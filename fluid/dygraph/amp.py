@@ -31,7 +31,7 @@ def amp_guard(
 ) -> Iterator[None]:
     """Inside the ``with``, ops on tensors are computed in mixed precision.
 
-    Products are computed in half precision, losses in float32, what is between them as it is given: see
+    Products are computed in half precision, losses in float32, ops in between in the precision of their inputs: see
     `fluid.contrib.mixed_precision.AutoMixedPrecisionLists`. Parameters stay float32; each is cast once, until an optimizer
     changes it. Casts are recorded, so gradients of parameters are float32. Call ``backward()`` and the optimizer outside of
     the ``with``. A function that is traced, or runs as `to_static`, has the ``with`` inside of it.
@@ -43,7 +43,7 @@ def amp_guard(
 
     Raises:
         FluidTypeError: `dtype` is another type.
-        ProgramError: an op is in both lists, or there is no op of that type.
+        ProgramError: an op is in both lists, or there is no such op.
 
     >>> net = dygraph.Linear(3, 2)
     >>> with dygraph.amp_guard(dtype="bfloat16"):
@@ -64,7 +64,7 @@ def amp_guard(
 class AmpScaler:
     """Multiplies losses by a factor, so that gradients in float16 are not lost as too small, and divides gradients by it.
 
-    A step in which a gradient is not finite changes no parameter, nor what the optimizer keeps; the factor shrinks then, and
+    A step with a gradient that is not finite changes no parameter and no state of the optimizer; then the factor shrinks. It
     grows after a number of good steps.
 
     Args:
@@ -72,8 +72,8 @@ class AmpScaler:
         init_loss_scaling: the factor at first.
         incr_ratio: how much it grows, above 1.
         decr_ratio: how much it shrinks, between 0 and 1; to 1 at least.
-        incr_every_n_steps: it grows after as many steps in a row with finite gradients.
-        decr_every_n_nan_or_inf: it shrinks after as many steps in a row without.
+        incr_every_n_steps: it grows after this number of consecutive steps with finite gradients.
+        decr_every_n_nan_or_inf: it shrinks after this number of consecutive steps without.
         use_dynamic_loss_scaling: whether it changes.
 
     Raises:
@@ -113,7 +113,7 @@ class AmpScaler:
         return self._enabled
 
     def get_loss_scaling(self) -> float:
-        """The factor by which the next loss is multiplied."""
+        """The factor of the next loss."""
         return self._scale if self._enabled else 1.0
 
     def scale(self, var: Tensor) -> Tensor:
@@ -175,16 +175,16 @@ class AmpScaler:
             "InGoodSteps": np.array([self._good_steps], "int32"),
             "InBadSteps": np.array([self._bad_steps], "int32"),
         }
-        found = apply_op("update_loss_scaling", inputs, self._rule.attrs)
-        self._scale = found["LossScaling"].item()
-        self._good_steps, self._bad_steps = found["OutGoodSteps"].item(), found["OutBadSteps"].item()
+        result = apply_op("update_loss_scaling", inputs, self._rule.attrs)
+        self._scale = result["LossScaling"].item()
+        self._good_steps, self._bad_steps = result["OutGoodSteps"].item(), result["OutBadSteps"].item()
 
     def minimize(self, optimizer: Any, *args: Any, **kwargs: Any) -> bool:
         """`step` and `update`, after ``backward()`` of the scaled loss; whether the optimizer stepped.
 
         Args:
             optimizer: was given a `parameter_list`.
-            args, kwargs: of ``optimizer.minimize``: the scaled loss, and what it takes besides.
+            args, kwargs: of ``optimizer.minimize``: the scaled loss and the other arguments.
         """
         if self._enabled and self._is_finite is None:
             self.unscale_(optimizer)

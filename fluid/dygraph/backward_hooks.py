@@ -30,12 +30,12 @@ class _Boundary(RecordedNode):
     apply_recorded = apply
 
 
-def _through(value: Any, what: str) -> tuple[Any, _Boundary, list[int]]:
+def _through(value: Any, name: str) -> tuple[Any, _Boundary, list[int]]:
     """The value with its tensors that require a gradient behind a boundary; the boundary, and their numbers among all tensors."""
     items = tensors_in(value)
     numbers = [number for number, item in enumerate(items) if isinstance(item, Tensor) and not item._stop]
     inner = [items[number] for number in numbers]
-    boundary = _Boundary([tensor._kind for tensor in inner], [tensor._edge or leaf_edge(tensor) for tensor in inner], what)
+    boundary = _Boundary([tensor._kind for tensor in inner], [tensor._edge or leaf_edge(tensor) for tensor in inner], name)
     for place, number in enumerate(numbers):
         tensor = items[number]
         items[number] = make(tensor._array, tensor._kind, (boundary, place), tensor._version)
@@ -56,7 +56,7 @@ def called_between(layer: Any, hooks: Hooks, call: Callable[..., Any], inputs: t
     outputs, end, _ = _through(result, f"{name}_outputs")
     received: Gradients = ()
 
-    def told(grads: Gradients) -> Any:
+    def call_hooks(grads: Gradients) -> Any:
         spread: list[Any] = [None] * count
         for place, grad in zip(places, grads, strict=True):
             spread[place] = grad
@@ -66,13 +66,13 @@ def called_between(layer: Any, hooks: Hooks, call: Callable[..., Any], inputs: t
                 spread = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
         return tuple(spread[place] for place in places) if len(spread) == count else tuple(spread)
 
-    def leaving(grads: Gradients) -> None:
+    def receive_outputs(grads: Gradients) -> None:
         nonlocal received
         received = grads
         if not places:
-            told(())
+            call_hooks(())
 
     if places:
-        entry.register_prehook(told)
-    end.register_prehook(leaving)
+        entry.register_prehook(call_hooks)
+    end.register_prehook(receive_outputs)
     return outputs

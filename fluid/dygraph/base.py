@@ -19,9 +19,9 @@ def _print_debug_msg(limit: int = 5, is_test: bool = False) -> tuple[int, int, i
 
     What grows from step to step is kept by something.
     """
-    there = gc.get_objects()
-    ops = sum(isinstance(one, Node) and not one.is_leaf for one in there)
-    tensors = Counter(one.describe() for one in there if isinstance(one, Tensor))
+    objects = gc.get_objects()
+    ops = sum(isinstance(one, Node) and not one.is_leaf for one in objects)
+    tensors = Counter(one.describe() for one in objects if isinstance(one, Tensor))
     counts = unique_name.kinds(), ops, tensors.total()
     if is_test:
         return counts

@@ -28,7 +28,7 @@ def trace(
 
     Args:
         layer: the layer.
-        inputs: a tensor, or a list of those that the layer is called with.
+        inputs: the tensor, or a list of tensors, to call the layer with.
         feed_names, fetch_names: as of `fluid.dygraph.trace`.
 
     >>> linear, x = dygraph.Linear(4, 3), dygraph.Tensor(np.ones([2, 4], "float32"))

@@ -27,8 +27,8 @@ class LayerOf(nn._Functional):
         decode = dygraph.LayerOf(layers.crf_decoding, param_attr=crf.weight)
         path = decode(emission)
 
-    The first call makes the parameters: ``weight``, ``weight_1``, ... and ``bias``, ``bias_1``, ... in the order in which the
-    function requests them. This order, the shapes and the dtypes must be the same in each call. Requests with the same name in
+    The first call makes the parameters: ``weight``, ``weight_1``, ... and ``bias``, ``bias_1``, ... in the order of the
+    function's requests. This order, the shapes and the dtypes must be the same in each call. Requests with the same name in
     `ParamAttr` share a parameter. Branches and loops (`cond`, `while_loop`, the steps of `rnn`) cannot make any. To share a
     parameter with another layer, pass it as `param_attr` or assign it: ``other.weight = layer.weight``.
 
@@ -67,7 +67,7 @@ class LayerOf(nn._Functional):
         return name_scope or super()._kind_of_name(None)  # the function's name takes the place of a class
 
     def forward(self, *inputs: Any, **others: Any) -> Any:
-        arguments = {**self._said, **others}
+        arguments = {**self._arguments, **others}
         if self._open is not None:
             if len(inputs) > len(self._open):
                 raise FluidTypeError(f"{self.full_name()} takes {', '.join(self._open) or 'nothing'}, but is given {len(inputs)}")
@@ -109,10 +109,10 @@ class LayerOf(nn._Functional):
             before, now = ("without a name" if item is None else f"called {item!r}" for item in (called, wanted.name))
             raise self._unfit(name, f"one {before}", f"one {now}", wanted)
 
-    def _unfit(self, name: str, kept: str, asked: str, wanted: Wanted) -> ProgramError:
+    def _unfit(self, name: str, stored: str, requested: str, wanted: Wanted) -> ProgramError:
         return ProgramError(
-            f"{self.full_name()} keeps {kept} as its {name}, but in this call {wanted.layer} asks for {asked} in this place. A "
-            "LayerOf asks for the same parameters in each call: make another LayerOf for other ones"
+            f"{self.full_name()} keeps {stored} as its {name}, but in this call {wanted.layer} asks for {requested} in this "
+            "place. A LayerOf asks for the same parameters in each call: make another LayerOf for other ones"
         )
 
     def _in_region(self, wanted: Wanted, where: str) -> ProgramError:
@@ -130,7 +130,7 @@ class LayerOf(nn._Functional):
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        super().__setstate__(state)
         if isinstance(state["_function"], tuple):
             module, name = state["_function"]
             self.__dict__["_function"] = getattr(importlib.import_module(module), name)

@@ -22,7 +22,7 @@ from ..executor.runtime.random import RANDOM
 from ..initializer import Initializer
 from ..ir.program import program_guard
 from ..param_attr import AttrLike
-from ..training.states import check_state, some
+from ..training.states import check_state, renamed, some
 from ..values.types import DTypeLike, VarType, as_dtype
 from .backward_hooks import called_between
 from .twins import appending, drawing_for_program, expect_parameters, is_appending, program_among, twin_of
@@ -33,7 +33,7 @@ _Self = TypeVar("_Self", bound="Layer")
 
 
 class _Incomplete(list[Any]):
-    """Parameters of layers of which some have not made theirs yet; `unmade` names these."""
+    """Parameters of layers, some not made yet; `unmade` names the layers that still have to make theirs."""
 
     def __init__(self, parameters: list[Any], unmade: str) -> None:
         super().__init__(parameters)
@@ -86,18 +86,21 @@ class Layer(core.Layer):
     """Values from `set_dict` for parameters still to be made, by names in the layer or their own; None without `set_dict`."""
 
     def __init__(self, name_scope: str | None = None, dtype: DTypeLike = VarType.FP32) -> None:
-        own, kind = self.__dict__, self._kind_of_name(name_scope)
-        own["_full_name"] = unique_name.generate(kind)
+        attributes, kind = self.__dict__, self._kind_of_name(name_scope)
+        attributes["_full_name"] = unique_name.generate(kind)
         RANDOM.add_object(kind)
-        own["_dtype"] = as_dtype(dtype)
-        own["_parameters"], own["_buffers"], own["_sub_layers"] = {}, {}, {}
-        own["_unsaved"], own["_norms"], own["_taken_away"] = set(), {}, set()
-        own["_before"], own["_after"] = Hooks(), Hooks()
-        own["training"] = True
+        attributes["_dtype"] = as_dtype(dtype)
+        attributes["_parameters"], attributes["_buffers"], attributes["_sub_layers"] = {}, {}, {}
+        attributes["_unsaved"], attributes["_norms"], attributes["_taken_away"] = set(), {}, set()
+        attributes["_before"], attributes["_after"] = Hooks(), Hooks()
+        attributes["training"] = True
         if self._builds:
-            own["_made"], own["_to_build"] = False, True
+            attributes["_made"], attributes["_to_build"] = False, True
             expect_parameters(self._full_name)
-        own["_helper"] = LayerHelper(self._full_name, self._full_name)
+        attributes["_helper"] = LayerHelper(self._full_name, self._full_name)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(renamed(state, {"_said": "_arguments"}))
 
     def _kind_of_name(self, name_scope: str | None) -> str:
         """The layer's name without its number: in Fluid 1.6, the scope and the class."""
@@ -116,21 +119,21 @@ class Layer(core.Layer):
 
     def _build(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call `_build_once`, and set its parts to the values from `set_dict`."""
-        own, before = self.__dict__, set(self._state(None, True))
-        parts = {kind: dict(own[kind]) for kind in ("_parameters", "_buffers", "_sub_layers", "_norms")}
+        attributes, before = self.__dict__, set(self._state(None, True))
+        parts = {kind: dict(attributes[kind]) for kind in ("_parameters", "_buffers", "_sub_layers", "_norms")}
         try:
             with RANDOM.apart(), drawing_for_program(), program_guard(EAGER, EAGER), tracing(None):
                 self._build_once(*inputs, **kwargs)
-            own["_made"] = True
+            attributes["_made"] = True
             if self._given is not None:
                 self._set(self._given, before)
         except BaseException:  # it is built again in the next call
-            own["_made"] = False
+            attributes["_made"] = False
             for kind, entries in parts.items():
-                own[kind].clear()
-                own[kind].update(entries)
+                attributes[kind].clear()
+                attributes[kind].update(entries)
             raise
-        own["_given"], own["_to_build"] = None, False
+        attributes["_given"], attributes["_to_build"] = None, False
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The layer's computation; defined by each class.
@@ -170,7 +173,7 @@ class Layer(core.Layer):
 
     def _forward_again(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `forward` again as it was called before, without changing buffers and moving statistics."""
-        kept = [
+        saved = [
             (tensor, tensor._version[0], tensor._array.copy())
             for tensor in (*self._parameters.values(), *self._buffers.values())
             if tensor is not None and tensor._stop
@@ -180,7 +183,7 @@ class Layer(core.Layer):
             return self.forward(*inputs, **kwargs)
         finally:
             self._buffers.update(buffers)
-            for tensor, version, array in kept:
+            for tensor, version, array in saved:
                 if tensor._version[0] != version:
                     tensor.set_value(array)
 
@@ -189,19 +192,19 @@ class Layer(core.Layer):
         raise ProgramError("a Layer has no backward; call that of the loss")
 
     def register_forward_pre_hook(self, hook: Callable[[Layer, tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Call ``hook(layer, inputs)`` before each call; what it returns, unless None, replaces the inputs."""
+        """Call ``hook(layer, inputs)`` before each call; a result other than None replaces the inputs."""
         return RemovableHandle(self._before, hook)
 
     def register_forward_post_hook(self, hook: Callable[[Layer, tuple[Any, ...], Any], Any]) -> RemovableHandle:
-        """Call ``hook(layer, inputs, outputs)`` after each call; what it returns, unless None, replaces the outputs."""
+        """Call ``hook(layer, inputs, outputs)`` after each call; a result other than None replaces the outputs."""
         return RemovableHandle(self._after, hook)
 
     def register_backward_hook(self, hook: Callable[[Layer, tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
         """Call ``hook(layer, input_gradients, output_gradients)`` when backward has come through a call of the layer.
 
-        The gradients are those of the tensors among the inputs that are passed by position, and among the outputs, as far as
-        they require one; None for others. What the hook returns, unless None, replaces the gradients of the inputs. Calls while
-        tracing have no such hooks.
+        The hook gets gradients of the positional inputs and of the outputs, one for each tensor that requires a gradient, and
+        None for other ones. A result other than None replaces the gradients of the inputs. Calls while tracing have no such
+        hooks.
         """
         hooks = self.__dict__.setdefault("_in_backward", Hooks())
         return RemovableHandle(hooks, hook)
@@ -339,18 +342,18 @@ class Layer(core.Layer):
 
     def _drop(self, name: str) -> None:
         """Remove the part or attribute with this name."""
-        own = self.__dict__
-        for parts in (own["_parameters"], own["_sub_layers"], own["_buffers"], own):
+        attributes = self.__dict__
+        for parts in (attributes["_parameters"], attributes["_sub_layers"], attributes["_buffers"], attributes):
             parts.pop(name, None)
-        if own["_norms"].pop(name, None) is not None:
+        if attributes["_norms"].pop(name, None) is not None:
             for part in PARTS:
-                own["_parameters"].pop(name + part, None)
+                attributes["_parameters"].pop(name + part, None)
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
         """Add `parameter` to the layer under this `name`."""
         if not isinstance(parameter, (Parameter, WeightNorm)):
             raise FluidTypeError(
-                f"add_parameter({name!r}) takes a Parameter, such as of create_parameter, not {_said(parameter)}"
+                f"add_parameter({name!r}) takes a Parameter, such as of create_parameter, not {_type_text(parameter)}"
             )
         self._check_free(name, self._parameters)
         if isinstance(parameter, WeightNorm):
@@ -362,7 +365,7 @@ class Layer(core.Layer):
     def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
         """Add the layer `sublayer` to this one under this `name`."""
         if not isinstance(sublayer, Layer):
-            raise FluidTypeError(f"add_sublayer({name!r}) takes a Layer, not {_said(sublayer)}")
+            raise FluidTypeError(f"add_sublayer({name!r}) takes a Layer, not {_type_text(sublayer)}")
         self._check_free(name, self._sub_layers)
         self._sub_layers[name] = sublayer
         return sublayer
@@ -376,69 +379,69 @@ class Layer(core.Layer):
             persistable: whether it is part of the `state_dict`.
         """
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise FluidTypeError(f"register_buffer({name!r}) takes a Tensor, not {_said(tensor)}")
+            raise FluidTypeError(f"register_buffer({name!r}) takes a Tensor, not {_type_text(tensor)}")
         self._check_free(name, self._buffers)
         self._buffers[name] = tensor
         (self._unsaved.discard if persistable else self._unsaved.add)(name)
 
-    def _check_free(self, name: str, own: Mapping[str, Any]) -> None:
+    def _check_free(self, name: str, target: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or not name:
             raise FluidTypeError(f"parts of a layer have names, not {name!r}")
-        taken = name in self.__dict__ or any(
-            name in parts for parts in (self._parameters, self._buffers, self._sub_layers, self._norms) if parts is not own
+        is_used = name in self.__dict__ or any(
+            name in parts for parts in (self._parameters, self._buffers, self._sub_layers, self._norms) if parts is not target
         )
-        if taken or ("." in name and own is not self._sub_layers):
+        if is_used or ("." in name and target is not self._sub_layers):
             raise ProgramError(
-                f"{self._full_name} cannot have a part called {name!r}; {'it has a point' if not taken else 'it is taken'}"
+                f"{self._full_name} cannot have a part called {name!r}; {'it has a point' if not is_used else 'it is taken'}"
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = self.__dict__
-        if "_parameters" not in own:
+        attributes = self.__dict__
+        if "_parameters" not in attributes:
             if isinstance(value, (Parameter, WeightNorm, Layer)):
                 raise ProgramError(f"{type(self).__name__}: call super().__init__() before assigning {name}")
-            own[name] = value
+            attributes[name] = value
             return
         if isinstance(value, (Parameter, WeightNorm)):
             self._put(name, value)
             return
         if isinstance(value, Layer):
             self._drop(name)
-            own["_sub_layers"][name] = value
+            attributes["_sub_layers"][name] = value
             return
-        if name in own["_norms"]:
+        if name in attributes["_norms"]:
             if value is not None:
                 raise FluidTypeError(
-                    f"{name} of {self._full_name} is computed of {_parts_of(name)}, and cannot become {_said(value)}; give these "
-                    "other values, or delete it first"
+                    f"{name} of {self._full_name} is computed of {_parts_of(name)}, and cannot become {_type_text(value)}; "
+                    "give these other values, or delete it first"
                 )
             self._put(name, None)
             return
         for parts in ("_parameters", "_sub_layers", "_buffers"):
-            if name in own[parts]:
+            if name in attributes[parts]:
                 if value is None:
-                    own[parts][name] = None
+                    attributes[parts][name] = None
                     return
                 if parts == "_buffers" and isinstance(value, Tensor):
-                    own[parts][name] = value
+                    attributes[parts][name] = value
                     return
                 raise FluidTypeError(
-                    f"{name} of {self._full_name} is a {own[parts][name].__class__.__name__}, and cannot become {_said(value)}; "
-                    "use set_value, or delete it first"
+                    f"{name} of {self._full_name} is {_type_text(attributes[parts][name])}, and cannot become {_type_text(value)}"
+                    "; use set_value, or delete it first"
                 )
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
-        if name in own.get("_sub_layers", ()):
-            return own["_sub_layers"][name]
+        attributes = self.__dict__
+        if name in attributes.get("_sub_layers", ()):
+            return attributes["_sub_layers"][name]
         for parts in ("_parameters", "_buffers"):
-            if parts in own and name in own[parts]:
-                return twin_of(own[parts][name])
-        if name in own.get("_norms", ()):
+            if parts in attributes and name in attributes[parts]:
+                return twin_of(attributes[parts][name])
+        if name in attributes.get("_norms", ()):
             return self._parameter(name)
         message = f"{type(self).__name__} has no attribute {name!r}"
-        if name in own.get("_taken_away", ()):
+        if name in attributes.get("_taken_away", ()):
             message += f", which was deleted; if {self._full_name} is to do without, assign None to it"
         raise AttributeError(message)
 
@@ -497,7 +500,7 @@ class Layer(core.Layer):
 
         Args:
             prefix: the start of the names.
-            include_sublayers: also those of the layers inside it.
+            include_sublayers: include nested layers.
         """
         return ((full, tensor) for full, _, _, tensor in self._named("_parameters", prefix, include_sublayers))
 
@@ -520,7 +523,7 @@ class Layer(core.Layer):
 
         Args:
             prefix: the start of the names.
-            include_sublayers: also those of the layers inside it.
+            include_sublayers: include nested layers.
         """
         return ((full, tensor) for full, _, _, tensor in self._named("_buffers", prefix, include_sublayers))
 
@@ -547,7 +550,7 @@ class Layer(core.Layer):
 
         Args:
             destination: a dict to add them to; a new one if None.
-            include_sublayers: also those of the layers inside it.
+            include_sublayers: include nested layers.
         """
         tensors = self._state(destination, include_sublayers)
         unmade = self._unmade(include_sublayers)
@@ -610,11 +613,11 @@ class Layer(core.Layer):
             if done is not None and layer._given is not None:
                 continue
             left = [key for key in stat_dict if key not in used]
-            own = {key: key.removeprefix(start) for key in left if key.startswith(start)}
-            taken = {key: name for key, name in own.items() if layer._may_make(name)}
-            taken |= {key: key for key in left if key not in taken and layer._names_its(key)}
-            used.update(taken)
-            later.append((layer, {name: _copied(stat_dict[key]) for key, name in taken.items()}))
+            local_names = {key: key.removeprefix(start) for key in left if key.startswith(start)}
+            used_keys = {key: name for key, name in local_names.items() if layer._may_make(name)}
+            used_keys |= {key: key for key in left if key not in used_keys and layer._names_its(key)}
+            used.update(used_keys)
+            later.append((layer, {name: _copied(stat_dict[key]) for key, name in used_keys.items()}))
         unused = [name for name in stat_dict if name not in used]
         if unused:
             self._tell_unused(unused, stacklevel=4 if done is None else 5)
@@ -638,9 +641,9 @@ class Layer(core.Layer):
         warnings.warn(f"{self._full_name} has nothing under these names of the state: {some(names)}", stacklevel=stacklevel)
 
     def __repr__(self) -> str:
-        own = type(self).__name__ + "(" + self.extra_repr()
+        start = type(self).__name__ + "(" + self.extra_repr()
         inner = "".join(f"\n  ({name}): " + repr(layer).replace("\n", "\n  ") for name, layer in self._sub_layers.items())
-        return own + inner + ("\n)" if inner else ")")
+        return start + inner + ("\n)" if inner else ")")
 
     def extra_repr(self) -> str:
         """Text in the `repr` of the layer, for settings of the class."""
@@ -651,7 +654,7 @@ def _parts_of(name: str) -> str:
     return " and ".join(name + part for part in PARTS)
 
 
-def _said(value: Any) -> str:
+def _type_text(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 

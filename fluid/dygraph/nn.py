@@ -61,10 +61,10 @@ __all__ = [
 ]
 
 
-def _arguments(arguments: dict[str, Any], *left_out: str) -> dict[str, Any]:
+def _layer_arguments(arguments: dict[str, Any], *left_out: str) -> dict[str, Any]:
     """The arguments of a constructor that are arguments of the layer function too."""
-    own = ("self", "__class__", "name_scope", "name", "dtype", *left_out)
-    return {name: value for name, value in arguments.items() if name not in own}
+    excluded = ("self", "__class__", "name_scope", "name", "dtype", *left_out)
+    return {name: value for name, value in arguments.items() if name not in excluded}
 
 
 def _refuse(layer: Layer, value: Any) -> NoReturn:
@@ -81,10 +81,10 @@ class _Functional(Layer):
     """A layer of `fluid.layers` that keeps its parameters."""
 
     _names: Sequence[str] = ("weight",)
-    """Names of the parameters other than the bias, in the order in which the function requests them."""
+    """Names of the parameters other than the bias, in the order of the function's requests."""
     _old_names: Mapping[str, str] = {}
     """Names of parameters in the classes of Fluid 1.6 -> names here."""
-    _said: Any
+    _arguments: Any
     """Arguments of the layer's function."""
 
     def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
@@ -113,7 +113,7 @@ class _Functional(Layer):
 
     def _make_later(self, arguments: Mapping[str, Any]) -> None:
         """Keep the arguments of the layer's function; the first call makes the parameters."""
-        self._said = arguments
+        self._arguments = arguments
         if any(attr and attr.name is None for attr in _attrs_in(arguments)):
             expect_parameters(self._full_name)
 
@@ -127,7 +127,7 @@ class _Functional(Layer):
         return name == "bias" or name in self._names or re.fullmatch(r"weight_\d+", name) is not None
 
     def _names_its(self, name: str) -> bool:
-        names = [attr.name for attr in _attrs_in(self.__dict__.get("_said", {})) if attr and attr.name is not None]
+        names = [attr.name for attr in _attrs_in(self.__dict__.get("_arguments", {})) if attr and attr.name is not None]
         return name.startswith((f"{self._full_name}.w_", f"{self._full_name}.b_")) or any(
             name in (one, *(one + part for part in PARTS)) for one in names
         )
@@ -144,8 +144,8 @@ class _Functional(Layer):
 
     def __getattr__(self, name: str) -> Any:
         name = self._old_names.get(name, name)
-        own = name == "bias" or name in self._names
-        return self._parameter(name) if own and "_parameters" in self.__dict__ else super().__getattr__(name)
+        is_parameter = name == "bias" or name in self._names
+        return self._parameter(name) if is_parameter and "_parameters" in self.__dict__ else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = self._old_names.get(name, name)
@@ -193,19 +193,19 @@ class FC(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
-        self._make_later(_arguments(locals(), "is_test"))
+        self._make_later(_layer_arguments(locals(), "is_test"))
 
     def forward(self, input: Any) -> Any:
         if isinstance(input, (list, tuple)):
-            return self._call(lambda: layers.fc(input, **self._said))
-        return self._call(layers.fc, input, **self._said)
+            return self._call(lambda: layers.fc(input, **self._arguments))
+        return self._call(layers.fc, input, **self._arguments)
 
 
 class Linear(Layer):
     """``act(x @ weight + bias)`` for ``x [..., input_dim]``: ``[..., output_dim]``.
 
     Args:
-        input_dim, output_dim: the last size of what goes in, and of what comes out.
+        input_dim, output_dim: the last size of the input, and of the output.
         param_attr, bias_attr: attributes of weight and bias; ``bias_attr=False`` for none.
         act: the name of an activation, such as ``"relu"``, or a function of a tensor; None for none.
         dtype: element type of the parameters.
@@ -293,13 +293,13 @@ class Embedding(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
-        self._said = (list(size), is_sparse, is_distributed, padding_idx, ParamAttr._to_attr(param_attr), dtype)
-        self.add_parameter("weight", self.create_parameter(self._said[4], self._said[0], dtype))
+        self._arguments = (list(size), is_sparse, is_distributed, padding_idx, ParamAttr._to_attr(param_attr), dtype)
+        self.add_parameter("weight", self.create_parameter(self._arguments[4], self._arguments[0], dtype))
         self.__dict__["_made"] = True
 
     def forward(self, input: Tensor) -> Any:
         op_type = "lookup_table" if input.ndim > 1 and input.shape[-1] == 1 else "lookup_table_v2"
-        return self._call(lambda ids: functional.lookup(op_type, ids, *self._said), input)
+        return self._call(lambda ids: functional.lookup(op_type, ids, *self._arguments), input)
 
 
 class BilinearTensorProduct(_Functional):
@@ -327,10 +327,10 @@ class BilinearTensorProduct(_Functional):
         bias_attr: AttrLike = None,
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
-        return self._call(layers.bilinear_tensor_product, x, y, **self._said)
+        return self._call(layers.bilinear_tensor_product, x, y, **self._arguments)
 
 
 class NCE(_Functional):
@@ -363,11 +363,11 @@ class NCE(_Functional):
     ) -> None:
         super().__init__(name_scope)
         self._sample_weight = sample_weight
-        self._make_later(_arguments(locals(), "sample_weight"))
+        self._make_later(_layer_arguments(locals(), "sample_weight"))
 
     def forward(self, input: Tensor, label: Tensor, sample_weight: Any = None) -> Any:
         weight = sample_weight if sample_weight is not None else self._sample_weight
-        return self._call(layers.nce, input, label, sample_weight=weight, **self._said)
+        return self._call(layers.nce, input, label, sample_weight=weight, **self._arguments)
 
 
 class RowConv(_Functional):
@@ -388,10 +388,10 @@ class RowConv(_Functional):
         self, name_scope: str | None, future_context_size: int, param_attr: AttrLike = None, act: str | None = None
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.row_conv, input, **self._said)
+        return self._call(layers.row_conv, input, **self._arguments)
 
 
 # ------------------------------------------------------------------------------------------------------ images and volumes
@@ -432,10 +432,10 @@ class Conv2D(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv2d, input, **self._said)
+        return self._call(layers.conv2d, input, **self._arguments)
 
 
 class Conv3D(_Functional):
@@ -468,10 +468,10 @@ class Conv3D(_Functional):
         act: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv3d, input, **self._said)
+        return self._call(layers.conv3d, input, **self._arguments)
 
 
 class Conv2DTranspose(_Functional):
@@ -505,10 +505,10 @@ class Conv2DTranspose(_Functional):
         act: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv2d_transpose, input, **self._said)
+        return self._call(layers.conv2d_transpose, input, **self._arguments)
 
 
 class Conv3DTranspose(_Functional):
@@ -544,10 +544,10 @@ class Conv3DTranspose(_Functional):
         name: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.conv3d_transpose, input, **self._said)
+        return self._call(layers.conv3d_transpose, input, **self._arguments)
 
 
 class Pool2D(_Functional):
@@ -578,10 +578,10 @@ class Pool2D(_Functional):
     ) -> None:
         super().__init__(name_scope, dtype)
         self.__dict__["_made"] = True
-        self._said = _arguments(locals())
+        self._arguments = _layer_arguments(locals())
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.pool2d, input, **self._said)
+        return self._call(layers.pool2d, input, **self._arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------- normalization
@@ -637,8 +637,8 @@ class BatchNorm(_Functional):
         self._names = ("_mean", "_variance") if param_attr is False else ("weight", "_mean", "_variance")
         self._channels, self._layout = num_channels, data_layout
         self._always_test, self._trainable_statistics = is_test, trainable_statistics
-        self._said = _arguments(locals(), "num_channels", "is_test", "trainable_statistics")
-        self._make(layers.batch_norm, [1, num_channels], is_test=True, **self._said)
+        self._arguments = _layer_arguments(locals(), "num_channels", "is_test", "trainable_statistics")
+        self._make(layers.batch_norm, [1, num_channels], is_test=True, **self._arguments)
 
     def forward(self, input: Variable) -> Any:
         if not isinstance(input, Variable):
@@ -655,7 +655,7 @@ class BatchNorm(_Functional):
                 f"the layer with dtype={input.dtype.text!r}"
             )
         is_test = (self._always_test or not self.training) and not self._trainable_statistics
-        return self._call(layers.batch_norm, input, is_test=is_test, **self._said)
+        return self._call(layers.batch_norm, input, is_test=is_test, **self._arguments)
 
 
 class LayerNorm(_Functional):
@@ -684,10 +684,10 @@ class LayerNorm(_Functional):
         act: str | None = None,
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.layer_norm, input, **self._said)
+        return self._call(layers.layer_norm, input, **self._arguments)
 
 
 class GroupNorm(_Functional):
@@ -715,10 +715,10 @@ class GroupNorm(_Functional):
         data_layout: str = "NCHW",
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.group_norm, input, **self._said)
+        return self._call(layers.group_norm, input, **self._arguments)
 
 
 class SpectralNorm(_Functional):
@@ -741,10 +741,10 @@ class SpectralNorm(_Functional):
         self, name_scope: str | None, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
     ) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, weight: Tensor) -> Any:
-        return self._call(layers.spectral_norm, weight, **self._said)
+        return self._call(layers.spectral_norm, weight, **self._arguments)
 
 
 class PRelu(_Functional):
@@ -763,10 +763,10 @@ class PRelu(_Functional):
 
     def __init__(self, name_scope: str | None, mode: str, param_attr: AttrLike = None) -> None:
         super().__init__(name_scope)
-        self._make_later(_arguments(locals()))
+        self._make_later(_layer_arguments(locals()))
 
     def forward(self, input: Tensor) -> Any:
-        return self._call(layers.prelu, input, **self._said)
+        return self._call(layers.prelu, input, **self._arguments)
 
 
 class Dropout(Layer):
@@ -774,7 +774,7 @@ class Dropout(Layer):
 
     Args:
         p: the probability that an element is dropped.
-        seed: draws the same elements in each call; None for those of eager mode's random stream.
+        seed: draws the same elements in each call; None draws from eager mode's random stream.
         dropout_implementation: see `fluid.layers.dropout`.
         is_test: drop nothing, as after `eval`.
 
@@ -787,14 +787,14 @@ class Dropout(Layer):
         self, p: float = 0.5, seed: int | None = None, dropout_implementation: str = "downgrade_in_infer", is_test: bool = False
     ) -> None:
         super().__init__()
-        self._said = {"dropout_prob": p, "seed": seed, "dropout_implementation": dropout_implementation}
+        self._arguments = {"dropout_prob": p, "seed": seed, "dropout_implementation": dropout_implementation}
         self._always_test = is_test
 
     def forward(self, input: Tensor) -> Any:
-        return layers.dropout(input, is_test=self._always_test or not self.training, **self._said)  # type: ignore[arg-type]
+        return layers.dropout(input, is_test=self._always_test or not self.training, **self._arguments)  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
-        return f"p={self._said['dropout_prob']}"
+        return f"p={self._arguments['dropout_prob']}"
 
 
 # -------------------------------------------------------------------------------------------------------------- recurrence
@@ -828,11 +828,11 @@ class GRUUnit(_Functional):
         dtype: DTypeLike = "float32",
     ) -> None:
         super().__init__(name_scope, dtype)
-        self._said = _arguments(locals())
-        self._make(layers.gru_unit, [1, size], [1, size // 3], **self._said)
+        self._arguments = _layer_arguments(locals())
+        self._make(layers.gru_unit, [1, size], [1, size // 3], **self._arguments)
 
     def forward(self, input: Tensor, hidden: Tensor) -> Any:
-        return self._call(layers.gru_unit, input, hidden, **self._said)
+        return self._call(layers.gru_unit, input, hidden, **self._arguments)
 
 
 class _Recurrent(Layer):
@@ -1007,7 +1007,7 @@ class MultiHeadAttention(Layer):
                 attn_mask = (attn_mask.astype(scores.dtype) - 1.0) * 1e9
             scores = scores + attn_mask
         weights = namespace.softmax(scores)
-        if self.dropout._said["dropout_prob"]:
+        if self.dropout._arguments["dropout_prob"]:
             weights = self.dropout(weights)
         mixed = namespace.matmul(weights, v).transpose([0, 2, 1, 3])
         result = self.out_proj(mixed.reshape([query.shape[0], query.shape[1], self.num_heads * self.head_dim]))
@@ -1050,7 +1050,7 @@ class TransformerEncoderLayer(Layer):
         bias_attr: AttrLike = None,
     ) -> None:
         super().__init__()
-        self._said = _arguments(locals())
+        self._arguments = _layer_arguments(locals())
         self.normalize_before = normalize_before
         self.self_attn = MultiHeadAttention(
             d_model, nhead, dropout if attn_dropout is None else attn_dropout, param_attr=param_attr, bias_attr=bias_attr
@@ -1060,7 +1060,7 @@ class TransformerEncoderLayer(Layer):
         self.norm1 = LayerNorm(None, begin_norm_axis=2)
         self.norm2 = LayerNorm(None, begin_norm_axis=2)
         for norm in (self.norm1, self.norm2):
-            norm._make(layers.layer_norm, [1, 1, d_model], **norm._said)
+            norm._make(layers.layer_norm, [1, 1, d_model], **norm._arguments)
         self.act_dropout = _scaled_dropout(dropout if act_dropout is None else act_dropout)
         self.dropout1, self.dropout2 = _scaled_dropout(dropout), _scaled_dropout(dropout)
         self._act = _activation(activation)
@@ -1094,8 +1094,8 @@ class TransformerEncoder(Layer):
 
     def __init__(self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Layer | None = None) -> None:
         super().__init__()
-        others = [type(encoder_layer)(**encoder_layer._said) for _ in range(num_layers - 1)]
-        self.layers = LayerList([encoder_layer, *others])
+        copies = [type(encoder_layer)(**encoder_layer._arguments) for _ in range(num_layers - 1)]
+        self.layers = LayerList([encoder_layer, *copies])
         self.norm = norm
 
     def forward(self, src: Tensor, src_mask: Any = None) -> Any:

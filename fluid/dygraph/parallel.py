@@ -81,12 +81,12 @@ def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrateg
 class DataParallel(Layer):
     """A layer whose gradients are summed over processes; with one process, the layer itself.
 
-    All processes start from the parameters of process 0. A layer that makes parameters when it is first called is called once
-    more then, with those of process 0.
+    All processes start from the parameters of process 0. A layer that makes parameters in its first call is called once more,
+    with the parameters of process 0.
 
     Args:
         layers: the layer.
-        strategy: the processes; those of the launcher's environment if None.
+        strategy: the processes; from the launcher's environment if None.
 
     >>> with fluid.dygraph.guard():
     ...     net = fluid.dygraph.DataParallel(fluid.dygraph.Linear(2, 1))
@@ -110,10 +110,10 @@ class DataParallel(Layer):
         return self._layers(*inputs, **kwargs) if self._share() else outputs
 
     def _share(self) -> bool:
-        """Let what the layer keeps be that of process 0; whether there was anything that was not yet."""
+        """Copy the layer's state from process 0; return whether any of it was new."""
         if self._strategy.nranks == 1:
             return False
-        tensors = self._layers._state(None, include_sublayers=True)  # what is not made yet is shared in the first call
+        tensors = self._layers._state(None, include_sublayers=True)  # parameters made later are shared in the first call
         names = [name for name in tensors if name not in self._shared]
         values = {name: tensors[name].numpy() for name in names}
         if values:
@@ -126,7 +126,7 @@ class DataParallel(Layer):
         return bool(names)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss divided by the number of processes, so that the sum of the gradients is that of the mean of the losses."""
+        """Divide the loss by the number of processes, so that the sum of gradients belongs to the mean of losses."""
         return loss if self._strategy.nranks == 1 else loss / float(self._strategy.nranks)
 
     def apply_collective_grads(self) -> None:
@@ -150,13 +150,13 @@ class DataParallel(Layer):
             rows.index, rows.value = group.gather_rows(rows.index, rows.value)
         buckets = list(_buckets([array for array in gradients.values() if not isinstance(array, SelectedRows)]))
         joined = [_joined(bucket) for bucket in buckets]
-        for each in joined:
-            group.start_allreduce(each, "sum")
-        for each, bucket in zip(joined, buckets, strict=True):
-            group.finish(each)
+        for joined_bucket in joined:
+            group.start_allreduce(joined_bucket, "sum")
+        for joined_bucket, bucket in zip(joined, buckets, strict=True):
+            group.finish(joined_bucket)
             start = 0
             for array in bucket:
-                array[...] = each[start : start + array.size].reshape(array.shape)
+                array[...] = joined_bucket[start : start + array.size].reshape(array.shape)
                 start += array.size
 
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
@@ -169,10 +169,10 @@ class DataParallel(Layer):
 
 
 def _buckets(arrays: list[Any]) -> Iterator[list[Any]]:
-    """Gradients in the order in which backward makes them, the last parameters first, in buckets of one element type."""
+    """Group gradients into buckets of one element type, in backward's order: the last parameters first."""
     bucket: list[Any] = []
     for array in reversed(arrays):
-        if bucket and (array.dtype != bucket[0].dtype or sum(each.nbytes for each in bucket) >= _BUCKET):
+        if bucket and (array.dtype != bucket[0].dtype or sum(gradient.nbytes for gradient in bucket) >= _BUCKET):
             yield bucket
             bucket = []
         bucket.append(array)

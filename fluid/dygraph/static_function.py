@@ -1,4 +1,4 @@
-"""`to_static`: functions that are traced when they are called, and again when what they depend on changes."""
+"""`to_static`: functions that are traced in their first call, and again when values that they depend on change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 16
 """How many programs are kept for one signature of arguments, such as for layers in different modes."""
 _PARTS = ("_parameters", "_buffers", "_sub_layers", "_before", "_after")
 _INNER = {*_PARTS, "_in_backward", "_unsaved", "_norms", "_taken_away", "_helper", "_given", "_made", "training"}
-"""Attributes of layers that are compared otherwise, or that no program depends on."""
+"""Attributes of layers that are compared in another way, or that no program depends on."""
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), np.generic, enum.Enum, tuple)
 """Types that are compared by value."""
 _LONGEST, _DEEPEST = 1000, 4
@@ -68,15 +68,15 @@ def _nothing(where: Any) -> tuple[()]:
     return ()
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether a program for one value is one for the other."""
-    if one is other:
+def _alike(one: Any, peer: Any) -> bool:
+    """Whether a program for one value also fits its peer."""
+    if one is peer:
         return True
-    if type(one) is not type(other) or not isinstance(one, _PLAIN):
+    if type(one) is not type(peer) or not isinstance(one, _PLAIN):
         return False
     if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return bool(_by_value(one) == _by_value(other))
+        return len(one) == len(peer) and all(map(_alike, one, peer))
+    return bool(_by_value(one) == _by_value(peer))
 
 
 def _by_value(value: Any) -> Any:
@@ -104,26 +104,28 @@ class _Search:
             return id(value) in self._layers
         return id(value._array) in self._captured if isinstance(value, Tensor) else isinstance(value, np.ndarray)
 
-    def look(self, where: Any, items: Mapping[Any, Any], size: int | None = None, inside: bool = True, depth: int = 0) -> bool:
+    def look(
+        self, where: Any, items: Mapping[Any, Any], size: int | None = None, with_plain: bool = True, depth: int = 0
+    ) -> bool:
         """Record the entries that a program may depend on; whether there are any.
 
         Args:
             size: length of the list or dict that has the entries, to be compared too.
-            inside: also record numbers, strings and the like in lists and dicts.
+            inside: also record numbers, strings and other plain values in lists and dicts.
         """
         things = {key: value for key, value in items.items() if self._counts(value)}
         values: dict[Any, Any] = {}
-        if inside or not depth:
+        if with_plain or not depth:
             values = {key: value for key, value in items.items() if isinstance(value, _PLAIN)}
         for key, value in items.items():
             if isinstance(value, (list, dict)) and depth < _DEEPEST and len(value) <= _LONGEST and id(value) not in self._seen:
                 self._seen.add(id(value))
                 entries = value if isinstance(value, dict) else dict(enumerate(value))
-                if self.look(value, entries, len(value), inside, depth + 1):
+                if self.look(value, entries, len(value), with_plain, depth + 1):
                     values[key] = value
         if things:
             self.things.append(_Entries(where, things))
-        if values or (things and size is not None) or (size is not None and inside):
+        if values or (things and size is not None) or (size is not None and with_plain):
             self.values.append(_Entries(where, values, size))
             return True
         return bool(things)
@@ -136,18 +138,18 @@ class _Search:
             return
         self._seen.add(id(code))
         global_names, names = plain.__globals__, list(dict.fromkeys(_names_in(code)))
-        self.look(global_names, {name: global_names[name] for name in names if name in global_names}, inside=False)
-        others = [global_names.get(name) for name in names]
+        self.look(global_names, {name: global_names[name] for name in names if name in global_names}, with_plain=False)
+        named_values = [global_names.get(name) for name in names]
         for cell in plain.__closure__ or ():
             value = _contents(cell)
-            self.look(cell, {"cell_contents": value}, inside=False)
-            others.append(value)
+            self.look(cell, {"cell_contents": value}, with_plain=False)
+            named_values.append(value)
         defaults, named = plain.__defaults__, plain.__kwdefaults__
         if defaults or named:
             self.values.append(_Entries(plain, {"__defaults__": defaults, "__kwdefaults__": named}))
-            self.look(defaults, dict(enumerate(defaults or ())), inside=False)
-            self.look(named, named or {}, inside=False)
-        for value in others:
+            self.look(defaults, dict(enumerate(defaults or ())), with_plain=False)
+            self.look(named, named or {}, with_plain=False)
+        for value in named_values:
             if getattr(_plain(value), "__globals__", None) is global_names:
                 self.read(value, None)
         for name in names if cls is not None else ():
@@ -157,7 +159,7 @@ class _Search:
 
 
 class Surroundings:
-    """What a program depends on besides its inputs, recorded when it was traced: layers, and values of names and attributes.
+    """The values besides its inputs that a traced program depends on: layers, and values of names and attributes.
 
     It has only weak references to the layers that are called, so that a layer may reference it.
     """
@@ -174,9 +176,9 @@ class Surroundings:
         search.read(function, type(owner) if owner is not None else None)
         for layer in layers:
             private = type(layer).__module__.startswith(_PACKAGE)
-            own = {name: value for name, value in layer.__dict__.items() if not _is_inner(name, private)}
-            search.look(weakref.ref(layer), own)
-            search.read(own.get("forward", type(layer).forward), type(layer))
+            attributes = {name: value for name, value in layer.__dict__.items() if not _is_inner(name, private)}
+            search.look(weakref.ref(layer), attributes)
+            search.read(attributes.get("forward", type(layer).forward), type(layer))
         if owner is not None and not isinstance(owner, Layer):
             search.look(
                 _reference(owner), {name: value for name, value in _attributes(owner).items() if not _is_inner(name, False)}
@@ -198,8 +200,8 @@ class Surroundings:
             layer = reference()
             if layer is None:
                 return False
-            own = layer.__dict__
-            if own["training"] is not training or len(own) != size:
+            attributes = layer.__dict__
+            if attributes["training"] is not training or len(attributes) != size:
                 return False
         return all(map(_Entries.same, self._values))
 
@@ -225,9 +227,9 @@ def _reference(thing: Any) -> Any:
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
-    own = getattr(thing, "__dict__", None)
-    if own is not None:
-        return dict(own)
+    attributes = getattr(thing, "__dict__", None)
+    if attributes is not None:
+        return dict(attributes)
     names = [name for cls in type(thing).__mro__ for name in getattr(cls, "__slots__", ())]
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
 
@@ -249,14 +251,17 @@ def _contents(cell: Any) -> Any:
         return None
 
 
-class _Known(dict[Any, list[tuple[Surroundings, TracedFunction]]]):
+class _Programs(dict[Any, list[tuple[Surroundings, TracedFunction]]]):
     """Programs by signature of arguments. A copy is empty, so that copied objects are traced anew."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Known:
-        return _Known()
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Programs:
+        return _Programs()
 
     def __reduce__(self) -> Any:
-        return _Known, ()
+        return _Programs, ()
+
+
+_Known = _Programs  # the name in layers that earlier versions pickled
 
 
 class StaticFunction:
@@ -275,22 +280,22 @@ class StaticFunction:
 
     def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
         self._function, self._owner = function, owner
-        self._known = _Known()
-        self._held: dict[int, tuple[Any, _Known]] = {}
+        self._known = _Programs()
+        self._held: dict[int, tuple[Any, _Programs]] = {}
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else BoundStatic(self, instance)
 
-    def _programs_of(self, instance: Any) -> _Known:
+    def _programs_of(self, instance: Any) -> _Programs:
         """The programs of a method, which belong to the object."""
-        own = getattr(instance, "__dict__", None)
-        if own is None:  # a class with __slots__: the object is kept as long as the function
-            return self._held.setdefault(id(instance), (instance, _Known()))[1]
+        attributes = getattr(instance, "__dict__", None)
+        if attributes is None:  # a class with __slots__: the object is kept as long as the function
+            return self._held.setdefault(id(instance), (instance, _Programs()))[1]
         key = "_static_" + self._function.__qualname__
-        programs = own.get(key)
+        programs = attributes.get(key)
         if programs is None:
-            programs = own[key] = _Known()
+            programs = attributes[key] = _Programs()
         return programs  # type: ignore[no-any-return]
 
     def trace(self, *inputs: Any, **named: Any) -> TracedFunction:
@@ -327,7 +332,7 @@ class BoundStatic:
         return getattr(self._static, name)
 
 
-def _call(function: Callable[..., Any], owner: Any, programs: _Known, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def _call(function: Callable[..., Any], owner: Any, programs: _Programs, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
     if state.tracer is not None:
         return function(*inputs, **named)
     recording = state.recording
@@ -352,14 +357,14 @@ def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
 
 
 def _trace(
-    function: Callable[..., Any], owner: Any, programs: _Known, inputs: Sequence[Any], named: Mapping[str, Any]
+    function: Callable[..., Any], owner: Any, programs: _Programs, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> TracedFunction:
     key = True, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
     traced = _find(programs, key)
     return traced if traced is not None else _first(function, owner, programs, key, inputs, named, keep=False)[1]
 
 
-def _find(programs: _Known, key: Any) -> TracedFunction | None:
+def _find(programs: _Programs, key: Any) -> TracedFunction | None:
     for surroundings, traced in programs.get(key, ()):
         if surroundings.same_values() and surroundings.same_parts():
             return traced
@@ -367,12 +372,12 @@ def _find(programs: _Known, key: Any) -> TracedFunction | None:
 
 
 def _first(
-    function: Callable[..., Any], owner: Any, programs: _Known, key: Any, inputs: Any, named: Any, keep: bool
+    function: Callable[..., Any], owner: Any, programs: _Programs, key: Any, inputs: Any, named: Any, keep: bool
 ) -> tuple[Any, TracedFunction]:
     layers = owner.sublayers(include_self=True) if isinstance(owner, Layer) else ()
     result, traced, tracer = traced_call(function, inputs, named, keep=keep, layers=layers, shared=True)
-    others = [entry for entry in programs.get(key, ()) if entry[0].same_parts()]
-    programs[key] = [(Surroundings(tracer, function, owner), traced), *others[: _MOST - 1]]
+    earlier = [entry for entry in programs.get(key, ()) if entry[0].same_parts()]
+    programs[key] = [(Surroundings(tracer, function, owner), traced), *earlier[: _MOST - 1]]
     return result, traced
 
 

@@ -28,12 +28,12 @@ _NOT_FORWARD = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED
 
 @dataclass
 class LayerRow:
-    """Ops that form a layer: those that share the beginning of their parameters' and outputs' names.
+    """Ops of one layer: the names of their parameters and outputs begin alike.
 
     Attributes:
         name: that beginning, such as ``fc_0``.
         ops: the types of the ops, in order.
-        shape: the shape of what the last op computes; None if it is not known.
+        shape: the shape of the last op's output; None if unknown.
         parameters: elements of the parameters that no layer before reads.
         flops: operations of one run, of the ops whose shapes are known.
     """
@@ -52,7 +52,7 @@ class Summary:
     Attributes:
         rows: the layers, in order.
         parameters: elements of all parameters.
-        trainable: elements of those that are trained.
+        trainable: elements of all trained parameters.
         parameter_bytes: what all parameters take.
         flops: operations of one run of the forward ops.
         temporary_bytes: what the results of one run take at their peak; None if they are not known before a run.
@@ -98,10 +98,10 @@ def summary(
     """A table of the layers of a program, or of a `fluid.dygraph` layer: shapes, parameters, arithmetic and memory of a run.
 
     Args:
-        model: a program, by default the main one; of a training program, rows show the forward ops, and memory is that of a
-            whole step. A layer is called once, with zeros.
-        input_shapes: the shapes of its data, by name or in their order. Data that is not named has as many rows as what is, and
-            1 where a dimension is not known. A layer has to be told the shape of each argument, which is float32.
+        model: a program, by default the main one; of a training program, rows show the forward ops, and memory is for a whole
+            step. A layer is called once, with zeros.
+        input_shapes: the shapes of its data, by name or in their order. Unnamed data gets the batch size of named data, and 1 for
+            unknown dimensions. A layer has to be told the shape of each argument, which is float32.
 
     Raises:
         FeedError, InferenceError: shapes do not fit the data, or the ops.
@@ -153,13 +153,15 @@ def _shapes(program: Program, input_shapes: Mapping[str, Sequence[int]] | Sequen
         var = data.get(name)
         if var is None:
             raise FeedError(f"summary: the program has no data {name!r}, but {', '.join(data) or 'none'}")
-        if len(shape) != len(var.shape) or any(size not in (-1, other) for size, other in zip(var.shape, shape, strict=True)):
+        if len(shape) != len(var.shape) or any(
+            size not in (-1, declared_size) for size, declared_size in zip(var.shape, shape, strict=True)
+        ):
             raise FeedError(f"summary: {list(shape)} does not fit {var.describe()}, the data {name!r}")
         shapes[name] = list(shape)
     batch = next((shape[0] for name, shape in shapes.items() if shape and data[name].shape[0] < 0), 1)
     for name in data.keys() - shapes.keys():
-        first, *others = data[name].shape or [1]
-        shapes[name] = [batch if first < 0 else first, *(1 if size < 0 else size for size in others)][: data[name].ndim]
+        first, *inner_sizes = data[name].shape or [1]
+        shapes[name] = [batch if first < 0 else first, *(1 if size < 0 else size for size in inner_sizes)][: data[name].ndim]
     return shapes
 
 
@@ -170,8 +172,8 @@ def _rows(ops: Iterable[Operator]) -> list[LayerRow]:
         if op.type in ("feed", "fetch"):
             continue
         read = [var for name in op.input_arg_names if isinstance(var := op.block.find_var(name), Parameter)]
-        written = [var for name in op.output_arg_names if (var := op.block.find_var(name)) is not None and not var.persistable]
-        name = _beginning(read[0].name if read else written[0].name if written else op.type)
+        outputs = [var for name in op.output_arg_names if (var := op.block.find_var(name)) is not None and not var.persistable]
+        name = _beginning(read[0].name if read else outputs[0].name if outputs else op.type)
         if not rows or rows[-1].name != name:
             rows.append(LayerRow(name))
         row = rows[-1]
@@ -179,8 +181,8 @@ def _rows(ops: Iterable[Operator]) -> list[LayerRow]:
         row.parameters += sum(_size(var) for var in read if var.name not in counted)
         counted.update(var.name for var in read)
         row.flops += flops_of(op) or 0
-        if written:
-            row.shape = written[0].shape if written[0].has_shape else None
+        if outputs:
+            row.shape = outputs[0].shape if outputs[0].has_shape else None
     return rows
 
 
@@ -198,7 +200,7 @@ def _temporary_bytes(program: Program) -> int | None:
     block, scope = program.global_block(), Scope()
     for var in block.vars.values():
         if var.persistable and var.has_shape:
-            scope.put(var.name, np.zeros(var.shape, var.dtype.array_dtype))  # of which no page is touched
+            scope.put(var.name, np.zeros(var.shape, var.dtype.array_dtype))  # untouched zeros take no memory
     feeds = {var.name: Spec(var.shape, var.dtype) for var in block.vars.values() if var.is_data and var.has_shape}
     read = {name for op in block.ops for name in op.input_arg_names}
     last = [name for op in block.ops for name in op.output_arg_names if name not in read and block.has_var(name)]

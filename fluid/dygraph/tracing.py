@@ -28,7 +28,7 @@ from ..eager.mode import enable_grad, no_grad, state, tracing
 from ..eager.nested import refilled, tensors_in
 from ..eager.program import Parameter, to_variable
 from ..eager.recorded import append_call
-from ..eager.regions import Refusal, Region, RegionNode
+from ..eager.regions import EagerRegion, Refusal, RegionNode
 from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import Executor, Scope, scope_guard
@@ -68,8 +68,8 @@ class Tracer:
         self.layers: dict[int, tuple[Layer, bool, dict[str, Any]]] = {}
         self.callers: dict[str, Caller] = {}
         self._recording = state.recording
-        self._whole = False
-        """Whether in the forward of a `PyLayer`: ops are not recorded, but gradients flow through them in the program."""
+        self._is_differentiable = False
+        """True in the forward of a `PyLayer`: ops are not recorded, but gradients flow through them in the program."""
         self._names = unique_name.UniqueNameGenerator()
         self._variables: dict[int, Variable] = {}
         self._arrays: list[Any] = []
@@ -94,7 +94,7 @@ class Tracer:
         self._refused: ProgramError | None = None
 
     # -- which variable a tensor is
-    def known(self, tensor: Tensor) -> bool:
+    def has_variable(self, tensor: Tensor) -> bool:
         """Whether the tensor is a variable of the program."""
         return id(tensor._array) in self._variables
 
@@ -116,7 +116,7 @@ class Tracer:
             need_check_feed=True,
             stop_gradient=tensor.stop_gradient,
         )
-        if not self.known(tensor):
+        if not self.has_variable(tensor):
             self.bind(tensor, variable)
         return variable
 
@@ -170,7 +170,7 @@ class Tracer:
             "place: that cannot be traced; use a clone() of one, or let one have stop_gradient set"
         )
 
-    def _written(self, key: int) -> None:
+    def _drop_alias(self, key: int) -> None:
         """Note that an array from outside was modified: the copy without a gradient is out of date."""
         self._aliases.pop((key, None), None)
 
@@ -216,8 +216,8 @@ class Tracer:
         if tensor.size <= _SMALL and tensor.dtype in VALUES:
             variable = self._appended("assign_value", {}, value_attrs(tensor._host(), tensor.dtype))
         else:
-            kept = make(tensor._array.copy(), tensor._kind)  # the tensor itself may change
-            variable = self._appended("assign", {"X": self._capture(kept)}, {})
+            copy = make(tensor._array.copy(), tensor._kind)  # the tensor itself may change
+            variable = self._appended("assign", {"X": self._capture(copy)}, {})
         self.bind(tensor, variable)
         return variable
 
@@ -276,7 +276,7 @@ class Tracer:
         if definition.is_random and RANDOM.caller is not None:
             self.callers[appended.output_arg_names[0]] = RANDOM.caller
         block = self.program.current_block()
-        if self._recording and not state.recording and not self._whole:
+        if self._recording and not state.recording and not self._is_differentiable:
             for name in appended.output_arg_names:
                 block.var(name).stop_gradient = True  # inside a no_grad() of the function
         for slot, value in by_slot.items():
@@ -320,7 +320,7 @@ class Tracer:
         if variable is not None and not variable.persistable and not variable.stop_gradient:
             self.same(tensor, tensor, stop=True)
 
-    def asked(self, tensor: Tensor) -> None:
+    def clear_stop_gradient(self, tensor: Tensor) -> None:
         """Note that the tensor's `stop_gradient` was cleared."""
         variable = self._variables.get(id(tensor._array))
         if variable is not None and variable.is_data:
@@ -351,7 +351,7 @@ class Tracer:
                 "while it is traced; give it a clone()"
             )
         if outside:
-            self._written(key)
+            self._drop_alias(key)
             shared = next(
                 (variable for (array, edge), variable in self._aliases.items() if array == key and edge is not None), None
             )
@@ -396,7 +396,7 @@ class Tracer:
             norm = self._norm_of(variable)
             if norm is not None and _is_steady(norm):
                 return
-        self._written(id(target._array))
+        self._drop_alias(id(target._array))
         if not variable.persistable:
             self.bind(target, self._appended("assign", {"X": new}, {}))
             return
@@ -414,16 +414,20 @@ class Tracer:
     # -- what cannot be traced
     def refuse(self, tensor: Tensor, by: str) -> None:
         """Raise an error if `by` would read the value of a traced tensor."""
-        if self.known(tensor) or id(tensor._array) in self._gone or (not tensor._stop and id(tensor._array) not in self._born):
+        if (
+            self.has_variable(tensor)
+            or id(tensor._array) in self._gone
+            or (not tensor._stop and id(tensor._array) not in self._born)
+        ):
             raise self._refusal(
                 f"{by} of {tensor.name} ({tensor.describe()}) while it is traced: Python would see the value that the example "
                 "has, and the program would not depend on it. To branch or loop on a tensor use fluid.layers.cond or "
                 "fluid.layers.while_loop; to compute with it, ops on tensors"
             )
 
-    def refuse_call(self, what: str, instead: str) -> None:
+    def refuse_call(self, call: str, instead: str) -> None:
         """Raise an error for a call that cannot be part of a program."""
-        raise self._refusal(f"{what} cannot be traced; {instead}")
+        raise self._refusal(f"{call} cannot be traced; {instead}")
 
     def _refusal(self, message: str) -> ProgramError:
         self._refused = ProgramError(f"{message}\n  called at: {line_text(user_line())}")
@@ -454,7 +458,7 @@ class Tracer:
         finally:
             unique_name.switch(generator)
 
-    def _inside(self, function: Callable[[], Any]) -> Any:
+    def _in_block(self, function: Callable[[], Any]) -> Any:
         """Call a function in another block: variables that it makes are not visible outside."""
         outside, aliases, fixed = dict(self._variables), dict(self._aliases), self._fixed
         self._fixed = fixed | set(outside) | self._born
@@ -462,9 +466,9 @@ class Tracer:
         try:
             return function()
         finally:
-            kept = {key: variable for key, variable in self._variables.items() if variable.persistable}
-            self._gone |= self._variables.keys() - kept.keys() - outside.keys() - (self._born & self._fixed)
-            self._variables, self._fixed = {**outside, **kept}, fixed
+            persistables = {key: variable for key, variable in self._variables.items() if variable.persistable}
+            self._gone |= self._variables.keys() - persistables.keys() - outside.keys() - (self._born & self._fixed)
+            self._variables, self._fixed = {**outside, **persistables}, fixed
             self._aliases = {key: variable for key, variable in self._aliases.items() if variable.persistable or key in aliases}
             self._depth -= 1
 
@@ -473,22 +477,22 @@ class Tracer:
         return rebuild(value, iter([self.variable(item) for item in _tensors(value)]))
 
     def cond(self, pred: Tensor, true_fn: Any, false_fn: Any) -> Any:
-        """`fluid.layers.cond` of a traced tensor: both functions are traced; the result is that of the chosen one."""
+        """`fluid.layers.cond` of a traced tensor: trace both functions and return the result of the chosen one."""
         results: dict[bool, Any] = {False: None, True: None}
         chosen = bool(pred._array.item())
 
         def build(as_user: Callable[..., Any]) -> Any:
-            def branch(which: bool, function: Any) -> Any:
+            def branch(is_true: bool, function: Any) -> Any:
                 def run() -> Any:
-                    with nullcontext() if which is chosen else RANDOM.repeating(()):
-                        results[which] = as_user(function)
-                    return self._lifted(results[which])
+                    with nullcontext() if is_true is chosen else RANDOM.repeating(()):
+                        results[is_true] = as_user(function)
+                    return self._lifted(results[is_true])
 
-                return None if function is None else lambda: self._inside(run)
+                return None if function is None else lambda: self._in_block(run)
 
             return control_flow.cond(self.variable(pred), branch(True, true_fn), branch(False, false_fn))
 
-        region = Region(self, "cond")
+        region = EagerRegion(self, "cond")
         merged = region.build(lambda: self._static(build))
         return self._results_of(region, results[chosen], merged, [part for part in results.values() if part is not None])
 
@@ -499,7 +503,7 @@ class Tracer:
             self.bind(item, variable)
         return rebuild(tensors, iter(copies))
 
-    def _results_of(self, region: Region, result: Any, variables: Any, parts: Sequence[Any]) -> Any:
+    def _results_of(self, region: EagerRegion, result: Any, variables: Any, parts: Sequence[Any]) -> Any:
         """The result of a branch or loop as bound tensors; `parts` are the results of its functions."""
         if result is None:
             return None
@@ -516,7 +520,7 @@ class Tracer:
             self._readers.pop()
 
     def while_loop(self, cond: Any, body: Any, loop_vars: Sequence[Any], is_test: bool) -> Any:
-        """`fluid.layers.while_loop` of traced tensors: the body is traced once; the result is that of the last iteration."""
+        """`fluid.layers.while_loop` of traced tensors: trace the body once and return the result of the last iteration."""
         before = list(loop_vars)
         results: list[Any] = []
 
@@ -535,13 +539,13 @@ class Tracer:
                             results.append(as_user(function, *values))
                         return self._lifted(results[-1])
 
-                    return self._inside(trip)
+                    return self._in_block(trip)
 
                 return run
 
             return control_flow.while_loop(lifted(cond), lifted(body), self._lifted(before), is_test)
 
-        region = Region(self, "while_loop")
+        region = EagerRegion(self, "while_loop")
         after = region.build(lambda: self._static(build))
         with tracing(None):
             last = loop(cond, body, before)
@@ -550,11 +554,11 @@ class Tracer:
     @contextmanager
     def differentiable(self) -> Iterator[None]:
         """Inside the ``with``, gradients flow through the traced ops although they are not recorded."""
-        before, self._whole = self._whole, True
+        before, self._is_differentiable = self._is_differentiable, True
         try:
             yield
         finally:
-            self._whole = before
+            self._is_differentiable = before
 
     # -- layers
     def met(self, layer: Layer) -> None:
@@ -581,7 +585,7 @@ class Tracer:
     # -- programs in the program
     def call_traced(self, traced: TracedFunction, arguments: Sequence[Any]) -> list[Tensor]:
         """Call a traced function: its ops become part of the program."""
-        for tensor in traced._written:
+        for tensor in traced._modified:
             self.writing(tensor, traced.name)
         variables = self.inline(traced, arguments)
         with tracing(None):
@@ -595,13 +599,15 @@ class Tracer:
         """Append a copy of a traced function's ops on these tensors; the variables that it fetches."""
         source, home = traced.program, self.program.current_block()
         names = dict(zip(traced.feed_names, [self.variable(to_variable(item)).name for item in arguments], strict=True))
-        written = {id(tensor) for tensor in traced._written}
+        modified = {id(tensor) for tensor in traced._modified}
         for key, tensor in traced.captured.items():
-            names[key] = (self._variable(tensor) if id(tensor) in written else self.variable(tensor)).name
-        for tensor in traced._written:
-            self._written(id(tensor._array))
-        taken = {name.partition("/")[0] for program in (source, self.program) for block in program.blocks for name in block.vars}
-        start = next(start for start in (f"inlined_{number}" for number in itertools.count()) if start not in taken)
+            names[key] = (self._variable(tensor) if id(tensor) in modified else self.variable(tensor)).name
+        for tensor in traced._modified:
+            self._drop_alias(id(tensor._array))
+        used_names = {
+            name.partition("/")[0] for program in (source, self.program) for block in program.blocks for name in block.vars
+        }
+        start = next(start for start in (f"inlined_{number}" for number in itertools.count()) if start not in used_names)
         blocks = {0: home}
         for block in source.blocks[1:]:
             assert block.parent is not None
@@ -682,7 +688,7 @@ class TracedFunction:
         for key, tensor in self.captured.items():
             self.scope.var(key).tensor.array = tensor._array
         self.executor = Executor(place_of_programs(device))
-        self._given = examples
+        self._examples = examples
         args, kwargs = examples
         self._plain = len(args) if not kwargs and all(item is _TENSOR for item in args) else -1
         self._updates: list[tuple[int, str]] = []
@@ -690,8 +696,8 @@ class TracedFunction:
         self._same: dict[int, int] = {}
         """Index of an input -> index of an earlier one in the same memory."""
         blocks = self.program.blocks
-        written = {name for block in blocks for op in block.ops for name in op.output_arg_names}
-        self._written = [tensor for key, tensor in self.captured.items() if key in written]
+        written_names = {name for block in blocks for op in block.ops for name in op.output_arg_names}
+        self._modified = [tensor for key, tensor in self.captured.items() if key in written_names]
         self._sent: dict[str, tuple[Any, ...]] | None = {} if isinstance(self.executor.place, XLAPlace) else None
         """Where the scope lives on a device: the arrays from outside that it has, with the versions of their tensors."""
         self._callers = tracer.callers
@@ -708,7 +714,7 @@ class TracedFunction:
         return [self.program.global_block().var(name) for name in self.fetch_names]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the program on tensors (or arrays); results are structured as those of the function.
+        """Run the program on tensors (or arrays); results have the structure of the function's results.
 
         While another function is traced, the ops become part of its program.
 
@@ -749,7 +755,7 @@ class TracedFunction:
                 results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
         else:
             results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
-        for tensor in self._written:
+        for tensor in self._modified:
             tensor._version[0] += 1
             tensor._version[1:] = [self.name, None]
         if self._sent is not None:
@@ -766,10 +772,10 @@ class TracedFunction:
                 sent[key] = now
 
     def _fetch(self, sent: dict[str, tuple[Any, ...]]) -> None:
-        """Bring what the run wrote back into the memory of the tensors."""
-        written = {id(tensor) for tensor in self._written}
+        """Copy variables that the run wrote back into the memory of their tensors."""
+        modified = {id(tensor) for tensor in self._modified}
         for key, tensor in self.captured.items():
-            if id(tensor) in written:
+            if id(tensor) in modified:
                 np.copyto(tensor._array, np.asarray(self.scope.var(key).tensor))
                 sent[key] = tensor._array, tensor._version[0]
 
@@ -780,8 +786,8 @@ class TracedFunction:
         """The tensors among the arguments; an error if these do not match the examples."""
         tensors: list[Any] = []
         try:
-            _match(self._given[0], inputs[0], "", tensors)
-            _match(self._given[1], inputs[1], "", tensors)
+            _match(self._examples[0], inputs[0], "", tensors)
+            _match(self._examples[1], inputs[1], "", tensors)
         except _Differs as error:
             count, wanted = len(tensors_in(inputs)), len(self.feed_names)
             many = f"was traced with {wanted} tensors, not {count}" if count != wanted else "was traced with other arguments"
@@ -871,9 +877,9 @@ def _keys(value: Mapping[Any, Any]) -> str:
     return ", ".join(repr(key) for key in sorted(value, key=str)) or "none"
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Any, peer: Any) -> bool:
     try:
-        return bool(one == other)
+        return bool(one == peer)
     except Exception:  # raised by a user's class
         return False
 
@@ -995,10 +1001,10 @@ def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
                 stack.append(edge[0])
     if unknown:
         first = min(unknown, key=lambda node: node.sequence_nr)
-        what = f"the backward of {first._cls.__name__}" if isinstance(first, PyLayerNode) else "the hook of a tensor"
+        culprit = f"the backward of {first._cls.__name__}" if isinstance(first, PyLayerNode) else "the hook of a tensor"
         more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
         warnings.warn(
-            f"trace: {what} ({first.where}){more} is not part of the program of {called}: append_backward would differentiate "
+            f"trace: {culprit} ({first.where}){more} is not part of the program of {called}: append_backward would differentiate "
             "what ran forward. To have such gradients in the program, compute them inside, by dygraph.grad",
             UserWarning,
             stacklevel=4,

@@ -85,7 +85,7 @@ class _Start:
 
 
 def expect_parameters(layer: str) -> None:
-    """Let the numbers in the names of parameters count from those of a layer with this name, which makes its own later."""
+    """Reserve the numbers in parameter names for a layer that makes its parameters later."""
     program = default_main_program()
     RANDOM.expect(layer, None if program.eager else program.startup)
 

@@ -21,7 +21,7 @@ class Call:
     """A call that can be repeated, by this thread or another.
 
     The second time random ops draw the same numbers, layers do not change their buffers (`Layer` checks ``state.again``), and the
-    default programs and device are those of the first time.
+    default programs and device are the same as the first time.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +39,7 @@ class Call:
         """Call a function with the draws of the first call; its result.
 
         Raises:
-            BackwardError: the number of draws differs from that of the first call.
+            BackwardError: the number of draws differs from the first call.
         """
         before, state.again = state.again, True
         try:

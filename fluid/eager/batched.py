@@ -1,9 +1,9 @@
 """Backward through a graph for a batch of weights at once: the gradients of a whole Jacobian matrix in one pass.
 
-A gradient rule is linear in the gradients that it is given, whatever values it is written for. Here it is given `Batched` ones,
-with a value for each row of the batch; what it computes of saved values alone it computes once. An op that a rule applies to
-batched values is applied to all rows together where `_TABLE` says how, and to one row after another where it does not. So are
-nodes that are no ops, or that have hooks.
+A gradient rule is linear in the gradients that it receives. Here it receives `Batched` ones, with a value for each row of the
+batch; results of saved values alone are computed once. An op that a rule applies to batched values is applied to all rows
+together where `_TABLE` says how, and to one row after another where it does not. So are nodes that are no ops, or that have
+hooks.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Batched(ValueOperators):
 
     def reshape(self, shape: _Shape) -> Batched:
         """The elements of each row in another shape."""
-        return Batched(self.whole(shape))
+        return Batched(self.all_rows_as(shape))
 
-    def whole(self, shape: _Shape) -> Tensor:
-        """All rows, each in this shape, which has as many elements."""
+    def all_rows_as(self, shape: _Shape) -> Tensor:
+        """All rows as one tensor, each row reshaped to this shape."""
         return self.tensor if shape == self.shape else _reshaped(self.tensor, (len(self.tensor), *shape))
 
     def row(self, number: int) -> Tensor:
@@ -184,7 +184,7 @@ class _Call:
         return specs[next(iter(self.definition.outputs))].shape  # type: ignore[no-any-return]
 
     def like(self, *batch: int) -> Tensor:
-        """What has the shape of Like, of as many rows or of as many images as all rows have; nothing reads its elements."""
+        """A tensor with the shape of Like, for all rows or for all images; nothing reads its elements."""
         shape = self["Like"].shape
         return _empty(self["Like"], (*batch, *shape) if batch else (self.rows * shape[0], *shape[1:]))
 
@@ -218,7 +218,7 @@ class _BatchedOps(OpNamespace):
         if result is not NotImplemented:
             return {next(iter(definition.outputs)): result}
         outputs = [
-            namespace.apply(definition, _each(lambda value: value.row(number), values), attrs)  # noqa: B023
+            namespace.apply(definition, _map_batched(lambda value: value.row(number), values), attrs)  # noqa: B023
             for number in range(rows)
         ]
         return {slot: _stacked([by_slot[slot] for by_slot in outputs]) for slot in outputs[0]}
@@ -255,8 +255,8 @@ def _flat(values: Mapping[str, Any]) -> list[Any]:
     return [item for value in values.values() for item in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def _each(function: Callable[[Batched], Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with what a function gives for those that are batched, also in lists."""
+def _map_batched(function: Callable[[Batched], Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a function to the batched inputs, also to those in lists."""
 
     def of(value: Any) -> Any:
         return function(value) if isinstance(value, Batched) else value
@@ -270,10 +270,10 @@ def _stacked(rows: Sequence[Any]) -> Any:
     """A batched value of the tensor of each row, with zeros for None; a list of them of the lists; None if there is no tensor."""
     if isinstance(rows[0], (list, tuple)):
         return [_stacked(parts) for parts in zip(*rows, strict=True)]
-    there = next((row for row in rows if row is not None), None)
-    if there is None:
+    example = next((row for row in rows if row is not None), None)
+    if example is None:
         return None
-    return Batched(namespace.stack([namespace.fill_zeros_like(there) if row is None else row for row in rows], axis=0))
+    return Batched(namespace.stack([namespace.fill_zeros_like(example) if row is None else row for row in rows], axis=0))
 
 
 def _empty(value: Any, shape: _Shape) -> Tensor:
@@ -283,21 +283,21 @@ def _empty(value: Any, shape: _Shape) -> Tensor:
 
 
 def _one_row(value: Any) -> Any:
-    """What stands for one row of a value of which only the shape is read."""
+    """A stand-in for one row of a value; only its shape is read."""
     if isinstance(value, (list, tuple)):
         return [_one_row(item) for item in value]
     return _empty(value, value.shape) if isinstance(value, Batched) else value
 
 
 def _spread(value: Any, rows: int) -> Batched:
-    """A batched value; of any other, each row is that value."""
+    """The value if batched; else repeat it in each row."""
     if isinstance(value, Batched):
         return value
     return Batched(namespace.expand_v2(_reshaped(value, (1, *value.shape)), shape=[rows, *value.shape]))
 
 
 def _behind(axes: Any) -> Any:
-    """An axis of one row, or several, where the batch comes first."""
+    """Shift an axis of one row, or several axes, past the batch axis."""
     if isinstance(axes, (list, tuple)):
         return [_behind(axis) for axis in axes]
     return axes + 1 if axes >= 0 else axes
@@ -316,7 +316,7 @@ def _binary(call: _Call) -> Any:
     def placed(value: Any) -> Tensor:
         shape = aligned(value.shape, rank, axis)
         if isinstance(value, Batched):
-            return value.whole(shape)
+            return value.all_rows_as(shape)
         return value if axis == -1 or value.shape == shape else _reshaped(value, shape)
 
     return call.run(placed(call["X"]), placed(call["Y"]), axis=-1)
@@ -337,18 +337,18 @@ def _where(call: _Call) -> Any:
 def _sum_to(call: _Call) -> Any:
     X, like = call["X"], call["Like"].shape
     if X.ndim < len(like):
-        return X.whole(like) if prod(X.shape) == prod(like) else NotImplemented
+        return X.all_rows_as(like) if prod(X.shape) == prod(like) else NotImplemented
     pairs = list(enumerate(zip(aligned(like, X.ndim, call.attrs["axis"]), X.shape, strict=True), 1))
     if any(small not in (1, size) for _, (small, size) in pairs):
         return NotImplemented
     summed = [axis for axis, (small, size) in pairs if small != size]
-    return Batched(namespace.reduce_sum(X.tensor, dim=summed, keep_dim=True) if summed else X.tensor).whole(like)
+    return Batched(namespace.reduce_sum(X.tensor, dim=summed, keep_dim=True) if summed else X.tensor).all_rows_as(like)
 
 
 @_for("expand_to")
 def _expand_to(call: _Call) -> Any:
     shape = aligned(call["X"].shape, call["Like"].ndim, call.attrs["axis"])
-    return call.run(call["X"].whole(shape), call.like(call.rows), axis=-1)
+    return call.run(call["X"].all_rows_as(shape), call.like(call.rows), axis=-1)
 
 
 @_for("reduce_sum", "reduce_mean")
@@ -356,7 +356,7 @@ def _reduce(call: _Call) -> Any:
     axes = reduced_axes(call["X"].ndim, call.attrs["dim"], call.attrs["reduce_all"])
     if not axes:
         return NotImplemented
-    return Batched(call.run(call["X"].tensor, dim=_behind(axes), reduce_all=False)).whole(call.shape)
+    return Batched(call.run(call["X"].tensor, dim=_behind(axes), reduce_all=False)).all_rows_as(call.shape)
 
 
 @_for("expand_reduced")
@@ -365,7 +365,7 @@ def _expand_reduced(call: _Call) -> Any:
     axes = reduced_axes(ndim, call.attrs["dim"], call.attrs["reduce_all"])
     if not axes:
         return NotImplemented
-    x = call["X"].whole(()) if len(axes) == ndim and not call.attrs["keep_dim"] else call["X"].tensor
+    x = call["X"].all_rows_as(()) if len(axes) == ndim and not call.attrs["keep_dim"] else call["X"].tensor
     return call.run(x, call.like(call.rows), dim=_behind(axes), reduce_all=False)
 
 
@@ -378,7 +378,7 @@ def _cumsum(call: _Call) -> Any:
 @_for("reshape", "reshape2", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "flatten", "flatten2", slots=("X",))
 @_for("reshape_like", "unreshape", "flatten_contiguous_range")
 def _reshape(call: _Call) -> Any:
-    return call["X"].whole(call.shape)
+    return call["X"].all_rows_as(call.shape)
 
 
 @_for("transpose", "transpose2")
@@ -414,7 +414,7 @@ def _listed(value: Any) -> list[Any]:
 @_for("slice", "strided_slice", slots=("Input",))
 def _slice(call: _Call) -> Any:
     axes, gone = _behind(call.attrs["axes"]), _behind(call.attrs["decrease_axis"])
-    return Batched(call.run(call["Input"].tensor, axes=axes, decrease_axis=gone)).whole(call.shape)
+    return Batched(call.run(call["Input"].tensor, axes=axes, decrease_axis=gone)).all_rows_as(call.shape)
 
 
 @_for("unslice", "strided_unslice", "slice_like", "strided_slice_like", slots=("X", "Like"))
@@ -462,7 +462,7 @@ def _mul(call: _Call) -> Any:
         return value.reshape(shape) if isinstance(value, Batched) else _reshaped(value, shape)
 
     left, right = matrix(call["X"], call.attrs["x_num_col_dims"]), matrix(call["Y"], call.attrs["y_num_col_dims"])
-    return _product(left, right, False, False, call.rows).whole(call.shape)
+    return _product(left, right, False, False, call.rows).all_rows_as(call.shape)
 
 
 def _product(X: Any, Y: Any, trans_x: bool, trans_y: bool, rows: int) -> Batched:
@@ -472,11 +472,11 @@ def _product(X: Any, Y: Any, trans_x: bool, trans_y: bool, rows: int) -> Batched
         product = namespace.matmul_v2(tall, Y, trans_y=trans_y)
         return Batched(_reshaped(product, (rows, *X.shape[:-1], product.shape[-1])))
     rank = max(X.ndim, Y.ndim)
-    x, y = (value.whole(aligned(value.shape, rank, -1)) if isinstance(value, Batched) else value for value in (X, Y))
+    x, y = (value.all_rows_as(aligned(value.shape, rank, -1)) if isinstance(value, Batched) else value for value in (X, Y))
     return Batched(namespace.matmul_v2(x, y, trans_x=trans_x, trans_y=trans_y))
 
 
-# -- images, each of which is computed by itself
+# -- images, each computed separately
 def _images(value: Batched) -> Tensor:
     """The images of all rows, one after another."""
     return _reshaped(value.tensor, (len(value.tensor) * value.shape[0], *value.shape[1:]))

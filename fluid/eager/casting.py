@@ -1,4 +1,4 @@
-"""Mixed precision of ops on tensors: each call is given its inputs in the precision in which its op is computed."""
+"""Mixed precision of ops on tensors: inputs are cast to the precision of the op."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Caster:
     Args:
         lists: which ops are computed in half precision.
         half: `VarType.FP16` or `VarType.BF16`.
-        around: what intercepts ops besides.
+        around: the next interceptor of ops.
     """
 
     def __init__(self, lists: AutoMixedPrecisionLists, half: VarType, around: Any) -> None:
         self._lists, self._half, self.around = lists, half, around
         self._casts = {half: _cast(VarType.FP32, half), VarType.FP32: _cast(half, VarType.FP32)}
-        self._kept: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}
+        self._cached_casts: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}
 
     def apart(self, around: Any) -> Caster:
-        """The same for a call that is made again: with casts of its own, since the call's gradients go back to the parameters."""
+        """A caster for a repeated call, with its own casts, since the gradients of the call flow back to the parameters."""
         return Caster(self._lists, self._half, around)
 
     def call(self, op: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
-        """Run an op on tensors of the precision in which it is computed."""
+        """Cast the tensors to the op's precision and run it."""
         with intercepting(self.around):
             if isinstance(op, TensorOp) and op.definition.type not in ANY_PRECISION:
                 tensors = self._fitting(op, tensors)
@@ -51,27 +51,27 @@ class Caster:
         stays = FLOAT32_SLOTS.get(op_type, _ALL_FLOAT32)
         positions = op.positions()
         if op_type in self._lists.gray_list:
-            others = [
+            dtypes = [
                 tensor.dtype
                 for (slot, _), tensor in zip(positions, tensors, strict=True)
                 if slot not in stays and not isinstance(tensor, Parameter)
             ]
-            is_half = self._half in others and VarType.FP32 not in others
+            is_half = self._half in dtypes and VarType.FP32 not in dtypes
         pairs = zip(positions, tensors, strict=True)
         return [self._in(tensor, self._half if is_half and slot not in stays else VarType.FP32) for (slot, _), tensor in pairs]
 
     def _in(self, tensor: Tensor, dtype: VarType) -> Tensor:
-        """The tensor in half precision, or in float32, if it is in the other one of these."""
+        """Cast a tensor between float32 and half precision; tensors of other types stay."""
         if tensor.dtype is dtype or tensor.dtype not in self._casts or tensor.type is not VarType.LOD_TENSOR:
             return tensor
         cast = self._casts[dtype]
         if not isinstance(tensor, Parameter):
             return cast(tensor)  # type: ignore[no-any-return]
         key = id(tensor), state.recording
-        kept = self._kept.get(key)
-        if kept is None or kept[1] != tensor._version[0]:
-            kept = self._kept[key] = tensor, tensor._version[0], cast(tensor)
-        return kept[2]
+        entry = self._cached_casts.get(key)
+        if entry is None or entry[1] != tensor._version[0]:
+            entry = self._cached_casts[key] = tensor, tensor._version[0], cast(tensor)
+        return entry[2]
 
 
 def _cast(source: VarType, dtype: VarType) -> TensorOp:

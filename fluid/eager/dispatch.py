@@ -105,8 +105,8 @@ class TensorOp:
     def _failure(self, error: Exception, tensors: Sequence[Tensor]) -> Exception:
         inputs = self._inputs_text([tensor._kind for tensor in tensors])
         line = line_text(user_line())
-        what = said_of(self.definition.type, error, "" if isinstance(error, FluidError) else " failed")
-        return while_running(error, f"{what}\n  inputs: {inputs}\n  called at: {line}")
+        message = said_of(self.definition.type, error, "" if isinstance(error, FluidError) else " failed")
+        return while_running(error, f"{message}\n  inputs: {inputs}\n  called at: {line}")
 
     def _inputs_text(self, kinds: Sequence[ArrayType]) -> str:
         names = [slot for slot, _ in self.positions()]
@@ -129,19 +129,19 @@ class CompiledOp:
         single: the kind of the only output; None where there are several, or where it is unknown.
         recorded: whether calls are recorded: gradients may flow to the inputs (or it is an error if they do).
         not_wrt: positions of inputs that have no gradient.
-        constants: those of them on which the result depends.
+        constants: the positions among them that the result depends on.
         saves: whether backward needs values of inputs or outputs.
     """
 
     __slots__ = (
         "_by_edges",
         "_edges",
-        "_known",
         "_reads",
         "_save_in",
         "_save_out",
         "_slots",
         "_specs",
+        "_variants",
         "all_wanted",
         "backwards",
         "constants",
@@ -167,8 +167,8 @@ class CompiledOp:
         read = rule.outputs if isinstance(rule, Rule) else {}
         wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
         if not (definition.forward or definition.composition or kernel_of(definition.type) or sparse_kernel_of(definition.type)):
-            what = _INSTEAD.get(definition.type, _LISTS)
-            raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {what}")
+            reason = _INSTEAD.get(definition.type, _LISTS)
+            raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {reason}")
         arguments = [Argument(slot, kind.spec) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
         self._specs = infer_specs(definition, inputs_of(definition, arguments), op.attrs)
         xp = kinds[0].xp if kinds else default_xp()
@@ -201,7 +201,7 @@ class CompiledOp:
         self.saves = bool(self._save_in or self._save_out)
         self.all_wanted = (True,) * len(kinds)
         self.backwards: dict[Any, Backward] = {}
-        self._known: Cache[Any, CompiledOp] = Cache()
+        self._variants: Cache[Any, CompiledOp] = Cache()
         self._by_edges: Cache[Any, CompiledOp] = Cache()
         self._edges: tuple[bool, ...] | None = None
         self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
@@ -323,18 +323,18 @@ class CompiledOp:
 
     def with_kinds(self, out_kinds: tuple[ArrayType, ...]) -> CompiledOp:
         """A copy of this compiled_op for these kinds of outputs, which were known only after a run."""
-        variant = self._known.get(out_kinds)
+        variant = self._variants.get(out_kinds)
         if variant is None:
-            variant = self._known.keep(out_kinds, copy(self))
+            variant = self._variants.keep(out_kinds, copy(self))
             variant.out_kinds, variant.backwards, variant._reads, variant._by_edges = out_kinds, {}, {}, Cache()
             variant._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
         return variant
 
-    # -- what is saved
+    # -- saved values
     def with_edges(self, edges: Sequence[Any]) -> CompiledOp:
         """A copy of this compiled op that saves only what the gradients along these edges read; None where there is no edge."""
-        there = tuple([edge is not None for edge in edges])
-        return self._by_edges.get(there) or self._by_edges.keep(there, self._saving_for(there))
+        has_edge = tuple([edge is not None for edge in edges])
+        return self._by_edges.get(has_edge) or self._by_edges.keep(has_edge, self._saving_for(has_edge))
 
     def _saving_for(self, edges: tuple[bool, ...]) -> CompiledOp:
         rule = self.op.definition.rule
@@ -347,7 +347,7 @@ class CompiledOp:
             return self
         variant = copy(self)
         variant._edges, variant.backwards, variant._reads = edges, {}, {}
-        variant._known, variant._by_edges = Cache(), Cache()
+        variant._variants, variant._by_edges = Cache(), Cache()
         variant._save_in = tuple(at for number, at in enumerate(self._save_in) if number in read)
         variant._save_out = tuple(at for number, at in enumerate(self._save_out, len(self._save_in)) if number in read)
         variant.saves = bool(read)
@@ -358,9 +358,9 @@ class CompiledOp:
         definition, saved_kinds = self.op.definition, self.saved_kinds()
         values: dict[str, Any] = {}
         slots = _slots_of_gradient(definition)
-        for slot, what, which in self.reads(rule, present):
-            kind = saved_kinds[which] if what == "saved" else self.out_kinds[which] if what == "grad" else which
-            value = Traced(kind.spec, frozenset([which] if what == "saved" else []))
+        for slot, source, item in self.reads(rule, present):
+            kind = saved_kinds[item] if source == "saved" else self.out_kinds[item] if source == "grad" else item
+            value = Traced(kind.spec, frozenset([item] if source == "saved" else []))
             if slots[slot].many:
                 values.setdefault(slot, []).append(value)
             else:
@@ -386,7 +386,7 @@ class CompiledOp:
 
     # -- backward
     def backward(self, wanted: Sequence[bool], grads: Sequence[Any]) -> Backward | None:
-        """Computes the wanted gradients from `grads`, of which some may be None; None if all are."""
+        """The code for the wanted gradients; some of `grads` may be None. None if all are."""
         if self._edges is not None:
             wanted = self._edges  # what other gradients read may not be there
         if len(grads) == 1 and grads[0] is not None:
@@ -407,9 +407,9 @@ class CompiledOp:
         definition = self.op.definition
         rule = definition.rule
         if not isinstance(rule, Rule):
-            what = "is not differentiable" if rule is NOT_DIFFERENTIABLE else "has no gradient rule"
+            reason = "is not differentiable" if rule is NOT_DIFFERENTIABLE else "has no gradient rule"
             raise BackwardError(
-                f"the op {definition.type} {what}, and a gradient would flow through it; detach() its output to cut it there"
+                f"the op {definition.type} {reason}, and a gradient would flow through it; detach() its output to cut it there"
             )
         for kind in (*self.kinds, *self.out_kinds):
             if kind is not None and is_complex(kind.dtype) and not definition.complex_rule:
@@ -417,13 +417,13 @@ class CompiledOp:
                     f"{definition.type} has no gradient for complex numbers, and computes with {kind}; detach() what they "
                     "are computed from, or give the real and the imaginary parts as floats"
                 )
-        for slot, there in zip(self._slots, present, strict=True):
-            if there and slot not in rule.cotangents:
+        for slot, has_gradient in zip(self._slots, present, strict=True):
+            if has_gradient and slot not in rule.cotangents:
                 raise BackwardError(f"a gradient reaches the output {slot} of {definition.type}, which has none")
         return rule
 
     def reads(self, rule: Rule, present: Sequence[bool]) -> list[tuple[str, str, Any]]:
-        """What the rule reads, as (slot of the gradient op, source, which).
+        """List the values that the rule reads, as (slot of the gradient op, source, index or kind).
 
         The source is ``"saved"`` or ``"grad"``, with an index into the saved values or the gradients; or ``"like"`` (only shape
         and dtype are read) or ``"zeros"``, with a kind.
@@ -439,8 +439,8 @@ class CompiledOp:
         saved = itertools.count()
         for number, (slot, _) in enumerate(self.op.positions()):
             if slot in rule.inputs:
-                kept = number in self._save_in
-                reads.append((slot, "saved", next(saved)) if kept else (slot, "like", self.kinds[number]))
+                is_saved = number in self._save_in
+                reads.append((slot, "saved", next(saved)) if is_saved else (slot, "like", self.kinds[number]))
         for slot, shape_only in rule.outputs.items():
             if shape_only and slot in self._specs:
                 spec = self._specs[slot]
@@ -451,7 +451,7 @@ class CompiledOp:
                 reads.append((slot, "saved", next(saved)))
             elif rule.outputs.get(slot) is False:
                 reads.append((slot, "like", self.out_kinds[number]))
-        with_gradient = {slot for slot, there in zip(self._slots, present, strict=True) if there}
+        with_gradient = {slot for slot, has_gradient in zip(self._slots, present, strict=True) if has_gradient}
         for number, slot in enumerate(self._slots):
             if slot in rule.cotangents and (slot in with_gradient or slot not in rule.optional):
                 key = grad_slot(slot)
@@ -464,7 +464,7 @@ class CompiledOp:
 
 
 class Backward:
-    """Computes the wanted gradients of a compiled_op's inputs from those of its outputs, over arrays.
+    """Computes the wanted gradients of a compiled op's inputs from the gradients of its outputs, on arrays.
 
     Attributes:
         read: numbers of the saved values that it reads.
@@ -480,15 +480,15 @@ class Backward:
         saved_kinds = compiled_op.saved_kinds()
         self._saved: list[int] = []
         self._grads: list[int] = []
-        for slot, what, which in compiled_op.reads(rule, present):
-            if what == "saved":
-                arguments.append(Argument(slot, _spec(saved_kinds[which])))
-                self._saved.append(which)
-            elif what == "grad":
-                arguments.append(Argument(slot, _spec(compiled_op.out_kinds[which])))
-                self._grads.append(which)
+        for slot, source, item in compiled_op.reads(rule, present):
+            if source == "saved":
+                arguments.append(Argument(slot, _spec(saved_kinds[item])))
+                self._saved.append(item)
+            elif source == "grad":
+                arguments.append(Argument(slot, _spec(compiled_op.out_kinds[item])))
+                self._grads.append(item)
             else:
-                arguments.append(Argument(slot, _spec(which), passed=False, zeros=what == "zeros"))
+                arguments.append(Argument(slot, _spec(item), passed=False, zeros=source == "zeros"))
         wants: dict[str, Any] = {}
         specs: dict[str, Any] = {}
         for (slot, nth), kind, want in zip(op.positions(), compiled_op.kinds, wanted, strict=True):
@@ -505,7 +505,7 @@ class Backward:
         call = compiled(grad, op.attrs, arguments, compiled_op.kinds[0].xp, wants=wants, specs=specs, write_after=0)
         places = {place: number for number, place in enumerate(call.places)}
         self._run = call.run
-        self.read = frozenset(which for at, which in enumerate(self._saved) if call.read is None or at in call.read)
+        self.read = frozenset(item for at, item in enumerate(self._saved) if call.read is None or at in call.read)
         order = [places.get((grad_slot(slot), nth), -1) for slot, nth in op.positions()]
         self._places = None if order == list(range(len(call.places))) else order
 
@@ -555,16 +555,16 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool], f: OpNa
         saved.append(make(array, kind, edge, version))
     values: dict[str, Any] = {}
     slots = _slots_of_gradient(definition)
-    for slot, what, which in compiled_op.reads(rule, present):
-        if what == "saved":
-            value = saved[which]
-        elif what == "grad":
-            value, kind = grads[which], compiled_op.out_kinds[which]
+    for slot, source, item in compiled_op.reads(rule, present):
+        if source == "saved":
+            value = saved[item]
+        elif source == "grad":
+            value, kind = grads[item], compiled_op.out_kinds[item]
             if kind is not None and kind.lod != value._kind.lod:
                 value = make(value._array, kind, value._edge, value._version)  # its rows are sequences as those it belongs to
         else:
-            fill = which.xp.zeros if what == "zeros" else which.xp.empty
-            value = make(fill(which.shape, which.numpy_dtype), which)
+            fill = item.xp.zeros if source == "zeros" else item.xp.empty
+            value = make(fill(item.shape, item.numpy_dtype), item)
             if state.tracer is not None:
                 state.tracer.constant(value, 0.0)
         if slots[slot].many:
@@ -680,7 +680,7 @@ class TensorNamespace(OpNamespace):
                     ops.keep(key, op)
             return op(*args)
 
-        call.__name__, call.__qualname__ = op_type, f"namespace.{op_type}"  # by which a layer that keeps it is pickled
+        call.__name__, call.__qualname__ = op_type, f"namespace.{op_type}"  # pickle finds it by this name
         call.__doc__ = definition.doc
         self.__dict__[op_type] = call
         return call
@@ -720,8 +720,8 @@ def _apply_gradient(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping
     assert isinstance(rule, Rule)
     full = definition.defaults(definition.check_attrs(attrs))
     if definition.forward.decomposition is not None:
-        there = {slot for slot in rule.wrt if inputs.get(slot) is not None}
-        gradients = _through_decomposition(definition.forward, inputs, full, there)
+        present_slots = {slot for slot in rule.wrt if inputs.get(slot) is not None}
+        gradients = _through_decomposition(definition.forward, inputs, full, present_slots)
     else:
         gradients = rule(namespace, inputs, full, set(rule.wrt))
     return {slot: gradients.get(slot[: -len(grad_slot(""))]) for slot in definition.outputs}

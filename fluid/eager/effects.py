@@ -24,9 +24,9 @@ from .tensor import Tensor, make
 Inputs = Mapping[str, Any]
 
 
-def _refuse_tracing(what: str) -> None:
+def _refuse_tracing(call: str) -> None:
     if state.tracer is not None:
-        state.tracer.refuse_call(what, "call it before, and pass its result to the function")
+        state.tracer.refuse_call(call, "call it before, and pass its result to the function")
 
 
 # ------------------------------------------------------------------------------------------------------------ printing
@@ -85,8 +85,8 @@ class _Call(PyLayer):
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensor()
         inputs, skipped = saved[: len(saved) - len(grads)], ctx.attrs["backward_skip_vars"]
-        kept = [tensor for tensor, name in zip(saved, ctx.names, strict=True) if name not in skipped]
-        return _CallBackward.apply(ctx.attrs["backward_callable_id"], inputs, ctx.names, *kept, *grads)
+        unskipped = [tensor for tensor, name in zip(saved, ctx.names, strict=True) if name not in skipped]
+        return _CallBackward.apply(ctx.attrs["backward_callable_id"], inputs, ctx.names, *unskipped, *grads)
 
 
 class _CallBackward(PyLayer):

@@ -38,7 +38,7 @@ from .profiling import timed_node
 from .tensor import Tensor, make
 
 __all__ = [
-    "Engine",
+    "BackwardEngine",
     "GraphTask",
     "InnerTask",
     "InputBuffer",
@@ -61,7 +61,7 @@ _Edge = tuple[Node, int]
 class InputBuffer:
     """The incoming gradients of a node; several for one of its inputs are summed.
 
-    The first is stored without a copy. The first sum is a new array, to which further gradients are added in place. With
+    The first is stored without a copy. The first sum is a new array; further gradients are added to it in place. With
     `ordered`, gradients are kept until all are there, and then added in the order of their sources.
     """
 
@@ -131,7 +131,7 @@ class GraphTask:
 
     Args:
         targets: the only edges that gradients are wanted for; by default, all leaves.
-        into_leaves: add the gradients of those targets that are leaves to their `grad`; only others are captured.
+        into_leaves: add the gradients of leaves among the targets to their `grad`; only other targets are captured.
 
     Attributes:
         captures: node -> {input: index in `captured`}: the requested gradients, taken before the node runs.
@@ -467,19 +467,19 @@ def _wrapped(grad: Any) -> Any:
     return grad if grad is None or isinstance(grad, Tensor) else Tensor._of(grad)
 
 
-def _checked(grad: Any, replaced: Any, what: str) -> Tensor:
+def _checked(grad: Any, replaced: Any, giver: str) -> Tensor:
     if not isinstance(grad, Tensor):
-        raise FluidTypeError(f"{what} should give a Tensor or None, not {type(grad).__name__}")
+        raise FluidTypeError(f"{giver} should give a Tensor or None, not {type(grad).__name__}")
     if replaced is not None and (grad.shape, grad.dtype) != (replaced.shape, replaced.dtype):
-        raise BackwardError(f"{what} gave a gradient of {grad._kind} in place of one of {replaced._kind}")
+        raise BackwardError(f"{giver} gave a gradient of {grad._kind} in place of one of {replaced._kind}")
     return grad
 
 
-def _all_checked(grads: Any, replaced: Sequence[Any], what: str) -> list[Any]:
+def _all_checked(grads: Any, replaced: Sequence[Any], giver: str) -> list[Any]:
     items = list(grads) if isinstance(grads, (tuple, list)) else [grads]
     if len(items) != len(replaced):
-        raise BackwardError(f"{what} gave {len(items)} gradients in place of {len(replaced)}")
-    return [None if item is None else _checked(item, old, what) for item, old in zip(items, replaced, strict=True)]
+        raise BackwardError(f"{giver} gave {len(items)} gradients in place of {len(replaced)}")
+    return [None if item is None else _checked(item, old, giver) for item, old in zip(items, replaced, strict=True)]
 
 
 def located(error: Exception, node: Node) -> Exception:
@@ -499,7 +499,7 @@ def located(error: Exception, node: Node) -> Exception:
 
 
 # ---------------------------------------------------------------------------------------------------------------- threads
-class Engine:
+class BackwardEngine:
     """Runs backward passes; the process has one, `engine`."""
 
     def __init__(self) -> None:
@@ -593,7 +593,7 @@ def _help(calls: SimpleQueue[GraphTask]) -> None:
         del task
 
 
-engine = Engine()
+engine = BackwardEngine()
 
 
 # --------------------------------------------------------------------------------------------------------- what users call
@@ -628,31 +628,31 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     engine.queue_callback(callback)
 
 
-def _listed(value: Any, what: str) -> list[Any]:
+def _listed(value: Any, label: str) -> list[Any]:
     tensors = list(value) if isinstance(value, (list, tuple)) else [value]
     for item in tensors:
         if not isinstance(item, Tensor):
-            raise FluidTypeError(f"{what} should be a Tensor or a list of them, not {type(item).__name__}")
+            raise FluidTypeError(f"{label} should be a Tensor or a list of them, not {type(item).__name__}")
     return tensors
 
 
-def _no_duplicates(tensors: Sequence[Tensor], what: str) -> None:
+def _no_duplicates(tensors: Sequence[Tensor], label: str) -> None:
     seen: dict[int, int] = {}
     for number, tensor in enumerate(tensors):
         first = seen.setdefault(id(tensor), number)
         if first != number:
-            raise ProgramError(f"{what} {first} and {number} are the same tensor, {tensor.name}; name each tensor once")
+            raise ProgramError(f"{label} {first} and {number} are the same tensor, {tensor.name}; name each tensor once")
 
 
 def edge_of(tensor: Tensor) -> _Edge:
     return tensor._edge or leaf_edge(tensor)
 
 
-def _roots(tensors: Sequence[Tensor], what: str) -> list[_Edge]:
+def _roots(tensors: Sequence[Tensor], label: str) -> list[_Edge]:
     for number, tensor in enumerate(tensors):
         if tensor._stop:
             raise BackwardError(
-                f"{what} {number}, {tensor.name} ({tensor._kind}), has no graph: no tensor that it was computed from requires a "
+                f"{label} {number}, {tensor.name} ({tensor._kind}), has no graph: no tensor that it was computed from requires a "
                 "gradient, or recording was off; set stop_gradient=False on the tensors to differentiate by"
             )
     return [edge_of(tensor) for tensor in tensors]
@@ -799,19 +799,19 @@ def _gradients(
     keep: bool,
     create_graph: bool,
     constant: Iterable[Tensor],
-    what: str,
+    label: str,
     into_leaves: bool = False,
 ) -> list[Any]:
-    _no_duplicates(inputs, f"{what}: inputs")
-    roots = _roots(outputs, f"{what}: output")
+    _no_duplicates(inputs, f"{label}: inputs")
+    roots = _roots(outputs, f"{label}: output")
     for number, tensor in enumerate(inputs):
         if tensor._stop:
             raise BackwardError(
-                f"{what}: input {number}, {tensor.name} ({tensor._kind}), has stop_gradient set; set it to False first"
+                f"{label}: input {number}, {tensor.name} ({tensor._kind}), has stop_gradient set; set it to False first"
             )
     blocked = frozenset(edge_of(tensor) for tensor in constant if not tensor._stop)
     open_roots = [root not in blocked for root in roots]
-    seeds = _seeds(outputs, grad_outputs, "grad_outputs" if what == "grad" else "grad_tensors", create_graph)
+    seeds = _seeds(outputs, grad_outputs, "grad_outputs" if label == "grad" else "grad_tensors", create_graph)
     kept_roots = [root for root, is_open in zip(roots, open_roots, strict=True) if is_open]
     kept_seeds = [seed for seed, is_open in zip(seeds, open_roots, strict=True) if is_open]
     targets = [edge_of(tensor) for tensor in inputs]

@@ -99,9 +99,9 @@ class PyLayerContext:
 class PyLayer:
     """A function with a backward of its own: a class that defines `forward` and `backward`.
 
-    `forward` takes tensors and other values, and returns a tensor or other value, or a tuple of them. What it modifies in place
-    it names by ``ctx.mark_dirty``; a result in the memory of another tensor is copied. `backward` takes a gradient for each
-    result, None for one that is no tensor, and returns one, or None, for each tensor that `forward` takes. Under
+    `forward` takes tensors and other values, and returns a tensor or other value, or a tuple of them. It names tensors that it
+    modifies in place by ``ctx.mark_dirty``; a result in the memory of another tensor is copied. `backward` takes a gradient for
+    each result, None for one that is no tensor, and returns one, or None, for each tensor that `forward` takes. Under
     ``create_graph=True`` it is recorded; a gradient that it does not compute by recorded ops cannot be differentiated again.
 
     >>> class Cube(dygraph.PyLayer):
@@ -131,7 +131,7 @@ class PyLayer:
 
     @staticmethod
     def backward(ctx: PyLayerContext, *grads: Any) -> Any:
-        """Gradients of the tensors that `forward` takes; `ctx` is that of `forward`, `grads` are the gradients of its results."""
+        """Compute the gradients of `forward`'s tensors from `grads`, the gradients of its results; `ctx` is the same object."""
         raise NotImplementedError("a PyLayer needs a static method backward(ctx, ...)")
 
     @classmethod
@@ -151,10 +151,10 @@ class PyLayer:
             kinds = [output._kind if isinstance(output, Tensor) else None for output in outputs]
             node = PyLayerNode(cls, ctx, edges, [tensor._kind for tensor in tensors], kinds)
             constant = {id(tensor) for tensor in ctx._not_differentiable}
-            own = {id(tensor) for tensor in tensors} - {id(tensor) for tensor in ctx._dirty}
-            ctx._keep({id(given): number for number, given in enumerate(results) if id(given) not in own})
-            for number, (given, output) in enumerate(zip(results, outputs, strict=True)):
-                if isinstance(output, Tensor) and output._kind.differentiable and id(given) not in constant:
+            untouched = {id(tensor) for tensor in tensors} - {id(tensor) for tensor in ctx._dirty}
+            ctx._keep({id(value): number for number, value in enumerate(results) if id(value) not in untouched})
+            for number, (value, output) in enumerate(zip(results, outputs, strict=True)):
+                if isinstance(output, Tensor) and output._kind.differentiable and id(value) not in constant:
                     output._move_to((node, number))
         return type(result)(outputs) if isinstance(result, (tuple, list)) else outputs[0]
 
@@ -282,7 +282,7 @@ def _with_graph(tensor: Tensor | None, edge: tuple[Any, int]) -> Tensor | None:
 
 
 class _Received(RecordedNode):
-    """Where gradients that a `backward` receives come from if they are constants: what is computed of them has a graph too."""
+    """The source of constant gradients that a `backward` receives, so that values computed from them have a graph too."""
 
     __slots__ = ()
 
@@ -312,7 +312,7 @@ class _NotRecorded(RecordedNode):
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a `backward` that is not to be recorded; to differentiate what it gives is an error.
+    """Decorate a `backward` that should not be recorded; differentiating its results is an error.
 
     Below ``@staticmethod``. So it may compute as it likes, by numpy say, and is not recorded in vain.
 

@@ -25,11 +25,11 @@ __all__ = ["gradcheck", "gradgradcheck", "hessian", "hvp", "jacobian", "jvp", "v
 _Function = Callable[..., Any]
 
 
-def _many(value: Any, what: str) -> list[Tensor]:
+def _many(value: Any, label: str) -> list[Tensor]:
     tensors = list(value) if isinstance(value, (tuple, list)) else [value]
     for item in tensors:
         if not isinstance(item, Tensor):
-            raise FluidTypeError(f"{what} should be a Tensor or several, not {type(item).__name__}")
+            raise FluidTypeError(f"{label} should be a Tensor or several, not {type(item).__name__}")
     return tensors
 
 
@@ -38,10 +38,10 @@ def _shaped_like(values: Sequence[Any], like: Any) -> Any:
     return tuple(values) if isinstance(like, (tuple, list)) else values[0]
 
 
-def _fresh(inputs: Any, what: str, nested: bool) -> list[Tensor]:
+def _fresh(inputs: Any, label: str, nested: bool) -> list[Tensor]:
     """The inputs as tensors to differentiate by; with `nested`, still connected to their graphs."""
     points = []
-    for tensor in _many(inputs, f"{what}: inputs"):
+    for tensor in _many(inputs, f"{label}: inputs"):
         part = tensor.clone() if nested and not tensor._stop else tensor.detach()
         if part._stop:
             part.stop_gradient = False
@@ -86,17 +86,17 @@ def _gradients(
     return [_zeros(tensor) if part is None else part for part, tensor in zip(gradients, inputs, strict=True)]
 
 
-def _check_like(vectors: Sequence[Tensor], tensors: Sequence[Tensor], what: str) -> None:
+def _check_like(vectors: Sequence[Tensor], tensors: Sequence[Tensor], label: str) -> None:
     if [(v.shape, v.dtype) for v in vectors] != [(t.shape, t.dtype) for t in tensors]:
         raise ProgramError(
-            f"{what}: v is {', '.join(v.describe() for v in vectors)}, but should be {', '.join(t.describe() for t in tensors)}"
+            f"{label}: v is {', '.join(v.describe() for v in vectors)}, but should be {', '.join(t.describe() for t in tensors)}"
         )
 
 
-def _one_number(output: Any, what: str) -> Tensor:
+def _one_number(output: Any, label: str) -> Tensor:
     if not isinstance(output, Tensor) or output.size != 1:
         description = output.describe() if isinstance(output, Tensor) else type(output).__name__
-        raise ProgramError(f"{what}: the function should give a tensor of one element, not {description}")
+        raise ProgramError(f"{label}: the function should give a tensor of one element, not {description}")
     return output
 
 
@@ -127,8 +127,8 @@ def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
 def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
     """The function's outputs, and the product of its Jacobian matrix with `v`: how they change as inputs move along `v`.
 
-    The gradient is linear in the weights of the outputs, and its derivative by these is this product, so no further rules than
-    those of `vjp` are needed. It can be differentiated again under ``create_graph=True``, and be nested in reverse mode.
+    The gradient is linear in the weights of the outputs, and its derivative by these is this product, so the rules of `vjp`
+    suffice. It can be differentiated again under ``create_graph=True``, and be nested in reverse mode.
 
     Args:
         func: takes the inputs, returns a tensor or several.
@@ -305,25 +305,25 @@ def gradcheck(
     outputs = [output for output in _many(_called(func, args), "gradcheck: outputs") if output._kind.differentiable]
     for position, output in enumerate(outputs):
         expected = [np.zeros((output.size, point.size)) for point in points]
-        for which, point in enumerate(points):
+        for index, point in enumerate(points):
             flat = point._array.reshape(-1)
             for number in range(point.size):
                 ahead, behind = (_moved(func, args, flat, number, by, position) for by in (eps, -eps))
-                expected[which][:, number] = (ahead - behind) / (2 * eps)
+                expected[index][:, number] = (ahead - behind) / (2 * eps)
         for row in range(output.size):
             weight = _zeros(output)
             weight._array.reshape(-1)[row] = 1
             gradients = _gradients([output], points, [weight], False)
-            for which, part in enumerate(gradients):
+            for index, part in enumerate(gradients):
                 values = part.numpy().reshape(-1)
-                if np.allclose(values, expected[which][row], rtol, atol, equal_nan=True):
+                if np.allclose(values, expected[index][row], rtol, atol, equal_nan=True):
                     continue
                 if not raise_exception:
                     return False
-                worst = int(np.abs(values - expected[which][row]).argmax())
+                worst = int(np.abs(values - expected[index][row]).argmax())
                 raise BackwardError(
-                    f"gradcheck: the derivative of element {row} of output {position} by element {worst} of input {which} is "
-                    f"{values[worst]:.6g}, but central differences give {expected[which][row][worst]:.6g}"
+                    f"gradcheck: the derivative of element {row} of output {position} by element {worst} of input {index} is "
+                    f"{values[worst]:.6g}, but central differences give {expected[index][row][worst]:.6g}"
                 )
     return True
 

@@ -70,7 +70,7 @@ class Metadata(NamedTuple):
 
 
 class Hooks(dict[int, Callable[..., Any]]):
-    """Hooks in the order in which they were added."""
+    """Hooks in the order of registration."""
 
     __slots__ = ("__weakref__",)
 
@@ -103,7 +103,7 @@ class NodeHooks:
         of_tensor: by output of the op: hooks of the tensor, called with its gradient.
         retained: by output of the op: the tensor that keeps its gradient.
         before: called with the gradients that the node receives.
-        after: called with the gradients that it computed, and those that it received.
+        after: called with the gradients that it computed, and with the gradients that it received.
         accumulated: of a leaf: called with the tensor after a gradient was added to its `grad`.
     """
 
@@ -141,7 +141,7 @@ class Node:
     """One recorded op: called with gradients of its outputs, it returns gradients of its inputs.
 
     Attributes:
-        sequence_nr: increases in the order in which nodes are made.
+        sequence_nr: increases with each new node.
         topological_nr: the number of edges on the longest path to a leaf.
     """
 
@@ -174,7 +174,7 @@ class Node:
 
         Args:
             grads: gradients of the outputs.
-            wanted: for each input whether to compute its gradient; by default those that have an edge.
+            wanted: for each input whether to compute its gradient; by default, of inputs with an edge.
             keep: keep the saved values, so that the node can run again.
         """
         raise NotImplementedError
@@ -219,11 +219,11 @@ class Node:
         return self._hooks
 
     def register_prehook(self, hook: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Call ``hook(grads)`` with the gradients that the node receives; what it returns, unless None, replaces them."""
+        """Call ``hook(grads)`` with the gradients that the node receives; a result other than None replaces them."""
         return RemovableHandle(self._all_hooks().before, hook)
 
     def register_hook(self, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Call ``hook(computed, received)`` with the node's gradients; what it returns, unless None, replaces the first."""
+        """Call ``hook(computed, received)`` with the node's gradients; a result other than None replaces the first."""
         return RemovableHandle(self._all_hooks().after, hook)
 
     def __call__(self, *grads: Any) -> Any:

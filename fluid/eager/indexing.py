@@ -11,7 +11,7 @@ from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
 from .dispatch import as_tensor, namespace
 from .mode import state
-from .one_op import Constant, one_op, shortened
+from .one_op import ConstantTensor, one_op, shortened
 from .parts import parts
 from .tensor import Tensor
 
@@ -88,7 +88,7 @@ _Bounds = tuple[list[int], list[int], list[int], list[int], list[int]]
 
 
 def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
-    """Axes, starts and ends of the region that plain indices choose, the axes that it loses, and the shape of what is left."""
+    """Axes, starts and ends of the region that plain indices choose, the axes to drop, and the shape of the result."""
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
         raise IndexRangeError(f"{x.describe()} has {x.ndim} dimensions; these are too many indices: {_text(items)}")
@@ -138,7 +138,7 @@ def _with_region(x: Tensor, value: Tensor, items: tuple[Any, ...]) -> Tensor:
     extra = value.ndim - len(shape)
     if value.size == 1:
         value = value.reshape(1)
-    elif extra > 0 or any(size not in (1, there) for size, there in zip(value.shape[::-1], shape[::-1], strict=False)):
+    elif extra > 0 or any(size not in (1, length) for size, length in zip(value.shape[::-1], shape[::-1], strict=False)):
         raise ProgramError(f"{value.describe()} does not fit into {shape} elements of {x.describe()}")
     steps = [1] * len(axes)
     region = {"axes": axes, "starts": starts, "ends": ends, "steps": steps, "decrease_axes": gone}
@@ -158,7 +158,7 @@ def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
                 raise IndexRangeError(f"index {number} is outside dimension 0 of {x.describe()}")
         array = np.array([number % size for number in numbers], "int64")
         rows = _indices_of_rows.keep((numbers, size, x.device), Tensor._of(_on_device(x, array)))
-        rows.__class__ = Constant
+        rows.__class__ = ConstantTensor
     return rows
 
 

@@ -66,13 +66,13 @@ def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
 @version_of(recur)
 def _recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, result: Callable[[Any], Any]) -> tuple[Any, Any]:
     """Run the steps of a recurrent network one after another."""
-    whole = flatten(sequences, "rnn: inputs")
-    count = whole[0].shape[0]
+    inputs = flatten(sequences, "rnn: inputs")
+    count = inputs[0].shape[0]
     with inside("the steps of rnn"):
-        if count < 1 or any(x.shape[0] != count for x in whole):
-            steps = " and ".join(str(x.shape[0]) for x in whole)
+        if count < 1 or any(x.shape[0] != count for x in inputs):
+            steps = " and ".join(str(x.shape[0]) for x in inputs)
             raise ProgramError(f"rnn: inputs should have the same number of time steps, at least one; they have {steps}")
-        apart = [namespace.unstack(x, axis=0, num=count) for x in whole]
+        apart = [namespace.unstack(x, axis=0, num=count) for x in inputs]
         insides = [None] * count if mask is None else namespace.unstack(mask, axis=0, num=count)
         outputs: list[Any] = []
         begin = RANDOM.loop()

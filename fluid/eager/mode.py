@@ -40,7 +40,7 @@ class _State(threading.local):
         tracer: writes the ops that run into a program.
         interceptor: given each call of an op, in place of the op itself: a tracer, or what notes which tensors are read.
         again: a call is being repeated, and must not change state such as moving statistics.
-        target: the program that a layer appends to, in which variables stand for its parameters.
+        target: the program that a layer appends to, with variables in place of its parameters.
         keeps_gradients: tensors that ops compute keep their gradients, as if `retain_grads` were called on each.
     """
 
@@ -165,7 +165,7 @@ class no_grad(_Switch):
     A ``with`` around an ``await`` applies to all coroutines of the thread until its end.
 
     Args:
-        function: what is decorated, for ``@no_grad``.
+        function: the function to decorate, for ``@no_grad``.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> with dygraph.no_grad():
@@ -181,7 +181,7 @@ class enable_grad(_Switch):
     """Ops are recorded, inside a `no_grad` too.
 
     Args:
-        function: what is decorated, for ``@enable_grad``.
+        function: the function to decorate, for ``@enable_grad``.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> with dygraph.no_grad(), dygraph.enable_grad():

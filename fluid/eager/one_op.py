@@ -1,8 +1,8 @@
 """Functions of tensors that come down to one op: which op that is, is seen in the first call and kept for calls like it.
 
 Between a layer's call and its op stand checks of arguments, defaults and names, which cost several times what a small op does.
-Most of that depends on arguments that are no tensors, and on the types of those that are. A function that looks at more, or does
-more, is seen to do so, and runs in full each time.
+Most of that depends only on non-tensor arguments and on the types of tensors. A function that reads or does more is detected, and
+runs in full each time.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .dispatch import CompiledOp, TensorOp
 from .mode import intercepting, state, tracing
 from .tensor import Tensor
 
-__all__ = ["Constant", "one_op", "shortened"]
+__all__ = ["ConstantTensor", "one_op", "shortened"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLAIN = frozenset((int, bool, str, type(None), type(...)))
 _DEEPEST = 8
-"""How deep lists of arguments lie in each other, of which is kept what they run."""
+"""The deepest nesting of argument lists that is cached."""
 
 
-class Constant(Tensor):
-    """A tensor that a function makes of its arguments' types, such as indices, and that is never modified."""
+class ConstantTensor(Tensor):
+    """A tensor computed from the types of a function's arguments, such as indices; it is never modified."""
 
     __slots__ = ()
 
 
 class _MoreThanOps(BaseException):
-    """A function that is watched does, or asks, what is not an op; raised before it is done."""
+    """Raised when a watched function is about to do something other than run an op."""
 
 
 class _Watch:
@@ -69,10 +69,11 @@ def one_op(function: _Function) -> _Function:
 
 
 def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """As `one_op`, but the result takes a tuple of arguments and a dict of those with names, which need not be packed again."""
-    kept: Cache[Any, tuple[TensorOp, CompiledOp, list[Any] | None] | tuple[()]] = Cache()
-    """Arguments -> the op and, for each of its inputs, the position among the tensors in the arguments, or a `Constant`; None if
-    the inputs are just these tensors; () if the function does more."""
+    """Like `one_op`, but the result takes a tuple of positional arguments and a dict of named ones, so that they are not packed
+    again."""
+    cache: Cache[Any, tuple[TensorOp, CompiledOp, list[Any] | None] | tuple[()]] = Cache()
+    """Arguments -> the op and, for each of its inputs, the position among the tensors in the arguments, or a `ConstantTensor`;
+    None if the inputs are exactly these tensors; () if the function does more."""
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if state.tracer is not None or state.target is not None:
@@ -96,7 +97,7 @@ def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[s
             if not tensors:  # whether it makes a tensor or a variable is up to the default program
                 return function(*args, **kwargs)
             key = tuple(parts)
-        chosen = kept.get(key)
+        chosen = cache.get(key)
         if not chosen:
             return function(*args, **kwargs) if chosen is not None else watched(key, tensors, args, kwargs)
         op, compiled_op, places = chosen
@@ -116,13 +117,13 @@ def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[s
                 result = function(*args, **kwargs)
         except _MoreThanOps:
             RANDOM.take_back(position, len(draws))
-            kept.keep(signature, ())
+            cache.keep(signature, ())
             return function(*args, **kwargs)
         places = {id(tensor): place for place, tensor in enumerate(tensors)}
         if watch.has_caller:
-            kept.keep(signature, ())
+            cache.keep(signature, ())
         elif len(places) == len(tensors):  # else the place of an input is ambiguous
-            kept.keep(signature, _single(watch.calls, result, places))
+            cache.keep(signature, _single(watch.calls, result, places))
         return result
 
     return run
@@ -133,7 +134,7 @@ def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any
     if len(calls) != 1 or result is not calls[0][2] or type(result) is not Tensor or result._name is not None:
         return ()
     op, inputs, _ = calls[0]
-    if type(op) is not TensorOp or not all(id(tensor) in places or type(tensor) is Constant for tensor in inputs):
+    if type(op) is not TensorOp or not all(id(tensor) in places or type(tensor) is ConstantTensor for tensor in inputs):
         return ()
     if [places.get(id(tensor)) for tensor in inputs] == list(range(len(places))):
         return op, op.compiled_for(inputs), None

@@ -1,4 +1,4 @@
-"""Eager mode as a program that runs what is appended to it; parameters; `guard`."""
+"""Eager mode as a program that runs appended ops at once; parameters; `guard`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Parameter(Tensor):
 
     Args:
         data: anything like an array.
-        dtype: element type; by default that of `data`, and float32 for Python's floats.
+        dtype: element type; by default the type of `data`, and float32 for Python's floats.
         name: its name; generated if None.
         trainable: whether it requires a gradient, and optimizers change it.
         optimize_attr: ``{"learning_rate": factor}`` on the optimizer's learning rate.
@@ -66,7 +66,7 @@ class Parameter(Tensor):
         name = name if name is not None else unique_name.generate("parameter")
         if isinstance(data, Tensor):
             data._read("Parameter(...)")
-        with tracing(None):  # it outlives what is traced
+        with tracing(None):  # it outlives the trace
             super().__init__(data, dtype, not trainable, name)
         self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
         self.regularizer = regularizer
@@ -269,7 +269,7 @@ def write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
 
 
 class _Updating(no_grad):
-    """Inside the ``with``, ops are those of an optimizer, and not recorded."""
+    """Inside the ``with``, an optimizer runs ops, which are not recorded."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ __all__ = ["Traced", "rule_sources"]
 
 
 class Traced(ValueOperators):
-    """A value as gradient rules see it, of which only its spec is known, and of what it is computed.
+    """A value for gradient rules with only a spec and its sources.
 
     Attributes:
         sources: numbers of the saved values whose elements it depends on.

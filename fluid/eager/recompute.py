@@ -23,24 +23,24 @@ _Edge = tuple[Node, int]
 
 
 def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """``function(*args, **kwargs)``, of which only the arguments are kept: backward calls the function again.
+    """Call ``function(*args, **kwargs)`` and keep only the arguments: backward calls the function again.
 
     So the values inside live twice for a short time instead of once for a long one::
 
         for block in self.blocks:
             x = dygraph.recompute(block, x)
 
-    Gradients are those of a plain call: in the second call random ops draw the same numbers, and the layers inside do not change
-    their buffers and moving statistics. (Only sums may be rounded differently: the parts of a gradient that come from inside are
-    added first.) Parameters that it uses get their gradients; gradients of gradients, `grad` and hooks work as without it, and
-    calls may be nested. There is no second call where nothing is recorded or requires a gradient, nor while tracing (programs
-    have ``append_backward(loss, checkpoints=[...])``).
+    Gradients are the same as for a plain call: in the second call random ops draw the same numbers, and the layers inside do not
+    change their buffers and moving statistics. (Only sums may be rounded differently: the parts of a gradient that come from
+    inside are added first.) Parameters that it uses get their gradients; gradients of gradients, `grad` and hooks work as without
+    it, and calls may be nested. There is no second call where nothing is recorded or requires a gradient, nor while tracing
+    (programs have ``append_backward(loss, checkpoints=[...])``).
 
     Args:
         function: a layer, or any function that does the same in each call. Computed tensors that it uses and that require a
-            gradient should be arguments. Other tensors that its ops read should not be modified until backward, which is noticed
-            (except what it modifies itself, such as statistics); nor should values that it uses. Random draws in threads that it
-            starts differ the second time.
+            gradient should be arguments. Other tensors that its ops read should not be modified until backward, which is detected
+            (except tensors that it modifies itself, such as statistics); nor should values that it uses. Random draws in threads
+            that it starts differ the second time.
         args, kwargs: tensors, also in lists, tuples and dicts, or other values, which are passed on.
 
     Returns:
@@ -106,7 +106,7 @@ class Segment:
 
     def call(self) -> tuple[Any, Gate]:
         """Call the function, recorded back to the gate only; its result, and the gate."""
-        reader = Reader(state.interceptor if self._caster is None else self._caster.apart(self._caster.around))
+        reader = ConstantReads(state.interceptor if self._caster is None else self._caster.apart(self._caster.around))
         with intercepting(reader):
             result = self._call.first(self._recorded)
         self._constants = [version for version, number in reader.constants.values() if version[0] == number]
@@ -136,8 +136,8 @@ class Segment:
         return [item for item in tensors_in(result) if isinstance(item, Tensor)], gate
 
 
-class Reader:
-    """Notes, for each op that runs, which tensors without a gradient it reads.
+class ConstantReads:
+    """Records the tensors without a gradient that ops read.
 
     Attributes:
         constants: by id: the version counter of each, and its count when it was first read.
@@ -158,7 +158,8 @@ class Reader:
 
 # ------------------------------------------------------------------------------------------------------------------ nodes
 class Gate(RecordedNode):
-    """Stands between the graphs of a segment and of its inputs; until it is opened, a pass through the segment ends at it."""
+    """A node between the graph of a segment and the graph of its inputs. A pass through the segment ends here until the gate is
+    opened."""
 
     __slots__ = ()
 
@@ -272,7 +273,7 @@ def _leaves(outputs: Sequence[Tensor], gate: Gate) -> list[Node]:
 
 
 def _parameters(leaves: Sequence[Any]) -> dict[int, str]:
-    """The names of those leaves that are parameters, which outlive the call of a function."""
+    """The names of leaves that are parameters; these outlive the call of a function."""
     return {id(leaf.variable): leaf.variable.name for leaf in leaves if isinstance(leaf.variable, Parameter)}
 
 

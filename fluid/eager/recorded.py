@@ -92,11 +92,11 @@ def program_of(tensor: Tensor) -> Program:
                 else:
                     inputs.setdefault(slot, []).append(variable)
             count = compiled_op._slots.count
-            written = append_call(program, op.definition, op.attrs, inputs, names, count)
-            taken: dict[str, int] = {}
+            appended = append_call(program, op.definition, op.attrs, inputs, names, count)
+            counts: dict[str, int] = {}
             for number, slot in enumerate(compiled_op._slots):
-                outputs[id(node), number] = block.var(written.outputs[slot][taken.setdefault(slot, 0)])
-                taken[slot] += 1
+                outputs[id(node), number] = block.var(appended.outputs[slot][counts.setdefault(slot, 0)])
+                counts[slot] += 1
             for number, entry in zip(compiled_op._save_out, (node._saved or ())[len(compiled_op._save_in) :], strict=False):
                 arrays[id(entry[0])] = outputs[id(node), number]
         else:
@@ -109,7 +109,7 @@ def program_of(tensor: Tensor) -> Program:
 
 
 def _in_order(root: Node) -> list[Node]:
-    """The nodes that `root` depends on, and itself, each after those that it depends on."""
+    """`root` and the nodes that it depends on, in topological order."""
     seen = {root}
     stack = [root]
     while stack:

@@ -23,13 +23,13 @@ from .tensor import Tensor, make
 if TYPE_CHECKING:
     from ..dygraph.tracing import Tracer
 
-__all__ = ["Refusal", "Region", "RegionNode"]
+__all__ = ["EagerRegion", "Refusal", "RegionNode"]
 
 _Edge = tuple[Node, int]
 _INSTEAD = "differentiate the traced program instead, by append_backward or fluid.gradients"
 
 
-class Region:
+class EagerRegion:
     """The ops of one branch or loop that is traced.
 
     Attributes:
@@ -67,11 +67,11 @@ class Region:
 
     def edges(self) -> dict[_Edge, list[str]]:
         """Edges of the values that the ops read but do not compute, each with the names of the variables."""
-        written = {name for op in self.ops for name in op.output_arg_names}
-        written.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
+        computed = {name for op in self.ops for name in op.output_arg_names}
+        computed.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
         edges: dict[_Edge, list[str]] = {}
         for name, edge in self._reads.items():
-            if name not in written:
+            if name not in computed:
                 edges.setdefault(edge, []).append(name)
         return edges
 
@@ -81,12 +81,12 @@ class Region:
         Args:
             outputs: the outputs for the example.
             names: of the variables that the outputs are in the program.
-            results: what each function of the region returned: an output requires a gradient if that of one of them does.
+            results: the results of each function of the region. An output requires a gradient if it does in one of them.
         """
         listed = list(results)
-        whole = [part for part in listed if len(part) == len(outputs)]  # a loop's condition gives but one
+        complete = [part for part in listed if len(part) == len(outputs)]  # a loop's condition gives but one
         asks = [
-            state.recording and tensor._kind.differentiable and any(not part[n]._stop for part in whole)
+            state.recording and tensor._kind.differentiable and any(not part[n]._stop for part in complete)
             for n, tensor in enumerate(outputs)
         ]
         if not any(asks):
@@ -171,7 +171,7 @@ class RegionNode(RecordedNode):
 
     __slots__ = ("_names", "_variables")
 
-    def __init__(self, region: Region, outputs: Sequence[Tensor], names: Sequence[str], results: Sequence[Tensor]) -> None:
+    def __init__(self, region: EagerRegion, outputs: Sequence[Tensor], names: Sequence[str], results: Sequence[Tensor]) -> None:
         reads = region.edges()
         super().__init__([tensor._kind for tensor in outputs], reads, (region, list(outputs), list(results)))
         self._variables, self._names = list(reads.values()), list(names)
@@ -186,7 +186,7 @@ class RegionNode(RecordedNode):
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         if self._saved is None:
             raise self._released()
-        region: Region = self._saved[0]
+        region: EagerRegion = self._saved[0]
         if not region.is_traced_now():
             return self._through_example(grads, wanted, keep, True)
         self._check(region)
@@ -213,7 +213,7 @@ class RegionNode(RecordedNode):
             tracer.bind(gradients[number], variable)
         return gradients
 
-    def _check(self, region: Region) -> None:
+    def _check(self, region: EagerRegion) -> None:
         """Raise a `ProgramError` where the gradient cannot be derived from the program's ops."""
         tracer = region.tracer
         if tracer.program.current_block() is not region.block:
@@ -228,8 +228,10 @@ class RegionNode(RecordedNode):
                 continue
             seen.add(node)
             if not isinstance(node, (OpNode, RegionNode, Refusal)) or node._hooks is not None:
-                what = "a hook" if node._hooks is not None else f"the backward of {node.name.removesuffix('_backward')}"
-                tracer.refuse_call(f"{what} inside a {region.name} whose gradient is taken", "bring it out of the branch or loop")
+                culprit = "a hook" if node._hooks is not None else f"the backward of {node.name.removesuffix('_backward')}"
+                tracer.refuse_call(
+                    f"{culprit} inside a {region.name} whose gradient is taken", "bring it out of the branch or loop"
+                )
             stack += [edge[0] for edge in node._edges if edge is not None]
 
     def _through_example(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool, create_graph: bool) -> list[Any]:
@@ -245,7 +247,7 @@ class RegionNode(RecordedNode):
         roots = [output._edge or leaf_edge(output) for output, _ in pairs]
         seeds = [grad for _, grad in pairs]
         ends = [edge for edge in targets.values() if edge is not None]
-        values = engine.execute(lambda: _Inside(region.first, roots, seeds, keep, create_graph, ends))
+        values = engine.execute(lambda: _RegionPass(region.first, roots, seeds, keep, create_graph, ends))
         received = [id(grad) for grad in seeds]
         for number, value in zip(targets, values, strict=True):
             # A gradient that is passed through is also held by the caller, and the pass adds to its gradients in place.
@@ -262,7 +264,7 @@ def _stand_in(edge: Any) -> Tensor:
     return make(kind.xp.empty((0,), kind.numpy_dtype), kind, edge)
 
 
-class _Inside(InnerTask):
+class _RegionPass(InnerTask):
     """A pass through the nodes with the sequence number `first` or a higher one."""
 
     def __init__(self, first: int, *args: Any) -> None:

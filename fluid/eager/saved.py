@@ -31,8 +31,9 @@ class saved_tensors_hooks:
     What a `PyLayer` saves stays as it is, and so do the arguments of `recompute`.
 
     Args:
-        pack: a function of a tensor; what it returns is kept.
-        unpack: a function of that; it gives a tensor of the shape and element type that there was, each time that backward runs.
+        pack: a function of a tensor; its result is saved.
+        unpack: a function of the saved result; it returns a tensor of the same shape and element type, each time that backward
+            runs.
 
     >>> x = dygraph.Tensor([3.0], stop_gradient=False)
     >>> with dygraph.saved_tensors_hooks(lambda tensor: tensor.numpy(), dygraph.Tensor):
@@ -49,11 +50,11 @@ class saved_tensors_hooks:
         if state.tracer is not None:
             state.tracer.refuse_call("saved_tensors_hooks", "what runs while tracing saves nothing for backward")
         self._around = state.interceptor
-        self._inside = intercepting(self)
-        self._inside.__enter__()
+        self._interception = intercepting(self)
+        self._interception.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self._inside.__exit__()
+        self._interception.__exit__()
 
     def call(self, op: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
         """Run an op `op` of these `tensors`, and pack what its node has saved."""

@@ -53,7 +53,7 @@ class Tensor(_Values):
 
     Args:
         data: anything like an array, or a tensor; sequences that its rows form remain.
-        dtype: element type; by default that of `data`, and float32 for Python's floats.
+        dtype: element type; by default the type of `data`, and float32 for Python's floats.
         stop_gradient: whether the tensor requires no gradient.
         requires_grad: the opposite of `stop_gradient`; overrides it.
         name: generated on first use by default.
@@ -245,7 +245,7 @@ class Tensor(_Values):
         if not stop and not self._kind.differentiable:
             raise FluidTypeError(f"{self._kind} cannot have a gradient; only tensors of floats can")
         if state.tracer is not None and bool(stop) is not self._stop:
-            (state.tracer.stopped if stop else state.tracer.asked)(self)
+            (state.tracer.stopped if stop else state.tracer.clear_stop_gradient)(self)
         self._stop = bool(stop)
         if stop:
             self._edge = None
@@ -267,7 +267,7 @@ class Tensor(_Values):
         return self
 
     def get_tensor(self) -> LoDTensor:
-        """What it holds, as scopes give it: setting that gives this tensor another value."""
+        """The tensor's value as in a scope; setting it changes this tensor."""
         return _Held(self)
 
     @property
@@ -383,10 +383,10 @@ class Tensor(_Values):
         return reference is not None and reference() is self
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Call ``hook(grad)`` with the gradient of this tensor; what it returns, unless None, replaces the gradient.
+        """Call ``hook(grad)`` with the gradient of this tensor; a result other than None replaces the gradient.
 
-        The gradient is that of the elements that the tensor has now, even if it is modified in place later. The handle that is
-        returned removes the hook.
+        The gradient belongs to the tensor's present elements, even if it is modified in place later. The returned handle removes
+        the hook.
         """
         if self._stop:
             raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to call a hook with")
@@ -505,11 +505,11 @@ class Tensor(_Values):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.size == 1 and spec else format(repr(self), spec)
 
-    def _one(self, what: str) -> Any:
-        self._read(f"{what}()" if what in ("bool", "int", "float") else "the use as an index")
+    def _one(self, purpose: str) -> Any:
+        self._read(f"{purpose}()" if purpose in ("bool", "int", "float") else "the use as an index")
         if self.size != 1:
-            advice = "; reduce_all or reduce_any makes one of them" if what == "bool" else ""
-            raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one{advice}")
+            advice = "; reduce_all or reduce_any makes one of them" if purpose == "bool" else ""
+            raise ProgramError(f"{self._kind} cannot become {purpose}: it has {self.size} elements, not one{advice}")
         return computable(self._array).item()
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -553,59 +553,59 @@ class Tensor(_Values):
     def _described(self) -> str:
         return str(self._kind)
 
-    def _operand(self, other: Any) -> Any:
+    def _operand(self, value: Any) -> Any:
         """The other operand as a tensor; numbers are converted to this element type."""
-        if isinstance(other, Tensor):
-            return other
-        if isinstance(other, numbers.Number):
-            return self._constant(other)
-        if hasattr(other, "shape") and hasattr(other, "dtype") and not isinstance(other, ValueOperators):
-            return Tensor._of(array_of(other))
-        if isinstance(other, Variable):
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, numbers.Number):
+            return self._constant(value)
+        if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, ValueOperators):
+            return Tensor._of(array_of(value))
+        if isinstance(value, Variable):
             raise FluidTypeError(
-                f"{self.name} is a tensor, and {other.name} is a Variable of a program, which has no value until that runs; "
+                f"{self.name} is a tensor, and {value.name} is a Variable of a program, which has no value until that runs; "
                 "one op cannot take both"
             )
         return None
 
-    def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
-        if not isinstance(other, Tensor) and isinstance(other, Variable) and (twin := parts.twin_of(self)) is not self:
-            return twin._binary(op_type, other, swap)
-        other = self._operand(other)
-        if other is None:
+    def _binary(self, op_type: str, operand: Any, swap: bool = False) -> Any:
+        if not isinstance(operand, Tensor) and isinstance(operand, Variable) and (twin := parts.twin_of(self)) is not self:
+            return twin._binary(op_type, operand, swap)
+        operand = self._operand(operand)
+        if operand is None:
             return NotImplemented
         op = getattr(parts.namespace, op_type)
-        return op(other, self) if swap else op(self, other)
+        return op(operand, self) if swap else op(self, operand)
 
-    def __add__(self, other: Any) -> Any:
-        return parts.add(self, other) if isinstance(other, Tensor) else super().__add__(other)
+    def __add__(self, operand: Any) -> Any:
+        return parts.add(self, operand) if isinstance(operand, Tensor) else super().__add__(operand)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
-        return parts.sub(self, other) if isinstance(other, Tensor) else super().__sub__(other)
+    def __sub__(self, operand: Any) -> Any:
+        return parts.sub(self, operand) if isinstance(operand, Tensor) else super().__sub__(operand)
 
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Tensor):
-            return parts.mul(self, other)
-        return parts.scaled(self, other) if type(other) is float and self._kind.differentiable else super().__mul__(other)
+    def __mul__(self, operand: Any) -> Any:
+        if isinstance(operand, Tensor):
+            return parts.mul(self, operand)
+        return parts.scaled(self, operand) if type(operand) is float and self._kind.differentiable else super().__mul__(operand)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
-        return parts.div(self, other) if isinstance(other, Tensor) else super().__truediv__(other)
+    def __truediv__(self, operand: Any) -> Any:
+        return parts.div(self, operand) if isinstance(operand, Tensor) else super().__truediv__(operand)
 
-    def __matmul__(self, other: Any) -> Any:
-        return parts.matmul(self, other) if isinstance(other, Tensor) else self._binary("matmul_v2", other)
+    def __matmul__(self, operand: Any) -> Any:
+        return parts.matmul(self, operand) if isinstance(operand, Tensor) else self._binary("matmul_v2", operand)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return self._binary("matmul_v2", other, swap=True)
+    def __rmatmul__(self, operand: Any) -> Any:
+        return self._binary("matmul_v2", operand, swap=True)
 
-    def __eq__(self, other: Any) -> Any:
-        return self._compare("equal", other)
+    def __eq__(self, operand: Any) -> Any:
+        return self._compare("equal", operand)
 
-    def __ne__(self, other: Any) -> Any:
-        return self._compare("not_equal", other)
+    def __ne__(self, operand: Any) -> Any:
+        return self._compare("not_equal", operand)
 
     __hash__ = object.__hash__
 
@@ -615,14 +615,14 @@ class Tensor(_Values):
     def __invert__(self) -> Any:
         return parts.namespace.logical_not(self)
 
-    def __and__(self, other: Any) -> Any:
-        return self._binary("logical_and", other)
+    def __and__(self, operand: Any) -> Any:
+        return self._binary("logical_and", operand)
 
-    def __or__(self, other: Any) -> Any:
-        return self._binary("logical_or", other)
+    def __or__(self, operand: Any) -> Any:
+        return self._binary("logical_or", operand)
 
-    def __xor__(self, other: Any) -> Any:
-        return self._binary("logical_xor", other)
+    def __xor__(self, operand: Any) -> Any:
+        return self._binary("logical_xor", operand)
 
     def __getitem__(self, item: Any) -> Tensor:
         """A copy of some elements, through which gradients flow; it shares no memory with this tensor.
@@ -635,7 +635,7 @@ class Tensor(_Values):
         self._refuse_sparse("setitem")
         parts.setitem(self, item, value)
 
-    # -- ops as methods; `fluid.eager.methods` adds those of one tensor
+    # -- ops as methods; `fluid.eager.methods` adds ops of one tensor
     @property
     def T(self) -> Tensor:
         """The tensor with its dimensions in reverse order."""
@@ -655,9 +655,9 @@ class Tensor(_Values):
         return parts.namespace.reshape_like(self, like)  # type: ignore[no-any-return]
 
     def _new_shape(self, sizes: list[int]) -> tuple[int, ...]:
-        rest = prod(size for size in sizes if size != -1)
-        if sizes.count(-1) == 1 and rest and self.size % rest == 0:
-            sizes = [self.size // rest if size == -1 else size for size in sizes]
+        known_size = prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and known_size and self.size % known_size == 0:
+            sizes = [self.size // known_size if size == -1 else size for size in sizes]
         if -1 in sizes or prod(sizes) != self.size:
             raise ProgramError(f"{self._kind} cannot have the shape {sizes}: it has {self.size} elements")
         return tuple(sizes)
@@ -749,21 +749,21 @@ class Tensor(_Values):
         self._edge, self._stop = edge, edge is None
         keep_gradient(self)
 
-    def _in_place(self, op_type: str, *others: Any, **attrs: Any) -> Tensor:
+    def _in_place(self, op_type: str, *operands: Any, **attrs: Any) -> Tensor:
         by = op_type + "_"
         self._check_modifiable(by)
-        before = self._before(op_type, *others)
+        before = self._before(op_type, *operands)
         if op_type.startswith("elementwise_"):
-            for other in others:
-                if isinstance(other, numbers.Number):
-                    self._number(other)
-        tensors = [before if other is self else self._other(other, by) for other in others]
+            for operand in operands:
+                if isinstance(operand, numbers.Number):
+                    self._number(operand)
+        tensors = [before if operand is self else self._in_place_operand(operand, by) for operand in operands]
         return self._take_over(getattr(parts.namespace, op_type)(before, *tensors, **attrs), by)
 
-    def _other(self, other: Any, by: str) -> Tensor:
+    def _in_place_operand(self, value: Any, by: str) -> Tensor:
         """An argument of an in-place op as a tensor; numbers, also in lists, are converted to this element type."""
-        tensor = self._operand(other)
-        return Tensor._of(self._values(other, by)) if tensor is None else tensor
+        tensor = self._operand(value)
+        return Tensor._of(self._values(value, by)) if tensor is None else tensor
 
     def _values(self, value: Any, by: str) -> Any:
         """Python numbers, also in lists, as an array of this element type; an error where the conversion would lose something."""
@@ -786,56 +786,58 @@ class Tensor(_Values):
         except (OverflowError, TypeError, ValueError) as error:
             raise ProgramError(f"{by}: {self._kind} cannot hold {value!r}: {error}") from None
 
-    def _before(self, op_type: str, *others: Any) -> Tensor:
+    def _before(self, op_type: str, *operands: Any) -> Tensor:
         """The input of an op whose result replaces this tensor: a copy if backward needs the value, else the tensor itself."""
         rule = registry.get(op_type).rule
         if not state.recording or not isinstance(rule, Rule):
             return self
-        if rule.inputs.get("X") is not False and not (rule.inputs.get("Y") is False and any(other is self for other in others)):
+        if rule.inputs.get("X") is not False and not (
+            rule.inputs.get("Y") is False and any(operand is self for operand in operands)
+        ):
             return self
         before = make(self._array.copy(), self._kind, self._edge)
         if state.tracer is not None:
             state.tracer.same(before, self)
         return before
 
-    def _augmented(self, sign: str, other: Any) -> Any:
+    def _augmented(self, sign: str, operand: Any) -> Any:
         """``self <sign> other``, such as ``+=``, computed by the ops of the binary operator."""
         op_type, operator = _OPERATORS[sign]
         self._check_modifiable(sign)
-        scales = isinstance(other, numbers.Number) and sign in ("+=", "-=", "*=", "/=")
-        before = self._before("scale" if scales else op_type, other)
-        result = operator(before, before if other is self else other)
+        scales = isinstance(operand, numbers.Number) and sign in ("+=", "-=", "*=", "/=")
+        before = self._before("scale" if scales else op_type, operand)
+        result = operator(before, before if operand is self else operand)
         return result if result is NotImplemented else self._take_over(result, sign)
 
-    def __iadd__(self, other: Any) -> Any:
-        return self._augmented("+=", other)
+    def __iadd__(self, operand: Any) -> Any:
+        return self._augmented("+=", operand)
 
-    def __isub__(self, other: Any) -> Any:
-        return self._augmented("-=", other)
+    def __isub__(self, operand: Any) -> Any:
+        return self._augmented("-=", operand)
 
-    def __imul__(self, other: Any) -> Any:
-        return self._augmented("*=", other)
+    def __imul__(self, operand: Any) -> Any:
+        return self._augmented("*=", operand)
 
-    def __itruediv__(self, other: Any) -> Any:
-        return self._augmented("/=", other)
+    def __itruediv__(self, operand: Any) -> Any:
+        return self._augmented("/=", operand)
 
-    def __ifloordiv__(self, other: Any) -> Any:
-        return self._augmented("//=", other)
+    def __ifloordiv__(self, operand: Any) -> Any:
+        return self._augmented("//=", operand)
 
-    def __imod__(self, other: Any) -> Any:
-        return self._augmented("%=", other)
+    def __imod__(self, operand: Any) -> Any:
+        return self._augmented("%=", operand)
 
-    def __ipow__(self, other: Any) -> Any:
-        return self._augmented("**=", other)
+    def __ipow__(self, operand: Any) -> Any:
+        return self._augmented("**=", operand)
 
-    def __iand__(self, other: Any) -> Any:
-        return self._augmented("&=", other)
+    def __iand__(self, operand: Any) -> Any:
+        return self._augmented("&=", operand)
 
-    def __ior__(self, other: Any) -> Any:
-        return self._augmented("|=", other)
+    def __ior__(self, operand: Any) -> Any:
+        return self._augmented("|=", operand)
 
-    def __ixor__(self, other: Any) -> Any:
-        return self._augmented("^=", other)
+    def __ixor__(self, operand: Any) -> Any:
+        return self._augmented("^=", operand)
 
     def add_(self, other: Any) -> Tensor:
         """Add in place."""
@@ -895,7 +897,7 @@ class Tensor(_Values):
         Args:
             index: the indices of the rows.
             updates: the rows to put there.
-            overwrite: False for the sums of those with the same index.
+            overwrite: False to sum updates with the same index.
         """
         self._check_modifiable("scatter_")
         return self._take_over(parts.namespace.scatter(self, index, updates, overwrite=overwrite), "scatter_")
@@ -949,7 +951,7 @@ def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = T
 
     Args:
         data: the array, or nested lists of numbers, or a tensor.
-        dtype: element type; by default that of `data`, and float32 for Python's floats.
+        dtype: element type; by default the type of `data`, and float32 for Python's floats.
         stop_gradient: whether the tensor requires no gradient.
 
     >>> dygraph.to_tensor([[1, 2], [3, 4]])

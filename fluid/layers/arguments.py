@@ -89,10 +89,10 @@ def speaking_of(arguments: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except FluidError as error:
-        head, *rest = str(error).split("\n")
+        head, *remaining = str(error).split("\n")
         for attribute, argument in arguments.items():
             head = re.sub(rf"(?<!\w){attribute}(?!\w)", argument, head)
-        error.restate("\n".join([head, *rest]))
+        error.restate("\n".join([head, *remaining]))
         raise
 
 

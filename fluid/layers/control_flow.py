@@ -118,8 +118,8 @@ class While:
             _settle_shapes(body, writes)
         parent = program.current_block()
         # X includes what the loop writes if it has a value before, which stays if no iteration runs. Paddle rejects an X without.
-        written = {name for block in program.blocks if block is not body for op in block.ops for name in op.output_arg_names}
-        before = [name for name in writes if name in written or not _is_blank(parent.var(name))]
+        computed = {name for block in program.blocks if block is not body for op in block.ops for name in op.output_arg_names}
+        before = [name for name in writes if name in computed or not _is_blank(parent.var(name))]
         parent.append_op(
             "while",
             inputs={
@@ -265,18 +265,18 @@ def cond(
 @builds
 def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Callable[[], Any] | None) -> Any:
     """`cond` with checked arguments."""
-    then = _branch(pred, true_fn)
-    other = _branch(ops.logical_not(pred), false_fn)
-    if structure(then[0]) != structure(other[0]):
+    true_result = _branch(pred, true_fn)
+    false_result = _branch(ops.logical_not(pred), false_fn)
+    if structure(true_result[0]) != structure(false_result[0]):
         raise ProgramError(
-            f"cond: true_fn returns {structure(then[0])} but false_fn returns {structure(other[0])}; both must return the "
-            "same structure"
+            f"cond: true_fn returns {structure(true_result[0])} but false_fn returns {structure(false_result[0])}; "
+            "both must return the same structure"
         )
-    if not then[1]:
+    if not true_result[1]:
         return None
     mask = cast(pred, "int32")
     merged = []
-    for index, (a, b) in enumerate(zip(then[1], other[1], strict=True)):
+    for index, (a, b) in enumerate(zip(true_result[1], false_result[1], strict=True)):
         if not _agree(a, b):
             raise ProgramError(
                 f"cond: output {index} of true_fn is {a.describe()} but that of false_fn is {b.describe()}; "
@@ -284,7 +284,7 @@ def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Call
             )
         merged.append(a.block.create_var(dtype=a.dtype, stop_gradient=a.stop_gradient and b.stop_gradient))
         a.block.append_op("select_input", inputs={"X": [b, a], "Mask": mask}, outputs={"Out": merged[-1]})
-    return rebuild(then[0], iter(merged))
+    return rebuild(true_result[0], iter(merged))
 
 
 def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, list[Variable]]:
@@ -347,8 +347,8 @@ def case(
 def _first_case(pairs: Sequence[tuple[Variable, Callable[[], Any]]], default: Callable[[], Any]) -> Any:
     if not pairs:
         return default()
-    (pred, fn), rest = pairs[0], pairs[1:]
-    return cond(pred, fn, lambda: _first_case(rest, default))
+    (pred, fn), later_pairs = pairs[0], pairs[1:]
+    return cond(pred, fn, lambda: _first_case(later_pairs, default))
 
 
 def switch_case(
@@ -415,11 +415,11 @@ def while_loop(
     if not isinstance(loop_vars, (list, tuple)) or not loop_vars:
         raise FluidTypeError("while_loop: loop_vars should be a list or tuple of Variables, at least one")
     first = flatten(loop_vars, "loop_vars of while_loop")
-    other = next((var for var in first if var.block.program is not first[0].block.program), None)
-    if other is not None:
+    foreign = next((var for var in first if var.block.program is not first[0].block.program), None)
+    if foreign is not None:
         raise ProgramError(
-            f"while_loop: loop_vars mixes {first[0].name} and {other.name}, which are of different programs, or one a tensor of "
-            "eager mode: give variables of one program, or tensors"
+            f"while_loop: loop_vars mixes {first[0].name} and {foreign.name}, which are of different programs, or one a tensor "
+            "of eager mode: give variables of one program, or tensors"
         )
     return build_while_loop(cond, body, loop_vars, first, is_test, name)
 

@@ -76,9 +76,9 @@ class Distribution:
         raise NotImplementedError
 
 
-def _same_kind(one: Distribution, other: Any) -> None:
-    if type(other) is not type(one):
-        raise FluidTypeError(f"{type(one).__name__}.kl_divergence takes a {type(one).__name__}, not {type(other).__name__}")
+def _same_kind(one: Distribution, peer: Any) -> None:
+    if type(peer) is not type(one):
+        raise FluidTypeError(f"{type(one).__name__}.kl_divergence takes a {type(one).__name__}, not {type(peer).__name__}")
 
 
 class _TwoParameters(Distribution):
@@ -143,10 +143,10 @@ class Uniform(_TwoParameters):
         Args:
             value: float, where the density is wanted; it broadcasts against `low` and `high`.
         """
-        inside = tensor.cast(ops.less_than(self.low, value), value.dtype) * tensor.cast(
+        is_in_range = tensor.cast(ops.less_than(self.low, value), value.dtype) * tensor.cast(
             ops.less_than(value, self.high), value.dtype
         )
-        result: Variable = ops.log(inside) - ops.log(self.high - self.low)
+        result: Variable = ops.log(is_in_range) - ops.log(self.high - self.low)
         return result
 
     def entropy(self) -> Variable:

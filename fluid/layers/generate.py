@@ -433,8 +433,8 @@ def _layer(text: str) -> tuple[str, str]:
     by_attribute: dict[str, str] = {}
     targets: dict[str, str] = {}
     for part in parameters.split(", "):
-        argument, _, rest = part.partition(": ")
-        target, _, default = rest.partition(" = ")
+        argument, _, remaining = part.partition(": ")
+        target, _, default = remaining.partition(" = ")
         if part == "name":
             arguments.append("name: str | None = None")
             named = True
@@ -477,13 +477,13 @@ def _body(
         return f"return constant(apply({arguments}))" if constant else f"return apply({arguments})"
 
     lines = []
-    for which, items in (("attrs", attrs), ("inputs", inputs)):
+    for kind, items in (("attrs", attrs), ("inputs", inputs)):
         if len("    " + call()) > _WIDTH:
-            line = f"    {which}: dict[str, Any] = {sources[which]}\n"
+            line = f"    {kind}: dict[str, Any] = {sources[kind]}\n"
             if len(line) > _WIDTH + 1:
-                line = f"    {which}: dict[str, Any] = {{\n" + "".join(f"        {item},\n" for item in items) + "    }\n"
+                line = f"    {kind}: dict[str, Any] = {{\n" + "".join(f"        {item},\n" for item in items) + "    }\n"
             lines.append(line)
-            sources[which] = which
+            sources[kind] = kind
     lines.append(f"    {call()}\n")
     if len(outputs) > 1:
         lines += [f"    constant({var})\n" for var in variables if constant]

@@ -92,8 +92,8 @@ def _signatures(function: ast.FunctionDef) -> list[str]:
     end = f" -> {_text(function.returns, result)}: ...".replace(" ", _TIE)
     lines = []
     for chosen in itertools.product(*choices):
-        inside = ", ".join(text.replace(" ", _TIE) for text in chosen)
-        line = f"def{_TIE}{function.name}({inside}){end}"
+        body = ", ".join(text.replace(" ", _TIE) for text in chosen)
+        line = f"def{_TIE}{function.name}({body}){end}"
         filled = fill(line, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
         lines.append(filled.replace(_TIE, " "))
     return lines if len(lines) == 1 else [f"@overload\n{line}" for line in lines]
@@ -144,16 +144,16 @@ def _stub(package: str) -> str:
         if home not in trees:
             trees[home] = _tree(home)
         function = next(node for node in trees[home].body if isinstance(node, ast.FunctionDef) and node.name == name)
-        made = _signatures(function)
-        signatures += made
-        if len(made) > 1:
+        overloads = _signatures(function)
+        signatures += overloads
+        if len(overloads) > 1:
             imports["overload"] = "from typing import overload"
-        known = _names(trees[home], home)
-        for node in ast.walk(ast.parse(made[0])):
-            if not isinstance(node, ast.Name) or node.id not in known or node.id in public:
+        imported = _names(trees[home], home)
+        for node in ast.walk(ast.parse(overloads[0])):
+            if not isinstance(node, ast.Name) or node.id not in imported or node.id in public:
                 continue
-            if imports.setdefault(node.id, known[node.id]) != known[node.id]:
-                raise ValueError(f"{name}: {node.id} is one thing here ({known[node.id]}), another there ({imports[node.id]})")
+            if imports.setdefault(node.id, imported[node.id]) != imported[node.id]:
+                raise ValueError(f"{name}: {node.id} is one thing here ({imported[node.id]}), another there ({imports[node.id]})")
     return "\n".join([_HEAD, *sorted({*imports.values(), *handed_on}), _TYPE, *signatures]) + "\n"
 
 

@@ -188,8 +188,8 @@ def _window(padding: Any, layer: str, data_format: str) -> tuple[list[int], str]
     if isinstance(padding, (list, tuple)):
         if len(padding) == count + 2 and all(isinstance(item, (list, tuple)) for item in padding):
             start = 1 if data_format[-1] == "C" else 2
-            others = [*padding[:start], *padding[start + count :]]
-            if any(side for item in others for side in item):
+            outer = [*padding[:start], *padding[start + count :]]
+            if any(side for item in outer for side in item):
                 raise ProgramError(f"{layer}: batch and channels cannot be padded, as {padding} asks for")
             return [int(side) for item in padding[start : start + count] for side in item], "EXPLICIT"
         if len(padding) == 2 * count:

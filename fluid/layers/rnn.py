@@ -669,8 +669,8 @@ def decode(goes_on: Callable[..., Variable], body: Callable[..., Any], loop_vars
         array = parent.create_var(name=name, type=VarType.LOD_TENSOR_ARRAY, dtype=value.dtype)
         parent.append_op("new_array", {}, {"Out": array}, {"dtype": int(value.dtype)})
         array.shape = value.shape
-        written: Variable = array_write(value, time, array)
-        return written
+        stored: Variable = array_write(value, time, array)
+        return stored
 
     def keep(outputs: Any, time: Variable) -> None:
         arrays.append(_map(lambda value: collect(value, time), outputs))

@@ -137,29 +137,29 @@ class GradientAccumulation:
     def _train(self, program: Program, startup_program: Program | None, pairs: Iterable[Pair]) -> list[Operator]:
         block = program.current_block()
         start = len(block.ops)
-        kept = self._sums.setdefault(program, {})
+        accumulated = self._sums.setdefault(program, {})
         trained = [(param, grad) for param, grad in pairs if grad is not None and param.trainable]
         with program_guard(program, startup_program), program.role_guard(OpRole.OPTIMIZE):
-            totals = [(param, self._total(kept, program, param)) for param, _ in trained]
+            totals = [(param, self._total(accumulated, program, param)) for param, _ in trained]
             for (_, grad), (_, total) in zip(trained, totals, strict=True):
                 assign(sums([total, grad]), total)
-            if "" not in kept:
+            if "" not in accumulated:
                 name = unique_name.generate("accumulated_batches")
-                kept[""] = create_global_var([1], 0, "int64", persistable=True, name=name)
+                accumulated[""] = create_global_var([1], 0, "int64", persistable=True, name=name)
 
             def update() -> None:
                 self.inner_optimizer.apply_gradients([(param, scale(total, 1.0 / self.steps)) for param, total in totals])
                 for _, total in totals:
                     assign(zeros_like(total), total)
 
-            do_every(kept[""], self.steps, update)
+            do_every(accumulated[""], self.steps, update)
         return block.ops[start:]
 
     @staticmethod
-    def _total(kept: dict[Any, Variable], program: Program, param: Parameter) -> Variable:
+    def _total(accumulated: dict[Any, Variable], program: Program, param: Parameter) -> Variable:
         """The variable with the sum of a parameter's gradients."""
         key = program.key_of(param)
-        if key not in kept:
+        if key not in accumulated:
             name = unique_name.generate(f"{param.name}_accumulated")
-            kept[key] = create_global_var(param.shape, 0.0, param.dtype, persistable=True, name=name)
-        return kept[key]
+            accumulated[key] = create_global_var(param.shape, 0.0, param.dtype, persistable=True, name=name)
+        return accumulated[key]

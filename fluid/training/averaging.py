@@ -15,7 +15,7 @@ from ..ir.program import Block, OpRole, Program, Variable, default_main_program
 from ..opdef.inference import OpNamespace
 from ..regularizer import WeightDecayRegularizer
 from ..values.types import VarType
-from .states import GivenState, asked, check_state, complete, some, start_of, unmade_of
+from .states import GivenState, check_state, complete, current_parameters, renamed, some, start_of, unmade_of
 
 __all__ = ["ExponentialMovingAverage", "ModelAverage"]
 
@@ -23,9 +23,9 @@ __all__ = ["ExponentialMovingAverage", "ModelAverage"]
 class _Average:
     """Base of averages: the parameters, the average's variables, and replacing parameters by averages.
 
-    The parameters are those of `parameter_list`, or else of the default main program when the average is made, except for those
-    with ``do_model_average=False`` in their `ParamAttr`. Eager mode needs the list; there updates run at once, and `apply` and
-    `restore` need no executor.
+    It averages the parameters in `parameter_list`, or else in the default main program when the average is made, except
+    parameters with ``do_model_average=False`` in their `ParamAttr`. Eager mode needs the list; there updates run at once, and
+    `apply` and `restore` need no executor.
     """
 
     def __init__(self, name: str | None, parameter_list: Iterable[Variable] | None) -> None:
@@ -34,7 +34,7 @@ class _Average:
         self._program = self._params[0].block.program
         self._startup = self._program.startup
         self._states: dict[str, Any] = {}
-        self._kept: list[Any] | None = None
+        self._saved_values: list[Any] | None = None
         """In eager mode, copies of the parameters while averages are in their place."""
         self._exchange: Exchange = self._program.version_of(Exchange)()
 
@@ -51,7 +51,7 @@ class _Average:
             )
         else:
             self._check_made(parameter_list)
-            params = asked(kind, complete(kind, parameter_list))
+            params = current_parameters(kind, complete(kind, parameter_list))
             where = "parameter_list has no parameter to average"
             for item in params:
                 if not isinstance(item, Variable):
@@ -86,7 +86,7 @@ class _Average:
         return {**self.__dict__, "_program": None, "_startup": None, "_exchange": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(renamed(state, {"_kept": "_saved_values"}))
         self._program = self._startup = self._params[0].block.program
         self._exchange = self._program.version_of(Exchange)()
 
@@ -117,7 +117,7 @@ class _Average:
 
     @contextlib.contextmanager
     def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
-        """Inside the ``with``, the parameters (for a program, those of the global scope) have the values of the averages.
+        """Inside the ``with``, the parameters have the values of the averages (for a program, in the global scope).
 
         A nested call updates these to the current averages; the parameters are restored once.
 
@@ -228,10 +228,10 @@ class Exchange:
             keep, put, back = self._programs = Program(), Program(), Program()
             for number, param in enumerate(average._params):
                 settings = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
-                kept = unique_name.generate(param.name + "_before_average")
-                for program, read, write in ((keep, param.name, kept), (back, kept, param.name)):
+                saved_name = unique_name.generate(param.name + "_before_average")
+                for program, read, write in ((keep, param.name, saved_name), (back, saved_name, param.name)):
                     block = program.global_block()
-                    for name in (param.name, kept):
+                    for name in (param.name, saved_name):
                         block.create_var(name=name, **settings)
                     block.append_op("assign", {"X": read}, {"Out": write})
                 block = put.global_block()

@@ -58,7 +58,7 @@ class BestCheckpoints:
         return [(self._path(step), step, number) for step, number in self._list]
 
     def offer(self, step: int, number: Any, save: Callable[[str], Any]) -> bool:
-        """Save a checkpoint if it is one of the best; those that are not any more are deleted after it is written.
+        """Save a checkpoint if it is one of the best; then delete checkpoints that no longer are.
 
         Args:
             step: the number of the step or epoch, which becomes part of the file's name.
@@ -72,8 +72,8 @@ class BestCheckpoints:
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
             raise ProgramError(f"BestCheckpoints.offer: step should be the number of a step, at least 0, not {step!r}")
         value = number_of(number, "BestCheckpoints.offer: number")
-        others = [entry for entry in self._list if entry[0] != step]
-        ranked = sorted([*others, (step, value)], key=self._rank)
+        remaining = [entry for entry in self._list if entry[0] != step]
+        ranked = sorted([*remaining, (step, value)], key=self._rank)
         if value != value or (step, value) not in ranked[: self._keep]:
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -91,16 +91,16 @@ class BestCheckpoints:
         return str(self._folder / f"step-{step}.ckpt")
 
     def _delete(self, step: int) -> None:
-        for each in self._files(step):
-            if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each)
+        for path in self._files(step):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
             else:
-                each.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     def _files(self, step: int) -> list[Path]:
         """What a checkpoint consists of."""
         path = Path(self._path(step))
-        return [each for each in (path, *self._folder.glob(f"{path.name}.*")) if each.exists()]
+        return [candidate for candidate in (path, *self._folder.glob(f"{path.name}.*")) if candidate.exists()]
 
     def _read(self) -> list[tuple[int, float]]:
         index = self._folder / _INDEX

@@ -71,7 +71,7 @@ class CSVLog(_Log):
 
     Args:
         path: the file; folders that lack are made.
-        first_step: what the file holds from this step on is dropped, what it holds before is kept. So 0 begins anew, and the step
+        first_step: drop the file's records from this step on, keep earlier ones. So 0 begins anew, and the step
             of a checkpoint goes on from there.
 
     Raises:
@@ -234,7 +234,7 @@ def _events(folder: Path) -> list[tuple[int, dict[str, float]]]:
         for record in _records(path):
             try:
                 event = Event.FromString(record)
-            except Exception as error:  # protobuf's DecodeError, which is not that of every version of it
+            except Exception as error:  # protobuf's DecodeError; its class differs between versions
                 raise FormatError(f"{path}: an event is damaged: {error}") from None
             if event.session_log.status == SessionLog.START:
                 rows = [row for row in rows if row[0] < event.step]

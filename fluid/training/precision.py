@@ -47,11 +47,11 @@ def half_type(dtype: DTypeLike) -> VarType:
 
 
 class AutoMixedPrecisionLists:
-    """Types of ops by the precision in which they are computed.
+    """Op types by the precision of their computation.
 
     - white: in half precision, where the time goes (products and convolutions);
-    - gray: as what they are given: in half precision after an op that was, unless another input was computed in float32;
-    - black, and all that are in no list: in float32, where half precision would lose what matters (exponentials, losses, sums).
+    - gray: like their inputs: in half precision if an input was computed so, unless another was computed in float32;
+    - black, and all ops in no list: in float32, where half precision would lose too much (exponentials, losses, sums).
 
     Args:
         custom_white_list: ops that are white as well, whatever they are by default.
@@ -83,5 +83,5 @@ def _types(argument: str, op_types: Iterable[str] | None) -> set[str]:
         raise FluidTypeError(f"AutoMixedPrecisionLists: {argument} should be a list of op types, not the text {op_types!r}")
     wanted = set(op_types or ())
     for op_type in wanted:
-        registry.get(op_type)  # says what was meant, if there is none
+        registry.get(op_type)  # raises an error with a suggestion if there is none
     return wanted

@@ -67,10 +67,10 @@ class Progress:
     def epoch(self, **numbers: float | str) -> None:
         """An epoch has ended with these numbers, or texts. The time since the last step (testing, say) is not counted."""
         self._done += 1
-        told = [f"{key} {value if isinstance(value, str) else f'{float(value):.4f}'}" for key, value in numbers.items()]
+        texts = [f"{key} {value if isinstance(value, str) else f'{float(value):.4f}'}" for key, value in numbers.items()]
         if self._seconds:
-            told.append(f"{self._samples / self._seconds:,.0f} samples/s")
-        shown = "  ".join(told)
+            texts.append(f"{self._samples / self._seconds:,.0f} samples/s")
+        shown = "  ".join(texts)
         if self._bar is not None:
             self._bar.set_description_str(f"epoch {min(self._done + 1, self._epochs)}/{self._epochs}", refresh=False)
             self._bar.set_postfix_str(shown, refresh=self._batches is not None)

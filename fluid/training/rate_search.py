@@ -58,7 +58,7 @@ def find_learning_rate(
         optimizer: an optimizer whose rate is a number (see `learning_rate_of`). For a program, the startup program has run.
         least, greatest: the first rate, and the last.
         count: how many rates, at even factors.
-        layer: in eager mode, the layer that is trained, so that what it keeps besides parameters is put back, too.
+        layer: in eager mode, the layer that is trained; its buffers are restored too.
         scope: where the values of a program are; the current scope if None.
 
     Returns:
@@ -83,8 +83,8 @@ def find_learning_rate(
         raise ProgramError(f"find_learning_rate: count should be a number of rates, at least 5, not {count!r}")
     if not callable(step):
         raise FluidTypeError(f"find_learning_rate: step should be a function of a batch, not {step!r}")
-    own, former = own_optimizer(optimizer), learning_rate_of(optimizer, scope)
-    put_back = _snapshot(own, layer, scope if scope is not None else global_scope())
+    inner, former = own_optimizer(optimizer), learning_rate_of(optimizer, scope)
+    put_back = _snapshot(inner, layer, scope if scope is not None else global_scope())
     losses: list[float] = []
     smoothed: list[float] = []
     rates = np.geomspace(least, greatest, count)
@@ -92,9 +92,10 @@ def find_learning_rate(
     try:
         for number, (rate, batch) in enumerate(zip(rates, _endless(batches), strict=False)):
             set_learning_rate(optimizer, float(rate), scope)
-            told = step(batch)
+            returned = step(batch)
             loss = number_of(
-                told[0] if isinstance(told, (list, tuple)) and len(told) == 1 else told, "the loss that step returns"
+                returned[0] if isinstance(returned, (list, tuple)) and len(returned) == 1 else returned,
+                "the loss that step returns",
             )
             if not math.isfinite(loss):
                 break
@@ -135,37 +136,37 @@ def _endless(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _snapshot(optimizer: Any, layer: Any, scope: Scope) -> Callable[[], None]:
-    """A function that puts back what training changes: values of programs in the scope; tensors in eager mode."""
+    """Copy all values that training changes, in the scope or in tensors; return a function that restores them."""
     programs = [program for program, rate in optimizer._rates.items() if not is_tensor(rate)]
     names = {var.name for program in programs for var in program.list_vars() if var.persistable}
     values = {name: scope.value(name) for name in names}
-    kept = {name: _copied(value) for name, value in values.items() if value is not None}
+    copies = {name: _copied(value) for name, value in values.items() if value is not None}
     runs = scope.runs
     tensors = [] if programs else [*(optimizer._parameters() or ()), *(layer.state_dict().values() if layer is not None else ())]
     if not programs and not tensors:
         raise ProgramError(
             "find_learning_rate: the optimizer trains nothing yet; call minimize first, or give it a parameter_list in eager mode"
         )
-    states = [] if programs else [dict(variables) for variables in optimizer._kept.values()]
+    states = [] if programs else [dict(variables) for variables in optimizer._accumulator_vars.values()]
     tensors += [var for variables in states for var in variables.values()]
     arrays = [(tensor, np.array(tensor.numpy())) for tensor in tensors]
 
     def put_back() -> None:
-        for name, value in kept.items():
+        for name, value in copies.items():
             scope.put(name, value)
         scope.runs = runs
         for tensor, array in arrays:
             tensor.set_value(array)
         if not programs:
-            known = {id(var) for variables in states for var in variables.values()}
-            for variables in optimizer._kept.values():
-                for key in [key for key, var in variables.items() if id(var) not in known]:
+            former_ids = {id(var) for variables in states for var in variables.values()}
+            for variables in optimizer._accumulator_vars.values():
+                for key in [key for key, var in variables.items() if id(var) not in former_ids]:
                     del variables[key]
-            optimizer._calls.clear()
+            optimizer._last_updates.clear()
 
     return put_back
 
 
 def _copied(value: Any) -> Any:
-    """A copy of what a scope holds: an array with or without sequences, or sparse rows."""
+    """Copy a value of a scope: an array with or without sequences, or sparse rows."""
     return [_copied(item) for item in value] if isinstance(value, list) else value.copy() if hasattr(value, "copy") else value

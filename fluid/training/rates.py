@@ -33,7 +33,7 @@ def own_optimizer(optimizer: Any) -> Any:
 
 
 def is_tensor(variable: Any) -> bool:
-    """Whether a variable is a tensor of eager mode, which has its value itself; that of a program's is in a scope."""
+    """Whether a variable is a tensor of eager mode, which holds its own value; a program's variable has it in a scope."""
     return hasattr(variable, "set_value")
 
 
@@ -51,15 +51,15 @@ def learning_rate_of(optimizer: Any, scope: Scope | None = None) -> float:
     >>> fluid.training.learning_rate_of(fluid.optimizer.SGD(0.5))
     0.5
     """
-    own = own_optimizer(optimizer)
-    for variable in own._rates.values():
+    inner = own_optimizer(optimizer)
+    for variable in inner._rates.values():
         if is_tensor(variable):
             return float(variable.numpy().reshape(()))
         value = (scope if scope is not None else global_scope()).array(variable.name)
         if value is None:
             raise ExecutionError(f"{variable.name} has no value in the scope; run the startup program first")
         return float(np.asarray(value).reshape(()))
-    return float(own._learning_rate)
+    return float(inner._learning_rate)
 
 
 def set_learning_rate(optimizer: Any, rate: float, scope: Scope | None = None) -> None:
@@ -79,18 +79,18 @@ def set_learning_rate(optimizer: Any, rate: float, scope: Scope | None = None) -
     >>> fluid.training.learning_rate_of(optimizer)
     0.25
     """
-    own = own_optimizer(optimizer)
+    inner = own_optimizer(optimizer)
     if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < float("inf"):
         raise ProgramError(f"set_learning_rate: rate should be a finite number, at least 0, not {rate!r}")
-    learning_rate_of(own, scope)  # says whether the rate can be set
-    for variable in own._rates.values():
+    learning_rate_of(inner, scope)  # says whether the rate can be set
+    for variable in inner._rates.values():
         value = np.array([rate], variable.dtype.numpy)
         if is_tensor(variable):
             variable.set_value(value)
         else:
             (scope if scope is not None else global_scope()).put(variable.name, value)
-    if all(map(is_tensor, own._rates.values())):
-        own._learning_rate = float(rate)
+    if all(map(is_tensor, inner._rates.values())):
+        inner._learning_rate = float(rate)
 
 
 class ReduceOnPlateau:
@@ -98,7 +98,7 @@ class ReduceOnPlateau:
 
     Args:
         optimizer: an optimizer whose rate is a number (see `learning_rate_of`), in a program or in eager mode.
-        factor: by which the rate is multiplied, between 0 and 1.
+        factor: multiplies the rate, between 0 and 1.
         patience: after how many numbers in a row that are not better than the best one.
         goal: ``"least"`` for a number that should fall, such as a loss; ``"greatest"`` for one that should rise.
         least_change: by how much a number has to be better to count as better.

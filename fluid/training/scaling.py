@@ -1,4 +1,4 @@
-"""How the factor by which a loss is scaled follows the gradients."""
+"""Dynamic loss scaling: how the factor follows the gradients."""
 
 from __future__ import annotations
 

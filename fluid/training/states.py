@@ -15,7 +15,7 @@ from ..building.versions import program_of
 from ..errors import FluidTypeError, ProgramError
 from ..ir.program import Program, Variable
 
-__all__ = ["ByProgram", "GivenState", "asked", "check_state", "complete", "some", "start_of", "unmade_of"]
+__all__ = ["ByProgram", "GivenState", "check_state", "complete", "current_parameters", "renamed", "some", "start_of", "unmade_of"]
 
 
 def some(names: Iterable[Any]) -> str:
@@ -37,8 +37,9 @@ def check_state(where: str, state: Any) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- lists of parameters
-def asked(where: str, source: Any) -> Any:
-    """The parameters of a `complete` `parameter_list`: the list, those that the layer has now, or the function's result."""
+def current_parameters(where: str, source: Any) -> Any:
+    """The current parameters of a `complete` `parameter_list`: the list itself, the layer's parameters, or the function's
+    result."""
     if source is None or isinstance(source, list):
         return source
     named = getattr(source, "named_parameters", None)
@@ -48,7 +49,7 @@ def asked(where: str, source: Any) -> Any:
     return _checked(f"{where}: the function that is parameter_list", parameters, "give")
 
 
-def complete(where: str, parameter_list: Any, kept: bool = True) -> Any:
+def complete(where: str, parameter_list: Any, is_stored: bool = True) -> Any:
     """A checked `parameter_list` for `asked`: a new list of the parameters; a layer or a function as it is.
 
     Raises:
@@ -57,7 +58,7 @@ def complete(where: str, parameter_list: Any, kept: bool = True) -> Any:
     """
     if parameter_list is None or (callable(parameter_list) and not isinstance(parameter_list, (type, Variable))):
         return parameter_list
-    if not kept:
+    if not is_stored:
         return _checked(f"{where}: parameter_list", parameter_list)
     unmade = getattr(parameter_list, "unmade", None)
     if unmade is not None:
@@ -128,27 +129,40 @@ def _unpickled(values: list[Any]) -> ByProgram[Any]:
 
 
 # ------------------------------------------------------------------------------------------------------------------ states
+def renamed(state: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Rename the attributes that earlier versions pickled.
+
+    Args:
+        state: the attributes of a pickled object.
+        names: former name -> name now.
+    """
+    return {names.get(name, name): value for name, value in state.items()}
+
+
 def start_of(name: str) -> str:
     """The name of a variable without the generated number at its end."""
     return re.sub(r"_\d+$", "", name)
 
 
 class GivenState:
-    """A loaded state, from which each variable takes its value, at once or when it is made.
+    """A loaded state. Each variable takes its value from it, at once or when the variable is made.
 
     Names end in generated numbers, which differ for a second optimizer of the same parameters: if a name is not found, the only
     one that is equal except for the number is used.
 
     Attributes:
-        left: values that nothing has taken, by name.
+        left: name -> a value that no variable has taken.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self.left: dict[str, Any] = dict(state or {})
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._alike: dict[str, list[str]] = {}
         for name in self.left:
             self._alike.setdefault(start_of(name), []).append(name)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(renamed(state, {"_told": "_warned"}))
 
     def __bool__(self) -> bool:
         return bool(self.left)
@@ -184,9 +198,9 @@ class GivenState:
             var.set_value(self.left.pop(match))
 
     def tell_unused(self, where: str, coming: Iterable[str] = ()) -> None:
-        """Warn, once, of names that nothing has taken, except those that begin with one of `coming`."""
-        unused = [name for name in self.left if name not in self._told and not name.startswith(tuple(coming))]
-        self._told.update(unused)
+        """Warn once of unused names, except names that begin with one of `coming`."""
+        unused = [name for name in self.left if name not in self._warned and not name.startswith(tuple(coming))]
+        self._warned.update(unused)
         if unused:
             warnings.warn(
                 f"{where}: nothing that it trains has had a use for these of the state: {some(unused)}. Names are matched by "

@@ -1,4 +1,4 @@
-"""Mixed precision in eager mode: `amp_guard` casts what ops are given, `AmpScaler` keeps small gradients of float16."""
+"""Mixed precision in eager mode: `amp_guard` casts the inputs of ops, `AmpScaler` preserves small gradients of float16."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ class AmpScaler:
         self._enabled = bool(enable)
         self._scale, self._good_steps, self._bad_steps = float(init_loss_scaling), 0, 0
         self._is_finite: bool | None = None
-        """Whether the gradients of this step, which have been divided, are finite; None before that."""
+        """Whether the divided gradients of this step are finite; None before they are divided."""
 
     def is_enable(self) -> bool:
-        """Whether it does anything."""
+        """Whether scaling is enabled."""
         return self._enabled
 
     def get_loss_scaling(self) -> float:
@@ -154,7 +154,7 @@ class AmpScaler:
                 self._is_finite &= not bool(is_infinite)
 
     def step(self, optimizer: Any) -> bool:
-        """Let the optimizer step, if all gradients are finite; whether it did. `update` belongs behind it."""
+        """Let the optimizer step if all gradients are finite; return whether it did. Call `update` afterwards."""
         if not self._enabled:
             optimizer.step()
             return True
@@ -165,7 +165,7 @@ class AmpScaler:
         return bool(self._is_finite)
 
     def update(self) -> None:
-        """Find the factor of the next step by the gradients of this one."""
+        """Compute the factor of the next step from the gradients of this one."""
         is_finite, self._is_finite = self._is_finite, None
         if not self._enabled or is_finite is None or not self._rule.is_dynamic:
             return

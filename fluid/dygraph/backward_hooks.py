@@ -16,7 +16,7 @@ Gradients = tuple[Any, ...]
 
 
 class _Boundary(RecordedNode):
-    """Hands gradients on, through its hooks, where they enter or leave a layer."""
+    """Passes gradients on, through its hooks, where they enter or leave a layer."""
 
     __slots__ = ()
 
@@ -31,7 +31,8 @@ class _Boundary(RecordedNode):
 
 
 def _through(value: Any, name: str) -> tuple[Any, _Boundary, list[int]]:
-    """The value with its tensors that require a gradient behind a boundary; the boundary, and their numbers among all tensors."""
+    """Put the tensors of a value that require a gradient behind a boundary; return the value, the boundary, and their numbers
+    among all tensors."""
     items = tensors_in(value)
     numbers = [number for number, item in enumerate(items) if isinstance(item, Tensor) and not item._stop]
     inner = [items[number] for number in numbers]

@@ -15,7 +15,7 @@ __all__ = ["Parameter", "_unpickled", "disable_dygraph", "enable_dygraph", "enab
 
 
 def _print_debug_msg(limit: int = 5, is_test: bool = False) -> tuple[int, int, int] | None:
-    """Print how many kinds of names, recorded ops and tensors there are, and of the commonest tensors; with `is_test`, return it.
+    """Print the numbers of name kinds, recorded ops, tensors and the commonest tensors; with `is_test`, return the text.
 
     What grows from step to step is kept by something.
     """

@@ -25,7 +25,7 @@ _NAMES = "StructuredToParameterName@@"
 
 
 class LoadedArray(np.ndarray[Any, Any]):
-    """An array of a loaded state, with what scripts of Fluid 1.6 ask of it, where it was a tensor."""
+    """An array of a loaded state, with the methods of a tensor that scripts of Fluid 1.6 call."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class LoadedArray(np.ndarray[Any, Any]):
         return self
 
     def get_tensor(self) -> LoDTensor:
-        """The array as scopes give values."""
+        """The array as a scope's value."""
         return LoDTensor(np.asarray(self))
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Moved to `fluid.eager.graph`; pickles that earlier versions wrote name it here."""
+"""Moved to `fluid.eager.graph`; pickles of earlier versions look here."""
 
 from fluid.eager.graph import Hooks
 

@@ -271,7 +271,8 @@ class Layer(core.Layer):
         return (state.target or EAGER).current_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
 
     def _keep(self, names: Iterator[str]) -> Keep:
-        """A function that provides parameters for a functional layer: by these names, in order, and ``bias``; made if missing."""
+        """Return a function that provides parameters for a functional layer: under these names, in order, and ``bias``; it makes
+        missing ones."""
 
         def keep(wanted: Wanted, is_bias: bool) -> Any:
             name = "bias" if is_bias else next(names)
@@ -311,11 +312,11 @@ class Layer(core.Layer):
         return self._to_build and name.partition(".")[0] not in self._sub_layers
 
     def _names_its(self, name: str) -> bool:
-        """Whether the first call may still make a parameter with this name of its own."""
+        """Whether the first call may still make a parameter whose own name is this one."""
         return self._to_build and name.startswith(f"{self._full_name}.")
 
     def _unmade(self, include_sublayers: bool = True) -> list[tuple[str, Layer]]:
-        """(prefix of the names of its parameters, layer) for layers that make parameters in a first call still to come."""
+        """(prefix of its parameter names, layer) for layers whose first call has still to make parameters."""
         layers = self.named_sublayers(include_self=True) if include_sublayers else [("", self)]
         return [(f"{name}." if name else "", layer) for name, layer in layers if not layer._made]
 
@@ -330,7 +331,7 @@ class Layer(core.Layer):
         return normalized(v._ops(), v, g, axes)
 
     def _put(self, name: str, parameter: Any) -> None:
-        """Store a parameter, or the two of a `WeightNorm`, under a name, and drop what has the name."""
+        """Store a parameter, or the two of a `WeightNorm`, under a name, in place of any part of that name."""
         self._drop(name)
         self._taken_away.discard(name)
         if isinstance(parameter, WeightNorm):

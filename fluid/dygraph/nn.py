@@ -62,7 +62,7 @@ __all__ = [
 
 
 def _layer_arguments(arguments: dict[str, Any], *left_out: str) -> dict[str, Any]:
-    """The arguments of a constructor that are arguments of the layer function too."""
+    """Select the constructor arguments that the layer function takes too."""
     excluded = ("self", "__class__", "name_scope", "name", "dtype", *left_out)
     return {name: value for name, value in arguments.items() if name not in excluded}
 

@@ -67,7 +67,7 @@ class ParallelStrategy:
 
 
 def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrategy:
-    """The strategy, once the processes that it tells of can speak to each other; `CommunicationError` if they cannot."""
+    """Connect the processes of a strategy and return it; `CommunicationError` if they cannot connect."""
     strategy = strategy if strategy is not None else ParallelStrategy()
     group = communicator()
     if (strategy.nranks, strategy.local_rank) != (group.size, group.rank):
@@ -102,7 +102,7 @@ class DataParallel(Layer):
         self._strategy = prepare_context(strategy)
         self._layers = layers
         self._shared: set[str] = set()
-        """Names of what is that of process 0 already."""
+        """Names of tensors already copied from process 0."""
         self._share()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -130,7 +130,8 @@ class DataParallel(Layer):
         return loss if self._strategy.nranks == 1 else loss / float(self._strategy.nranks)
 
     def apply_collective_grads(self) -> None:
-        """Replace the gradients of the parameters by their sums over all processes; sparse ones by the rows of all.
+        """Replace the gradients of the parameters by their sums over all processes; sparse gradients by the rows of all
+        processes.
 
         Raises:
             CommunicationError: the processes have gradients of other parameters, or of other shapes.

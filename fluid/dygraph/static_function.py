@@ -80,7 +80,7 @@ def _alike(one: Any, peer: Any) -> bool:
 
 
 def _by_value(value: Any) -> Any:
-    """A key of a value for comparisons, which distinguishes 0.0 and -0.0."""
+    """The key that compares a value; it distinguishes 0.0 and -0.0."""
     return repr(value) if isinstance(value, (float, complex, np.inexact)) else value
 
 
@@ -409,7 +409,7 @@ def _twice(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
 
 
 def to_static(function: Any) -> Any:
-    """A decorator that makes a function of tensors, or a method of a layer, run as a program.
+    """Decorate a function of tensors, or a method of a layer, to run it as a program.
 
     The first call with tensors of a shape and dtype traces it. Where gradients are recorded the function itself runs.
     ``to_static(layer)`` returns the layer with such a `forward`. See `StaticFunction` and `trace`.

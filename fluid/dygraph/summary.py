@@ -1,4 +1,4 @@
-"""What a program or a layer is made of: a table of its layers, with shapes, parameters and arithmetic."""
+"""Summary of a program or a layer: a table of its layers, with shapes, parameters and arithmetic."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _size(var: Variable) -> int:
 
 
 def _temporary_bytes(program: Program) -> int | None:
-    """What the results of a run on numpy take at their peak; None if the program's shapes are not known before it runs."""
+    """The peak memory of a run's results on numpy; None if the shapes are unknown before the run."""
     block, scope = program.global_block(), Scope()
     for var in block.vars.values():
         if var.persistable and var.has_shape:

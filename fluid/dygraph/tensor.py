@@ -1,4 +1,4 @@
-"""Moved to `fluid.eager.tensor`; pickles that earlier versions wrote name it here."""
+"""Moved to `fluid.eager.tensor`; pickles of earlier versions look here."""
 
 from fluid.eager.tensor import Tensor, _unpickled
 

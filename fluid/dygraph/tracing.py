@@ -86,7 +86,7 @@ class Tracer:
         self._aliases: dict[tuple[int, Any], Variable] = {}
         """(Array, edge) -> the variable of tensors from outside that share a captured tensor's memory but have another edge."""
         self._before: dict[int, tuple[Tensor, Any, list[Any], Any, bool]] = {}
-        """State of tensors from outside before they were modified; the array is None where another tensor has it already."""
+        """State of tensors from outside before they were modified; the array is None if another entry has it already."""
         self._saved: set[int] = set()
         """Arrays in `_before`."""
         self._readers: list[dict[str, Any]] = []
@@ -104,7 +104,7 @@ class Tracer:
         self._arrays.append(tensor._array)
 
     def feed(self, tensor: Tensor, name: str) -> Variable:
-        """Declare a variable to be fed for a tensor; a tensor in the memory of one fed before keeps that one's variable."""
+        """Declare a fed variable for a tensor; a tensor in the memory of an earlier input keeps the earlier variable."""
         if self.program.global_block().has_var(name):
             raise ProgramError(f"trace: two inputs are called {name!r}")
         variable = self.program.global_block().create_var(
@@ -171,11 +171,11 @@ class Tracer:
         )
 
     def _drop_alias(self, key: int) -> None:
-        """Note that an array from outside was modified: the copy without a gradient is out of date."""
+        """Drop the copy without a gradient of an array that was modified: it is out of date."""
         self._aliases.pop((key, None), None)
 
     def _promote(self, tensor: Tensor, stopped: Variable) -> Variable:
-        """Capture a tensor that requires a gradient, where `stopped` was captured for one that does not, in the same memory.
+        """Capture a tensor that requires a gradient although `stopped`, without a gradient, was captured for the same memory.
 
         `stopped` becomes a copy of it without a gradient, made again after each op of the program that writes to it.
         """
@@ -694,12 +694,12 @@ class TracedFunction:
         self._updates: list[tuple[int, str]] = []
         """(Index of an input that the function modifies in place, variable with its new value)."""
         self._same: dict[int, int] = {}
-        """Index of an input -> index of an earlier one in the same memory."""
+        """Index of an input -> index of an earlier input in the same memory."""
         blocks = self.program.blocks
         written_names = {name for block in blocks for op in block.ops for name in op.output_arg_names}
         self._modified = [tensor for key, tensor in self.captured.items() if key in written_names]
         self._sent: dict[str, tuple[Any, ...]] | None = {} if isinstance(self.executor.place, XLAPlace) else None
-        """Where the scope lives on a device: the arrays from outside that it has, with the versions of their tensors."""
+        """For a scope on a device: the arrays from outside that it holds, with the versions of their tensors."""
         self._callers = tracer.callers
         self._random = any(_is_random(op) for block in blocks for op in block.ops)
 
@@ -929,7 +929,7 @@ def traced_call(
         tracer.met(layer)
     inputs: list[Tensor] = []
     same: dict[int, int] = {}
-    """Index of an input -> index of an earlier one in the same memory."""
+    """Index of an input -> index of an earlier input in the same memory."""
     for number, (tensor, name) in enumerate(zip(arguments, names, strict=True)):
         first = next((n for n in range(number) if shared and arguments[n]._array is tensor._array), None)
         if first is None:

@@ -25,7 +25,7 @@ __all__ = ["appending", "drawing_for_program", "expect_parameters", "is_appendin
 
 
 def program_among(values: Iterable[Any]) -> Program | None:
-    """The default main program if one of these arguments, or of the lists among them, is a variable of a program; else None."""
+    """The default main program if an argument, or an item of a list among them, is a variable of a program; else None."""
     for value in values:
         if isinstance(value, (list, tuple)):
             value = next((item for item in value if isinstance(item, Variable)), None)
@@ -92,7 +92,7 @@ def expect_parameters(layer: str) -> None:
 
 @contextlib.contextmanager
 def drawing_for_program() -> Iterator[None]:
-    """Inside the ``with``, layers give their parameters the first values that a program with a seed gives its own."""
+    """Inside the ``with``, layers initialize parameters with the same values as a program with this seed."""
     program = default_main_program()
     with contextlib.nullcontext() if program.eager else RANDOM.for_program(program.startup):
         yield
@@ -111,7 +111,7 @@ def _stand_ins(args: Any, kwargs: Any) -> tuple[Any, Any] | None:
 
 
 def _standing_in(value: Any) -> Any:
-    """The twin of a parameter; any other value itself. A tensor that was computed is no start of anything, and stays refused."""
+    """The twin of a parameter; other values unchanged. A computed tensor cannot be an initial value, and is still refused."""
     return twin_of(value) if isinstance(value, Parameter) else value
 
 

@@ -31,12 +31,12 @@ class Call:
         self._draws: list[Draw] = []
 
     def first(self, function: Callable[[], _Result]) -> _Result:
-        """Call a function and note its random draws; its result."""
+        """Call a function, record its random draws, and return its result."""
         with RANDOM.noting(self._draws):
             return function()
 
     def again(self, function: Callable[[], _Result]) -> _Result:
-        """Call a function with the draws of the first call; its result.
+        """Call a function with the draws of the first call, and return its result.
 
         Raises:
             BackwardError: the number of draws differs from the first call.

@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 @version_of(Exchange)
 class _Exchange(Exchange):
-    """Replaces parameters by averages at once."""
+    """Replaces parameters by averages in eager mode."""
 
     def is_applied(self, average: Any) -> bool:
         return average._saved_values is not None

@@ -34,7 +34,7 @@ _Shape = tuple[int, ...]
 
 
 class Batched(ValueOperators):
-    """A value for each row of a batch, as gradient rules see it: as the value of one row.
+    """A value for each row of a batch. Gradient rules see it as the value of one row.
 
     Attributes:
         tensor: all of them, with the batch as first dimension.
@@ -131,7 +131,7 @@ class BatchedTask(GraphTask):
         return [None if array is None else Tensor._of(array) for array in arrays]
 
     def _by_rows(self, function: Callable[..., Sequence[Any]], *gradients: Sequence[Any]) -> list[Any]:
-        """What a function of lists of gradients gives for the rows, one after another."""
+        """Apply a function of lists of gradients to one row after another."""
         rows = [[[None if g is None else g.row(number) for g in grads] for grads in gradients] for number in range(self._rows)]
         results: list[Any] = _stacked([list(function(*row)) for row in rows])
         return results
@@ -174,7 +174,7 @@ class _Call:
         return self.values[slot]
 
     def run(self, *inputs: Any, **attrs: Any) -> Any:
-        """What the op gives for tensors, with attributes that differ from its own."""
+        """Run the op on tensors, with some attributes replaced."""
         return getattr(namespace, self.definition.type)(*inputs, **{**self.attrs, **attrs})
 
     @property
@@ -190,10 +190,10 @@ class _Call:
 
 
 _Batching = Callable[[_Call], Any]
-"""Gives the first output of all rows, or NotImplemented."""
+"""Computes the first output for all rows, or returns NotImplemented."""
 _TABLE: dict[str, tuple[_Batching, tuple[str, ...]]] = {}
-"""Op type -> how it is applied to all rows; and the slots that inputs may be in, of which the first is batched, and no other.
-Without slots, any may be."""
+"""Op type -> how to apply it to all rows at once; and the allowed input slots, of which only the first is batched. Without slots,
+any input may be."""
 
 
 def _for(*op_types: str, slots: tuple[str, ...] = ()) -> Callable[[_Batching], _Batching]:
@@ -233,7 +233,7 @@ _batched_ops = _BatchedOps()
 
 
 def _at_once(call: _Call) -> Any:
-    """The first output of an op for all rows; NotImplemented where the table does not say how."""
+    """The first output of an op for all rows; NotImplemented if the op is not in the table."""
     batching, slots = _TABLE.get(call.definition.type, (None, ()))
     if batching is None:
         return NotImplemented
@@ -267,7 +267,8 @@ def _map_batched(function: Callable[[Batched], Any], values: Mapping[str, Any]) 
 
 
 def _stacked(rows: Sequence[Any]) -> Any:
-    """A batched value of the tensor of each row, with zeros for None; a list of them of the lists; None if there is no tensor."""
+    """Stack the tensors of rows, with zeros for None, to a batched value; lists of tensors to a list. None if there is no
+    tensor."""
     if isinstance(rows[0], (list, tuple)):
         return [_stacked(parts) for parts in zip(*rows, strict=True)]
     example = next((row for row in rows if row is not None), None)
@@ -466,7 +467,7 @@ def _mul(call: _Call) -> Any:
 
 
 def _product(X: Any, Y: Any, trans_x: bool, trans_y: bool, rows: int) -> Batched:
-    """The products of matrices, or of stacks of them; with a right one that all rows share, of one tall matrix."""
+    """Multiply matrices, or stacks of them. If all rows share the right matrix, multiply one tall left matrix by it."""
     if not isinstance(Y, Batched) and Y.ndim == 2 and not trans_x:
         tall = _reshaped(X.tensor, (rows * prod(X.shape[:-1]), X.shape[-1]))
         product = namespace.matmul_v2(tall, Y, trans_y=trans_y)
@@ -498,7 +499,7 @@ def _conv_input(call: _Call) -> Any:
 
 @_for("conv2d_backprop_filter", "conv3d_backprop_filter", slots=("Output", "Input", "Like"))
 def _conv_filter(call: _Call) -> Any:
-    """The outputs of all rows as channels of one output, each with its filter."""
+    """Apply each row's filter; the outputs of all rows are channels of one output."""
     Output, (filters, *window) = call["Output"], call["Like"].shape
     if call.attrs["groups"] > 1 or image_axes(call.attrs["data_format"], Output.ndim)[0] != 1:
         return NotImplemented

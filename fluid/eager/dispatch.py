@@ -226,7 +226,7 @@ class CompiledOp:
 
     # -- forward
     def call(self, tensors: Sequence[Tensor]) -> Any:
-        """What the op returns for tensors of these kinds; the call is recorded where one asks for a gradient."""
+        """Run the op on tensors of these kinds; record the call if one requires a gradient."""
         try:
             if len(tensors) == 1:
                 results = quietly.run(self.run, tensors[0]._array)
@@ -303,7 +303,7 @@ class CompiledOp:
                 )
 
     def save(self, tensors: Sequence[Tensor], outputs: Sequence[Any]) -> tuple[tuple[Any, list[Any], int], ...]:
-        """What backward needs, as (array, the tensor's version counter, its count now)."""
+        """The values that backward needs, as (array, the tensor's version counter, its present count)."""
         saved = []
         for number in self._save_in:
             tensor = tensors[number]
@@ -322,7 +322,7 @@ class CompiledOp:
         ]
 
     def with_kinds(self, out_kinds: tuple[ArrayType, ...]) -> CompiledOp:
-        """A copy of this compiled_op for these kinds of outputs, which were known only after a run."""
+        """A copy of this compiled op for these kinds of outputs, known only after a run."""
         variant = self._variants.get(out_kinds)
         if variant is None:
             variant = self._variants.keep(out_kinds, copy(self))
@@ -533,13 +533,14 @@ def gradient_definition(definition: OpDef, rule: Rule) -> OpDef:
 
 
 def _slots_of_gradient(definition: OpDef) -> dict[str, Slot]:
-    """What a gradient rule may read, by name: inputs, outputs and cotangents."""
+    """The slots that a gradient rule may read, by name: inputs, outputs and cotangents."""
     cotangents = {grad_slot(name): slot for name, slot in definition.outputs.items()}
     return {**definition.inputs, **definition.outputs, **cotangents}
 
 
 def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool], f: OpNamespace | None = None) -> list[Any]:
-    """Gradients of a node's inputs, computed by the op's rule over tensors, or the values of `f`, and therefore recorded."""
+    """Compute the gradients of a node's inputs by the op's rule on tensors, or on the values of `f`, so that they are
+    recorded."""
     compiled_op = node._compiled_op
     definition = compiled_op.op.definition
     present = [grad is not None for grad in grads]
@@ -646,7 +647,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether it is 0.0 or -0.0, which are equal as keys, but different attributes."""
+    """Whether a value is 0.0 or -0.0: these are equal as keys, but different attributes."""
     return isinstance(value, (float, np.floating)) and not value
 
 

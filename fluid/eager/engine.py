@@ -344,7 +344,7 @@ class GraphTask:
 
     # -- hooks
     def _unwrapped(self, value: Any) -> Any:
-        """A tensor from a hook as the pass continues with it: a copy, which only the pass holds; a tensor if recording."""
+        """Convert a hook's tensor for the rest of the pass: a private copy, or a tensor if recording."""
         return value if value is None or self.create_graph else value._array.copy()
 
     def _hooked(self, hooks: Hooks, grad: Any) -> Any:
@@ -379,7 +379,7 @@ class GraphTask:
         return grads
 
     def _keep(self, node: Node, grads: Sequence[Any]) -> None:
-        """Add the gradients of tensors that were computed inside a guard, and are still there, to their `grad`."""
+        """Add gradients to the `grad` of tensors that were computed inside a guard and still exist."""
         if self._needed is not None or node._keepers is None:  # other tensors' gradients are asked for
             return
         keepers = node._keepers if isinstance(node._keepers, dict) else {0: node._keepers}
@@ -463,7 +463,7 @@ _sequence = attrgetter("sequence_nr")
 
 
 def _wrapped(grad: Any) -> Any:
-    """A gradient as hooks see it: a tensor, or None."""
+    """Wrap a gradient for hooks: a tensor, or None."""
     return grad if grad is None or isinstance(grad, Tensor) else Tensor._of(grad)
 
 
@@ -537,7 +537,7 @@ class BackwardEngine:
         state.task.callbacks.append(callback)
 
     def execute(self, task_of: Callable[[], GraphTask]) -> list[Any]:
-        """Make and run a pass, in this thread or, if too many are nested in it, in a new one."""
+        """Make and run a pass, in this thread, or in a new one if too many passes are nested here."""
         if state.depth >= _MAX_DEPTH:
             return self._elsewhere(task_of)
         state.depth += 1

@@ -1,4 +1,4 @@
-"""Functions with a backward of the user's own."""
+"""Functions with a user-defined backward."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PyLayerContext:
 
 
 class PyLayer:
-    """A function with a backward of its own: a class that defines `forward` and `backward`.
+    """A function with its own backward: a class that defines `forward` and `backward`.
 
     `forward` takes tensors and other values, and returns a tensor or other value, or a tuple of them. It names tensors that it
     modifies in place by ``ctx.mark_dirty``; a result in the memory of another tensor is copied. `backward` takes a gradient for
@@ -121,7 +121,7 @@ class PyLayer:
 
     @staticmethod
     def forward(ctx: PyLayerContext, *args: Any, **kwargs: Any) -> Any:
-        """The results; `ctx` keeps for `backward` what ``ctx.save_for_backward`` is given.
+        """Compute the results; ``ctx.save_for_backward`` saves tensors for `backward`.
 
         Args:
             ctx: of this call.
@@ -160,7 +160,7 @@ class PyLayer:
 
     @staticmethod
     def _apart(results: Sequence[Any], arguments: Sequence[Tensor], dirty: Sequence[Tensor]) -> list[Any]:
-        """The results, copied where they share memory with an argument or with a result before them."""
+        """Copy results that share memory with an argument or with an earlier result."""
         in_place = {id(tensor) for tensor in dirty}
         seen = {id(tensor._version) for tensor in arguments if id(tensor) not in in_place}
         outputs: list[Any] = []
@@ -177,7 +177,7 @@ class PyLayer:
     def _check_modified(
         cls, tensors: Sequence[Tensor], versions: Sequence[int], outputs: Sequence[Any], dirty: Sequence[Tensor]
     ) -> None:
-        """An error where `forward` modified arguments in place without saying so, or such as may not be."""
+        """Raise an error if `forward` modified arguments in place without declaring it, or arguments that must not change."""
         marked = {id(tensor) for tensor in dirty}
         for number, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
             if id(tensor) in marked:
@@ -293,7 +293,7 @@ class _Received(RecordedNode):
 
 
 class _NotRecorded(RecordedNode):
-    """Stands for the derivatives of a gradient that a `backward` has not computed by recorded ops."""
+    """A node in place of the derivatives of a gradient that a `backward` computed without recorded ops."""
 
     __slots__ = ()
 

@@ -60,7 +60,7 @@ def _differentiating() -> Iterator[None]:
 
 
 def _called(func: _Function, inputs: Sequence[Any]) -> Any:
-    """Call a function that is to be differentiated by its inputs."""
+    """Call a function in order to differentiate it by its inputs."""
     with enable_grad(), _differentiating():
         return func(*inputs)
 
@@ -78,7 +78,7 @@ def _ones(tensor: Tensor) -> Tensor:
 def _gradients(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Any], create_graph: bool, retain: bool = True
 ) -> list[Tensor]:
-    """As `grad`, with zeros where no output depends on an input."""
+    """Like `grad`, with zeros where no output depends on an input."""
     pairs = [(output, weight) for output, weight in zip(outputs, weights, strict=True) if not output._stop]
     if not pairs:
         return [_zeros(tensor) for tensor in inputs]
@@ -201,7 +201,7 @@ def _row_by_row(output: Tensor, points: Sequence[Tensor], create_graph: bool) ->
 
 
 def _rows_at_once(output: Tensor, points: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
-    """As `_row_by_row`, in one pass."""
+    """Like `_row_by_row`, in one pass."""
     xp, size = output._kind.xp, output.size
     gradients: list[Tensor | None] = [None] * len(points)
     if not output._stop:
@@ -340,7 +340,7 @@ def _moved(func: _Function, args: list[Any], flat: Any, number: int, by: float, 
 
 
 def gradgradcheck(func: _Function, inputs: Any, grad_outputs: Any = None, **kwargs: Any) -> bool:
-    """As `gradcheck`, for the gradients of the function's gradients.
+    """Like `gradcheck`, for the gradients of the function's gradients.
 
     Args:
         func, inputs: see `gradcheck`.

@@ -50,7 +50,7 @@ _Line = tuple[CodeType, int]
 
 
 class Edge(NamedTuple):
-    """The node that a gradient goes to, and as which of its inputs.
+    """The node that receives a gradient, and the number of its input there.
 
     Attributes:
         node: the node; None where no gradient is wanted.
@@ -150,7 +150,7 @@ class Node:
     _edges: _Edges
     _hooks: NodeHooks | None
     _keepers: weakref.ref[Tensor] | dict[int, weakref.ref[Tensor]] | None
-    """The tensor that keeps its gradient because it was computed inside a guard; of several outputs, by their numbers."""
+    """The tensor that keeps its gradient because it was computed inside a guard; for several outputs, by number."""
     _line: _Line | None
     _saved: Any
     sequence_nr: int
@@ -160,7 +160,7 @@ class Node:
 
     @property
     def large(self) -> bool:
-        """Whether it has enough work for another thread."""
+        """Whether the node has enough work for another thread."""
         return any(kind is not None and kind.size >= LARGE for kind in self.kinds)
 
     # -- defined by subclasses
@@ -180,7 +180,7 @@ class Node:
         raise NotImplementedError
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        """As `apply`, but over tensors and recorded, so that it can be differentiated.
+        """Like `apply`, but on tensors and recorded, so that it can be differentiated.
 
         Args:
             grads, wanted, keep: see `apply`.
@@ -195,12 +195,12 @@ class Node:
 
     @property
     def next_edges(self) -> tuple[Edge, ...]:
-        """Where the gradient of each input goes."""
+        """The edge that the gradient of each input follows."""
         return tuple(Edge(None, 0) if edge is None else Edge(*edge) for edge in self._edges)
 
     @property
     def device(self) -> str:
-        """Where it runs, ``"cpu"`` or such as ``"cuda:0"``."""
+        """The device that the node runs on: ``"cpu"``, or for example ``"cuda:0"``."""
         return next((kind.device for kind in self.kinds if kind is not None), CPU)
 
     @property
@@ -355,7 +355,7 @@ _grad_locks = [threading.Lock() for _ in range(64)]
 
 
 class AccumulateGrad(Node):
-    """The node of a leaf: adds the gradient to the tensor's `grad`, unless that asks for none any more.
+    """The node of a leaf: adds the gradient to the tensor's `grad`, unless the tensor no longer requires one.
 
     It references its tensor, which has only a weak reference to it.
 
@@ -405,7 +405,7 @@ class AccumulateGrad(Node):
 
 
 def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
-    """The edge to the node of a leaf; makes the node if there is none, or none any more."""
+    """The edge to the node of a leaf; makes the node if it does not exist."""
     reference = tensor._accumulator
     node = None if reference is None else reference()
     if node is None:
@@ -419,7 +419,7 @@ def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
 
 
 def keep_gradient(tensor: Tensor) -> None:
-    """Inside a guard, have a tensor keep the gradient that comes along its edge, which another one may have been made with."""
+    """Inside a guard, let a tensor keep the gradient of its edge, although another tensor may share the edge."""
     if state.keeps_gradients and tensor._edge is not None:
         node, number = tensor._edge
         if len(node.kinds) == 1:

@@ -133,7 +133,7 @@ def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
 
 @one_op
 def _with_region(x: Tensor, value: Tensor, items: tuple[Any, ...]) -> Tensor:
-    """`x` with the elements of `value`, broadcast, in the region that plain indices choose."""
+    """Write `value`, broadcast, into the region of `x` that plain indices choose."""
     axes, starts, ends, gone, shape = _bounds(x, items)
     extra = value.ndim - len(shape)
     if value.size == 1:
@@ -149,7 +149,7 @@ _indices_of_rows: Cache[Any, Tensor] = Cache()
 
 
 def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
-    """A tensor of these indices of rows, from 0 on."""
+    """A tensor of row indices, all at least 0."""
     size = x.shape[0]
     rows = _indices_of_rows.get((numbers, size, x.device))
     if rows is None:
@@ -163,7 +163,7 @@ def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
 
 
 def _indices(item: Any) -> Any:
-    """An index as numpy takes it."""
+    """Convert an index for numpy."""
     if isinstance(item, tuple):
         return tuple(_indices(entry) for entry in item)
     if isinstance(item, Tensor):

@@ -107,7 +107,7 @@ def is_grad_enabled() -> bool:
 
 
 class set_grad_enabled:
-    """Record ops, or do not: at once, inside a ``with``, or in a function that it decorates.
+    """Switch recording of ops on or off: at once, inside a ``with``, or in a decorated function.
 
     Args:
         mode: whether to record.
@@ -241,7 +241,8 @@ def _decorated(function: _Function, mode: bool) -> _Function:
 
 
 def _in_steps(generator: Any, mode: bool) -> Generator[Any, Any, Any]:
-    """Run a generator, or an object with its methods, in this mode, but not what runs while it is suspended."""
+    """Run the steps of a generator, or of an object with its methods, in this mode; while it is suspended, the caller's mode
+    holds."""
     step, value = generator.send, None
     while True:
         before = state.recording
@@ -264,5 +265,5 @@ def _in_steps(generator: Any, mode: bool) -> Generator[Any, Any, Any]:
 
 @types.coroutine
 def _awaited(coroutine: Any, mode: bool) -> Generator[Any, Any, Any]:
-    """As `_in_steps`, to be awaited."""
+    """Like `_in_steps`, for an awaitable."""
     return (yield from _in_steps(coroutine, mode))

@@ -1,4 +1,4 @@
-"""Functions of tensors that come down to one op: which op that is, is seen in the first call and kept for calls like it.
+"""Functions of tensors that amount to one op: the first call finds the op and caches it for similar calls.
 
 Between a layer's call and its op stand checks of arguments, defaults and names, which cost several times what a small op does.
 Most of that depends only on non-tensor arguments and on the types of tensors. A function that reads or does more is detected, and
@@ -37,13 +37,13 @@ class _MoreThanOps(BaseException):
 
 
 class _Watch:
-    """Stands where a tracer does while a function runs. It runs the ops and lists them, and stops whatever else reaches a tracer:
-    reading values, writing in place, making tensors of data, branching."""
+    """Takes the place of a tracer while a function runs. It runs and lists the ops, and stops everything else that a tracer would
+    see: reading values, writing in place, making tensors of data, branching."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[TensorOp, Sequence[Tensor], Any]] = []
         self.has_caller = False
-        """Whether it depends on the layer what an op draws."""
+        """Whether an op's random draws depend on the layer."""
         self._around = state.interceptor
 
     def call(self, op: TensorOp, tensors: Sequence[Tensor]) -> Any:
@@ -58,7 +58,7 @@ class _Watch:
 
 
 def one_op(function: _Function) -> _Function:
-    """Decorates a function of tensors that mostly comes down to one op; see the module's text."""
+    """Decorate a function of tensors that mostly amounts to one op; see the module's text."""
     run = shortened(function)
 
     @functools.wraps(function)
@@ -106,7 +106,7 @@ def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[s
         return compiled_op.call(tensors) if state.interceptor is None else op(*tensors)
 
     def watched(signature: Any, tensors: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
-        """The function's result; the op is kept if it is all that the function runs."""
+        """Call the function; cache the op if the function runs nothing else."""
         if RANDOM.is_on_tape:
             return function(*args, **kwargs)
         watch: Any = _Watch()
@@ -130,7 +130,7 @@ def shortened(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[s
 
 
 def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any, places: dict[int, int]) -> Any:
-    """The op and the places of its inputs if it alone makes the result, of the tensors with these places; () otherwise."""
+    """The op and the positions of its inputs among `places`, if it alone makes the result; () otherwise."""
     if len(calls) != 1 or result is not calls[0][2] or type(result) is not Tensor or result._name is not None:
         return ()
     op, inputs, _ = calls[0]
@@ -142,7 +142,7 @@ def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any
 
 
 def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor], depth: int = 0) -> bool:
-    """Add to the key what tells arguments apart, except for the elements of tensors, and list the tensors; False for others."""
+    """Add the arguments to the key, except the elements of tensors, and list the tensors; False if an argument has no key."""
     for value in values:
         kind = value.__class__
         if kind is Tensor or isinstance(value, Tensor):
@@ -160,7 +160,7 @@ def _describe(values: Iterable[Any], key: list[Any], tensors: list[Tensor], dept
 
 
 def _plain_key(value: Any) -> Any:
-    """What tells an argument without tensors apart from others; None where nothing does, and for tensors."""
+    """The key of an argument without tensors; None if it has no key, and for tensors."""
     kind = value.__class__
     if kind in _PLAIN:
         return kind, value

@@ -20,7 +20,7 @@ __all__ = ["parts"]
 
 
 class Parts:
-    """What lower files use of higher ones.
+    """Functions and classes of higher modules that lower modules use.
 
     Attributes:
         tensor: the class of tensors.

@@ -22,7 +22,7 @@ def _place(device: str) -> Place:
 
 
 def timed_node(node: Node) -> AbstractContextManager[Any]:
-    """Times the ``with`` as one call of the node's gradient op, if a profiler runs."""
+    """Time the ``with`` as one call of the node's gradient op, if a profiler runs."""
     timer = timing.current
     return (
         nullcontext()
@@ -35,7 +35,7 @@ _run_op, _run_update = CompiledOp.call, UpdateOp.__call__
 
 
 def _follow(timer: Watch | None) -> None:
-    """Let calls of ops be timed; without a timer, they are as they were, and cost nothing more."""
+    """Time calls of ops, or with None, restore the plain calls, which cost nothing extra."""
     if timer is None:
         CompiledOp.call, UpdateOp.__call__ = _run_op, _run_update  # type: ignore[method-assign]
         return

@@ -108,7 +108,7 @@ def _unpickled(array: Any, settings: dict[str, Any]) -> Parameter:
 
 
 class Unset(Tensor):
-    """A tensor without elements yet; the first op that writes to it makes it an ordinary one."""
+    """A tensor without elements yet; the first op that writes to it makes it an ordinary tensor."""
 
     __slots__ = ()
 
@@ -249,7 +249,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _temporaries(slot: Slot, target: Any, layer: str, count: int) -> int:
-    """How many variables with the name of a layer a program would have for an output of its op."""
+    """The number of variables, named after a layer, that a program would have for an output of its op."""
     if target is not None:
         return sum(item.name.startswith(f"{layer}.tmp") for item in _listed(target))
     return count if slot.many else int(not slot.optional)
@@ -435,7 +435,7 @@ def enabled() -> bool:
 
 
 def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tensor:
-    """A tensor of a copy of an array; a tensor is returned as it is.
+    """Copy an array to a tensor; return a tensor unchanged.
 
     Args:
         value: an array, or nested lists of numbers.
@@ -457,7 +457,7 @@ def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tenso
 
 
 def parameters_of(loss: Tensor) -> list[Tensor]:
-    """The leaves that require a gradient and that a tensor was computed from, in the order of their creation."""
+    """The leaves that a tensor was computed from and that require a gradient, in order of creation."""
     leaves: dict[int, Any] = {}
     seen = set()
     stack = [loss._edge[0]] if loss._edge is not None else []

@@ -1,4 +1,4 @@
-"""Which values of an op the gradients of its inputs read, so that what only unwanted gradients would read is not saved."""
+"""Find the values of an op that the gradients of its inputs read, so that values only unwanted gradients need are not saved."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Traced(ValueOperators):
 
 
 class _Tracing(OpNamespace):
-    """Ops over traced values: the outputs depend on what the inputs do, except where only a shape is read."""
+    """Ops on traced values: outputs have the sources of the inputs, except of inputs whose shape alone is read."""
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}

@@ -83,7 +83,7 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class Segment:
-    """A call of a function that is made again in backward.
+    """A call of a function that backward repeats.
 
     Attributes:
         inputs: the tensors among the arguments.
@@ -105,7 +105,7 @@ class Segment:
         return str(getattr(function, "_full_name", None) or getattr(function, "__name__", type(function).__name__))
 
     def call(self) -> tuple[Any, Gate]:
-        """Call the function, recorded back to the gate only; its result, and the gate."""
+        """Call the function, recorded back to the gate only; return its result and the gate."""
         reader = ConstantReads(state.interceptor if self._caster is None else self._caster.apart(self._caster.around))
         with intercepting(reader):
             result = self._call.first(self._recorded)
@@ -126,7 +126,7 @@ class Segment:
             return self._function(*args, **kwargs), gate
 
     def call_again(self, node: Node) -> tuple[list[Any], Gate]:
-        """Repeat the call; the tensors in its result, and the gate."""
+        """Repeat the call; return the tensors in its result, and the gate."""
         versions = [*(tensor._version for tensor in self.inputs), *self._constants]
         for version, number in zip(versions, self._versions, strict=True):
             if version[0] != number:
@@ -235,7 +235,7 @@ class RecomputeNode(RecordedNode):
         return gradients
 
     def _check(self, segment: Segment, outputs: Sequence[Tensor], gate: Gate) -> None:
-        """A `BackwardError` if the function has done something else than the first time."""
+        """Raise a `BackwardError` if the repeated call differs from the first."""
         kinds = [output._kind for output in outputs]
         if kinds != self._kinds:
             raise BackwardError(

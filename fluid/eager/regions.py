@@ -1,4 +1,4 @@
-"""Branches and loops of a function that is traced, in the recorded graph.
+"""Branches and loops of a traced function, in the recorded graph.
 
 The example took one branch, which says nothing about the other. So one node stands for the whole branch or loop: in the program,
 `fluid.autodiff.reverse` differentiates its ops; the values for the example come from the example's own graph.
@@ -30,7 +30,7 @@ _INSTEAD = "differentiate the traced program instead, by append_backward or flui
 
 
 class EagerRegion:
-    """The ops of one branch or loop that is traced.
+    """The ops of one traced branch or loop.
 
     Attributes:
         name: ``"cond"`` or ``"while_loop"``.
@@ -48,7 +48,7 @@ class EagerRegion:
         self._reads: dict[str, _Edge] = {}
 
     def build(self, build: Callable[[], Any]) -> Any:
-        """Call a function that appends the ops of the region; its result."""
+        """Call a function that appends the region's ops, and return its result."""
         last = self.block.ops[-1] if self.block.ops else None
         with self.tracer.reading(self._reads):
             result = build()
@@ -62,11 +62,11 @@ class EagerRegion:
         return tracer
 
     def is_traced_now(self) -> bool:
-        """Whether the program that the ops are in is still being written."""
+        """Whether the program of these ops is still being traced."""
         return state.tracer is not None and state.tracer is self._tracer()
 
     def edges(self) -> dict[_Edge, list[str]]:
-        """Edges of the values that the ops read but do not compute, each with the names of the variables."""
+        """The edges of values that the ops read but do not compute, each with the names of its variables."""
         computed = {name for op in self.ops for name in op.output_arg_names}
         computed.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
         edges: dict[_Edge, list[str]] = {}
@@ -153,7 +153,7 @@ class Refusal(RecordedNode):
 
     @property
     def edges(self) -> list[_Edge | None]:
-        """Edges to it, for tensors to have in place of their own; None where a tensor had none."""
+        """Edges to this node that replace the edges of tensors; None where a tensor has no edge."""
         return [None if edge is None else (self, number) for number, edge in enumerate(self._edges)]
 
     @property
@@ -167,7 +167,7 @@ class Refusal(RecordedNode):
 
 
 class RegionNode(RecordedNode):
-    """The gradient of a branch or loop that was traced."""
+    """The gradient of a traced branch or loop."""
 
     __slots__ = ("_names", "_variables")
 

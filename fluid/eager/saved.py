@@ -1,4 +1,4 @@
-"""Hooks on the values that are saved for backward: kept elsewhere, or in another form, until it needs them."""
+"""Hooks on values saved for backward: store them elsewhere, or in another form, until backward needs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["saved_tensors_hooks"]
 
 
 class saved_tensors_hooks:
-    """Inside the ``with``, what ops save for backward is ``pack(tensor)``; backward calls ``unpack`` with that.
+    """Inside the ``with``, ops save ``pack(tensor)`` for backward; backward calls ``unpack`` on it.
 
     For example, to keep it in files instead of memory::
 
@@ -57,7 +57,7 @@ class saved_tensors_hooks:
         self._interception.__exit__()
 
     def call(self, op: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
-        """Run an op `op` of these `tensors`, and pack what its node has saved."""
+        """Run `op` on these `tensors`, and pack the values that its node saved."""
         with intercepting(self._around):
             result = op(*tensors)
             outputs = result if isinstance(result, tuple) else (result,)
@@ -75,7 +75,7 @@ class saved_tensors_hooks:
 
 
 class _Packed:
-    """A saved value as the hooks keep it."""
+    """A saved value, packed by the hooks."""
 
     def __init__(self, value: Any, unpack: Callable[[Any], Tensor], kind: ArrayType) -> None:
         self._value, self._unpack, self._kind = value, unpack, kind

@@ -1,4 +1,4 @@
-"""Tensors: arrays that reference the graph that they were computed by."""
+"""Tensors: arrays with a reference to the graph that computed them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ else:
 
 
 class Tensor(_Values):
-    """An array of numpy or cupy, with the recorded graph that it was computed by.
+    """An array of numpy or cupy, with the recorded graph that computed it.
 
     Ops on tensors run at once. Where an input requires a gradient they are recorded, and their results require one too.
     Operators broadcast as in numpy, between tensors of one element type; numbers are converted to the tensor's. ``==`` and ``!=``
@@ -169,7 +169,7 @@ class Tensor(_Values):
 
     @property
     def device(self) -> str:
-        """``"cpu"``, or such as ``"cuda:0"``."""
+        """``"cpu"``, or for example ``"cuda:0"``."""
         return self._kind.device
 
     @property  # type: ignore[misc]
@@ -377,7 +377,7 @@ class Tensor(_Values):
 
     @property
     def retains_grad(self) -> bool:
-        """Whether it is no leaf, and `retain_grads` has it keep its gradient."""
+        """Whether it keeps its gradient by `retain_grads` without being a leaf."""
         hooks = None if self._edge is None else self._edge[0]._hooks
         reference = None if hooks is None else hooks.retained.get(self.output_nr)
         return reference is not None and reference() is self
@@ -440,7 +440,7 @@ class Tensor(_Values):
         return self._array.get()  # type: ignore[no-any-return]
 
     def item(self, *position: int) -> Any:
-        """The only element, or that at a position, as a Python number."""
+        """The only element, or the element at a position, as a Python number."""
         if not position and self.size != 1:
             raise ProgramError(f"item() of {self._kind}: there are {self.size} elements; say which, as in item(0, 1)")
         self._refuse_sparse("item()")
@@ -903,7 +903,7 @@ class Tensor(_Values):
         return self._take_over(parts.namespace.scatter(self, index, updates, overwrite=overwrite), "scatter_")
 
     def set_value(self, value: Any) -> None:
-        """Replace the elements by others of the same shape; not recorded, and allowed for leaves that require a gradient."""
+        """Replace the elements by new ones of the same shape; not recorded, and allowed for leaves that require a gradient."""
         self._refuse_sparse("set_value")
         array = array_of(value._array if isinstance(value, Tensor) else value, self.dtype)
         if tuple(array.shape) != self.shape:
@@ -1034,7 +1034,7 @@ def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
 
 
 class _Held(LoDTensor):
-    """What a tensor holds, as scopes give it: a view that cannot be written to, but set."""
+    """A tensor's value as in a scope: a read-only view whose value can be set."""
 
     __slots__ = ("_tensor",)
 

@@ -3,16 +3,17 @@
 Given tensors of eager mode, layers compute at once; those with parameters are objects of `fluid.dygraph`, such as `LayerOf`.
 
 Shapes stand in brackets, as ``[N, C, H, W]``, where ``...`` are any dimensions. A size that only a run tells is -1, and declared
-as None. *Sequences* are rows of one tensor, those of the first sequence, then those of the second, and so on (``lod_level=1``);
-`fluid.create_lod_tensor` makes them. Results have the element type of the inputs unless a layer says otherwise.
+as None. *Sequences* are rows of one tensor: the rows of the first sequence, then the rows of the second, and so on
+(``lod_level=1``); `fluid.create_lod_tensor` makes them. Results have the element type of the inputs unless a layer says
+otherwise.
 
 *Attributes* of a parameter are a `ParamAttr`, or a name, an initializer or a regularizer for it. Unless they or the layer say
 otherwise, weights begin with Xavier's values (`fluid.initializer.Xavier`) and biases with zeros.
 
 Errors name the layer, the argument and the user's line. A layer raises a `FluidTypeError` for an argument of another type than
 its annotation says, an `ElementTypeError` for elements that it does not take, an `InferenceError` where shapes do not fit, and
-a `ProgramError`, of which both are kinds, for other values that make no sense. What only a run can tell, such as an id beyond
-its table, is an `IndexRangeError` or another `ExecutionError` then.
+and a `ProgramError`, their base class, for other invalid values. Errors that only a run can detect, such as an id beyond its
+table, are an `IndexRangeError` or another `ExecutionError`.
 """
 
 import sys
@@ -75,7 +76,7 @@ def _hand_on(module: str) -> None:
 
 
 class _ModuleOfRnn(ModuleType):
-    """The module `rnn`, called as the layer of that name: an import under another name puts the module where the layer is."""
+    """The module `rnn`, callable like the layer `rnn`: importing the module under another name puts it in the layer's place."""
 
     __call__ = staticmethod(globals()["rnn"])
 

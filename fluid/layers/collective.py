@@ -1,4 +1,4 @@
-"""Layers of collective ops, as Fluid 1.6 has them; see `fluid.ops.collective` for what they compute."""
+"""Layers of collective ops, as Fluid 1.6 has them; see `fluid.ops.collective` for their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _allreduce(x: Any, out: Any = None, reduce_type: str = "sum", sync_mode: boo
 
 
 def _broadcast(x: Any, root: int, sync_mode: bool = False) -> Any:
-    """Write the x of worker `root` into that of every worker."""
+    """Copy the x of worker `root` into every worker's x."""
     return _run("c_broadcast", x, x, root=root, use_calc_stream=sync_mode)
 
 
@@ -42,7 +42,7 @@ def _c_allreduce(x: Any, out: Any = None, reduce_type: str = "sum", ring_id: int
 
 
 def _c_broadcast(x: Any, root: int = 0, ring_id: int = 0, use_calc_stream: bool = False) -> Any:
-    """Write the x of worker `root` into that of every worker."""
+    """Copy the x of worker `root` into every worker's x."""
     return _run("c_broadcast", x, x, root=root, ring_id=ring_id, use_calc_stream=use_calc_stream)
 
 

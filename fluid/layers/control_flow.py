@@ -238,14 +238,14 @@ def _agree(a: Variable, b: Variable) -> bool:
 def cond(
     pred: Variable, true_fn: Callable[[], Any] | None = None, false_fn: Callable[[], Any] | None = None, name: str | None = None
 ) -> Any:
-    """The result of `true_fn` if `pred` (one bool) is true, else that of `false_fn`.
+    """The result of `true_fn` if `pred` (one bool) is true, else the result of `false_fn`.
 
     Args:
         pred: one bool.
-        true_fn, false_fn: functions without arguments. Both are called while the program is built and append to blocks of their
-            own, of which only one runs. They return a variable, nested lists, tuples and dicts of variables, or nothing: both the
-            same structure, with the same shapes and dtypes. None stands for one that does and returns nothing. What `minimize` of
-            an optimizer returns counts as nothing: ``lambda: optimizer.minimize(loss)`` trains where the branch runs.
+        true_fn, false_fn: functions without arguments. Both are called while the program is built and append to their own blocks;
+            only one block runs. They return a variable, nested lists, tuples and dicts of variables, or nothing: both the same
+            structure, with the same shapes and dtypes. None stands for one that does and returns nothing. What `minimize` of an
+            optimizer returns counts as nothing: ``lambda: optimizer.minimize(loss)`` trains where the branch runs.
         name: accepted and ignored.
 
     Raises:
@@ -288,7 +288,7 @@ def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Call
 
 
 def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, list[Variable]]:
-    """Calls `fn` in a conditional block: its result, and the outer variables to which the variables in it are copied."""
+    """Call `fn` in a conditional block; return its result, and the outer variables that receive copies of its variables."""
     if fn is None:
         return None, []
     parent = default_main_program().current_block()
@@ -317,13 +317,13 @@ def _is_of_minimize(value: Any) -> bool:
 def case(
     pred_fn_pairs: Sequence[tuple[Variable, Callable[[], Any]]], default: Callable[[], Any] | None = None, name: str | None = None
 ) -> Any:
-    """The result of the function in the first pair whose bool is true, else that of `default`.
+    """The result of the function in the first pair whose bool is true, else the result of `default`.
 
     As with `cond`, all functions return the same structure, shapes and dtypes.
 
     Args:
         pred_fn_pairs: pairs of one bool and a function without arguments.
-        default: a function without arguments; by default that of the last pair.
+        default: a function without arguments; by default the last pair's.
         name: accepted and ignored.
 
     Raises:
@@ -362,7 +362,7 @@ def switch_case(
     Args:
         branch_index: an int32 or int64 variable of one element.
         branch_fns: functions by index: a dict, a list of pairs, or a list of functions for 0, 1, ...
-        default: function for all other indices; by default that of the largest index.
+        default: function for all other indices; by default the function of the largest index.
         name: accepted and ignored.
 
     Raises:
@@ -397,7 +397,7 @@ def while_loop(
 
     Args:
         cond: returns one bool.
-        body: returns as many values as it takes, with the same structure, dtypes and numbers of dimensions. It writes to an array
+        body: returns values with the structure, dtypes and numbers of dimensions of its arguments. It writes to an array
             of tensors in place, and returns the same array.
         loop_vars: variables, or nested lists, tuples and dicts of them, which are not overwritten.
         is_test: whether to keep nothing for a gradient.
@@ -529,7 +529,7 @@ class StaticRNN:
         """The current step's slice of the sequence `x`, ``[time, ...]``.
 
         Args:
-            x: ``[time, ...]``, made outside of the step; all have as many time steps.
+            x: ``[time, ...]``, made outside of the step; all have the same number of time steps.
         """
         block = self._body("step_input")
         check_variable(x, "StaticRNN.step_input: x")
@@ -567,7 +567,7 @@ class StaticRNN:
             batch_ref: a sequence or step input that has the batch size.
             init_value: what the first value is filled with, if `init` is None.
             init_batch_dim_idx: the dimension of `shape` that is the batch size.
-            ref_batch_dim_idx: the dimension of that sequence that is the batch size; 0 is time.
+            ref_batch_dim_idx: the batch dimension of the sequence; 0 is time.
         """
         block = self._body("memory")
         if init is None:

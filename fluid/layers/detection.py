@@ -1,4 +1,4 @@
-"""Layers of object detection: boxes over images, their matching with labelled ones, losses, and what is detected at last.
+"""Layers of object detection: boxes over images, their matching with labelled ones, losses, and detections.
 
 Boxes are rows of left, top, right and bottom. Labelled boxes, which an image has any number of, are sequences (``lod_level=1``).
 """
@@ -66,17 +66,17 @@ def prior_box(
     Formula: Liu et al., SSD: Single Shot MultiBox Detector, 2016.
 
     Args:
-        input: the feature map ``[N, C, H, W]``, of which only the size is read.
-        image: the image, ``[N, C, H', W']``, of which only the size is read.
+        input: the feature map ``[N, C, H, W]``; only its size is read.
+        image: the image, ``[N, C, H', W']``; only its size is read.
         min_sizes: sides of squares in pixels; for each of them there is a box of each aspect ratio.
-        max_sizes: as many; for each there is a square of the geometric mean of min_size and max_size.
+        max_sizes: one for each of `min_sizes`; each pair gives a square of the geometric mean of min_size and max_size.
         aspect_ratios: width by height; 1 is always among them.
         variance: the variances of x, y, width and height.
         flip: whether there is a box of the reciprocal of each aspect ratio.
         clip: whether boxes are cut to the image.
         steps: how many pixels places are apart along x and y; 0 for such that they cover the image.
         offset: of the first place from the corner, in steps.
-        min_max_aspect_ratios_order: whether the square of max_size comes right after that of min_size, not last.
+        min_max_aspect_ratios_order: whether the square of max_size comes right after the square of min_size, not last.
 
     >>> images = fluid.data("images", [None, 3, 64, 64])
     >>> features = layers.conv2d(images, num_filters=8, filter_size=3, stride=8, padding=1)
@@ -163,7 +163,7 @@ def anchor_generator(
     Formula: Ren et al., Faster R-CNN, 2015.
 
     Args:
-        input: the feature map, of which only the size is read.
+        input: the feature map; only its size is read.
         anchor_sizes: for each and each aspect ratio there is a box; it is the side of a square of the same area, in pixels.
         aspect_ratios: height by width.
         variance: the variances of x, y, width and height.
@@ -232,8 +232,7 @@ def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Var
 
     Args:
         input: a sequence of boxes ``[.., 4]`` for each image.
-        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled; boxes are those of the
-            original.
+        im_info: ``[N, 3]``, height and width of each image, and its scale factor; boxes refer to the original image.
 
     >>> boxes = fluid.dygraph.to_variable([[-3.0, 2.0, 40.0, 9.0]]).with_lod([[0, 1]])
     >>> layers.box_clip(boxes, fluid.dygraph.to_variable([[20.0, 30.0, 1.0]]))
@@ -264,8 +263,8 @@ def box_decoder_and_assign(
     box_clip: float,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """The boxes in pixels that numbers `target_box` ``[N, C * 4]`` mean, one for each class, and those of the best class ``[N,
-    4]``.
+    """The boxes in pixels that numbers `target_box` ``[N, C * 4]`` mean, one for each class, and the boxes of the best class
+    ``[N, 4]``.
 
     Args:
         prior_box: ``[N, 4]``.
@@ -330,7 +329,7 @@ def target_assign(
     mismatch_value: int | None = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """What is to be predicted for each prior, ``[N, M, D]``, and the weights of that, ``[N, M, 1]``.
+    """The targets of the predictions for each prior, ``[N, M, D]``, and their weights, ``[N, M, 1]``.
 
     Args:
         input: ``[K, P, D]``, a sequence of labelled boxes for each image.
@@ -381,7 +380,7 @@ def multi_box_head(
 
     Args:
         inputs: feature maps ``[N, C, H, W]``.
-        image: the image, of which only the size is read.
+        image: the image; only its size is read.
         base_size: of the image; sizes without `min_sizes` are shares of it: 0.1 to 0.2 for the first map, the range from
             `min_ratio` to `max_ratio` percent in equal steps for the others.
         num_classes: number of classes, with the background.
@@ -465,7 +464,7 @@ def ssd_loss(
     """The loss ``[N, 1]`` of an SSD: cross entropy of the classes plus smooth L1 distance of the locations of matched priors.
 
     Labelled boxes are matched with priors (`bipartite_match`). Of the priors without a match, those with the largest loss are
-    learned as background, `neg_pos_ratio` times as many as match.
+    learned as background, `neg_pos_ratio` times the number of matches.
 
     Formula: Liu et al., SSD: Single Shot MultiBox Detector, 2016.
 
@@ -555,7 +554,7 @@ def detection_output(
         prior_box: priors ``[P, 4]``.
         prior_box_var: their variances, ``[P, 4]`` or four for all.
         background_label, nms_threshold, nms_top_k, keep_top_k, score_threshold, nms_eta: as of `multiclass_nms`.
-        return_index: whether to return the pair of that and of the indices of the boxes, as `multiclass_nms2` gives them.
+        return_index: whether to also return the indices of the boxes, as `multiclass_nms2` gives them.
 
     >>> loc, scores = fluid.data("loc", [None, 320, 4]), fluid.data("scores", [None, 320, 5])
     >>> priors, variances = fluid.data("priors", [320, 4]), fluid.data("variances", [320, 4])
@@ -582,8 +581,8 @@ def sigmoid_focal_loss(x: Variable, label: Variable, fg_num: Variable, gamma: fl
     """The focal loss ``[N, C]`` of logits `x` ``[N, C]``: cross entropies with weights that are small where the prediction is
     good.
 
-    That of the labelled class is ``-alpha * (1 - p) ** gamma * log(p)``, that of others ``-(1 - alpha) * p ** gamma * log(1 -
-    p)``, where p is the sigmoid of x; all are divided by `fg_num`.
+    The loss of the labelled class is ``-alpha * (1 - p) ** gamma * log(p)``, the loss of others ``-(1 - alpha) * p ** gamma *
+    log(1 - p)``, where p is the sigmoid of x; all are divided by `fg_num`.
 
     Formula: Lin et al., Focal Loss for Dense Object Detection, 2017.
 
@@ -591,7 +590,7 @@ def sigmoid_focal_loss(x: Variable, label: Variable, fg_num: Variable, gamma: fl
         x: logits ``[N, C]``, float.
         label: int32 ``[N, 1]``: classes from 1 on, 0 for the background, -1 for rows without a loss.
         fg_num: int32 ``[1]``: how many rows have a class.
-        gamma: how much less what is predicted well counts.
+        gamma: how much less good predictions count.
         alpha: weight of the labelled class.
 
     >>> x, label = fluid.dygraph.to_variable([[0.0, 2.0]]), fluid.dygraph.to_variable(np.int32([[1]]))
@@ -623,12 +622,12 @@ def yolov3_loss(
         gt_box: ``[N, B, 4]``: center, width and height of the labelled boxes in parts of the image; zeros where there are fewer.
         gt_label: their classes, int32 ``[N, B]``.
         anchors: width and height in pixels of each anchor, all in one list.
-        anchor_mask: those of them that belong to this map.
+        anchor_mask: indices of the anchors of this map.
         class_num: number of classes.
         ignore_thresh: where a predicted box overlaps a labelled one by more, it is not learned that there is nothing.
         downsample_ratio: how many times the image is as large as the map.
         gt_score: weights of the boxes ``[N, B]``.
-        use_label_smooth: whether what is learned of classes is a little off 0 and 1.
+        use_label_smooth: whether targets of classes are a little off 0 and 1.
 
     >>> x, boxes = fluid.data("x", [None, 14, 13, 13]), fluid.data("boxes", [None, 6, 4])
     >>> labels = fluid.data("labels", [None, 6], "int32")

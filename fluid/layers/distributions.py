@@ -46,7 +46,7 @@ class Distribution:
         raise NotImplementedError
 
     def entropy(self) -> Variable:
-        """The differential entropy, or that of the categories, with natural logarithms.
+        """The differential entropy, or the entropy of the categories, with natural logarithms.
 
         Raises:
             NotImplementedError: if the class has none.
@@ -250,7 +250,7 @@ class MultivariateNormalDiag(Distribution):
 
     Args:
         loc: the mean, a variable, an array or a list of k numbers.
-        scale: the covariance, ``[k, k]``, of which only the diagonal counts.
+        scale: the covariance, ``[k, k]``; only the diagonal counts.
 
     >>> with fluid.dygraph.guard():
     ...     layers.MultivariateNormalDiag(loc=[0.0, 1.0], scale=[[1.0, 0.0], [0.0, 2.0]]).entropy()

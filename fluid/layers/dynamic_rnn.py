@@ -121,7 +121,7 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
     """The sequences (or rows, if it has none) of `x` in the order of the table.
 
     Args:
-        x: as many sequences, or rows, as the table has.
+        x: sequences, or rows, one for each entry of the table.
         rank_table: what `lod_rank_table` returned.
 
     >>> words = fluid.create_lod_tensor(np.array([[1], [2], [3], [4], [5]]), [[2, 3]], fluid.CPUPlace())
@@ -154,8 +154,8 @@ def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: V
     """The rows of `in_true` and `in_false` in the order given by `mask`: the inverse of `split_lod_tensor`.
 
     Args:
-        in_true, in_false: what `split_lod_tensor` returned, or what was computed of it.
-        x: what it split; only its sequences are read.
+        in_true, in_false: the results of `split_lod_tensor`, or values computed from them.
+        x: the tensor that was split; only its sequences are read.
         mask, level: as given to `split_lod_tensor`.
 
     >>> x = layers.assign(np.array([[1.0], [2.0], [3.0]], "float32"))
@@ -244,10 +244,10 @@ class DynamicRNN:
             yield
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """The current step's rows of the sequences in `x`. The first call fixes the sequences: those of level `level`.
+        """The current step's rows of the sequences in `x`. The first call fixes the sequences: at level `level`.
 
         Args:
-            x: rows of sequences; all have as many sequences, of the same lengths.
+            x: rows of sequences; all inputs have the same number of sequences, of the same lengths.
             level: which level of sequences, 0 being the outermost.
         """
         self._check_inside("step_input")
@@ -318,7 +318,7 @@ class DynamicRNN:
 
         Args:
             ex_mem: what `memory` returned.
-            new_mem: a variable of the step, with as many rows.
+            new_mem: a variable of the step, with the same number of rows.
         """
         self._check_inside("update_memory")
         if not isinstance(ex_mem, Variable) or ex_mem.name not in self._memories:
@@ -341,7 +341,7 @@ class DynamicRNN:
             self._output_arrays.append(array)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs, in sequences like those of the first step input: one variable, or a list.
+        """The outputs, in sequences like the first step input: one variable, or a list.
 
         Args:
             args, kwargs: accepted and ignored.
@@ -405,7 +405,7 @@ class IfElse:
         """The rows of `x` that belong to this branch.
 
         Args:
-            x: a variable with as many rows as the condition.
+            x: a variable with one row for each row of the condition.
         """
         if self._branch is None:
             raise ProgramError("IfElse.input must be called in true_block or false_block")
@@ -417,7 +417,7 @@ class IfElse:
         """Adds outputs of the branch for its rows.
 
         Args:
-            outs: variables of the branch; both branches have as many.
+            outs: variables of the branch; both branches have the same number.
         """
         if self._branch is None:
             raise ProgramError("IfElse.output must be called in true_block or false_block")

@@ -284,7 +284,7 @@ def _example(layer: str) -> list[str]:
 
 
 def _doc(definition: OpDef, arguments: dict[str, str], kind: str = "one op", layer: str = "") -> str:
-    """The docstring of a layer (by default the one named like its op): that of the op, arguments, and an example.
+    """The docstring of a layer (by default named like its op): the op's text, arguments, and an example.
 
     `arguments` are those to describe, with their slots or attributes; or several in one, such as ``x, y``.
     """
@@ -318,7 +318,7 @@ def _filled(paragraph: str, indentation: str = "") -> list[str]:
 
 
 def _in_words_of(targets: dict[str, str], text: str) -> str:
-    """`text` with a layer's arguments in place of those slots and attributes that are called otherwise."""
+    """Replace names of slots and attributes in `text` by the names of a layer's arguments."""
     if not targets:
         return text
     words = re.compile(rf"\b({'|'.join(targets)})\b")
@@ -384,7 +384,7 @@ def _unary(definition: OpDef) -> str:
 
 
 def _speaking_of(arguments: dict[str, str], body: str) -> str:
-    """`body`, in which error messages name the arguments where `arguments`, by attribute, have other names."""
+    """Wrap `body` so that error messages name the arguments where these have other names than the attributes."""
     renamed = ", ".join(f'"{attribute}": "{argument}"' for attribute, argument in arguments.items() if attribute != argument)
     return f"    with speaking_of({{{renamed}}}):\n{indent(body, '    ')}" if renamed else body
 

@@ -46,7 +46,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 def _text(annotation: ast.expr, variable: str) -> str:
-    """An annotation, in which `Variable` is called so."""
+    """An annotation with another name in place of `Variable`."""
     return ast.unparse(_Renamed(variable).visit(ast.parse(ast.unparse(annotation), mode="eval").body))
 
 
@@ -75,7 +75,7 @@ def _arguments(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr | None,
 
 
 def _signatures(function: ast.FunctionDef) -> list[str]:
-    """The lines of a layer, in which `_V` is the type of the variables that it has to be given, and of its results.
+    """The lines of a layer; `_V` is the type of its required variables, and of its results.
 
     Of one that takes a variable or a list of them, there are two: type checkers find `_V` in either, but not in their union.
     """
@@ -100,7 +100,7 @@ def _signatures(function: ast.FunctionDef) -> list[str]:
 
 
 def _names(tree: ast.Module, module: str) -> dict[str, str]:
-    """Name -> the line that imports it, of what a module imports, also for types alone, or defines, other than functions."""
+    """Name -> the line that imports it, for names that a module imports, also for types only, or defines, except functions."""
     lines: dict[str, str] = {}
     for node in itertools.chain(tree.body, *(node.body for node in tree.body if isinstance(node, ast.If))):
         if isinstance(node, ast.ImportFrom):
@@ -127,7 +127,7 @@ def _home(value: Any) -> str:
 
 
 def _stub(package: str) -> str:
-    """The text of the file for a module, or for a package that hands on what its modules define."""
+    """The text of the file for a module, or for a package that re-exports its modules' names."""
     public = {
         name: (value, home)
         for name, value in sorted(vars(importlib.import_module(package)).items())

@@ -52,11 +52,10 @@ def data(
 ) -> Variable:
     """A variable to be fed, of shape ``[-1, *shape]``.
 
-    `fluid.data` never adds the batch dimension, and checks the sizes of what is fed; this variable may be fed any sizes that its
-    ops take.
+    `fluid.data` never adds the batch dimension, and checks the sizes of feeds; this variable accepts all sizes that its ops take.
 
     Args:
-        name: of the variable, by which it is fed.
+        name: of the variable, for feeds.
         shape: sizes without the batch, or with it as -1 or None.
         append_batch_size: whether to add the batch dimension, unless `shape` has an unknown size (-1 or None).
         dtype: the element type.
@@ -87,14 +86,14 @@ def py_reader(
 
     Args:
         capacity: number of batches to read ahead.
-        shapes: those of the variables, with the batch dimension (-1).
+        shapes: of the variables, with the batch dimension (-1).
         dtypes: their element types.
         lod_levels: how many levels of sequences each has; by default 0.
         name: prefix of the variables' names.
         use_double_buffer: accepted and ignored.
 
     Raises:
-        ProgramError: if there are not as many shapes, dtypes and lod_levels.
+        ProgramError: if the numbers of shapes, dtypes and lod_levels differ.
 
     >>> reader = layers.py_reader(capacity=8, shapes=[[-1, 784], [-1, 1]], dtypes=["float32", "int64"])
     >>> image, label = layers.read_file(reader)

@@ -112,7 +112,7 @@ def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
 
     Args:
         learning_rate: the first rate, a number or a float32 variable of one element.
-        decay_steps: number of runs in which the rate is multiplied by `decay_rate`, above 0.
+        decay_steps: after this number of runs, the rate has been multiplied by `decay_rate`; above 0.
         decay_rate: the factor.
         staircase: whether the quotient is rounded down.
 
@@ -132,8 +132,8 @@ def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
 
     Args:
         learning_rate: the first rate, a number or a float32 variable of one element.
-        decay_steps: number of runs in which the rate is multiplied by ``exp(-decay_rate)``, above 0.
-        decay_rate: the negative logarithm of that factor.
+        decay_steps: after this number of runs, the rate has been multiplied by ``exp(-decay_rate)``; above 0.
+        decay_rate: the negative logarithm of the factor.
         staircase: whether the quotient is rounded down.
 
     >>> rate = layers.natural_exp_decay(0.1, decay_steps=1, decay_rate=0.5)
@@ -152,7 +152,7 @@ def inverse_time_decay(learning_rate: Rate, decay_steps: float, decay_rate: floa
 
     Args:
         learning_rate: the first rate, a number or a float32 variable of one element.
-        decay_steps: number of runs in which the divisor grows by `decay_rate`, above 0.
+        decay_steps: after this number of runs, the divisor has grown by `decay_rate`; above 0.
         decay_rate: how much it grows.
         staircase: whether the quotient is rounded down.
 
@@ -241,7 +241,7 @@ def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -
 
     Args:
         d_model: number of features of the model, above 0.
-        warmup_steps: number of runs in which the rate rises, above 0.
+        warmup_steps: number of first runs, while the rate rises; above 0.
         learning_rate: a factor, a number or a float32 variable of one element.
 
     >>> rate = layers.noam_decay(d_model=4, warmup_steps=2)

@@ -86,7 +86,8 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: st
 
 
 def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
-    """Cross entropy of the similarities of each anchor to all positives, where those of the same label are right, and a penalty.
+    """Cross entropy of the similarities of each anchor to all positives, with positives of the same label as targets, and a
+    penalty.
 
     Formula: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, 2016.
 

@@ -89,8 +89,8 @@ def multiclass_nms2(
     return_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """`multiclass_nms` that gives no rows where nothing is found and, with `return_index`, the indices ``[D, 1]`` of the boxes
-    among those of all images too.
+    """`multiclass_nms` that gives no rows where nothing is found and, with `return_index`, also returns the indices ``[D, 1]`` of
+    the boxes among all images' boxes.
 
     Args:
         bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label: as of
@@ -135,7 +135,7 @@ def matrix_nms(
         post_threshold: lowered scores that are at most this are left out.
         use_gaussian: whether scores fall with the overlap as a Gaussian, rather than linearly.
         gaussian_sigma: how fast they do.
-        return_index: whether to return the pair of that and of the indices of the boxes, int32 ``[D, 1]``.
+        return_index: whether to also return the indices of the boxes, int32 ``[D, 1]``.
 
     >>> boxes = fluid.dygraph.to_variable([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.5], [5.0, 5.0, 9.0, 9.0]]])
     >>> scores = fluid.dygraph.to_variable([[[0.0, 0.0, 0.0], [0.9, 0.8, 0.7]]])
@@ -177,7 +177,7 @@ def locality_aware_nms(
 
     Args:
         bboxes: ``[N, M, 4]``, or polygons ``[N, M, 2 * corners]``.
-        scores: ``[N, C, M]``; those of boxes that are merged add up.
+        scores: ``[N, C, M]``; scores of merged boxes add up.
         score_threshold, nms_top_k, keep_top_k, normalized, nms_eta, background_label: as of `multiclass_nms`.
         nms_threshold: boxes that overlap by more are merged if they are neighbours; afterwards, the worse is left out.
 

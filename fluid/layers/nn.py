@@ -347,7 +347,7 @@ def conv2d(
         data_format: ``"NCHW"`` or ``"NHWC"``, of input and result.
 
     Returns:
-        ``[N, num_filters, H', W']`` with ``H' = (H + padding - dilation * (h - 1) - 1) // stride + 1``, `padding` being that of
+        ``[N, num_filters, H', W']`` with ``H' = (H + padding - dilation * (h - 1) - 1) // stride + 1``, with `padding` the sum of
         both sides.
 
     Raises:
@@ -384,9 +384,9 @@ def conv2d_transpose(
         input: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_format` ``"NHWC"``; float.
         num_filters: number of channels of the result.
         output_size: height and width of the result, or one number for both; by default ``(H - 1) * stride - padding + dilation *
-            (h - 1) + 1``, the smallest that the convolution would map to the input's, where `padding` is that of both sides.
+            (h - 1) + 1``, the smallest that the convolution would map to the input's, with `padding` the sum of both sides.
         filter_size: one number, or height and width; optional if `output_size` is given, by default the largest filter that fits.
-        padding, stride, dilation, groups: those of the convolution that this is the transpose of, as in `conv2d`.
+        padding, stride, dilation, groups: as in the `conv2d` that this layer transposes.
         param_attr: attributes of the filters, ``[C, num_filters / groups, *filter_size]``.
         bias_attr: attributes of the bias, ``[num_filters]``; False for none.
         use_cudnn: as in Fluid, False makes a ``depthwise_conv2d_transpose`` if each channel is a group with one filter; otherwise
@@ -426,7 +426,7 @@ def pool2d(
         input: images ``[N, C, H, W]``, or ``[N, H, W, C]`` with `data_format` ``"NHWC"``; float.
         pool_size: the window: one number, or height and width. It is needed unless `global_pooling`.
         pool_type: ``"max"`` or ``"avg"``.
-        pool_stride: step of the window: one number, or those of height and width.
+        pool_stride: step of the window: one number, or height and width.
         pool_padding: as `padding` of `conv2d`.
         global_pooling: the window is the whole image.
         ceil_mode: round the output's height and width up, so that a last, partial window counts.
@@ -557,7 +557,7 @@ def batch_norm(
         bias_attr: attributes of the bias, ``[C]``.
         data_layout: ``"NCHW"``, or ``"NHWC"`` for channels in the last dimension.
         in_place, fuse_with_relu: accepted and ignored; the executor reuses memory by itself.
-        moving_mean_name: name of the moving mean, by which rows are normalized if `is_test`.
+        moving_mean_name: name of the moving mean, which normalizes rows if `is_test`.
         moving_variance_name: name of the moving variance.
         do_model_average_for_mean_and_var: whether `ModelAverage` averages the moving statistics too.
         use_global_stats: use the moving statistics in training too.
@@ -836,7 +836,7 @@ def mul(x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int =
 
     Args:
         x: a tensor.
-        y: a tensor of the same type; as a matrix, it has as many rows as `x` has columns.
+        y: a tensor of the same type; as a matrix, it has a row for each column of `x`.
         x_num_col_dims: how many dimensions of `x` become the rows.
         y_num_col_dims: how many dimensions of `y` become the rows.
 
@@ -925,7 +925,7 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
 
     Args:
         x: a tensor of any shape.
-        min, max: bounds, of which `min` should not be the larger one.
+        min, max: bounds; `min` should not be above `max`.
 
     >>> layers.clip(fluid.dygraph.to_variable([-2.0, 0.5, 3.0]), min=-1.0, max=1.0)
     Tensor([-1. ,  0.5,  1. ], shape=[3], dtype=float32)
@@ -953,7 +953,7 @@ def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Varia
     if not max_norm:
         nothing: Variable = helper.apply("scale", {"X": x}, {"scale": 0.0})["Out"]
         return nothing
-    # Its gradient at 0 is 0, where that of a square root is infinite.
+    # Its gradient at 0 is 0; the gradient of a square root is infinite.
     norm = helper.apply("frobenius_norm", {"X": x}, {"reduce_all": True})["Out"]
     most = helper.apply("fill_constant", {}, {"shape": [1], "dtype": int(x.dtype), "value": float(max_norm)})["Out"]
     divisor = helper.apply("elementwise_max", {"X": norm, "Y": most})["Out"]
@@ -1048,7 +1048,7 @@ def split(
     Args:
         input: a tensor.
         num_or_sections: the number of parts, which divides the size of `dim`; or their sizes, numbers or int32 variables of one
-            element, of which one may be -1.
+            element; one may be -1.
         dim: the dimension, or an int32 variable that holds it; negative numbers count from the end.
 
     Raises:
@@ -1138,7 +1138,7 @@ def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Var
 
 
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
-    """`input` without those of the dimensions `axes` that have size 1; without all such dimensions if `axes` is empty.
+    """`input` without the dimensions in `axes` that have size 1; without all such dimensions if `axes` is empty.
 
     Args:
         input: a tensor.
@@ -1345,7 +1345,7 @@ def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str
 
 
 def scatter_nd(index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None) -> Variable:
-    """Zeros of `shape`, to which `updates` are added at the positions in the last dimension of `index`.
+    """Add `updates` to zeros of `shape`, at the positions in the last dimension of `index`.
 
     Args:
         index: int32 or int64 ``[..., K]``, positions in the first K dimensions of the result.
@@ -1448,7 +1448,7 @@ def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Varia
         x: a `SelectedRows`, such as the gradient of the table of an `embedding` with ``is_sparse=True``.
 
     Returns:
-        ``[rows, ...]``, in the order in which they are stored; see the example of `merge_selected_rows`.
+        ``[rows, ...]``, in storage order; see the example of `merge_selected_rows`.
 
     >>> words = fluid.data("words", [None, 1], "int64")
     >>> rows = layers.embedding(words, [10, 2], is_sparse=True)

@@ -1,7 +1,7 @@
-"""Detectors that learn on anchors or in two stages: regions that are proposed, what is learned of them, and masks.
+"""Detectors that learn on anchors or in two stages: proposals of regions, their training targets, and masks.
 
-Boxes are rows of left, top, right and bottom; those of the images of a batch are sequences (``lod_level=1``). `im_info` [N, 3]
-has the height and width of each image, and the factor by which it was scaled; ground truth is that of the image before.
+Boxes are rows of left, top, right and bottom; the boxes of each image are a sequence (``lod_level=1``). `im_info` [N, 3] has the
+height and width of each image, and its scale factor; ground truth refers to the unscaled image.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 def _chosen(
     scores: Variable, width: int, boxes: Variable, location: Variable, score: Variable, *targets: Variable
 ) -> tuple[Variable, ...]:
-    """The predictions for the anchors that are learned, scores and boxes, before what they should be."""
+    """Predicted scores and boxes of the chosen anchors, followed by their targets."""
     predicted = gather(reshape(scores, [-1, width]), score), gather(reshape(boxes, [-1, 4]), location)
     return (*predicted, *targets)
 
@@ -63,7 +63,7 @@ def rpn_target_assign(
         anchor_var: accepted and ignored.
         gt_boxes: sequences of boxes, ``[G, 4]``.
         is_crowd: sequences that say whether a box holds many objects, int32 ``[G, 1]``; then it is no ground truth.
-        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
+        im_info: ``[N, 3]``, height and width of each image, and its scale factor.
         rpn_batch_size_per_im: how many anchors of an image are learned.
         rpn_straddle_thresh: anchors that reach over the edge of the image by more are not; negative for no limit.
         rpn_fg_fraction: the greatest part of them that hold an object.
@@ -155,7 +155,7 @@ def generate_proposal_labels(
     is_cls_agnostic: bool = False,
     is_cascade_rcnn: bool = False,
 ) -> tuple[Variable, ...]:
-    """Which regions the second stage of a detector learns, of those proposed and the ground truth, and what of them.
+    """Choose the regions that a detector's second stage learns, from proposals and ground truth, and their targets.
 
     Formula: Ren et al., Faster R-CNN, 2015.
 
@@ -164,7 +164,7 @@ def generate_proposal_labels(
         gt_classes: sequences of classes, int32 ``[G, 1]``.
         is_crowd: sequences that say whether a box holds many objects, int32 ``[G, 1]``; then it is none of the regions.
         gt_boxes: sequences of boxes, ``[G, 4]``.
-        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
+        im_info: ``[N, 3]``, height and width of each image, and its scale factor.
         batch_size_per_im: how many regions of an image are learned.
         fg_fraction: the greatest part of them that hold an object.
         fg_thresh: regions that overlap a box by this hold an object.
@@ -173,12 +173,12 @@ def generate_proposal_labels(
         bbox_reg_weights: what offsets are divided by.
         class_nums: the number of classes, 0 for no object included.
         use_random: draw the regions; otherwise the first ones are taken.
-        is_cls_agnostic: offsets are learned as those of class 1, whichever the class is.
+        is_cls_agnostic: offsets of all classes are learned as class 1.
         is_cascade_rcnn: the regions come from the stage before; all are learned.
 
     Returns:
         Regions ``[S, 4]``, their classes, int32 ``[S, 1]``, offsets to the boxes, ``[S, 4 * class_nums]``, and for these two
-        factors, 1 where the class is that of the box.
+        factors, 1 at the box's class.
 
     Raises:
         ProgramError: without `class_nums`.
@@ -222,7 +222,7 @@ def generate_mask_labels(
     Formula: He et al., Mask R-CNN, 2017.
 
     Args:
-        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
+        im_info: ``[N, 3]``, height and width of each image, and its scale factor.
         gt_classes, is_crowd: as of `generate_proposal_labels`.
         gt_segms: ``[P, 2]``, x and y of polygons (``lod_level=3``): objects of images, polygons of objects, points of polygons.
         rois: the regions that `generate_proposal_labels` returns.
@@ -231,7 +231,7 @@ def generate_mask_labels(
         resolution: the side of the grid.
 
     Returns:
-        The regions that hold an object, ``[M, 4]``; their numbers among those of the image, int32 ``[M, 1]``; int32
+        The regions that hold an object, ``[M, 4]``; their indices among the image's regions, int32 ``[M, 1]``; int32
         ``[M, num_classes * resolution * resolution]`` with 1 and 0 for their class, and -1 for others.
 
     >>> info, rois = fluid.data("info", [None, 3]), fluid.data("rois", [None, 4], lod_level=1)
@@ -273,7 +273,7 @@ def generate_proposals(
     Args:
         scores: ``[N, A, H, W]``, for A anchors at each place.
         bbox_deltas: ``[N, 4 * A, H, W]``, where the object lies relative to each anchor.
-        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
+        im_info: ``[N, 3]``, height and width of each image, and its scale factor.
         anchors: boxes, ``[H, W, A, 4]``.
         variances: what `bbox_deltas` are multiplied with, ``[H, W, A, 4]``.
         pre_nms_top_n: how many places of an image are looked at.
@@ -317,7 +317,7 @@ def distribute_fpn_proposals(
         fpn_rois: sequences of regions, ``[R, 4]``.
         min_level: the lowest level; it also gets smaller regions.
         max_level: the highest level; it also gets larger regions.
-        refer_level: the level of regions of about `refer_scale` by `refer_scale`; those of half the size belong to the level
+        refer_level: the level of regions of about `refer_scale` by `refer_scale`; regions of half the size belong to the level
             below.
         refer_scale: their side.
 
@@ -387,7 +387,7 @@ def retinanet_detection_output(
         bboxes: for each level ``[N, A, 4]``, where an object lies relative to each of A anchors.
         scores: for each level ``[N, A, C]``, probabilities of C classes.
         anchors: for each level ``[A, 4]``.
-        im_info: ``[N, 3]``, height and width of each image, and the factor by which it was scaled.
+        im_info: ``[N, 3]``, height and width of each image, and its scale factor.
         score_threshold: lower scores do not count, except on the last level.
         nms_top_k: how many scores of each level are looked at.
         keep_top_k: how many objects of an image are left.

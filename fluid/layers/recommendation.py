@@ -1,4 +1,4 @@
-"""Recommender systems: counts of what was shown and clicked, and instances chosen by tags."""
+"""Recommender systems: counts of shows and clicks, and instances chosen by tags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
 
     Args:
         input: ``[N, D]``.
-        cvm: ``[N, 2]``, the counts of each row, or of each sequence of rows of `input`: what is written to its gradient.
+        cvm: ``[N, 2]``, the counts of each row, or of each sequence of rows of `input`; they are written to its gradient.
         use_cvm: if False, the two columns are left out.
 
     >>> embedding = fluid.dygraph.to_variable([[1.0, 0.0, 5.0]])

@@ -84,7 +84,7 @@ class RNNCell:
         raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which returns outputs and new states")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Runs `call`, to which the arguments are passed.
+        """Run `call` with the arguments.
 
         Args:
             inputs, states, kwargs: as of `call`.
@@ -181,7 +181,7 @@ class GRUCell(RNNCell):
         gate_activation: a function or the name of an op; sigmoid by default.
         activation: the same; tanh by default.
         dtype: element type of the parameters.
-        name: of the cell, by which its parameters are named.
+        name: of the cell; names of its parameters begin with it.
 
     >>> cell = layers.GRUCell(hidden_size=32)
     >>> words, state = fluid.data("words", [None, 16]), fluid.data("state", [None, 32])
@@ -243,7 +243,7 @@ class LSTMCell(RNNCell):
         activation: the same; tanh by default.
         forget_bias: added to the forget gate before its activation.
         dtype: element type of the parameters.
-        name: of the cell, by which its parameters are named.
+        name: of the cell; names of its parameters begin with it.
 
     >>> cell = layers.LSTMCell(hidden_size=32)
     >>> words = fluid.data("words", [None, 16])
@@ -501,7 +501,7 @@ class BeamSearchDecoder(Decoder):
 
         Args:
             x: ``[batch, ...]``.
-            beam_size: that of the decoder.
+            beam_size: the decoder's.
         """
         return _merged(_tiled(x, beam_size))
 
@@ -588,7 +588,7 @@ def _tiled(x: Variable, beams: int) -> Variable:
 
 
 def _sizes(x: Variable, start: int) -> list[int | Variable]:
-    """The sizes of the dimensions from `start` on; variables for those that only a run tells."""
+    """The sizes of the dimensions from `start` on; variables for sizes known only in a run."""
     f = _ops()
     axes = range(start, x.ndim)
     return [x.shape[i] if x.shape[i] >= 0 else f.slice(f.shape(x), axes=[0], starts=[i], ends=[i + 1]) for i in axes]
@@ -864,7 +864,7 @@ def dynamic_lstm(
         gate_activation: activation of the gates: sigmoid, tanh, relu or identity.
         cell_activation: activation of the cell, in the hidden state.
         candidate_activation: activation of the candidate.
-        dtype: accepted and ignored; it is that of `input`.
+        dtype: accepted and ignored; `input` decides it.
 
     Raises:
         ProgramError: if `size` is no multiple of 4, or `bias_attr` is False.
@@ -935,7 +935,7 @@ def dynamic_lstmp(
         bias_attr, use_peepholes, is_reverse: as in `dynamic_lstm`.
         gate_activation, cell_activation, candidate_activation: as in `dynamic_lstm`.
         proj_activation: activation of the projection: sigmoid, tanh, relu or identity.
-        dtype: accepted and ignored; it is that of `input`.
+        dtype: accepted and ignored; `input` decides it.
         h_0: the initial projection, ``[sequences, proj_size]``; zeros by default.
         c_0: the initial cells, ``[sequences, size / 4]``; zeros by default.
         cell_clip: limit of the absolute values of cells; None for no limit.

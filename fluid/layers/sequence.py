@@ -169,7 +169,7 @@ def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | N
 
     Args:
         x: rows, or sequences of rows.
-        y: sequences, of which only the lengths are read.
+        y: sequences; only their lengths are read.
         ref_level: which of its levels; -1 is the innermost.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
@@ -187,7 +187,7 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
 
     Args:
         x: one row for each sequence of `y`.
-        y: sequences, of which only the lengths are read.
+        y: sequences; only their lengths are read.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> y = fluid.dygraph.to_variable([[0.0], [0.0], [0.0]]).with_lod([[0, 2, 3]])
@@ -203,7 +203,7 @@ def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Varia
     """Concatenates sequence i of all tensors in `input`, for each i.
 
     Args:
-        input: tensors of one type, with as many sequences and rows of one shape.
+        input: tensors of one type, with equal numbers of sequences and rows of one shape.
 
     >>> x = fluid.dygraph.to_variable([[1], [2], [3]]).with_lod([[0, 2, 3]])
     >>> y = fluid.dygraph.to_variable([[7], [8]]).with_lod([[0, 1, 2]])
@@ -237,7 +237,7 @@ def sequence_pad(
     Args:
         x: rows of sequences.
         pad_value: a variable of one number, or of the shape of a row.
-        maxlen: the length to pad to, not below that of any sequence; by default that of the longest.
+        maxlen: the length to pad to, not below any sequence's; by default the longest sequence's.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 4]).with_lod([[0, 2, 3]])
     >>> padded, length = layers.sequence_pad(x, pad_value=fluid.dygraph.to_variable([0]))
@@ -332,7 +332,7 @@ def sequence_scatter(input: Variable, index: Variable, updates: Variable, name: 
 
 
 def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] | None = None) -> Variable:
-    """`x` with other sequences, those of `y` or those with the offsets `target_lod`.
+    """`x` with the sequences of `y`, or with the offsets `target_lod`.
 
     Args:
         x: a tensor ``[rows, ...]``.
@@ -353,7 +353,7 @@ def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] 
 
 
 def lod_append(x: Variable, level: Variable | Sequence[int]) -> Variable:
-    """`x` with one more innermost level of sequences: those of the variable `level`, or with these offsets.
+    """`x` with one more innermost level of sequences: from the variable `level`, or with these offsets.
 
     Args:
         x: a tensor ``[rows, ...]``.

@@ -38,7 +38,7 @@ def _constants(*variables: Variable) -> tuple[Variable, ...]:
 
 # ------------------------------------------------------------------------------------------- conditional random fields
 def _transition(helper: LayerHelper, input: Variable) -> Variable:
-    """The parameter ``[tags + 2, tags]`` of `linear_chain_crf`; the existing one if the program has one of that name."""
+    """The parameter ``[tags + 2, tags]`` of `linear_chain_crf`; an existing one of the same name is used again."""
     transition: Any = helper.main_program.global_block().vars.get(getattr(helper.param_attr, "name", None) or "")
     if transition is None:
         tags = extent(input, -1, "input")
@@ -280,7 +280,7 @@ def nce(
         sample_weight: weight of each row, ``[batch, 1]``.
         param_attr: attributes of the weights, ``[num_total_classes, width]``.
         bias_attr: attributes of the bias, ``[num_total_classes, 1]``; False for none.
-        num_neg_samples: number of classes drawn for each row, by default 10; the cost is divided by one more than that.
+        num_neg_samples: number of classes drawn for each row, by default 10; the cost is divided by this number plus 1.
         sampler: ``"uniform"``, ``"log_uniform"`` (probability of class k: ``log((k + 2) / (k + 1)) / log(num_total_classes)``),
             or ``"custom_dist"`` with the probabilities `custom_dist`.
         custom_dist: for each class its probability; they add up to 1.
@@ -396,7 +396,7 @@ def sampled_softmax_with_cross_entropy(
         num_samples: number of classes drawn, the same for all rows.
         num_true: number of labels of a row; the loss is divided by it.
         remove_accidental_hits: do not count drawn classes that are labels.
-        use_customized_samples: whether classes are not drawn, but those of `customized_samples`.
+        use_customized_samples: whether classes come from `customized_samples` instead of being drawn.
         customized_samples: int64 ``[batch, num_true + num_samples]``, labels first.
         customized_probabilities: the probability of drawing each of them, in the same shape.
         seed: seed of the draws; 0 for the program's seed.
@@ -477,7 +477,7 @@ def beam_search_decode(
     Args:
         ids: an array of the words that `beam_search` selected in each step.
         scores: an array of their scores.
-        beam_size: that of the search.
+        beam_size: the beam size of the search.
         end_id: the word that ends a sentence.
 
     >>> step = layers.zeros([1], "int64")

@@ -271,8 +271,8 @@ def fill_constant_batch_size_like(
     """`fill_constant`, with the size of dimension `output_dim_idx` taken from dimension `input_dim_idx` of `input`.
 
     Args:
-        input: a tensor, of which only the size is read.
-        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        input: a tensor; only its size is read.
+        shape: the sizes; the one at `output_dim_idx` is replaced.
         dtype: the element type.
         value: a number.
         input_dim_idx: the dimension of `input` that the size is taken from.
@@ -464,7 +464,7 @@ def eye(
 
     Args:
         num_rows: number of rows.
-        num_columns: number of columns; by default as many.
+        num_columns: number of columns; by default `num_rows`.
         batch_shape: sizes of the dimensions before it, above 0; by default none.
         dtype: the element type.
 

@@ -123,7 +123,7 @@ def conv3d_transpose(
             would map to the input's.
         filter_size: one number, or depth, height and width; optional if `output_size` is given, by default the largest filter
             that fits.
-        padding, stride, dilation, groups: those of the convolution that this is the transpose of, as in `conv3d`.
+        padding, stride, dilation, groups: as in the `conv3d` that this layer transposes.
         param_attr: attributes of the filters, ``[C, num_filters / groups, *filter_size]``.
         bias_attr: attributes of the bias, ``[num_filters]``; False for none.
         data_format: ``"NCDHW"`` or ``"NDHWC"``, of input and result.
@@ -158,7 +158,7 @@ def pool3d(
         input: volumes ``[N, C, D, H, W]``, or ``[N, D, H, W, C]`` with `data_format` ``"NDHWC"``; float.
         pool_size: the window: one number, or depth, height and width. It is needed unless `global_pooling`.
         pool_type: ``"max"`` or ``"avg"``.
-        pool_stride: step of the window: one number, or those of depth, height and width.
+        pool_stride: step of the window: one number, or depth, height and width.
         pool_padding: as `padding` of `conv3d`.
         global_pooling: whether the window is the whole volume.
         ceil_mode: whether to round the result's sizes up, so that a last, partial window counts.
@@ -477,8 +477,7 @@ def temporal_shift(x: Variable, seg_num: int, shift_ratio: float = 0.25, name: s
     Args:
         x: images of videos, ``[N * seg_num, C, H, W]``.
         seg_num: number of images of a video.
-        shift_ratio: the part of the channels that becomes those of the image before; as many after them become those of the next
-            one.
+        shift_ratio: the share of channels taken from the image before; the next equal share comes from the image after.
 
     >>> images = fluid.dygraph.to_variable(np.arange(1.0, 9.0).reshape(2, 4, 1, 1))
     >>> layers.temporal_shift(images, seg_num=2).numpy().reshape(2, 4)
@@ -600,7 +599,7 @@ def crop_tensor(
 
     Args:
         x: a tensor.
-        shape: sizes, of which -1 means all that is left: integers and int32 variables, or one int32 variable of all.
+        shape: sizes; -1 means all remaining elements: integers and int32 variables, or one int32 variable of all.
         offsets: one for each dimension, in the same forms; by default zeros.
 
     Raises:
@@ -628,7 +627,7 @@ def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: st
     """`y` padded with `pad_value` at the end of each axis to the shape of `x`.
 
     Args:
-        x: a tensor, of which only the shape is read.
+        x: a tensor; only its shape is read.
         y: a tensor as large or smaller in each dimension.
         pad_value: a number.
 
@@ -859,7 +858,7 @@ def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str 
     Formula: Jaderberg et al., Spatial Transformer Networks, 2015.
 
     Args:
-        theta: float ``[N, 2, 3]``, by which each point (x, y, 1) is multiplied.
+        theta: float ``[N, 2, 3]``; it multiplies each point (x, y, 1).
         out_shape: four numbers, or an int32 variable of them.
 
     Raises:
@@ -892,7 +891,7 @@ def roi_pool(
 
     Args:
         input: images, float.
-        rois: left, top, right and bottom of regions ``[R, 4]``; sequence i (``lod_level=1``) has those of image i.
+        rois: left, top, right and bottom of regions ``[R, 4]``; sequence i (``lod_level=1``) belongs to image i.
         pooled_height: number of parts, down.
         pooled_width: number of parts, across.
         spatial_scale: factor from `rois` to coordinates in the images; the products are rounded.
@@ -920,8 +919,8 @@ def roi_align(
     Args:
         input, rois, pooled_height, pooled_width: as in `roi_pool`.
         spatial_scale: factor from `rois` to coordinates in the images.
-        sampling_ratio: each part has that many points down and across; if it is not positive, about as many as the part has
-            elements.
+        sampling_ratio: each part has that many points down and across; if it is not positive, about one for each element of the
+            part.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
     >>> layers.roi_align(images, rois, pooled_height=7, pooled_width=7, sampling_ratio=2).shape
@@ -1049,7 +1048,7 @@ def roi_perspective_transform(
 
     Args:
         input: float ``[N, C, H, W]``.
-        rois: x and y of the corners, ``[R, 8]``: left top, right top, right bottom, left bottom; sequence i has those of image i.
+        rois: x and y of the corners, ``[R, 8]``: left top, right top, right bottom, left bottom; sequence i belongs to image i.
         transformed_height: height of the result.
         transformed_width: width of the result.
         spatial_scale: factor from `rois` to coordinates in the images.

@@ -1,1 +1,1 @@
-"""Data sets and what loads them: samples, their order, batches, and processes that make these. `fluid.io` has the names."""
+"""Datasets and loaders: samples, their order, batches, and worker processes. `fluid.io` exports the names."""

@@ -20,7 +20,8 @@ Collate = Callable[[list[Any]], Any]
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """A batch of samples: each field stacked to one array, whose first dimension counts the samples. What loaders do by default.
+    """Make a batch of samples: stack each field to one array whose first dimension counts the samples. Loaders do this by
+    default.
 
     Args:
         samples: tuples of fields, dicts of fields by name, or fields: arrays of one shape, numbers, texts (which stay a list).
@@ -212,7 +213,7 @@ def _names_of(feed_list: Sequence[Variable | str]) -> list[str]:
 
 
 class NamedCollate:
-    """Gives the fields of batches that `function` makes the names under which they are fed."""
+    """Names the fields of the batches that `function` makes, for feeds."""
 
     def __init__(self, feed_list: Sequence[Variable | str], function: Collate) -> None:
         self._names, self._function = _names_of(feed_list), function
@@ -222,7 +223,7 @@ class NamedCollate:
 
 
 class FeedCollate:
-    """Makes what `Executor.run` is fed: fields get the dtype and shape of variables, or become sequences, as by `DataFeeder`."""
+    """Makes feeds for `Executor.run`: fields get the dtype and shape of variables, or become sequences, as by `DataFeeder`."""
 
     def __init__(self, feed_list: Sequence[Variable | str]) -> None:
         self._names = _names_of(feed_list)

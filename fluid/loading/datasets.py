@@ -103,7 +103,7 @@ class IterableDataset:
 
 # ------------------------------------------------------------------------------------------------------ made of others
 def length_of(dataset: Any) -> int:
-    """The number of samples; a `FluidTypeError` for what has none."""
+    """The number of samples; a `FluidTypeError` for values without a length."""
     try:
         return len(dataset)
     except TypeError:
@@ -130,7 +130,7 @@ def sample_of(dataset: Any, index: int, generator: np.random.Generator | None) -
 
 
 def changed(function: Callable[..., Any], field: Any, sample: Any, generator: np.random.Generator | None) -> Any:
-    """A sample after a function, of all of it or of one field."""
+    """Apply a function to a sample, or to one field."""
     arguments = (generator,) if getattr(function, "is_random", False) else ()
     if field is None:
         return function(sample, *arguments)
@@ -154,7 +154,7 @@ class _DerivedDataset(Dataset):
         return self.sample(index, np.random.default_rng() if self.draws else None)  # type: ignore[arg-type]
 
     def _place(self, index: int) -> int:
-        """The number of a sample counted from 0, also of one that is counted from the end."""
+        """Convert a sample's number, which may count from the end, to one that counts from 0."""
         length = len(self)
         if not -length <= index < length:
             raise IndexRangeError(f"sample {index} of a {type(self).__name__} of {length} samples")

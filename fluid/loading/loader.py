@@ -141,7 +141,7 @@ class DatasetLoader:
         self._epoch, self._position, self._is_begun = epoch + 1, 0, False
 
     def _source(self, epoch: int, first: int) -> Generator[Any, None, None]:
-        """A generator of the batches of an epoch from a position on, which ends its workers when it is closed."""
+        """Generate the batches of an epoch from a position on; closing the generator ends the workers."""
         info = WorkerInfo(0, 1, self._seed, epoch)
         tasks: Iterator[Any]
         if self._is_stream:
@@ -183,8 +183,8 @@ class DatasetLoader:
 
     # -- going on
     def state_dict(self) -> dict[str, Any]:
-        """How far it is: the epoch, how many of its batches have been handed out, and what decides their order. Numbers that
-        ``fluid.save_checkpoint(program, path, step, state={"loader": loader.state_dict()})`` saves with the rest.
+        """The position: the epoch, the number of its batches already returned, and the settings that decide their order. Numbers
+        that ``fluid.save_checkpoint(program, path, step, state={"loader": loader.state_dict()})`` saves with the rest.
         """
         return {"epoch": self._epoch, "batch": self._position, **self._kind()}
 
@@ -192,7 +192,7 @@ class DatasetLoader:
         return {"seed": self._seed, "batch_size": self.batch_size, "samples": None if self._is_stream else len(self.dataset)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: the next time that it is iterated over are the batches that were still to come.
+        """Continue from a `state_dict`: the next iteration yields the batches that were still to come.
 
         Raises:
             FluidTypeError: the state is none.
@@ -209,7 +209,7 @@ class DatasetLoader:
         self._go_to(epoch, position)
 
     def start_at(self, step: int) -> None:
-        """Go on after so many batches, of all epochs together: where the step of a checkpoint says how far training was.
+        """Continue after this number of batches, counted over all epochs, as the step of a checkpoint counts them.
 
         Args:
             step: how many batches were trained on, each epoch to its end.
@@ -234,7 +234,7 @@ class DatasetLoader:
 def _batch_sampler_of(
     dataset: Any, seed: int, batch_sampler: Any, batch_size: int, shuffle: bool, drop_last: bool, sampler: Any
 ) -> Any:
-    """The numbers of the samples of each batch, as the arguments of a loader say."""
+    """Make the sampler of batches from a loader's arguments."""
     length_of(dataset)
     if batch_sampler is not None:
         if batch_size != 1 or shuffle or drop_last or sampler is not None:
@@ -255,7 +255,7 @@ def _collate_of(feed_list: Sequence[Variable | str] | None, collate_fn: Callable
 
 
 def _loaded(batch: Any, loaded: Callable[[Any], Any]) -> Any:
-    """A batch with its arrays as the mode has them."""
+    """Convert a batch's arrays for the mode: tensors in eager mode."""
     if isinstance(batch, np.ndarray):
         return loaded(batch)
     if isinstance(batch, dict):

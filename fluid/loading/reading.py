@@ -1,4 +1,4 @@
-"""How batches are made of a dataset's samples, in this process or in a worker."""
+"""Make batches of a dataset's samples, in this process or in a worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OfNumbers:
     collate: Callable[[list[Any]], Any]
 
     def start(self, info: WorkerInfo, first: int) -> Callable[[Any], Any]:
-        """The function that makes a batch of the numbers of its samples, by this worker; `first` says nothing here."""
+        """Return this worker's function from sample numbers to a batch; `first` has no effect here."""
         needs_generator = draws(self.dataset)
 
         def batch_of(numbers: list[int]) -> Any:
@@ -54,7 +54,8 @@ class OfStream:
     drop_last: bool
 
     def start(self, info: WorkerInfo, first: int) -> Callable[[Any], Any]:
-        """The function that makes the next batch of this worker, whatever it is given; `StopIteration` after the last one.
+        """Return the function that makes this worker's next batch; it ignores its argument, and raises `StopIteration` after the
+        last one.
 
         The samples of the first `first` batches are read but not changed; that is 0 for a dataset that splits itself.
         """

@@ -1,4 +1,4 @@
-"""Batches that pass from one process to another in shared memory.
+"""Transfer of batches between processes in shared memory.
 
 A batch is pickled, with its arrays apart, and all is written into a segment of shared memory; the reader's arrays are views of
 it. When they are all gone, the reader hands the segment back to be written again. The writer makes segments when it has no free
@@ -27,17 +27,18 @@ from ..errors import DataError
 __all__ = ["BatchReader", "BatchWriter"]
 
 Message = tuple[bytes, int | None, list[int]]
-"""A batch: its pickle if that is small; or the number of a segment, and how many bytes each array has there, and the pickle."""
+"""A batch: its pickle if that is small; or the number of a segment, the bytes of each array there, and the pickle."""
 
 _LINE = 64
 _SMALL = 1 << 10
-"""Batches up to so many bytes go by the pipe. More does not, so that nobody waits for room there while the other waits, too."""
+"""Batches up to this size in bytes go through the pipe. Larger ones might fill it and leave both sides waiting."""
 _MOST, _MOST_IN_ALL = 16, 128
-"""How many segments the reader's arrays may hold, of a writer and in all; what is in others is copied. Each has open files."""
+"""How many segments the reader's arrays may hold, per writer and in all; further batches are copied. Each segment has open
+files."""
 
 
 def _places(sizes: list[int]) -> list[int]:
-    """Where arrays of so many bytes lie in a segment, at starts of lines of the cache; in the end, how large it is."""
+    """Offsets of arrays of these sizes in a segment, aligned to cache lines; the last item is the size of the segment."""
     places = [0]
     for size in sizes:
         places.append(places[-1] + -(-size // _LINE) * _LINE)
@@ -57,7 +58,7 @@ class BatchWriter:
         self._free: list[int] = []
 
     def release(self, numbers: list[int]) -> None:
-        """The reader needs these segments no more."""
+        """Free these segments: the reader needs them no more."""
         self._free += numbers
 
     def write(self, batch: Any) -> Message:
@@ -77,7 +78,7 @@ class BatchWriter:
         return b"", number, sizes
 
     def _segment(self, size: int) -> int:
-        """The number of a free segment that is large enough, which is free no more."""
+        """Take a free segment that is large enough; return its number."""
         for number in self._free:
             if self._segments[number].size >= size:
                 self._free.remove(number)
@@ -96,7 +97,7 @@ class BatchWriter:
 
 
 def _reserve(segment: SharedMemory) -> None:
-    """Have all of a segment's memory at once: to write where there is none would end the process, without a word."""
+    """Allocate all of a segment's memory at once: writing to missing memory would kill the process silently."""
     path = f"/dev/shm/{segment.name}"
     if not hasattr(os, "posix_fallocate") or not os.path.exists(path):
         return
@@ -137,11 +138,11 @@ class BatchReader:
         return pickle.loads(pickled, buffers=buffers)
 
     def released(self) -> list[int]:
-        """Segments whose arrays are gone, each told once."""
+        """Segments whose arrays are gone, each reported once."""
         return [self._free.popleft() for _ in range(len(self._free))]
 
     def close(self) -> None:
-        """Remove what a writer that has ended left behind; arrays that have been read stay."""
+        """Remove the segments of a writer that has ended; arrays that were read stay valid."""
         for number in count(len(self._segments)):
             try:
                 left = SharedMemory(f"{self._prefix}{number}")
@@ -156,7 +157,7 @@ class BatchReader:
 
 
 class _Lease:
-    """The memory of a segment as an array; when nobody has the array any more, the segment is free.
+    """The memory of a segment as an array; the segment is free when the array is no longer referenced.
 
     The array has the address alone, and no hold of the segment's buffer, so that the segment can be closed by whoever forgets it
     last.
@@ -174,4 +175,4 @@ class _Lease:
 
 
 _held: weakref.WeakSet[_Lease] = weakref.WeakSet()
-"""All memory that somebody has arrays of."""
+"""All memory with arrays still in use."""

@@ -34,15 +34,15 @@ from .worker_info import WorkerInfo
 __all__ = ["Workers"]
 
 _PATIENCE = 5.0
-"""Seconds that a worker has to end when it is told to."""
+"""Seconds for a worker to end on request."""
 _OF_SPAWN = """. What it said stands above. It imports the script anew, which therefore starts workers under
 if __name__ == "__main__": and finds only classes of modules, not those of a notebook"""
 _LONGEST = 1 << 13
-"""How much of a traceback is told."""
+"""The maximal length of a reported traceback."""
 
 
 class _Begin(NamedTuple):
-    """What a worker is told before the tasks of an epoch."""
+    """The message to a worker before the tasks of an epoch."""
 
     info: WorkerInfo
     first: int
@@ -80,15 +80,15 @@ class _Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there are answers to come."""
+        """Whether answers are outstanding."""
         return bool(self._tasks)
 
     def begin(self, info: WorkerInfo, first: int) -> None:
-        """Say which epoch begins, and where."""
+        """Announce the epoch, and the position where it begins."""
         self._send(_Begin(info, first))
 
     def tell(self, task: Any) -> None:
-        """Give it something to make."""
+        """Send it a task."""
         self._tasks.append(task)
         self._send(task)
 
@@ -99,7 +99,7 @@ class _Worker:
             pass  # it has ended, which is reported when its answer is read
 
     def answer(self, timeout: float | None) -> tuple[bool, Any]:
-        """Whether it has made the next batch, and the batch; False after its last one.
+        """Receive (True, the next batch), or False after the last batch.
 
         Raises:
             DataError: it raised an error, ended, or took longer than `timeout` seconds.
@@ -120,7 +120,7 @@ class _Worker:
         return kind == "batch", self._batches.read(content) if kind == "batch" else None
 
     def finish(self, timeout: float | None) -> None:
-        """Take the answers to tasks that nothing is left for."""
+        """Receive the answers to unneeded tasks."""
         while self._tasks:
             self.answer(timeout)
 
@@ -228,7 +228,7 @@ class Workers:
             return
 
     def close(self) -> None:
-        """End all workers. When nobody has this object any more, or Python ends, that happens by itself."""
+        """End all workers. This also happens when this object is garbage collected, or when Python ends."""
         self._end()
 
 
@@ -272,7 +272,7 @@ def _work(reading: OfNumbers | OfStream, pipe: Any, prefix: str, inherited: list
 
 
 def _seed(info: WorkerInfo) -> None:
-    """Let the generators that belong to the process draw other numbers in each worker and epoch."""
+    """Seed the process's generators differently in each worker and epoch."""
     state = np.random.SeedSequence([info.seed, info.epoch, info.id]).generate_state(2)
     np.random.seed(int(state[0]))
     random.seed(int(state[1]))

@@ -1,4 +1,4 @@
-"""Where plots are drawn."""
+"""Axes for plots."""
 
 from __future__ import annotations
 

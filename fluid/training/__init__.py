@@ -1,4 +1,4 @@
-"""What training keeps beside parameters (averages, and the state of optimizers), and helpers for loops that train.
+"""State of training beside parameters (averages, optimizer state), and helpers for training loops.
 
 The loop stays yours; the helpers are asked in it::
 
@@ -41,7 +41,7 @@ _HOMES = {
     "read_log": "logs",
     "set_learning_rate": "rates",
 }
-"""Name -> the module that it is in, which is loaded when the name is used."""
+"""Name -> its module, which is loaded at the first use of the name."""
 
 __all__ = [
     "BestCheckpoints",

@@ -71,7 +71,7 @@ class GradientAccumulation:
         parameter_list: Any = None,
         no_grad_set: Iterable[Variable | str] | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """As `Optimizer.minimize`, but for the updates, which are made in every `steps`-th run.
+        """Like `Optimizer.minimize`, but with updates in every `steps`-th run only.
 
         Args:
             loss: a variable of one element.
@@ -104,7 +104,7 @@ class GradientAccumulation:
         return self.inner_optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
 
     def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        """Append the sums, and the updates that are made in every `steps`-th run, to the default main program.
+        """Append the sums, and the updates in every `steps`-th run, to the default main program.
 
         Args:
             params_grads: (parameter, gradient) pairs, as from `backward`; pairs without a gradient are passed over.
@@ -127,7 +127,7 @@ class GradientAccumulation:
     clear_gradients = clear_grad
 
     def state_dict(self) -> dict[str, Any]:
-        """In eager mode, the state of the optimizer itself, which is whole after each update."""
+        """In eager mode, the state of the optimizer itself, which is complete after each update."""
         return self.inner_optimizer.state_dict()
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -157,7 +157,7 @@ class _Average:
         return executor
 
     def state_dict(self) -> dict[str, Any]:
-        """In eager mode, what the average keeps from step to step, by name: the tensors themselves."""
+        """In eager mode, the state of the average by name: the tensors themselves."""
         self._check_eager("state_dict", "fluid.save(program, path) saves what it keeps")
         return dict(self._states)
 

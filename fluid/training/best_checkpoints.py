@@ -20,7 +20,7 @@ _INDEX = "best.json"
 
 
 class BestCheckpoints:
-    """Keeps the checkpoints of the best steps in a folder; how one is written, the loop says.
+    """Keeps the checkpoints of the best steps in a folder; the training loop provides the function that writes one.
 
     The folder's ``best.json`` lists them, so that a training that goes on in a new process goes on with them.
 
@@ -54,7 +54,7 @@ class BestCheckpoints:
 
     @property
     def all(self) -> list[tuple[str, int, float]]:
-        """Path, step and number of all that are kept, the best first."""
+        """Path, step and number of all kept checkpoints, the best first."""
         return [(self._path(step), step, number) for step, number in self._list]
 
     def offer(self, step: int, number: Any, save: Callable[[str], Any]) -> bool:
@@ -98,7 +98,7 @@ class BestCheckpoints:
                 path.unlink(missing_ok=True)
 
     def _files(self, step: int) -> list[Path]:
-        """What a checkpoint consists of."""
+        """The existing files and folders of a checkpoint."""
         path = Path(self._path(step))
         return [candidate for candidate in (path, *self._folder.glob(f"{path.name}.*")) if candidate.exists()]
 

@@ -21,7 +21,7 @@ Curves = dict[str, tuple[Any, Any]]
 
 
 class _Log:
-    """What logs have in common: numbers are checked, and a ``with`` closes them."""
+    """Base class of logs: it checks numbers, and a ``with`` closes the log."""
 
     def write(self, step: int, **numbers: Any) -> None:
         """Log numbers of a step.
@@ -42,7 +42,7 @@ class _Log:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let the log's file go. Everything written is in it at any time for CSV, from now on for TensorBoard."""
+        """Close the log's file. A CSV file is complete at any time, TensorBoard's only after this."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
@@ -96,7 +96,7 @@ class CSVLog(_Log):
         self._start(rows)
 
     def _start(self, rows: list[tuple[int, dict[str, float]]]) -> None:
-        """Write the file anew, with these rows and the names as they are, and go on at its end."""
+        """Rewrite the file with these rows and the present names, and continue at its end."""
         self.close()
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -221,7 +221,7 @@ def _event_files(folder: Path) -> list[Path]:
 
 
 def _events(folder: Path) -> list[tuple[int, dict[str, float]]]:
-    """The numbers in a folder of TensorBoard's events: of each session, those before the step where a later one begins."""
+    """The numbers in a folder of TensorBoard's events; each session counts up to the first step of the next."""
     try:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
     except ImportError:
@@ -245,7 +245,7 @@ def _events(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """The records of a file: each is a length of 8 bytes, 4 bytes of checksum, the record, and 4 bytes of checksum."""
+    """The records of a file. Each has a length of 8 bytes, 4 bytes of checksum, the record, and 4 bytes of checksum."""
     try:
         data = path.read_bytes()
     except OSError as error:

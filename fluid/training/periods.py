@@ -1,4 +1,4 @@
-"""What a program does in some of its runs only."""
+"""Actions that a program takes only in every n-th run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["do_every"]
 
 
 def do_every(count: Variable, runs: int, action: Callable[[], Any]) -> None:
-    """Append ops that add one to a count, and the ops of an action, which are done where the count is a multiple of `runs`.
+    """Append ops that increment a count, and run the action's ops when the count is a multiple of `runs`.
 
     Args:
         count: of the runs so far, int64 of shape [1].

@@ -1,4 +1,4 @@
-"""Which ops a net in mixed precision computes in half precision."""
+"""Lists of ops for mixed precision: which ops compute in half precision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GRAY = frozenset(
 FLOAT32_SLOTS: Mapping[str, frozenset[str]] = {"batch_norm": frozenset({"Scale", "Bias", "Mean", "Variance"})}
 """Op type -> slots that stay float32 though the op computes in half precision."""
 ANY_PRECISION = frozenset({"cast", "shape", "size", "fill_zeros_like", "lod_reset"})
-"""Ops that take whatever they are given, and say themselves what they make."""
+"""Ops that accept any precision and decide the type of their outputs."""
 
 
 def half_type(dtype: DTypeLike) -> VarType:

@@ -1,4 +1,4 @@
-"""How far a training is: a bar on a terminal (where tqdm is installed), plain lines elsewhere."""
+"""Progress of training: a bar on a terminal (if tqdm is installed), plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Progress:
             self._bar.close()
 
     def step(self, samples: int) -> None:
-        """So many samples more, a batch, have been trained on."""
+        """Count the samples of one more batch."""
         now = time.perf_counter()
         self._samples += samples
         self._seconds += now - self._start
@@ -65,7 +65,7 @@ class Progress:
             self._bar.update()
 
     def epoch(self, **numbers: float | str) -> None:
-        """An epoch has ended with these numbers, or texts. The time since the last step (testing, say) is not counted."""
+        """End an epoch and show these numbers or texts. Time since the last step, for example for testing, is not counted."""
         self._done += 1
         texts = [f"{key} {value if isinstance(value, str) else f'{float(value):.4f}'}" for key, value in numbers.items()]
         if self._seconds:

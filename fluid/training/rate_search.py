@@ -1,4 +1,4 @@
-"""A search for a learning rate: a short training with ever greater rates, after which everything is as before."""
+"""A search for a learning rate: a short training with ever greater rates; afterwards all values are restored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find_learning_rate(
     layer: Any = None,
     scope: Scope | None = None,
 ) -> RateSearch:
-    """Train a little with ever greater learning rates, note the losses, and put everything back (Smith, 2015).
+    """Train briefly with ever greater learning rates, record the losses, and restore all values (Smith, 2015).
 
     It ends early when the loss is no number, or four times the least.
 
@@ -117,7 +117,7 @@ def find_learning_rate(
 
 
 def _steepest(rates: Any, curve: Any) -> float | None:
-    """The rate at which the curve falls the fastest before its least value, over a tenth of the rates at a time."""
+    """The rate where the curve falls fastest before its minimum, measured over a tenth of the rates."""
     reach = max(1, len(curve) // 10)
     middles = np.arange(reach, min(int(curve.argmin()), len(curve) - reach - 1) + 1)
     falls = curve[middles - reach] - curve[middles + reach]
@@ -125,7 +125,7 @@ def _steepest(rates: Any, curve: Any) -> float | None:
 
 
 def _endless(batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches again and again; once, if they cannot be begun again."""
+    """Repeat the batches without end; only once if they cannot be iterated again."""
     while True:
         is_empty = True
         for batch in batches:

@@ -1,4 +1,4 @@
-"""The learning rate of an optimizer: read, set, and lowered when training gets no further."""
+"""Read and set an optimizer's learning rate, or lower it when training stops improving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ReduceOnPlateau", "is_tensor", "learning_rate_of", "own_optimizer", 
 
 
 def own_optimizer(optimizer: Any) -> Any:
-    """The optimizer itself, of one that stands around another."""
+    """The innermost optimizer inside optimizers that wrap another."""
     for _ in range(10):
         inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
         if inner is None:
@@ -63,7 +63,7 @@ def learning_rate_of(optimizer: Any, scope: Scope | None = None) -> float:
 
 
 def set_learning_rate(optimizer: Any, rate: float, scope: Scope | None = None) -> None:
-    """Give an optimizer another learning rate, from its next step on, in a program and in eager mode.
+    """Change an optimizer's learning rate from its next step on, in a program or in eager mode.
 
     Args:
         optimizer: as of `learning_rate_of`.
@@ -94,7 +94,7 @@ def set_learning_rate(optimizer: Any, rate: float, scope: Scope | None = None) -
 
 
 class ReduceOnPlateau:
-    """Lowers the learning rate of an optimizer when a number gets no better any more.
+    """Lowers the learning rate of an optimizer when a number stops improving.
 
     Args:
         optimizer: an optimizer whose rate is a number (see `learning_rate_of`), in a program or in eager mode.
@@ -155,7 +155,7 @@ class ReduceOnPlateau:
         return rate
 
     def state_dict(self) -> dict[str, Any]:
-        """What to keep in a checkpoint, numbers by name. The rate itself is part of the program's checkpoint."""
+        """State for a checkpoint: numbers by name. The rate itself is part of the program's checkpoint."""
         return {**self._best.state_dict(), "waits": self._waits}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -50,11 +50,11 @@ def current_parameters(where: str, source: Any) -> Any:
 
 
 def complete(where: str, parameter_list: Any, is_stored: bool = True) -> Any:
-    """A checked `parameter_list` for `asked`: a new list of the parameters; a layer or a function as it is.
+    """Check a `parameter_list` for `current_parameters`: return a new list of parameters, or a layer or a function unchanged.
 
     Raises:
         FluidTypeError: it is none of these.
-        ProgramError: with `kept`, it is empty, or comes from `Layer.parameters` before all layers had made theirs.
+        ProgramError: with `is_stored`, it is empty, or comes from `Layer.parameters` before all layers had made theirs.
     """
     if parameter_list is None or (callable(parameter_list) and not isinstance(parameter_list, (type, Variable))):
         return parameter_list
@@ -209,7 +209,7 @@ class GivenState:
             )
 
     def keep(self) -> None:
-        """Copy the values that are left, for variables that are made later: their tensors may change until then."""
+        """Copy the remaining values for variables that are made later: their tensors may change until then."""
         self.left = {
             name: value.detach().clone() if hasattr(value, "detach") else copy.deepcopy(value)
             for name, value in self.left.items()

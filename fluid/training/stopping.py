@@ -1,4 +1,4 @@
-"""When a number that is watched gets better, and when to stop because it does not."""
+"""Detect when a watched number improves, and when to stop because it does not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Best:
 
 
 class EarlyStopping:
-    """Says when to stop, as a number gets no better any more.
+    """Decides when to stop because a number no longer improves.
 
     Args:
         patience: after how many numbers in a row that are not better than the best one to stop.
@@ -87,7 +87,7 @@ class EarlyStopping:
         return self._best.number
 
     def is_over(self, number: Any) -> bool:
-        """Take the next number, and say whether it is time to stop. NaN is never better.
+        """Take the next number and return whether to stop. NaN is never better.
 
         Args:
             number: a number, or an array or tensor of one element.
@@ -96,7 +96,7 @@ class EarlyStopping:
         return self._best.misses >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        """What to keep in a checkpoint, numbers by name."""
+        """State for a checkpoint: numbers by name."""
         return self._best.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

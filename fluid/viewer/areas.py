@@ -33,7 +33,7 @@ def add_boxes(graph: ViewGraph) -> None:
 
 
 class _Chains:
-    """Which parts the nodes of a block, and of its gradients, are in."""
+    """The parts of the nodes of a block and of its gradient blocks."""
 
     def __init__(self, graph: ViewGraph, parts: Sequence[Part]) -> None:
         self.graph = graph

@@ -1,4 +1,4 @@
-"""A graph in the form that the page needs: numbers and short texts, in lists and dicts that JSON knows."""
+"""Encode a graph for the page: numbers and short texts, in lists and dicts for JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["encode", "show"]
 _ROLES = {OpRole.RPC: "rpc", OpRole.DIST: "dist", OpRole.LR_SCHED: "learning rate", OpRole.LOSS: "loss"}
 _CALLSTACK = "op_callstack"
 _ABOUT_RUNS = ("op_", "use_mkldnn", "use_cudnn", "use_onednn", "mkldnn_", "cudnn_", "workspace_size_MB", "exhaustive_search")
-"""How names of attributes begin that only say how an op runs on some device."""
+"""Prefixes of attributes that only affect how an op runs on a device."""
 _ITEMS = 32
 _LETTERS = 1000
 
 
 def encode(graph: ViewGraph) -> dict[str, Any]:
-    """The graph as plain lists and dicts. Texts, and lists of them, are stored once, under ``once``; others have their places."""
+    """The graph as plain lists and dicts. Texts and lists of texts are stored once, under ``once``, and referenced by index."""
     places: dict[Any, int] = {}
 
     def once(item: Any) -> int:

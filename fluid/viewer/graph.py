@@ -48,7 +48,7 @@ class Area:
 
 @dataclass
 class ViewNode:
-    """An op; a box of several ops, if it has a name; or an input: data that is fed, or a value from around a block or a box.
+    """An op; a box of several ops, if it has a name; or an input: fed data, or a value from outside a block or a box.
 
     Attributes:
         area: index of the area where it is drawn; areas of blocks come first.
@@ -184,7 +184,7 @@ class ViewGraph:
         return inner == block
 
     def body_of(self, block: int) -> int:
-        """For a block of gradients whose owner is the gradient op of another block's owner: that other block; else -1."""
+        """The forward block of a gradient block, if its owner is the gradient op of the forward block's owner; else -1."""
         forward = self.blocks[block].forward
         place = self.place.get(forward, -1) if forward is not None else -1
         owner, forward_owner = self.areas[block].owner, self.areas[place].owner if place >= 0 else -1
@@ -193,7 +193,7 @@ class ViewGraph:
         return place if self.nodes[owner].made_from == forward_owner else -1
 
     def _join(self) -> None:
-        """Link the inputs of blocks to the values outside, and what blocks write to the outputs of their owners."""
+        """Link the inputs of blocks to outside values, and the values that blocks write to their owners' outputs."""
         for block, versions in enumerate(self._versions):
             owner = self.areas[block].owner
             if owner < 0:

@@ -1,4 +1,4 @@
-"""The parts that the forward ops of a block make up: by name scopes and layers, and by structure where these are too many.
+"""Group the forward ops of a block into parts: by name scopes and layers, and by structure if these are too many.
 
 A part is a run of ops that follow each other in the program, so that no value leaves a part and comes back. From the bottom up:
 
@@ -22,11 +22,11 @@ from .graph import ViewGraph, ViewNode
 __all__ = ["Part", "find_parts"]
 
 _FEW = 40
-"""Blocks of at most so many forward ops show their layers as ops."""
+"""Blocks with at most this number of forward ops show ops instead of layers."""
 _MANY = 30
 """The number of items that one level should not exceed."""
 _DEEPEST = 16
-"""The maximal number of scopes in each other that are told apart."""
+"""The maximal depth of nested scopes that are distinguished."""
 _LONGEST = 8
 """The maximal number of parts of a repeated sequence."""
 _LIVE = 4
@@ -168,7 +168,7 @@ class _Levels:
         return self._in_pieces(level)
 
     def _in_pieces(self, items: list[int | Part]) -> list[int | Part]:
-        """Pieces of about equal length, of pieces where these are still too many."""
+        """Split items into pieces of about equal length, recursively while these are too many."""
         while len(items) > _MANY:
             length = -(-len(items) // -(-len(items) // _MANY))
             items = [self._joined(items[start : start + length]) for start in range(0, len(items), length)]
@@ -254,7 +254,7 @@ def _first_alike(item: int | Part) -> int | Part:
 
 
 def _repeat_at(marks: Sequence[int], start: int, longest: int) -> tuple[int, int]:
-    """The sequence from `start` whose repeats reach furthest: its length, and how often it stands there."""
+    """The sequence from `start` whose repeats reach furthest: its length, and the number of repeats."""
     best = 1, 1
     for length in range(1, min(longest, (len(marks) - start) // 2) + 1):
         times = 1

@@ -32,7 +32,7 @@ Column = tuple[int, int]
 
 @dataclass
 class _Way:
-    """The way of a value within a column, from the node that makes it through the rows between to the nodes that read it."""
+    """The path of a value within a column: from its maker through the rows in between to its readers."""
 
     column: int
     maker: int
@@ -89,7 +89,7 @@ class _SheetMaker:
         return values[value].node
 
     def _shown(self, value: int, area: int, members: Container[int]) -> int:
-        """The node of this sheet that stands for the one that makes a value, for a reader in an area."""
+        """The node of this sheet that represents the maker of a value, for a reader in an area."""
         maker = self.maker(value)
         while maker >= 0 and maker not in members and self.graph.nodes[maker].area >= len(self.graph.blocks):
             maker = self.graph.areas[self.graph.nodes[maker].area].owner
@@ -102,7 +102,7 @@ class _SheetMaker:
 
     # -------------------------------------------------------------------------------------------------------- layers
     def _anchors(self, members: set[int]) -> dict[int, int]:
-        """For gradient ops, updates and a second program, the node of the first column beside which each is placed, if any."""
+        """For each gradient op, update and node of a second program: the node of the first column to place it beside, if any."""
         graph = self.graph
         makers: dict[str, int] = {}
         by_name: dict[str, int] = {}

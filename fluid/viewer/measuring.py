@@ -1,4 +1,4 @@
-"""What a run of a program tells of its ops: how long each takes, and what the values are that it makes."""
+"""Measure a run of a program: the time of each op, and statistics of the values that it computes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .graph import ViewGraph
 __all__ = ["Measured", "Stats", "measure", "measures_of"]
 
 _TIMED = 3
-"""How often a program is run for the times, the least of which count."""
+"""The number of timed runs; the least time counts."""
 
 Place = tuple[int, int]
-"""Of an op: the number of its block, and its own."""
+"""The place of an op: the number of its block, and its number there."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How programs look in a notebook: their text with colours and blocks to fold, and the viewer's page inside of a cell."""
+"""Show programs in a notebook: as coloured text with foldable blocks, or as the viewer's page in a cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLOURS = (
     (r"(?P<kind>^ *(?:param|data|var)(?= ))", "#a142a8"),
     (r"(?P<attrs>\{[^{}]*\}$)", "#777"),
 )
-"""What is coloured in a line, and how; colours that can be read on white and on black."""
+"""Patterns to colour in a line, with colours that are readable on white and on black."""
 _PARTS = re.compile("|".join(pattern for pattern, _ in _COLOURS))
 _COLOUR_OF = {match[1]: colour for pattern, colour in _COLOURS if (match := re.match(r"\(\?P<(\w+)>", pattern))}
 
@@ -51,7 +51,7 @@ def _coloured(line: str) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """A page that a notebook shows inside of a cell.
+    """A page that a notebook shows in a cell.
 
     Attributes:
         page: its HTML.
@@ -67,5 +67,5 @@ class Frame:
 
 
 def framed(program: Program, height: int, title: str | None = None) -> Frame:
-    """The viewer's page of a program, in a frame of so many pixels."""
+    """The viewer's page of a program, in a frame of this height in pixels."""
     return Frame(to_html(program, title), height)

@@ -26,7 +26,7 @@ _SCRIPTS = (
     "graph.js", "words.js", "flow.js", "layout.js", "colouring.js", "look.js", "boxes.js", "ways.js", "camera.js", "overview.js",
     "painter.js", "element.js", "address.js", "panel.js", "search.js", "list.js", "export.js", "pointer.js", "keys.js", "main.js",
 )  # fmt: skip
-"""In the order in which they are run."""
+"""Scripts in the order of execution."""
 
 
 @checked

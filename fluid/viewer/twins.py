@@ -1,4 +1,4 @@
-"""Joins two programs in one graph: which op of one is which of the other, what differs, and how both come to lie side by side."""
+"""Join two programs in one graph: match their ops, find differences, and place both side by side."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["join_ops", "join_rows"]
 
 
 _ROUNDS = 3
-"""How often twins are looked for among what is left."""
+"""The number of rounds that search for twins among unmatched ops."""
 
 
 def join_ops(graph: ViewGraph) -> None:
-    """Let ops and inputs of the two programs of a graph that correspond know each other, and say how they differ."""
+    """Link corresponding ops and inputs of a graph's two programs, and mark their differences."""
     one, two = (program.blocks for program in graph.programs)
     numbers = {node.op: number for number, node in enumerate(graph.nodes) if node.op is not None}
     for node in graph.nodes:
@@ -117,7 +117,7 @@ def _reads_the_same(graph: ViewGraph, node: ViewNode) -> bool:
 
 
 def join_rows(graph: ViewGraph) -> None:
-    """Let blocks of the same number, and boxes with most ops in common, share rows; boxes know what differs in them."""
+    """Let blocks of the same number, and boxes with most ops in common, share rows; mark the differences in boxes."""
     rows: dict[int, list[int]] = defaultdict(list)
     area_of: dict[int, int] = {}
     for number, area in enumerate(graph.areas):

@@ -1,4 +1,4 @@
-"""Changes of samples, for `Dataset.map`: of images, and of texts. Each is a function of a value, to be made with its settings::
+"""Transforms of samples, for `Dataset.map`: of images and of texts. Each is a function of a value, made with its settings::
 
     transforms = fluid.io.transforms
     augmented = transforms.Compose([transforms.RandomCrop(32, margin=4), transforms.RandomFlip(), transforms.ToFloat()])

@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def random(function: _Function) -> _Function:
-    """Mark a function of a value and a `numpy.random.Generator`, so that it is given one; a decorator.
+    """Decorate a function of a value and a `numpy.random.Generator`, so that it receives a generator.
 
     >>> @fluid.io.transforms.random
     ... def noisy(x, generator):

@@ -37,7 +37,7 @@ def _padded(array: Any, margins: tuple[tuple[int, int], tuple[int, int]], value:
 
 
 class ToFloat:
-    """Images as nets take them: float32 ``[channels, height, width]``, integers divided by the greatest of their type.
+    """Convert images for nets: float32 ``[channels, height, width]``, integers divided by the greatest of their type.
 
     >>> image = np.full((4, 6, 3), 255, "uint8")
     >>> found = fluid.io.transforms.ToFloat()(image)
@@ -209,7 +209,7 @@ class Resize:
 
 
 def _along(values: Any, axis: int, size: int) -> Any:
-    """The values interpolated along an axis to another size, pixels being areas."""
+    """Interpolate values along an axis to another size; pixels are areas."""
     have = values.shape[axis]
     if have == size:
         return values

@@ -1,4 +1,4 @@
-"""Moved to `fluid.training.averaging`; pickles that earlier versions wrote name it here."""
+"""Moved to `fluid.training.averaging`; pickles of earlier versions look here."""
 
 from fluid.training.averaging import ExponentialMovingAverage, ModelAverage
 

@@ -41,7 +41,7 @@ class ProgramDesc(desc.ProgramDesc):
 
 
 class Layer:
-    """What all layers of `fluid.dygraph` are, for ``isinstance``.
+    """The base class of `fluid.dygraph` layers, for ``isinstance``.
 
     >>> isinstance(dygraph.Linear(4, 2), fluid.core.Layer)
     True
@@ -53,14 +53,14 @@ class Layer:
 
 
 class op_proto_and_checker_maker:
-    """Names of the attributes that every op may have.
+    """Names of attributes that every op may have.
 
     >>> fluid.core.op_proto_and_checker_maker.kOpRoleAttrName()
     'op_role'
     """
 
     class OpRole:
-        """What an op is part of."""
+        """Roles of ops."""
 
         Forward = OpRole.FORWARD
         Backward = OpRole.BACKWARD
@@ -72,7 +72,7 @@ class op_proto_and_checker_maker:
 
     @staticmethod
     def kOpRoleAttrName() -> str:
-        """The attribute with what the op is part of."""
+        """The attribute with the op's role."""
         return OpRole.NAME
 
     @staticmethod
@@ -95,7 +95,7 @@ empty_var_name = kEmptyVarName
 
 
 def grad_var_suffix() -> str:
-    """What the name of a gradient ends in."""
+    """The suffix of gradient names."""
     return grad_slot("")
 
 
@@ -103,7 +103,7 @@ kGradVarSuffix = grad_var_suffix
 
 
 def _is_here(*args: Any) -> bool:
-    """False: what ops of Paddle may run with, other than numpy and cupy."""
+    """False: backends of Paddle's ops that are not here."""
     return False
 
 

@@ -35,7 +35,7 @@ class Fed(Protocol):
     def lod_level(self) -> int: ...
 
     def describe(self) -> str:
-        """Its type and shape, for messages."""
+        """The variable's type and shape, for messages."""
 
 
 __dir__ = names_here(__name__)
@@ -160,7 +160,7 @@ def sequences_of(var: Fed, fields: list[Any]) -> LoDTensor:
 
 
 def _uneven(var: Fed, fields: list[Any]) -> str:
-    """Which of the fields differ in shape, if that is why they cannot be stacked."""
+    """Describe the fields whose shapes differ, if stacking fails for this reason."""
     try:
         shapes = [list(numeric_array(field, "").shape) for field in fields]
     except FluidError:  # one is no array by itself

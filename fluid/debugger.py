@@ -1,4 +1,4 @@
-"""Programs as text and as pictures, under the names of Fluid 1.6; `fluid.graph` and ``print(program)`` are what does the work."""
+"""Programs as text and as pictures, under the names of Fluid 1.6; `fluid.graph` and ``print(program)`` do the work."""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ def __dir__() -> list[str]:
 
 
 _LONGEST, _LONGEST_LINE = 16_000, 2_000
-"""Most characters of a message, and of a line in it."""
+"""The maximal length of a message, and of a line in it."""
 _LONGEST_VALUE = 400
-"""Most characters of a value that is shown."""
+"""The maximal length of a shown value."""
 _LONGEST_NAME = 200
-"""Most characters of names that are compared, in time that grows with the square of that."""
+"""The maximal length of compared names; the time grows with its square."""
 
 
 class FluidError(Exception):
@@ -77,7 +77,8 @@ class FluidTypeError(FluidError, TypeError):
 
 
 class FlagError(FluidTypeError, ValueError):
-    """An argument that should be True or False is neither; Fluid 1.6 raised a ValueError of some, a TypeError of others."""
+    """An argument that should be True or False is neither; Fluid 1.6 raised a ValueError in some places, a TypeError in
+    others."""
 
 
 class MissingAttributeError(FluidError, AttributeError):
@@ -85,7 +86,7 @@ class MissingAttributeError(FluidError, AttributeError):
 
 
 class EagerOnlyError(MissingAttributeError, AssertionError):
-    """A method of eager mode's tensors is asked of a variable of a program; Fluid 1.6 raised an AssertionError there."""
+    """A method of eager tensors is called on a variable of a program; Fluid 1.6 raised an AssertionError there."""
 
 
 class ProgramError(FluidError, ValueError):
@@ -154,7 +155,7 @@ class FormatError(FluidError, ValueError):
 
 
 def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Callable[[str], str] = str) -> str:
-    """A hint that names some of the choices that resemble a name, the closest first; "" if none does.
+    """Suggest choices that resemble a name, the closest first; "" if there are none.
 
     Args:
         name: the unknown name.
@@ -212,19 +213,19 @@ def _shortened(text: str, most: int) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for a message, briefly; its type alone if it raises an error where it is asked for its text.
+    """A short text for a value; only its type if its `repr` raises an error.
 
     >>> fluid.errors.shown([1, 2]), fluid.errors.shown(10**5000)
     ('[1, 2]', 'an object of the type int')
     """
     try:
         return _shortened(repr(value), _LONGEST_VALUE)
-    except Exception:  # whatever its __repr__ raises
+    except Exception:  # its __repr__ may raise anything
         return f"an object of the type {type(value).__name__}"
 
 
 def said_of(op_type: str, error: object, verb: str = "") -> str:
-    """The message of an error, headed by the op that it is about, once: functions that serve several ops name theirs too.
+    """Put the op's type in front of an error's message, unless the message begins with it already.
 
     Args:
         op_type: the type of op.
@@ -238,7 +239,7 @@ def said_of(op_type: str, error: object, verb: str = "") -> str:
 
 
 def while_running(error: Exception, message: str) -> ExecutionError:
-    """The error with this `message` of an operator that fails by `error`: one of an index, or of workers, stays that.
+    """Make the error for a failed operator, with this `message`; errors of an index or of workers keep their class.
 
     >>> type(fluid.errors.while_running(IndexError(), "3 is out of range")).__name__
     'IndexRangeError'

@@ -1,4 +1,4 @@
-"""Metrics over many batches whose sums the program itself keeps. `fluid.metrics` computes the same on the host."""
+"""Metrics over many batches with sums in the program itself. `fluid.metrics` computes the same on the host."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ CONTROL_DEP_VAR_PREFIX = "Control@Dependency"
 
 
 def grad_var_name(var_name: str) -> str:
-    """The name of the gradient of a variable; where that is a sum or is taken, a program has others too.
+    """The name of the gradient of a variable; if it is a sum, or used already, a program has further names.
 
     >>> fluid.framework.grad_var_name("fc_0.w_0")
     'fc_0.w_0@GRAD'

@@ -106,7 +106,7 @@ Predicate = Callable[[Variable], bool]
 FilePath = str | os.PathLike[str]
 
 
-# ------------------------------------------------------------------------------------------------------ which and where
+# ------------------------------------------------------------------------------------------ choice of variables and files
 def _chosen(program: Program, names: Iterable[Variable | str] | None, predicate: Predicate | None) -> list[Variable]:
     """Variables to save or load, sorted by name."""
     if names is None:
@@ -143,7 +143,7 @@ def _check_inside(dirname: str, path: str) -> None:
 
 
 def _value(scope: Any, var: Variable) -> tuple[Any, Lod]:
-    """The array of a variable in the scope, and the offsets of its sequences."""
+    """Read the array of a variable from the scope, and the offsets of its sequences."""
     holder = scope.find_var(var.name)
     tensor = holder.get_tensor() if holder is not None else None
     if tensor is None or tensor.array is None:
@@ -159,7 +159,7 @@ def _check_dense(where: str, name: str, value: Any) -> None:
 
 
 def _fitting(var: Variable, array: Any, where: str) -> Any:
-    """The array, converted if it differs only in how files store bfloat16; `FormatError` if the program declares another type."""
+    """Convert an array that differs only in the file's form of bfloat16; `FormatError` if the program declares another type."""
     shape = array.shape
     scalars = ((), (1,))
     alike = len(shape) == len(var.shape) and all(b < 0 or a == b for a, b in zip(shape, var.shape, strict=True))
@@ -196,7 +196,7 @@ def _type_of(array: Any) -> VarType | None:
 
 
 def _array_of(value: Any, where: str) -> Any:
-    """An array in a state, or what numpy makes of a list in one."""
+    """Convert an item of a state to an array."""
     return value if isinstance(value, np.ndarray) else np.asarray(numeric_array(value, where))
 
 
@@ -422,7 +422,7 @@ def save(program: Program, model_path: FilePath) -> None:
 
 @checked
 def load(program: Program, model_path: FilePath, executor: Any = None) -> None:
-    """Load the values that `save` has saved into the current scope, on the executor's place (the CPU if None).
+    """Load the values that `save` wrote into the current scope, on the executor's place (the CPU if None).
 
     The scope changes only if every persistable variable of the program is there and fits.
 

@@ -21,7 +21,7 @@ Lengths = Sequence[Sequence[int]]
 
 
 def _checked(lengths: Lengths) -> list[list[int]]:
-    """Lengths as lists, after checking that each level counts the sequences of the next; `LengthsError` if not."""
+    """Check that each level of lengths counts the sequences of the next, and return lists; else a `LengthsError`."""
     try:
         levels = [[int(length) for length in level] for level in lengths]
     except TypeError:
@@ -66,7 +66,7 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
 
 
 def _rows_of(sequences: list[Any], lengths: list[int]) -> np.ndarray[Any, Any]:
-    """The items of lists of these lengths, one below the other."""
+    """Concatenate the items of lists of these lengths as rows."""
     try:
         counts = [len(sequence) for sequence in sequences]
         items = [item for sequence in sequences for item in sequence] if counts == lengths else []

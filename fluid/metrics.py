@@ -353,7 +353,7 @@ class CompositeMetric(MetricBase):
 
 
 class DetectionMAP:
-    """The mean average precision of detections, which the program itself keeps over batches, unlike the other metrics here.
+    """The mean average precision of detections. The program itself accumulates it over batches, unlike the other metrics here.
 
     Args:
         input: rows of class, score and box ``[D, 6]``, as `layers.detection_output` gives them.

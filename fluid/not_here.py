@@ -1,4 +1,5 @@
-"""Names of Fluid 1.6 without a meaning here, and why. Scripts may import them; to use one is an error that tells the reason."""
+"""Names of Fluid 1.6 without a meaning here, and the reasons. Scripts may import them; using one raises an error with its
+reason."""
 
 from __future__ import annotations
 
@@ -84,11 +85,11 @@ NOT_HERE: dict[str, str] = {
     "fluid.transpiler.RoundRobin": _NO_SERVERS,
     "fluid.transpiler.distribute_transpiler": _NO_SERVERS,
 }  # fmt: skip
-"""Name -> why it is not here, and what is."""
+"""Name -> the reason, and what to use instead."""
 
 
 class NotHere(ModuleType):
-    """Stands for a name that has no meaning here, or for a module of such names: using it raises the error that says why."""
+    """A stand-in for a name, or a module of names, without a meaning here: using it raises an error with the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name)
@@ -124,7 +125,7 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
 
 
 def names_here(module: str) -> Callable[[], list[str]]:
-    """A ``__dir__`` for a module: the names in its ``__all__``, and none that it imports for its own use."""
+    """A ``__dir__`` for a module: only the names in its ``__all__``."""
     return lambda: sorted(sys.modules[module].__all__)
 
 
@@ -137,11 +138,11 @@ _MODULES = (
     "incubate.fleet.parameter_server.pslib", "incubate.fleet.utils", "op", "trainer_desc",
     "trainer_factory", "transpiler.distribute_transpiler", "transpiler.ps_dispatcher",
 )  # fmt: skip
-"""Modules of Fluid 1.6 that hold nothing but such names."""
+"""Modules of Fluid 1.6 with such names only."""
 
 
 def stand_in_modules() -> None:
-    """Let scripts import the modules that hold nothing but names without a meaning here."""
+    """Let scripts import modules that only have names without a meaning here."""
     for path in _MODULES:
         parts = ["fluid", *path.split(".")]
         starts = (".".join(parts[:count]) for count in range(len(parts), 1, -1))

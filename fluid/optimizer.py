@@ -82,7 +82,7 @@ _DOMAINS: dict[str, Callable[[float], bool]] = {
 
 
 def _number(name: str, value: Any, allowed: str = "a number") -> float:
-    """A setting of an optimizer as a float; an error outside the domain `allowed`."""
+    """Check a setting of an optimizer and return it as a float; an error outside the domain `allowed`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -171,7 +171,7 @@ class Optimizer:
         return by_name
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last_updates": {}, "_last_parameters": []}  # by ids, which copies do not share
+        return {**self.__dict__, "_last_updates": {}, "_last_parameters": []}  # their keys are ids, which copies do not share
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(renamed(state, _FORMER_NAMES))
@@ -369,7 +369,7 @@ class Optimizer:
             )
 
     def _tell_unused(self, trained: Sequence[Pair] | None = None) -> None:
-        """Warn of values from `set_dict` without a match, once the parameters are known: listed, or `trained` now."""
+        """Warn of values from `set_dict` without a match, once the parameters are known: from the list, or as `trained`."""
         listed = isinstance(self._parameter_list, list)
         if not listed and trained is None and not self._accumulator_vars:
             return
@@ -486,7 +486,8 @@ class Optimizer:
         """Append ops for one parameter after all updates."""
 
     def _update(self, block: Block, pair: tuple[Parameter, Variable], inputs: dict[str, Variable] | None = None) -> Operator:
-        """Append the op of this optimizer's type; `inputs` are those besides the parameter, gradient, rate and accumulators."""
+        """Append the op of this optimizer's type; `inputs` are further ones, besides the parameter, gradient, rate and
+        accumulators."""
         param, grad = pair
         rate, attrs = self._rate_of(param), self._attrs(param)
         last = self._last_updates.get(id(param))
@@ -1380,7 +1381,7 @@ class LookaheadOptimizer:
         return tensors
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """In eager mode, continue from what `state_dict` returned; see `Optimizer.set_dict`."""
+        """In eager mode, continue from a `state_dict`; see `Optimizer.set_dict`."""
         check_state("LookaheadOptimizer.set_dict", state_dict)
         slow_state = {
             name: value for name, value in state_dict.items() if start_of(name) == _STEP or start_of(name).endswith(_SLOW)
@@ -1491,7 +1492,7 @@ class PipelineOptimizer:
         parameter_list: Named | None = None,
         no_grad_set: Named | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """The `minimize` of the optimizer that this one was given.
+        """Call `minimize` of the inner optimizer.
 
         Args:
             loss, startup_program, parameter_list, no_grad_set: see `Optimizer.minimize`.

@@ -1,4 +1,4 @@
-"""Profiles runs: calls and times by type of op, or when what ran."""
+"""Profile runs: calls and times by op type, or a timeline of ops."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def reset_profiler() -> None:
 
 @contextlib.contextmanager
 def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> Iterator[None]:
-    """Time what runs inside the ``with``: `start_profiler`, then `stop_profiler`.
+    """Profile the ``with``: `start_profiler`, then `stop_profiler`.
 
     Args:
         state: see `start_profiler`.

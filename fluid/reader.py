@@ -36,7 +36,7 @@ Reader = Callable[[], Iterable[Any]]
 
 
 class ComposeNotAligned(ProgramError):
-    """Readers that are composed have different lengths.
+    """Composed readers have different lengths.
 
     >>> list(fluid.io.compose(lambda: [1], lambda: [])())
     Traceback (most recent call last):
@@ -197,7 +197,7 @@ class _Failure:
 
 
 class _Channel:
-    """A queue of at most `size` items, which either side can close; then nobody waits in it any more."""
+    """A queue of at most `size` items. Either side can close it, which wakes all waiting threads."""
 
     def __init__(self, size: int) -> None:
         self._items: queue.Queue[Any] = queue.Queue(maxsize=max(size, 1))
@@ -274,7 +274,7 @@ class _Ahead:
 
 
 def _read_ahead(reader: Reader, size: int) -> Iterator[Any]:
-    """What a thread reads ahead; where no thread can be started, as in a browser, each sample is read when it is asked for."""
+    """Iterate over samples that a thread reads ahead. Without threads, as in a browser, read each sample on request."""
     return _Ahead(reader, size) if HAS_THREADS else (sample for sample in reader())
 
 
@@ -567,7 +567,7 @@ class _Loader:
 
     # -- not iterable
     def start(self) -> None:
-        """Begin an epoch: start to read ahead."""
+        """Begin an epoch and read ahead."""
         self._check_not_iterable("start")
         if self._running is not None:
             raise ProgramError(f"this {self._kind} has been started already; reset() it first")

@@ -67,7 +67,7 @@ class TakenNames:
 
 
 class _UnusedNames(UniqueNameGenerator):
-    """A generator that skips taken names."""
+    """A generator that skips used names."""
 
     __slots__ = ("_used_names",)
 
@@ -123,7 +123,7 @@ def generate(key: str) -> str:
 
 
 def kinds() -> int:
-    """How many keys have had a name.
+    """The number of keys with a name.
 
     >>> with fluid.unique_name.guard():
     ...     names = fluid.unique_name.generate("fc"), fluid.unique_name.generate("fc"), fluid.unique_name.generate("relu")
@@ -134,7 +134,7 @@ def kinds() -> int:
 
 
 def avoid(names: TakenNames | None) -> TakenNames | None:
-    """From now on skip these names as well (None: no others); returns the names that were skipped until now.
+    """From now on also skip these names (None: no names); returns the names skipped until now.
 
     >>> x = fluid.data("fc_0", [None, 2])
     >>> with fluid.unique_name.guard():

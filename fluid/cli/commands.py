@@ -29,7 +29,7 @@ class _Group(click.Group):
 
 
 def _one_line(text: str) -> str:
-    """The first line of a message, and the items of the list that it introduces."""
+    """Join the first line of a message with the items of the list below it."""
     first, _, remaining = text.partition("\n")
     if not first.endswith(":"):
         return first

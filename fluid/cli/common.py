@@ -64,7 +64,7 @@ def human_bytes(number: float) -> str:
 
 
 def echo(text: str = "", **style: Any) -> None:
-    """Prints a line, styled on a terminal; control characters and line breaks, which files may hold, are escaped."""
+    """Print a line, styled on a terminal, with control characters and line breaks (from files) escaped."""
     click.secho(printable(text, "\t"), **style)
 
 
@@ -75,7 +75,7 @@ def echo_lines(text: str) -> None:
 
 
 def echo_wrapped(text: str, width: int) -> None:
-    """Prints a text of several lines, each broken at spaces where it is longer than `width`; names stay whole."""
+    """Print a text of several lines; break lines longer than `width` at spaces, and never inside names."""
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip(" "))]
         indent = indent[: width // 2]
@@ -130,7 +130,7 @@ def as_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value, with all that it contains, to types of JSON."""
+    """Convert a value and all nested values to types of JSON."""
     if isinstance(value, Variable):
         return {"name": value.name, "type": value.describe()}
     if isinstance(value, dict):
@@ -178,7 +178,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = ""
 
 
 def _entries(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, width: int) -> None:
-    """A table that is wider than the terminal: the first cell of each row on a line of its own, the others under it."""
+    """Print a table that is wider than the terminal: the first cell of each row on its own line, the others below."""
     click.secho(title or columns[0], bold=True)
     for first, *cells in rows:
         echo(f"  {first}")

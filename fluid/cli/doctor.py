@@ -1,4 +1,4 @@
-"""The command that says what Fluid runs on."""
+"""The command that reports Fluid's environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_CORETYPE",
 )
-"""Variables of the environment that change what runs, or how fast."""
+"""Environment variables that change results or speed."""
 
 
 @click.command()
@@ -52,7 +52,7 @@ def doctor(is_json: bool) -> None:
 
 
 def _parts() -> dict[str, str]:
-    """What programs run on."""
+    """Report the parts that run programs."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "protobuf", "networkx"))
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     threads = blas_threads()
@@ -70,7 +70,7 @@ def _parts() -> dict[str, str]:
 
 
 def _native_code() -> str:
-    """Whether ops become vector code, for what processor, and where that is kept."""
+    """Report whether ops become vector code, for which processor, and where it is cached."""
     if not is_enabled():
         is_off = os.environ.get("FLUID_NATIVE") == "0"
         return "off: FLUID_NATIVE=0" if is_off else 'none: llvmlite is not installed (pip install "fluid-graph[native]")'
@@ -91,7 +91,7 @@ for kind in sys.argv[1:]:
         pass
 """
 _MOST_SECONDS = 60
-"""How long jax may look for devices; where a driver is broken, it can do so for ever."""
+"""The time limit for jax to find devices; with a broken driver it may never end."""
 
 
 def _xla_devices() -> str:
@@ -110,7 +110,7 @@ def _xla_devices() -> str:
 
 
 def _extras() -> dict[str, str]:
-    """Extra -> the packages that it asks for, with their versions here."""
+    """Extra -> its packages, with the installed versions."""
     try:
         requirements = metadata("fluid-graph").get_all("Requires-Dist") or []
     except PackageNotFoundError:

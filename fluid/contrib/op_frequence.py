@@ -1,4 +1,4 @@
-"""How often ops occur in a program."""
+"""Frequencies of ops in a program."""
 
 from __future__ import annotations
 

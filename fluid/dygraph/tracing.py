@@ -93,7 +93,7 @@ class Tracer:
         """For each open branch or loop: variable -> edge of the tensor that was read, if it requires a gradient."""
         self._refused: ProgramError | None = None
 
-    # -- which variable a tensor is
+    # -- variables of tensors
     def has_variable(self, tensor: Tensor) -> bool:
         """Whether the tensor is a variable of the program."""
         return id(tensor._array) in self._variables
@@ -411,7 +411,7 @@ class Tracer:
                     return
         self.program.current_block().append_op("assign", {"X": new}, {"Out": variable})
 
-    # -- what cannot be traced
+    # -- refused operations
     def refuse(self, tensor: Tensor, by: str) -> None:
         """Raise an error if `by` would read the value of a traced tensor."""
         if (

@@ -85,14 +85,14 @@ class _Start:
 
 
 def expect_parameters(layer: str) -> None:
-    """Reserve the numbers in parameter names for a layer that makes its parameters later."""
+    """Announce a layer that makes parameters later: random draws number parameters relative to its name."""
     program = default_main_program()
     RANDOM.expect(layer, None if program.eager else program.startup)
 
 
 @contextlib.contextmanager
 def drawing_for_program() -> Iterator[None]:
-    """Inside the ``with``, layers initialize parameters with the same values as a program with this seed."""
+    """Inside the ``with``, layers initialize parameters with the values that the default program's seed would give them there."""
     program = default_main_program()
     with contextlib.nullcontext() if program.eager else RANDOM.for_program(program.startup):
         yield

@@ -286,7 +286,7 @@ class CompiledOp:
         node._compiled_op = compiled_op
         node._edges = tuple(edges)
         node._hooks = None
-        node._line = user_line(4)  # behind this method, `call`, and what calls that
+        node._line = user_line(4)  # past the frames of this method, `call` and its caller
         node.sequence_nr = next(sequence)
         node.topological_nr = deepest + 1
         return result
@@ -339,7 +339,7 @@ class CompiledOp:
     def _saving_for(self, edges: tuple[bool, ...]) -> CompiledOp:
         rule = self.op.definition.rule
         present = tuple(isinstance(rule, Rule) and slot in rule.cotangents for slot in self._slots)
-        # With several cotangents it is not known before backward which of them there will be.
+        # With several cotangents, only backward knows which of them exist.
         if not isinstance(rule, Rule) or present.count(True) != 1 or self.op.definition.decomposition or None in self.out_kinds:
             return self
         read = Backward(self, edges, present).read | self._read_by_rule(rule, edges, present)
@@ -388,7 +388,7 @@ class CompiledOp:
     def backward(self, wanted: Sequence[bool], grads: Sequence[Any]) -> Backward | None:
         """The code for the wanted gradients; some of `grads` may be None. None if all are."""
         if self._edges is not None:
-            wanted = self._edges  # what other gradients read may not be there
+            wanted = self._edges  # values for other gradients may not be saved
         if len(grads) == 1 and grads[0] is not None:
             key: Any = wanted
         else:
@@ -635,7 +635,7 @@ def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Seque
     key = (definition.type, slots, *also, *[(name, _key(value)) for name, value in attrs.items()])
     try:
         op = _ops.get(key)
-    except TypeError:  # what cannot be a key is checked, and refused, below
+    except TypeError:  # the checks below refuse values that cannot be keys
         return TensorOp(definition, attrs, slots, also)
     return op if op is not None else _ops.keep(key, TensorOp(definition, attrs, slots, also))
 

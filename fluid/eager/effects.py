@@ -112,7 +112,7 @@ def _py_func(definition: OpDef, inputs: Inputs, attrs: Inputs, outputs: Inputs) 
             write(target, value, "py_func", False)
         else:
             target._check_modifiable("py_func")
-            target._take_over(value, "py_func")  # with the edge, along which gradients flow
+            target._take_over(value, "py_func")  # with the edge for gradients
     return {"Out": targets}
 
 

@@ -178,7 +178,7 @@ class GraphTask:
             if self._dependencies.get(node) == 0:
                 self._push(node)
 
-    # -- which nodes run
+    # -- choice of nodes
     def _between(self, roots: Sequence[_Edge], targets: set[_Edge]) -> set[Node]:
         """Nodes on paths from the roots to the targets."""
         blocked = self._blocked

@@ -187,7 +187,7 @@ class Node:
         """
         raise NotImplementedError
 
-    # -- what users see
+    # -- public interface
     @property
     def name(self) -> str:
         """The type of the node, such as ``tanh_grad``."""

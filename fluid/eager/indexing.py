@@ -111,7 +111,7 @@ def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
         else:
             number = int(entry)
             if not -size <= number < size:
-                # an IndexError, which ends a loop over x
+                # an IndexError ends a loop over x
                 raise IndexRangeError(f"index {number} is outside dimension {axis} of {x.describe()}")
             number %= size
             axes.append(axis)

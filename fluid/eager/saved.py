@@ -103,7 +103,7 @@ class _PackedNode(OpNode):
     def _unpacked(self, apply: Callable[..., Sequence[Any]], *args: Any) -> Sequence[Any]:
         packed = self._saved
         if packed is None:
-            return apply(*args)  # which tells that it was freed
+            return apply(*args)  # it raises the error for freed values
         entries = []
         for value, version, number in packed:
             tensor = value.unpacked()

@@ -1,4 +1,4 @@
-"""What Fluid 1.6 has here of training by many workers."""
+"""Training by many workers, under the module names of Fluid 1.6."""
 
 from __future__ import annotations
 

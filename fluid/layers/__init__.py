@@ -1,4 +1,5 @@
-"""What users build programs of. Each layer appends ops to the default main program, and returns the variables of its results.
+"""Layers, the functions that build programs. Each layer appends ops to the default main program, and returns the variables of its
+results.
 
 Given tensors of eager mode, layers compute at once; those with parameters are objects of `fluid.dygraph`, such as `LayerOf`.
 
@@ -63,7 +64,7 @@ if not TYPE_CHECKING:
 
 
 def _hand_on(module: str) -> None:
-    """Let a module have the layers that Fluid 1.6 defines there and that are defined in another one here."""
+    """Give a module the layers that Fluid 1.6 defines there but another module defines here."""
     not_here = names_not_here(module)
 
     def get(name: str) -> Any:

@@ -45,7 +45,7 @@ def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
 
 
 on_tensors: Callable[[Callable[..., Any]], Callable[[tuple[Any, ...], dict[str, Any]], Any]] | None = None
-"""Makes a function of a layer that is given its arguments, and goes a shorter way with tensors; set by eager mode."""
+"""Makes a fast path of a layer for tensors, as a function of its arguments; set by eager mode."""
 
 
 def checked(layer: Callable[..., Any]) -> Callable[..., Any]:

@@ -152,7 +152,7 @@ def _conditional_block(condition: Variable | list[Variable], fresh: Sequence[str
 
 
 class ConditionalBlock:
-    """Runs a block if a condition is true: what `Switch` and `cond` are made of.
+    """Runs a block if a condition is true; `Switch` and `cond` use it.
 
     Args:
         inputs: a list of one bool if `is_scalar_condition`; otherwise tensors, where the block runs if none of them is empty.
@@ -309,7 +309,7 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
 
 
 def _is_of_minimize(value: Any) -> bool:
-    """Whether a value is what `minimize` or `apply_gradients` of an optimizer returns: ops, or ops and pairs."""
+    """Whether a value is the result of an optimizer's `minimize` or `apply_gradients`: ops, or ops and pairs."""
     ops_of = value[0] if isinstance(value, tuple) and len(value) == 2 else value
     return isinstance(ops_of, list) and bool(ops_of) and all(isinstance(op, Operator) for op in ops_of)
 

@@ -1,4 +1,4 @@
-"""Describes the arguments that many layers have, once, and puts these descriptions into the layers' docstrings."""
+"""Descriptions of arguments that many layers have, for the layers' docstrings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COMMON = {
     "use_cudnn": "accepted and ignored.",
     "force_cpu": "accepted and ignored.",
 }
-"""What the arguments of these names are in all layers that do not describe them themselves."""
+"""Argument -> its description in layers that do not describe it themselves."""
 
 _MARGIN = "" if sys.version_info >= (3, 13) else " " * 4  # Python 3.13 keeps docstrings without their indentation
 _AFTER = ("Returns:", "Raises:", ">>> ")
 
 
 def completed(doc: str, parameters: tuple[str, ...]) -> str:
-    """`doc` with the common arguments among `parameters` that it does not describe, at the end of its ``Args:``."""
+    """Add descriptions of common arguments among `parameters` to the end of ``Args:`` in `doc`, unless it describes them."""
     missing = [name for name in parameters if name in COMMON and f" {name}: " not in doc and f" {name}, " not in doc]
     if not missing:
         return doc

@@ -1,4 +1,4 @@
-"""What Fluid 1.6 has for places in programs."""
+"""Layers about places, as in Fluid 1.6."""
 
 from __future__ import annotations
 

@@ -205,15 +205,15 @@ where([True, False, True]) -> Tensor([[0],
 """
 # What those arguments are that many layers have, by their kind; what others are, the docstrings of the ops say.
 _OPERANDS = {"x, y": "tensors of one type; of the smaller one, dimensions that it lacks, or that have size 1, are repeated."}
-_WRITTEN = "a bool variable to write to; by default a new one."
+_RESULT_VARIABLE = "a bool variable to write to; by default a new one."
 _TEXTS = {
     "one op": {},
     "arithmetic": {
         **_OPERANDS,
         "axis": "the dimension of the larger operand that the first one of the smaller is aligned with; -1 aligns the last ones.",
     },
-    "comparison": {**_OPERANDS, "cond": _WRITTEN},
-    "logic": {**_OPERANDS, "x": "a tensor of any shape.", "out": _WRITTEN},
+    "comparison": {**_OPERANDS, "cond": _RESULT_VARIABLE},
+    "logic": {**_OPERANDS, "x": "a tensor of any shape.", "out": _RESULT_VARIABLE},
     "reduction": {
         "input": "a tensor.",
         "dim": "one dimension or several to reduce, negative ones counted from the end; None or an empty list for all.",
@@ -259,7 +259,7 @@ def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 class _NamedTensors(ast.NodeTransformer):
-    """Replaces lists among the positional arguments of a call by names of tensors, and keeps the lines that make these."""
+    """Replaces lists among the positional arguments of a call by names of tensors, and collects the lines that make them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -330,7 +330,7 @@ def _in_words_of(targets: dict[str, str], text: str) -> str:
 
 
 def _any(definition: OpDef, target: str) -> str:
-    """What can be said of an input, or of an argument without one (``-``), that no text describes."""
+    """A default description of an input, or of an argument without one (``-``)."""
     if target == "-":
         return "accepted and ignored."
     elements = " or ".join(definition.inputs[target].elements)
@@ -424,7 +424,7 @@ def _reduction(definition: OpDef) -> str:
 
 
 def _layer(text: str) -> tuple[str, str]:
-    """Name and source of the function that a line of `_LAYERS` describes."""
+    """Name and source of the function for a line of `_LAYERS`."""
     match = _LAYER.match(text)
     assert match is not None, text
     name, parameters, op_type = match.groups()

@@ -20,11 +20,11 @@ __all__ = ["render"]
 _FLUID = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FILES = {"fluid.input": "input.pyi", "fluid.layers": os.path.join("layers", "__init__.pyi"), "fluid.nets": "nets.pyi"}
 _VARIABLES = {"Variable", "Sequence[Variable]", "list[Variable]", "Mapping[str, Variable]"}
-"""The declarations of arguments whose type is that of what a layer gives."""
+"""The declarations of arguments whose type decides the result's type."""
 _OF_PROGRAMS = ("data",)
-"""Layers that give variables of a program, in whichever mode."""
+"""Layers that return variables of a program in each mode."""
 _TOOLS = ("arguments", "descriptions", "generate", "generate_types")
-"""Modules beside the layers that are no part of them."""
+"""Modules in the folder that define no layers."""
 _WIDTH = 130
 _TIE = "\N{NO-BREAK SPACE}"
 

@@ -45,7 +45,7 @@ def _ops() -> Any:
 
 
 def _map(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """`value` (may be nested), each variable replaced by `fn` of it and the variables at the same place in `others`."""
+    """Replace each variable in `value`, which may be nested, by `fn` of it and the variables at the same place in `others`."""
     variables = [flatten(item, "the values") for item in (value, *others)]
     return rebuild(value, iter([fn(*items) for items in zip(*variables, strict=True)]))
 
@@ -293,7 +293,7 @@ class LSTMCell(RNNCell):
 
 
 def held(before: Any, after: Any, mask: Variable) -> Any:
-    """States after a step, those before it in rows whose mask is 0."""
+    """States after a step; rows with mask 0 keep the states from before it."""
     return _map(lambda old, new: old + _ops().elementwise_mul(new - old, mask, axis=0), before, after)
 
 
@@ -497,7 +497,7 @@ class BeamSearchDecoder(Decoder):
 
     @staticmethod
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
-        """Repeats each entry of ``[batch, ...]``: ``[batch * beam_size, ...]``, for what a cell reads besides its states.
+        """Repeats each entry of ``[batch, ...]``: ``[batch * beam_size, ...]``, for inputs that a cell reads besides its states.
 
         Args:
             x: ``[batch, ...]``.

@@ -87,7 +87,7 @@ class BatchWriter:
         step = max(1 << 16, 1 << max(size.bit_length() - 3, 0))  # so that there are few sizes
         segment = SharedMemory(name, create=True, size=-(-size // step) * step)
         _reserve(segment)
-        self._segments.append(segment)  # after what may fail: the names that the reader looks for have no gap
+        self._segments.append(segment)  # after the steps that may fail: the reader expects names without gaps
         return len(self._segments) - 1
 
     def close(self) -> None:

@@ -96,10 +96,10 @@ class _Worker:
         try:
             self._pipe.send((message, self._batches.released()))
         except (BrokenPipeError, ConnectionError):
-            pass  # it has ended, which is reported when its answer is read
+            pass  # the worker has ended; reading its answer reports that
 
     def answer(self, timeout: float | None) -> tuple[bool, Any]:
-        """Receive (True, the next batch), or False after the last batch.
+        """Receive (True, the next batch), or (False, None) after the last batch.
 
         Raises:
             DataError: it raised an error, ended, or took longer than `timeout` seconds.
@@ -180,7 +180,7 @@ class Workers:
         except ValueError:
             methods = ", ".join(multiprocessing.get_all_start_methods())
             raise ProgramError(f"DataLoader: start_method should be one of {methods}, not {start_method!r}") from None
-        resource_tracker.ensure_running()  # one for all processes, which removes memory that a crash leaves
+        resource_tracker.ensure_running()  # one for all processes; it removes memory that a crash leaves behind
         try:
             with warnings.catch_warnings():
                 for category in (DeprecationWarning, RuntimeWarning):  # of Python and jax: forks with threads,
@@ -239,7 +239,7 @@ def _end(workers: list[_Worker], owner: int) -> None:
     if not is_idle:
         for worker in workers:
             worker.process.terminate()
-    with ExitStack() as stack:  # which goes on where one fails
+    with ExitStack() as stack:  # it continues with the others if one fails
         while workers:
             stack.callback(workers.pop().end, is_idle)
 

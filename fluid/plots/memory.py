@@ -121,7 +121,7 @@ def _tenants(plan: Any, plot: str) -> list[Tenant]:
 
 
 def _alive(tenants: Sequence[Tenant], calls: int) -> Any:
-    """The bytes that are alive at each call, and after the last."""
+    """The number of live bytes at each call, and after the last."""
     changes = np.zeros(calls + 3, np.int64)
     for tenant in tenants:
         changes[tenant.start + 1] += tenant.size

@@ -1,4 +1,4 @@
-"""When what ran, as bars."""
+"""Timelines of runs, as bars."""
 
 from __future__ import annotations
 

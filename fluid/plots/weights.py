@@ -155,7 +155,7 @@ def _not_finite(array: Any) -> str:
 
 
 def _ridges(values: Mapping[str, Any], axes: Any, note: Callable[[str], str]) -> Any:
-    """Draw histograms one above the other, the first on top, each as high as the others."""
+    """Draw histograms of equal height one above the other, the first on top."""
     axes = axes_or_new(axes)
     filled = [array for array in values.values() if array.size]
     low, high = (

@@ -16,7 +16,7 @@ __all__ = ["ReduceOnPlateau", "is_tensor", "learning_rate_of", "own_optimizer", 
 
 
 def own_optimizer(optimizer: Any) -> Any:
-    """The innermost optimizer inside optimizers that wrap another."""
+    """Unwrap an optimizer: the innermost one that it wraps."""
     for _ in range(10):
         inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
         if inner is None:

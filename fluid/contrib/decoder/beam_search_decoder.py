@@ -1,4 +1,4 @@
-"""A cell with named states, and two decoders that run it: one over the right words, to train, one over its own best words."""
+"""A cell with named states, and two decoders that run it: one over given words, for training, one over its own best words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
 
 
 class InitState:
-    """What a state of a `StateCell` begins with: a row for each sequence.
+    """The initial value of a state of a `StateCell`: a row for each sequence.
 
     Args:
         init: the first state.
@@ -52,7 +52,7 @@ class _Decoder(Protocol):
         """The value of a state before the current step."""
 
     def _update_memory(self, memory: Variable, value: Variable) -> None:
-        """Makes `value` the state before the next step."""
+        """Store `value` as the state for the next step."""
 
 
 class StateCell:
@@ -94,7 +94,7 @@ class StateCell:
         """State -> its value so far in the step."""
 
     def state_updater(self, updater: Callable[[StateCell], Any]) -> Callable[[StateCell], Any]:
-        """Makes `updater` compute a step: it gets the cell, reads inputs and states, and sets the states. A decorator."""
+        """Decorate `updater` to compute the steps: it gets the cell, reads inputs and states, and sets the states."""
         self._updater = updater
         return updater
 
@@ -110,7 +110,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Makes the states as they are the states before the next step."""
+        """Store the present states for the next step."""
         self._check_inside("update_states")
         assert self._decoder is not None
         for name, memory in self._memories.items():
@@ -126,7 +126,7 @@ class StateCell:
         return value
 
     def get_state(self, state_name: str) -> Variable:
-        """The state of this name: before `compute_state` sets it, that before the step."""
+        """The state of this name; until `compute_state` sets it, its value before the step."""
         self._check_inside("get_state")
         _check_name(f"{self._name}.get_state", state_name, self._states)
         return self._states[state_name]
@@ -175,7 +175,7 @@ def _check_name(where: str, name: str, names: Mapping[str, Any]) -> None:
 
 
 class TrainingDecoder:
-    """Runs a `StateCell` over sequences of words, the right ones, in a `layers.DynamicRNN`.
+    """Runs a `StateCell` over given sequences of words, in a `layers.DynamicRNN`.
 
     Args:
         state_cell: its states have a row for each sequence.
@@ -304,7 +304,7 @@ class BeamSearchDecoder:
         self._next: Variable | None = None
         """In the block, the index of the next step."""
         self._arrays: dict[str, Variable] = {}
-        """Name of a value that `read_array` gave -> array of its values in all steps."""
+        """Name of a result of `read_array` -> array of its values in all steps."""
         self._ids: Variable | None = None
         self._scores: Variable | None = None
         self._is_built = False
@@ -357,7 +357,7 @@ class BeamSearchDecoder:
         layers.fill_constant([1], "bool", False, out=self._continues)
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
-        """What `update_array` kept in the step before, in the first step `init`.
+        """The value that `update_array` stored in the step before; in the first step, `init`.
 
         Args:
             init: the first value.
@@ -378,7 +378,7 @@ class BeamSearchDecoder:
         return before
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Keeps `value` for the next step; `array` is what `read_array` gave."""
+        """Store `value` for the next step; `array` is a result of `read_array`."""
         self._check_inside("update_array")
         check_variable(value, "BeamSearchDecoder.update_array: value")
         if not isinstance(array, Variable) or array.name not in self._arrays:

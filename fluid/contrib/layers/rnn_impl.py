@@ -113,7 +113,7 @@ class _Stack(RNNCell):
 
 
 _PATHS = {"_fw": "_layers_", "_bw": "_reverse_layers_"}
-"""Direction -> what Fluid 1.6 puts between the names of the network and of a layer's unit, in names of parameters."""
+"""Direction -> the part of parameter names between the network's name and the unit's, as in Fluid 1.6."""
 
 
 def _named(attr: Any, suffix: str) -> Any:

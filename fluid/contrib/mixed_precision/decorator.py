@@ -1,4 +1,4 @@
-"""An optimizer as `decorate` gives it."""
+"""A type of optimizers for `decorate`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class OptimizerWithMixedPrecison:
         return pairs, self._loss
 
     def apply_gradients(self, params_grads: Any) -> list[Operator]:
-        """Append what follows backward to the current block of the default main program.
+        """Append the ops after backward to the current block of the default main program.
 
         Gradients are divided by the factor of the loss, in place, and looked at; clips, weight decay and updates follow, in a
         block that does not run if a gradient is not finite; then the factor of the next step is found.
@@ -137,7 +137,7 @@ class OptimizerWithMixedPrecison:
 
 
 def _check_and_unscale(block: Block, pairs: _Pairs, scale: Variable) -> tuple[Variable, _Pairs]:
-    """Append the op that divides gradients by the scale, in place; whether one is not finite, and the pairs.
+    """Append the op that divides gradients by the scale in place; return whether one is not finite, and the pairs.
 
     Of a sparse gradient it looks at the rows; those divided are a new gradient.
     """

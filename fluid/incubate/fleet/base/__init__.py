@@ -1,1 +1,1 @@
-"""Who the workers are."""
+"""The workers and their roles."""

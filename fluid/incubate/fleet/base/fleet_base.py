@@ -17,7 +17,7 @@ __dir__ = names_here(__name__)
 
 
 class Mode:
-    """How workers come to the same parameters. There is only `COLLECTIVE` here."""
+    """How workers synchronize parameters. There is only `COLLECTIVE` here."""
 
     TRANSPILER = 1
     PSLIB = 2
@@ -25,7 +25,7 @@ class Mode:
 
 
 class Fleet(ABC):
-    """All workers, as each of them sees them.
+    """The group of all workers, from the view of one.
 
     Args:
         mode: one of `Mode`.
@@ -36,7 +36,7 @@ class Fleet(ABC):
         self._role_maker: RoleMakerBase | None = None
 
     def init(self, role_maker: RoleMakerBase | None = None) -> None:
-        """Find out who the workers are; by the environment if no role maker is given."""
+        """Determine the workers, from the environment if no role maker is given."""
         if role_maker is None:
             role_maker = PaddleCloudRoleMaker(is_collective=True)
         if not isinstance(role_maker, RoleMakerBase):

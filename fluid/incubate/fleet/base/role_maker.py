@@ -1,4 +1,4 @@
-"""Role makers: they tell `fleet.init` which worker this process is, and of how many."""
+"""Role makers: they give `fleet.init` the number of this worker and of all workers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __dir__ = names_here(__name__)
 
 
 class Role:
-    """What a process does. There are only workers here."""
+    """The role of a process. There are only workers here."""
 
     WORKER = 1
     SERVER = 2
 
 
 class RoleMakerBase:
-    """Which worker this process is, and of how many."""
+    """The number of this worker, and of all workers."""
 
     def __init__(self) -> None:
         self._current_id = 0
         self._worker_endpoints: list[str] = [""]
 
     def generate_role(self) -> None:
-        """Find out; `fleet.init` calls it."""
+        """Determine the role; `fleet.init` calls it."""
 
     def is_worker(self) -> bool:
         """Whether this process is a worker: all are."""
@@ -102,7 +102,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):
-    """As `PaddleCloudRoleMaker` for workers.
+    """Like `PaddleCloudRoleMaker` for workers.
 
     Args:
         kwargs: what Fluid lets choose of gloo, its communication; accepted and unused.

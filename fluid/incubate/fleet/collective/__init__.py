@@ -279,7 +279,7 @@ class CollectiveOptimizer(DistributedOptimizer):
     def minimize(
         self, loss: Variable, startup_program: Program | None = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> tuple[list[Operator], list[Any]]:
-        """Append the backward part, the reductions and the updates; with one worker, what the optimizer itself appends.
+        """Append the backward part, the reductions and the updates; with one worker, the same ops as the optimizer itself.
 
         Args:
             loss: this worker's loss, a mean over its part of the batch. The gradients are of the mean over all workers.
@@ -307,7 +307,7 @@ class CollectiveOptimizer(DistributedOptimizer):
         return updates, pairs
 
     def _average(self, parameters: Sequence[Variable], count: int) -> None:
-        """Append what gives all workers the means of their parameters, now and then."""
+        """Append ops that average the parameters over all workers from time to time."""
         program, size = default_main_program(), int(self._strategy.fuse_grad_size_in_MB * 2**20)
         with program.role_guard(OpRole.OPTIMIZE):
             if self._strategy.local_sgd_steps == 1:
@@ -337,4 +337,4 @@ class CollectiveOptimizer(DistributedOptimizer):
 
 
 fleet = Collective()
-"""The workers of this process's programs, as Fluid's scripts import it."""
+"""The workers of this process's programs; Fluid's scripts import this object."""

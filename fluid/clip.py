@@ -26,7 +26,7 @@ Pair = tuple[Parameter, Variable | None]
 
 
 class GradientClip:
-    """Base of gradient clips; those with equal `group` are applied together."""
+    """Base of gradient clips; clips with equal `group` are applied together."""
 
     @property
     def group(self) -> Hashable:

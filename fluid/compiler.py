@@ -25,7 +25,7 @@ class _Settings:
 
     _DEFAULTS: dict[str, Any] = {}
     _LIMITS: dict[str, tuple[tuple[Any, ...], str]] = {}
-    """Settings that would change what happens: the values that they may have here, and what to do in place of others."""
+    """Settings that would change results: their allowed values here, and advice for other values."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._DEFAULTS:

@@ -239,7 +239,7 @@ def said_of(op_type: str, error: object, verb: str = "") -> str:
 
 
 def while_running(error: Exception, message: str) -> ExecutionError:
-    """Make the error for a failed operator, with this `message`; errors of an index or of workers keep their class.
+    """Make the error with this `message` for an operator that failed by `error`; index and worker errors keep their class.
 
     >>> type(fluid.errors.while_running(IndexError(), "3 is out of range")).__name__
     'IndexRangeError'

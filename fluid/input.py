@@ -1,4 +1,4 @@
-"""`fluid.data`, `fluid.embedding` and `fluid.one_hot`: like those in `layers`, without their extra dimensions."""
+"""`fluid.data`, `fluid.embedding` and `fluid.one_hot`: like the functions in `layers`, without their extra dimensions."""
 
 from __future__ import annotations
 

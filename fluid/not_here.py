@@ -85,7 +85,7 @@ NOT_HERE: dict[str, str] = {
     "fluid.transpiler.RoundRobin": _NO_SERVERS,
     "fluid.transpiler.distribute_transpiler": _NO_SERVERS,
 }  # fmt: skip
-"""Name -> the reason, and what to use instead."""
+"""Name -> the reason, and the replacement."""
 
 
 class NotHere(ModuleType):

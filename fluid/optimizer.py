@@ -849,7 +849,7 @@ class AdagradOptimizer(Optimizer):
     Args:
         learning_rate, regularization, name, parameter_list, grad_clip: see `Optimizer`.
         epsilon: added to the denominator, so that it is not 0.
-        initial_accumulator_value: what the sum of squares begins with.
+        initial_accumulator_value: the initial sum of squares.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Adagrad(0.1, parameter_list=[w])

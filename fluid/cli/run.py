@@ -48,7 +48,7 @@ def run(
 ) -> None:
     """Run a model on arrays from a file.
 
-    Where rows form sequences, --lengths or arrays in the file say how many rows each has; so does what --out writes.
+    Where rows form sequences, --lengths or arrays in the file say how many rows each has; so do the files of --out.
     """
     loaded = read_model(model, params)
     program = program_of(loaded)

@@ -14,7 +14,7 @@ __all__ = ["memory_usage"]
 def memory_usage(program: Program, batch_size: Positive) -> tuple[float, float, str]:
     """Estimate the memory of the outputs of block 0's ops: 5 % below and above the sum of their sizes, and the unit, B, KB or MB.
 
-    ``print(executor.plan(...))`` tells how much a run really takes: values that are never alive together share memory.
+    ``print(executor.plan(...))`` shows the real memory of a run: values that are never alive together share memory.
 
     Args:
         program: the program.

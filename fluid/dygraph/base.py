@@ -17,7 +17,7 @@ __all__ = ["Parameter", "_unpickled", "disable_dygraph", "enable_dygraph", "enab
 def _print_debug_msg(limit: int = 5, is_test: bool = False) -> tuple[int, int, int] | None:
     """Print the numbers of name kinds, recorded ops, tensors and the commonest tensors; with `is_test`, return the text.
 
-    What grows from step to step is kept by something.
+    Counts that grow from step to step show a leak.
     """
     objects = gc.get_objects()
     ops = sum(isinstance(one, Node) and not one.is_leaf for one in objects)

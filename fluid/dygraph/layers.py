@@ -139,13 +139,13 @@ class Layer(core.Layer):
         """The layer's computation; defined by each class.
 
         Args:
-            inputs, kwargs: what the layer is called with.
+            inputs, kwargs: the arguments of the call.
         """
         raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         if state.tracer is not None:
-            state.tracer.met(self)
+            state.tracer.note_layer(self)
         program = program_among((*inputs, *kwargs.values()))
         if program is not None and not is_appending(program):
             with appending(program):

@@ -61,21 +61,21 @@ class _Entries:
             now = self._take(where)
         except (LookupError, AttributeError, ValueError):  # ValueError: an empty cell
             return False
-        return all(map(operator.is_, now, self._values)) or all(map(_alike, now, self._values))
+        return all(map(operator.is_, now, self._values)) or all(map(_is_same_value, now, self._values))
 
 
 def _nothing(where: Any) -> tuple[()]:
     return ()
 
 
-def _alike(one: Any, peer: Any) -> bool:
+def _is_same_value(one: Any, peer: Any) -> bool:
     """Whether a program for one value also fits its peer."""
     if one is peer:
         return True
     if type(one) is not type(peer) or not isinstance(one, _PLAIN):
         return False
     if isinstance(one, tuple):
-        return len(one) == len(peer) and all(map(_alike, one, peer))
+        return len(one) == len(peer) and all(map(_is_same_value, one, peer))
     return bool(_by_value(one) == _by_value(peer))
 
 
@@ -99,12 +99,12 @@ class _Search:
         self.things: list[_Entries] = []
         self.values: list[_Entries] = []
 
-    def _counts(self, value: Any) -> bool:
+    def _is_tracked(self, value: Any) -> bool:
         if isinstance(value, Layer):
             return id(value) in self._layers
         return id(value._array) in self._captured if isinstance(value, Tensor) else isinstance(value, np.ndarray)
 
-    def look(
+    def search_entries(
         self, where: Any, items: Mapping[Any, Any], size: int | None = None, with_plain: bool = True, depth: int = 0
     ) -> bool:
         """Record the entries that a program may depend on; whether there are any.
@@ -113,7 +113,7 @@ class _Search:
             size: length of the list or dict that has the entries, to be compared too.
             inside: also record numbers, strings and other plain values in lists and dicts.
         """
-        things = {key: value for key, value in items.items() if self._counts(value)}
+        things = {key: value for key, value in items.items() if self._is_tracked(value)}
         values: dict[Any, Any] = {}
         if with_plain or not depth:
             values = {key: value for key, value in items.items() if isinstance(value, _PLAIN)}
@@ -121,7 +121,7 @@ class _Search:
             if isinstance(value, (list, dict)) and depth < _DEEPEST and len(value) <= _LONGEST and id(value) not in self._seen:
                 self._seen.add(id(value))
                 entries = value if isinstance(value, dict) else dict(enumerate(value))
-                if self.look(value, entries, len(value), with_plain, depth + 1):
+                if self.search_entries(value, entries, len(value), with_plain, depth + 1):
                     values[key] = value
         if things:
             self.things.append(_Entries(where, things))
@@ -138,17 +138,17 @@ class _Search:
             return
         self._seen.add(id(code))
         global_names, names = plain.__globals__, list(dict.fromkeys(_names_in(code)))
-        self.look(global_names, {name: global_names[name] for name in names if name in global_names}, with_plain=False)
+        self.search_entries(global_names, {name: global_names[name] for name in names if name in global_names}, with_plain=False)
         named_values = [global_names.get(name) for name in names]
         for cell in plain.__closure__ or ():
             value = _contents(cell)
-            self.look(cell, {"cell_contents": value}, with_plain=False)
+            self.search_entries(cell, {"cell_contents": value}, with_plain=False)
             named_values.append(value)
         defaults, named = plain.__defaults__, plain.__kwdefaults__
         if defaults or named:
             self.values.append(_Entries(plain, {"__defaults__": defaults, "__kwdefaults__": named}))
-            self.look(defaults, dict(enumerate(defaults or ())), with_plain=False)
-            self.look(named, named or {}, with_plain=False)
+            self.search_entries(defaults, dict(enumerate(defaults or ())), with_plain=False)
+            self.search_entries(named, named or {}, with_plain=False)
         for value in named_values:
             if getattr(_plain(value), "__globals__", None) is global_names:
                 self.read(value, None)
@@ -177,10 +177,10 @@ class Surroundings:
         for layer in layers:
             private = type(layer).__module__.startswith(_PACKAGE)
             attributes = {name: value for name, value in layer.__dict__.items() if not _is_inner(name, private)}
-            search.look(weakref.ref(layer), attributes)
+            search.search_entries(weakref.ref(layer), attributes)
             search.read(attributes.get("forward", type(layer).forward), type(layer))
         if owner is not None and not isinstance(owner, Layer):
-            search.look(
+            search.search_entries(
                 _reference(owner), {name: value for name, value in _attributes(owner).items() if not _is_inner(name, False)}
             )
         self._things, self._values = search.things, search.values
@@ -336,12 +336,12 @@ def _call(function: Callable[..., Any], owner: Any, programs: _Programs, inputs:
     if state.tracer is not None:
         return function(*inputs, **named)
     recording = state.recording
-    if recording and _asks(function, owner, inputs, named):
+    if recording and _requires_gradient(function, owner, inputs, named):
         return function(*inputs, **named)
-    key = recording, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
+    key = recording, _signature(inputs), _signature(named) if named else (), _shared_memory(inputs, named)
     traced = _find(programs, key)
     if traced is None:
-        return _first(function, owner, programs, key, inputs, named, keep=True)[0]
+        return _trace_first(function, owner, programs, key, inputs, named, keep=True)[0]
     if recording:
         for tensor in traced.captured.values():
             if not tensor._stop:
@@ -349,7 +349,7 @@ def _call(function: Callable[..., Any], owner: Any, programs: _Programs, inputs:
     return traced(*inputs, **named)
 
 
-def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
+def _requires_gradient(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
     """Whether an argument or a parameter of the layer requires a gradient."""
     if any(isinstance(item, Tensor) and not item._stop for item in tensors_in([inputs, named])):
         return True
@@ -359,9 +359,9 @@ def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
 def _trace(
     function: Callable[..., Any], owner: Any, programs: _Programs, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> TracedFunction:
-    key = True, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
+    key = True, _signature(inputs), _signature(named) if named else (), _shared_memory(inputs, named)
     traced = _find(programs, key)
-    return traced if traced is not None else _first(function, owner, programs, key, inputs, named, keep=False)[1]
+    return traced if traced is not None else _trace_first(function, owner, programs, key, inputs, named, keep=False)[1]
 
 
 def _find(programs: _Programs, key: Any) -> TracedFunction | None:
@@ -371,7 +371,7 @@ def _find(programs: _Programs, key: Any) -> TracedFunction | None:
     return None
 
 
-def _first(
+def _trace_first(
     function: Callable[..., Any], owner: Any, programs: _Programs, key: Any, inputs: Any, named: Any, keep: bool
 ) -> tuple[Any, TracedFunction]:
     layers = owner.sublayers(include_self=True) if isinstance(owner, Layer) else ()
@@ -400,7 +400,7 @@ def _signature(value: Any) -> Any:
     return type(value), _by_value(value)
 
 
-def _twice(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def _shared_memory(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """For each tensor the index of the first one in the same memory; None if all are in different memory."""
     if len(inputs) == 1 and not named and isinstance(inputs[0], Tensor):
         return None

@@ -53,9 +53,9 @@ class Summary:
         rows: the layers, in order.
         parameters: elements of all parameters.
         trainable: elements of all trained parameters.
-        parameter_bytes: what all parameters take.
+        parameter_bytes: the memory of all parameters.
         flops: operations of one run of the forward ops.
-        temporary_bytes: what the results of one run take at their peak; None if they are not known before a run.
+        temporary_bytes: the peak memory of one run's results; None if unknown before a run.
     """
 
     rows: list[LayerRow]
@@ -101,7 +101,7 @@ def summary(
         model: a program, by default the main one; of a training program, rows show the forward ops, and memory is for a whole
             step. A layer is called once, with zeros.
         input_shapes: the shapes of its data, by name or in their order. Unnamed data gets the batch size of named data, and 1 for
-            unknown dimensions. A layer has to be told the shape of each argument, which is float32.
+            unknown dimensions. A layer needs the shape of each argument; arguments are float32.
 
     Raises:
         FeedError, InferenceError: shapes do not fit the data, or the ops.

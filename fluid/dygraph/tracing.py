@@ -58,7 +58,7 @@ class Tracer:
         program: the ops traced so far.
         captured: variable -> the tensor from outside in the same memory.
         layers: id -> a layer that was called, its mode (`training`) and its buffers before the call.
-        callers: first output of a random op -> what called it, where its type does not say that.
+        callers: first output of a random op -> its caller, if the op's type does not determine it.
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Tracer:
     # -- tensors from outside that share memory but have different edges
     def _alias(self, tensor: Tensor, variable: Variable, owner: Tensor) -> Variable:
         """The variable of a tensor in the memory of `owner`, which was captured as `variable`."""
-        edge, owner_edge = _standing(tensor), _standing(owner)
+        edge, owner_edge = _gradient_edge(tensor), _gradient_edge(owner)
         if edge == owner_edge:
             return variable
         key = id(tensor._array), edge
@@ -203,7 +203,7 @@ class Tracer:
         self._aliases[id(tensor._array), None] = stopped
         return captured
 
-    def created(self, tensor: Tensor) -> None:
+    def note_created(self, tensor: Tensor) -> None:
         """Note a tensor that was made of data while tracing: each run of the program makes it."""
         self._born.add(id(tensor._array))
         self._arrays.append(tensor._array)
@@ -299,26 +299,26 @@ class Tracer:
                 self._variables[id(array)] = self.program.current_block().var(appended.outputs[slot][0])
                 self._arrays.append(array)
 
-    def same(self, new: Tensor, old: Tensor, stop: bool = False) -> None:
+    def bind_copy(self, new: Tensor, old: Tensor, stop: bool = False) -> None:
         """Bind `new`, a copy of `old` made without an op; with `stop`, no gradient flows through it."""
         self.bind(new, self._appended("assign", {"X": self.variable(old)}, {}, stop))
 
-    def detached(self, tensor: Tensor) -> Tensor:
+    def bind_view(self, tensor: Tensor) -> Tensor:
         """A tensor in the same memory as another variable, through which no gradient flows."""
         if (tensor._stop and self._recording) or not hasattr(tensor._array, "view"):
             return make(tensor._array, tensor._kind, None, tensor._version)
         view = make(tensor._array.view(), tensor._kind, None, tensor._version)
-        self.same(view, tensor, stop=True)
+        self.bind_copy(view, tensor, stop=True)
         group = self._views.setdefault(id(tensor._array), [tensor])
         group.append(view)
         self._views[id(view._array)] = group
         return view
 
-    def stopped(self, tensor: Tensor) -> None:
+    def set_stop_gradient(self, tensor: Tensor) -> None:
         """Note that the tensor's `stop_gradient` was set."""
         variable = self._variables.get(id(tensor._array))
         if variable is not None and not variable.persistable and not variable.stop_gradient:
-            self.same(tensor, tensor, stop=True)
+            self.bind_copy(tensor, tensor, stop=True)
 
     def clear_stop_gradient(self, tensor: Tensor) -> None:
         """Note that the tensor's `stop_gradient` was cleared."""
@@ -326,7 +326,7 @@ class Tracer:
         if variable is not None and variable.is_data:
             variable.stop_gradient = False
 
-    def writing(self, target: Tensor, by: str) -> None:
+    def prepare_write(self, target: Tensor, by: str) -> None:
         """Prepare for an in-place modification of `target` by the op `by`; an error if it cannot be traced."""
         key = id(target._array)
         traced = self._variables.get(key)
@@ -370,7 +370,7 @@ class Tracer:
             return None
         return ops[-1] if variable.name in (*ops[-1].input("Mean"), *ops[-1].input("Variance")) else None
 
-    def undo(self) -> None:
+    def restore(self) -> None:
         """Restore tensors from outside."""
         for target, array, version, edge, stop in reversed(self._before.values()):
             if array is not None:
@@ -378,7 +378,7 @@ class Tracer:
                 target._version[:] = version
             target._edge, target._stop = edge, stop
 
-    def wrote(self, target: Tensor, value: Any) -> None:
+    def trace_write(self, target: Tensor, value: Any) -> None:
         """Trace an in-place modification of `target` to `value`."""
         source = value if isinstance(value, Tensor) else Tensor(value, target.dtype)
         if source.dtype is not target.dtype:
@@ -388,7 +388,7 @@ class Tracer:
         self._write(owner, source)
         for view in group or ():
             if view is not owner:
-                self.same(view, owner, stop=True)
+                self.bind_copy(view, owner, stop=True)
 
     def _write(self, target: Tensor, source: Tensor) -> None:
         variable, new = self._variable(target), self.variable(source)
@@ -412,7 +412,7 @@ class Tracer:
         self.program.current_block().append_op("assign", {"X": new}, {"Out": variable})
 
     # -- refused operations
-    def refuse(self, tensor: Tensor, by: str) -> None:
+    def refuse_read(self, tensor: Tensor, by: str) -> None:
         """Raise an error if `by` would read the value of a traced tensor."""
         if (
             self.has_variable(tensor)
@@ -472,7 +472,7 @@ class Tracer:
             self._aliases = {key: variable for key, variable in self._aliases.items() if variable.persistable or key in aliases}
             self._depth -= 1
 
-    def _lifted(self, value: Any) -> Any:
+    def _variables_of(self, value: Any) -> Any:
         """Nested tensors as variables."""
         return rebuild(value, iter([self.variable(item) for item in _tensors(value)]))
 
@@ -486,7 +486,7 @@ class Tracer:
                 def run() -> Any:
                     with nullcontext() if is_true is chosen else RANDOM.repeating(()):
                         results[is_true] = as_user(function)
-                    return self._lifted(results[is_true])
+                    return self._variables_of(results[is_true])
 
                 return None if function is None else lambda: self._in_block(run)
 
@@ -511,7 +511,7 @@ class Tracer:
         return self.bound(result, variables, region.edges_of(_tensors(result), names, map(_tensors, parts)))
 
     @contextmanager
-    def reading(self, reads: dict[str, Any]) -> Iterator[None]:
+    def record_reads(self, reads: dict[str, Any]) -> Iterator[None]:
         """Inside the ``with``, note the variables that are read and the edges of their tensors, if they require gradients."""
         self._readers.append(reads)
         try:
@@ -537,13 +537,13 @@ class Tracer:
                         values = self.bound(before, list(variables), cut.edges)
                         with RANDOM.repeating(()):
                             results.append(as_user(function, *values))
-                        return self._lifted(results[-1])
+                        return self._variables_of(results[-1])
 
                     return self._in_block(trip)
 
                 return run
 
-            return control_flow.while_loop(lifted(cond), lifted(body), self._lifted(before), is_test)
+            return control_flow.while_loop(lifted(cond), lifted(body), self._variables_of(before), is_test)
 
         region = EagerRegion(self, "while_loop")
         after = region.build(lambda: self._static(build))
@@ -561,7 +561,7 @@ class Tracer:
             self._is_differentiable = before
 
     # -- layers
-    def met(self, layer: Layer) -> None:
+    def note_layer(self, layer: Layer) -> None:
         """Note a layer that is called."""
         if id(layer) not in self.layers:
             self.layers[id(layer)] = layer, layer.training, dict(layer._buffers)
@@ -586,7 +586,7 @@ class Tracer:
     def call_traced(self, traced: TracedFunction, arguments: Sequence[Any]) -> list[Tensor]:
         """Call a traced function: its ops become part of the program."""
         for tensor in traced._modified:
-            self.writing(tensor, traced.name)
+            self.prepare_write(tensor, traced.name)
         variables = self.inline(traced, arguments)
         with tracing(None):
             results = traced._run(arguments)
@@ -640,7 +640,7 @@ class Tracer:
         return [home.var(names[name]) for name in traced._fetched()]
 
 
-def _standing(tensor: Tensor) -> Any:
+def _gradient_edge(tensor: Tensor) -> Any:
     """The edge of a tensor; None if no gradient flows to it."""
     return None if tensor._stop else tensor._edge or leaf_edge(tensor)
 
@@ -660,9 +660,9 @@ def _tensors(value: Any) -> list[Any]:
     return list(flatten(value, "what a branch or loop returns"))
 
 
-# -------------------------------------------------------------------------------------------------------- what users call
+# --------------------------------------------------------------------------------------------------------- public interface
 class TracedFunction:
-    """A function as a program; called with tensors like the examples, it returns what the program computes, without gradients.
+    """A function as a program. Called with tensors like the examples, it returns the program's results, without gradients.
 
     `trace` makes it. The program does not change: it keeps the parameters and buffers, the mode of layers (`train`, `eval`) and
     the values of Python variables at the time of tracing. Functions made by `to_static` are traced again when these change.
@@ -912,7 +912,7 @@ def traced_call(
     """Call a function with examples and trace it: its result, the program, and the tracer.
 
     Args:
-        keep: keep what the function does to tensors from outside, and to the examples, as in an ordinary call.
+        keep: keep the function's changes of tensors from outside and of the examples, as in an ordinary call.
         layers: the layers that it will use.
         shared: preserve sharing of memory among the examples, and require it in each call.
     """
@@ -926,7 +926,7 @@ def traced_call(
         raise ProgramError(f"trace: there are {len(arguments)} example tensors, but {len(names)} feed_names")
     tracer, start = Tracer(), next(sequence)
     for layer in layers:
-        tracer.met(layer)
+        tracer.note_layer(layer)
     inputs: list[Tensor] = []
     same: dict[int, int] = {}
     """Index of an input -> index of an earlier input in the same memory."""
@@ -946,7 +946,7 @@ def traced_call(
         inputs.append(copied)
     called = getattr(function, "__name__", None) or (function.full_name() if isinstance(function, Layer) else "function")
     passed_args, passed_kwargs = refilled(examples, iter(inputs))
-    with tracing(tracer), nullcontext() if keep else _undone(tracer):
+    with tracing(tracer), nullcontext() if keep else _state_restored(tracer):
         result = function(*passed_args, **passed_kwargs)
         tracer.check()
         outputs = tensors_in(result)
@@ -971,7 +971,7 @@ def traced_call(
             if number not in same and tracer.variable(copied).name != name
         ]
     shape = refilled(examples, iter([_TENSOR] * len(arguments)))
-    traced = TracedFunction(tracer, shape, names, fetches, _emptied(result), called, outputs[0].device)
+    traced = TracedFunction(tracer, shape, names, fetches, _without_tensors(result), called, outputs[0].device)
     traced._updates, traced._same = updates, same
     if keep:
         for number, _ in updates:
@@ -1016,7 +1016,7 @@ def _is_print(node: PyLayerNode) -> bool:
 
 
 @contextmanager
-def _undone(tracer: Tracer) -> Iterator[None]:
+def _state_restored(tracer: Tracer) -> Iterator[None]:
     """Inside the ``with``, ops are recorded; at the end, tensors from outside and the random stream are restored."""
     draws: list[Any] = []
     before = RANDOM.position()
@@ -1025,11 +1025,11 @@ def _undone(tracer: Tracer) -> Iterator[None]:
             tracer._recording = True
             yield
     finally:
-        tracer.undo()
+        tracer.restore()
         RANDOM.take_back(before, len(draws))
 
 
-def _emptied(result: Any) -> Any:
+def _without_tensors(result: Any) -> Any:
     """The structure of a result, without its tensors."""
     return refilled(result, iter([np.empty(0)] * len(tensors_in(result))))
 

@@ -105,14 +105,14 @@ def _stand_ins(args: Any, kwargs: Any) -> tuple[Any, Any] | None:
     def one(value: Any) -> Any:
         if type(value) in (list, tuple):
             return type(value)(map(one, value))
-        return _standing_in(value)
+        return _twin_or_value(value)
 
     return tuple(map(one, args)), {name: one(value) for name, value in kwargs.items()}
 
 
-def _standing_in(value: Any) -> Any:
+def _twin_or_value(value: Any) -> Any:
     """The twin of a parameter; other values unchanged. A computed tensor cannot be an initial value, and is still refused."""
     return twin_of(value) if isinstance(value, Parameter) else value
 
 
-parts.twin_of, parts.stand_ins = _standing_in, _stand_ins
+parts.twin_of, parts.stand_ins = _twin_or_value, _stand_ins

@@ -121,8 +121,8 @@ class BatchedTask(GraphTask):
             if type(node) is OpNode and not _has_sequences(node) and node._compiled_op.op.definition.decomposition is None:
                 assert wanted is not None  # as there are targets
                 gradients = run_rule(node, grads, wanted, _batched_ops)
-                return [value if value is None else _spread(value, self._rows) for value in gradients]
-            return self._by_rows(lambda rows: self._row(node, rows, wanted), grads)
+                return [value if value is None else _repeat_for_rows(value, self._rows) for value in gradients]
+            return self._row_by_row(lambda rows: self._row(node, rows, wanted), grads)
 
     def _row(self, node: Node, grads: list[Any], wanted: Sequence[bool] | None) -> Sequence[Any]:
         if self._record:
@@ -130,7 +130,7 @@ class BatchedTask(GraphTask):
         arrays = node.apply([None if grad is None else grad._array for grad in grads], wanted, True)
         return [None if array is None else Tensor._of(array) for array in arrays]
 
-    def _by_rows(self, function: Callable[..., Sequence[Any]], *gradients: Sequence[Any]) -> list[Any]:
+    def _row_by_row(self, function: Callable[..., Sequence[Any]], *gradients: Sequence[Any]) -> list[Any]:
         """Apply a function of lists of gradients to one row after another."""
         rows = [[[None if g is None else g.row(number) for g in grads] for grads in gradients] for number in range(self._rows)]
         results: list[Any] = _stacked([list(function(*row)) for row in rows])
@@ -139,11 +139,11 @@ class BatchedTask(GraphTask):
     # -- hooks see one row after another
     def _before(self, node: Node, grads: list[Any]) -> list[Any]:
         before = super()._before
-        return self._by_rows(lambda rows: before(node, rows), grads)
+        return self._row_by_row(lambda rows: before(node, rows), grads)
 
     def _after(self, node: Node, received: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
         after = super()._after
-        return self._by_rows(lambda *rows: after(node, *rows), received, gradients)
+        return self._row_by_row(lambda *rows: after(node, *rows), received, gradients)
 
 
 def _has_sequences(node: OpNode) -> bool:
@@ -214,7 +214,7 @@ class _BatchedOps(OpNamespace):
         if rows is None:
             return namespace.apply(definition, values, attrs)
         call = _Call(definition, values, definition.defaults(definition.check_attrs(attrs)), rows)
-        result = _at_once(call)
+        result = _for_all_rows(call)
         if result is not NotImplemented:
             return {next(iter(definition.outputs)): result}
         outputs = [
@@ -232,7 +232,7 @@ class _BatchedOps(OpNamespace):
 _batched_ops = _BatchedOps()
 
 
-def _at_once(call: _Call) -> Any:
+def _for_all_rows(call: _Call) -> Any:
     """The first output of an op for all rows; NotImplemented if the op is not in the table."""
     batching, slots = _TABLE.get(call.definition.type, (None, ()))
     if batching is None:
@@ -256,7 +256,7 @@ def _flat(values: Mapping[str, Any]) -> list[Any]:
 
 
 def _map_batched(function: Callable[[Batched], Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a function to the batched inputs, also to those in lists."""
+    """Apply a function to the batched inputs, also inside lists."""
 
     def of(value: Any) -> Any:
         return function(value) if isinstance(value, Batched) else value
@@ -290,17 +290,17 @@ def _one_row(value: Any) -> Any:
     return _empty(value, value.shape) if isinstance(value, Batched) else value
 
 
-def _spread(value: Any, rows: int) -> Batched:
+def _repeat_for_rows(value: Any, rows: int) -> Batched:
     """The value if batched; else repeat it in each row."""
     if isinstance(value, Batched):
         return value
     return Batched(namespace.expand_v2(_reshaped(value, (1, *value.shape)), shape=[rows, *value.shape]))
 
 
-def _behind(axes: Any) -> Any:
+def _past_batch_axis(axes: Any) -> Any:
     """Shift an axis of one row, or several axes, past the batch axis."""
     if isinstance(axes, (list, tuple)):
-        return [_behind(axis) for axis in axes]
+        return [_past_batch_axis(axis) for axis in axes]
     return axes + 1 if axes >= 0 else axes
 
 
@@ -325,12 +325,12 @@ def _binary(call: _Call) -> Any:
 
 @_for("sum")
 def _sum(call: _Call) -> Any:
-    return call.run([_spread(item, call.rows).tensor for item in call["X"]])
+    return call.run([_repeat_for_rows(item, call.rows).tensor for item in call["X"]])
 
 
 @_for("where")
 def _where(call: _Call) -> Any:
-    return call.run(*[_spread(call[slot], call.rows).tensor for slot in ("Condition", "X", "Y")])
+    return call.run(*[_repeat_for_rows(call[slot], call.rows).tensor for slot in ("Condition", "X", "Y")])
 
 
 # -- sums, and their transposes
@@ -357,7 +357,7 @@ def _reduce(call: _Call) -> Any:
     axes = reduced_axes(call["X"].ndim, call.attrs["dim"], call.attrs["reduce_all"])
     if not axes:
         return NotImplemented
-    return Batched(call.run(call["X"].tensor, dim=_behind(axes), reduce_all=False)).all_rows_as(call.shape)
+    return Batched(call.run(call["X"].tensor, dim=_past_batch_axis(axes), reduce_all=False)).all_rows_as(call.shape)
 
 
 @_for("expand_reduced")
@@ -367,12 +367,12 @@ def _expand_reduced(call: _Call) -> Any:
     if not axes:
         return NotImplemented
     x = call["X"].all_rows_as(()) if len(axes) == ndim and not call.attrs["keep_dim"] else call["X"].tensor
-    return call.run(x, call.like(call.rows), dim=_behind(axes), reduce_all=False)
+    return call.run(x, call.like(call.rows), dim=_past_batch_axis(axes), reduce_all=False)
 
 
 @_for("cumsum")
 def _cumsum(call: _Call) -> Any:
-    return NotImplemented if call.attrs["flatten"] else call.run(call["X"].tensor, axis=_behind(call.attrs["axis"]))
+    return NotImplemented if call.attrs["flatten"] else call.run(call["X"].tensor, axis=_past_batch_axis(call.attrs["axis"]))
 
 
 # -- the same elements in another shape or order
@@ -392,12 +392,12 @@ def _transpose(call: _Call) -> Any:
 def _join(call: _Call) -> Any:
     if call.values.keys() != {"X"}:
         return NotImplemented
-    return call.run([_spread(item, call.rows).tensor for item in call["X"]], axis=_behind(call.attrs["axis"]))
+    return call.run([_repeat_for_rows(item, call.rows).tensor for item in call["X"]], axis=_past_batch_axis(call.attrs["axis"]))
 
 
 @_for("unstack", "split", slots=("X",))
 def _cut(call: _Call) -> Any:
-    return _listed(call.run(call["X"].tensor, axis=_behind(call.attrs["axis"])))
+    return _listed(call.run(call["X"].tensor, axis=_past_batch_axis(call.attrs["axis"])))
 
 
 @_for("split_like")
@@ -405,7 +405,7 @@ def _split_like(call: _Call) -> Any:
     if call.values.keys() != {"X", "Like"}:
         return NotImplemented
     likes = [_empty(item, (call.rows, *item.shape)) for item in call["Like"]]
-    return _listed(call.run(call["X"].tensor, likes, axis=_behind(call.attrs["axis"])))
+    return _listed(call.run(call["X"].tensor, likes, axis=_past_batch_axis(call.attrs["axis"])))
 
 
 def _listed(value: Any) -> list[Any]:
@@ -414,37 +414,39 @@ def _listed(value: Any) -> list[Any]:
 
 @_for("slice", "strided_slice", slots=("Input",))
 def _slice(call: _Call) -> Any:
-    axes, gone = _behind(call.attrs["axes"]), _behind(call.attrs["decrease_axis"])
+    axes, gone = _past_batch_axis(call.attrs["axes"]), _past_batch_axis(call.attrs["decrease_axis"])
     return Batched(call.run(call["Input"].tensor, axes=axes, decrease_axis=gone)).all_rows_as(call.shape)
 
 
 @_for("unslice", "strided_unslice", "slice_like", "strided_slice_like", slots=("X", "Like"))
 def _slice_like(call: _Call) -> Any:
-    axes, gone = _behind(call.attrs["axes"]), _behind(call.attrs["decrease_axis"])
+    axes, gone = _past_batch_axis(call.attrs["axes"]), _past_batch_axis(call.attrs["decrease_axis"])
     return call.run(call["X"].tensor, call.like(call.rows), axes=axes, decrease_axis=gone)
 
 
 # -- elements at indices
 @_for("gather", slots=("X", "Index"))
 def _gather(call: _Call) -> Any:
-    return call.run(call["X"].tensor, call["Index"], axis=_behind(call.attrs["axis"]))
+    return call.run(call["X"].tensor, call["Index"], axis=_past_batch_axis(call.attrs["axis"]))
 
 
 @_for("scatter_add_like", slots=("X", "Index", "Like"))
 def _scatter(call: _Call) -> Any:
-    return call.run(call["X"].tensor, call["Index"], call.like(call.rows), axis=_behind(call.attrs["axis"]))
+    return call.run(call["X"].tensor, call["Index"], call.like(call.rows), axis=_past_batch_axis(call.attrs["axis"]))
 
 
 @_for("pick", slots=("X", "Index"))
 def _pick(call: _Call) -> Any:
-    return call.run(call["X"].tensor, _spread(call["Index"], call.rows).tensor, axis=_behind(call.attrs["axis"]))
+    return call.run(
+        call["X"].tensor, _repeat_for_rows(call["Index"], call.rows).tensor, axis=_past_batch_axis(call.attrs["axis"])
+    )
 
 
 @_for("place", slots=("X", "Index", "Like"))
 def _place(call: _Call) -> Any:
     X, like = call["X"], call["Like"]
     like = _empty(like, (call.rows, *like.shape[like.ndim - X.ndim :]))
-    return call.run(X.tensor, _spread(call["Index"], call.rows).tensor, like, axis=_behind(call.attrs["axis"]))
+    return call.run(X.tensor, _repeat_for_rows(call["Index"], call.rows).tensor, like, axis=_past_batch_axis(call.attrs["axis"]))
 
 
 # -- products of matrices

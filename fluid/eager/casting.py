@@ -34,7 +34,7 @@ class Caster:
         self._casts = {half: _cast(VarType.FP32, half), VarType.FP32: _cast(half, VarType.FP32)}
         self._cached_casts: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}
 
-    def apart(self, around: Any) -> Caster:
+    def for_repeat(self, around: Any) -> Caster:
         """A caster for a repeated call, with its own casts, since the gradients of the call flow back to the parameters."""
         return Caster(self._lists, self._half, around)
 
@@ -42,10 +42,10 @@ class Caster:
         """Cast the tensors to the op's precision and run it."""
         with intercepting(self.around):
             if isinstance(op, TensorOp) and op.definition.type not in ANY_PRECISION:
-                tensors = self._fitting(op, tensors)
+                tensors = self._cast_inputs(op, tensors)
             return op(*tensors)
 
-    def _fitting(self, op: TensorOp, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _cast_inputs(self, op: TensorOp, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         op_type = op.definition.type
         is_half = op_type in self._lists.white_list
         stays = FLOAT32_SLOTS.get(op_type, _ALL_FLOAT32)
@@ -58,9 +58,11 @@ class Caster:
             ]
             is_half = self._half in dtypes and VarType.FP32 not in dtypes
         pairs = zip(positions, tensors, strict=True)
-        return [self._in(tensor, self._half if is_half and slot not in stays else VarType.FP32) for (slot, _), tensor in pairs]
+        return [
+            self._cast_to(tensor, self._half if is_half and slot not in stays else VarType.FP32) for (slot, _), tensor in pairs
+        ]
 
-    def _in(self, tensor: Tensor, dtype: VarType) -> Tensor:
+    def _cast_to(self, tensor: Tensor, dtype: VarType) -> Tensor:
         """Cast a tensor between float32 and half precision; tensors of other types stay."""
         if tensor.dtype is dtype or tensor.dtype not in self._casts or tensor.type is not VarType.LOD_TENSOR:
             return tensor

@@ -806,7 +806,7 @@ def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], int
 _updates: Cache[Any, UpdateOp] = Cache()
 
 
-# ------------------------------------------------------------------------------------------------------ what tensors call
+# ------------------------------------------------------------------------------------------------------ called by tensors
 parts.namespace, parts.run_rule, parts.scaled = namespace, run_rule, scaled
 parts.add, parts.sub, parts.mul, parts.div = (simple(f"elementwise_{name}", "X", "Y") for name in ("add", "sub", "mul", "div"))
 parts.matmul, parts.assign = simple("matmul_v2", "X", "Y"), simple("assign", "X")

@@ -596,7 +596,7 @@ def _help(calls: SimpleQueue[GraphTask]) -> None:
 engine = BackwardEngine()
 
 
-# --------------------------------------------------------------------------------------------------------- what users call
+# ---------------------------------------------------------------------------------------------------------- public interface
 def set_num_threads(threads: int) -> None:
     """Set how many threads share the CPU's part of one backward pass; results have the same bits for any number.
 

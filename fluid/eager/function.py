@@ -125,7 +125,7 @@ class PyLayer:
 
         Args:
             ctx: of this call.
-            args, kwargs: what `apply` is called with.
+            args, kwargs: the arguments of `apply`.
         """
         raise NotImplementedError("a PyLayer needs a static method forward(ctx, ...)")
 

@@ -25,7 +25,7 @@ __all__ = ["gradcheck", "gradgradcheck", "hessian", "hvp", "jacobian", "jvp", "v
 _Function = Callable[..., Any]
 
 
-def _many(value: Any, label: str) -> list[Tensor]:
+def _tensor_list(value: Any, label: str) -> list[Tensor]:
     tensors = list(value) if isinstance(value, (tuple, list)) else [value]
     for item in tensors:
         if not isinstance(item, Tensor):
@@ -38,10 +38,10 @@ def _shaped_like(values: Sequence[Any], like: Any) -> Any:
     return tuple(values) if isinstance(like, (tuple, list)) else values[0]
 
 
-def _fresh(inputs: Any, label: str, nested: bool) -> list[Tensor]:
+def _points(inputs: Any, label: str, nested: bool) -> list[Tensor]:
     """The inputs as tensors to differentiate by; with `nested`, still connected to their graphs."""
     points = []
-    for tensor in _many(inputs, f"{label}: inputs"):
+    for tensor in _tensor_list(inputs, f"{label}: inputs"):
         part = tensor.clone() if nested and not tensor._stop else tensor.detach()
         if part._stop:
             part.stop_gradient = False
@@ -59,7 +59,7 @@ def _differentiating() -> Iterator[None]:
         state.differentiating = before
 
 
-def _called(func: _Function, inputs: Sequence[Any]) -> Any:
+def _outputs_of(func: _Function, inputs: Sequence[Any]) -> Any:
     """Call a function in order to differentiate it by its inputs."""
     with enable_grad(), _differentiating():
         return func(*inputs)
@@ -93,7 +93,7 @@ def _check_like(vectors: Sequence[Tensor], tensors: Sequence[Tensor], label: str
         )
 
 
-def _one_number(output: Any, label: str) -> Tensor:
+def _scalar_output(output: Any, label: str) -> Tensor:
     if not isinstance(output, Tensor) or output.size != 1:
         description = output.describe() if isinstance(output, Tensor) else type(output).__name__
         raise ProgramError(f"{label}: the function should give a tensor of one element, not {description}")
@@ -115,10 +115,10 @@ def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
-        points = _fresh(inputs, "vjp", create_graph)
-        outputs = _called(func, points)
-    listed = _many(outputs, "vjp: outputs")
-    weights = [_ones(output) for output in listed] if v is None else _many(v, "vjp: v")
+        points = _points(inputs, "vjp", create_graph)
+        outputs = _outputs_of(func, points)
+    listed = _tensor_list(outputs, "vjp: outputs")
+    weights = [_ones(output) for output in listed] if v is None else _tensor_list(v, "vjp: v")
     _check_like(weights, listed, "vjp")
     products = _gradients(listed, points, weights, create_graph)
     return _plain(outputs, create_graph), _shaped_like(products, inputs)
@@ -142,10 +142,10 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
-        points = _fresh(inputs, "jvp", create_graph)
-        outputs = _called(func, points)
-        listed = _many(outputs, "jvp: outputs")
-        directions = [_ones(point) for point in points] if v is None else _many(v, "jvp: v")
+        points = _points(inputs, "jvp", create_graph)
+        outputs = _outputs_of(func, points)
+        listed = _tensor_list(outputs, "jvp: outputs")
+        directions = [_ones(point) for point in points] if v is None else _tensor_list(v, "jvp: v")
         _check_like(directions, points, "jvp")
         weights = []
         for output in listed:
@@ -177,11 +177,11 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False, vectorize
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
-        points = _fresh(inputs, "jacobian", create_graph)
-        outputs = _called(func, points)
+        points = _points(inputs, "jacobian", create_graph)
+        outputs = _outputs_of(func, points)
     of_output = _rows_at_once if vectorize and state.tracer is None else _row_by_row
     rows = []
-    for output in _many(outputs, "jacobian: outputs"):
+    for output in _tensor_list(outputs, "jacobian: outputs"):
         if not output.size:
             raise ProgramError("jacobian: the output has no elements")
         rows.append(_shaped_like(of_output(output, points, create_graph), inputs))
@@ -229,7 +229,7 @@ def hessian(func: _Function, inputs: Any, create_graph: bool = False, vectorize:
     """
 
     def slope(*points: Tensor) -> Any:
-        value = _one_number(func(*points), "hessian")
+        value = _scalar_output(func(*points), "hessian")
         return tuple(_gradients([value], points, [None], True))
 
     rows = jacobian(slope, inputs if isinstance(inputs, (tuple, list)) else [inputs], create_graph, vectorize)
@@ -251,9 +251,9 @@ def hvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
-        points = _fresh(inputs, "hvp", create_graph)
-        output = _one_number(_called(func, points), "hvp")
-        directions = [_ones(point) for point in points] if v is None else _many(v, "hvp: v")
+        points = _points(inputs, "hvp", create_graph)
+        output = _scalar_output(_outputs_of(func, points), "hvp")
+        directions = [_ones(point) for point in points] if v is None else _tensor_list(v, "hvp: v")
         _check_like(directions, points, "hvp")
         slopes = _gradients([output], points, [None], True)
     products = _gradients(slopes, points, directions, create_graph)
@@ -302,7 +302,7 @@ def gradcheck(
     for point in points:
         if point.dtype is not VarType.FP64:
             raise FluidTypeError(f"gradcheck: {point.describe()} is not precise enough for differences; use float64")
-    outputs = [output for output in _many(_called(func, args), "gradcheck: outputs") if output._kind.differentiable]
+    outputs = [output for output in _tensor_list(_outputs_of(func, args), "gradcheck: outputs") if output._kind.differentiable]
     for position, output in enumerate(outputs):
         expected = [np.zeros((output.size, point.size)) for point in points]
         for index, point in enumerate(points):
@@ -333,7 +333,7 @@ def _moved(func: _Function, args: list[Any], flat: Any, number: int, by: float, 
     flat[number] = before + by
     try:
         with no_grad():
-            outputs = [output for output in _many(func(*args), "gradcheck: outputs") if output._kind.differentiable]
+            outputs = [output for output in _tensor_list(func(*args), "gradcheck: outputs") if output._kind.differentiable]
         return outputs[position].numpy().reshape(-1)
     finally:
         flat[number] = before
@@ -352,18 +352,18 @@ def gradgradcheck(func: _Function, inputs: Any, grad_outputs: Any = None, **kwar
     """
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     with enable_grad():
-        outputs = [output for output in _many(func(*args), "gradgradcheck: outputs") if not output._stop]
+        outputs = [output for output in _tensor_list(func(*args), "gradgradcheck: outputs") if not output._stop]
     if grad_outputs is None:
         rng = np.random.default_rng(0)
         weights = [Tensor(rng.standard_normal(output.shape), "float64", stop_gradient=False) for output in outputs]
     else:
-        weights = _many(grad_outputs, "gradgradcheck: grad_outputs")
+        weights = _tensor_list(grad_outputs, "gradgradcheck: grad_outputs")
     count = len(weights)
 
     def slope(*values: Any) -> Any:
         with enable_grad():
             points = [v for v in values[count:] if isinstance(v, Tensor) and not v._stop]
-            results = [output for output in _many(func(*values[count:]), "gradgradcheck: outputs") if not output._stop]
+            results = [output for output in _tensor_list(func(*values[count:]), "gradgradcheck: outputs") if not output._stop]
             return tuple(_gradients(results, points, values[:count], True))
 
     return gradcheck(slope, [*weights, *args], **kwargs)

@@ -165,7 +165,7 @@ def _joined(input: list[Any], axis: int = 1, name: str | None = None, use_stack:
         return joined, assign(sizes)  # type: ignore[return-value]
 
 
-# ------------------------------------------------------------------------------------------------ what only programs have
+# ------------------------------------------------------------------------------------------------ layers of programs only
 @version_of(learning_rate_scheduler.autoincreased_step_counter)
 def _step_counter(counter_name: Any = None, begin: int = 1, step: int = 1) -> NoReturn:
     raise ProgramError(

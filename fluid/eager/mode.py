@@ -38,7 +38,7 @@ class _State(threading.local):
         depth: how many backward passes are nested in this thread.
         devices: devices other than the CPU whose nodes this thread runs.
         tracer: writes the ops that run into a program.
-        interceptor: given each call of an op, in place of the op itself: a tracer, or what notes which tensors are read.
+        interceptor: receives each call of an op in place of the op: a tracer, or a recorder of reads.
         again: a call is being repeated, and must not change state such as moving statistics.
         target: the program that a layer appends to, with variables in place of its parameters.
         keeps_gradients: tensors that ops compute keep their gradients, as if `retain_grads` were called on each.
@@ -161,8 +161,8 @@ class _Switch:
 class no_grad(_Switch):
     """Ops are not recorded: ``with no_grad():``, ``@no_grad()`` or ``@no_grad``.
 
-    A decorated generator or coroutine runs in this mode, but not what runs while it is suspended at a ``yield`` or ``await``.
-    A ``with`` around an ``await`` applies to all coroutines of the thread until its end.
+    A decorated generator or coroutine runs in this mode; while it is suspended at a ``yield`` or ``await``, the caller's mode
+    holds. A ``with`` around an ``await`` applies to all coroutines of the thread until its end.
 
     Args:
         function: the function to decorate, for ``@no_grad``.

@@ -1,6 +1,6 @@
 """Functions of tensors that amount to one op: the first call finds the op and caches it for similar calls.
 
-Between a layer's call and its op stand checks of arguments, defaults and names, which cost several times what a small op does.
+Between a layer's call and its op come checks of arguments, defaults and names, which cost several times as much as a small op.
 Most of that depends only on non-tensor arguments and on the types of tensors. A function that reads or does more is detected, and
 runs in full each time.
 """

@@ -89,7 +89,7 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         copy = memo[id(self)] = Parameter(self._array, **self._settings())
         if state.tracer is not None:
-            state.tracer.same(copy, self, stop=True)
+            state.tracer.bind_copy(copy, self, stop=True)
             return copy
         copy._grad = None if self._grad is None else self._grad.detach().clone()
         return copy
@@ -220,8 +220,8 @@ class EagerBlock(Block):
         self, type: str, inputs: Any = None, outputs: Any = None, attrs: Mapping[str, Any] | None = None, frames: Any = None
     ) -> Any:
         """Run an op and write its results to `outputs`. If all of these are inputs too, it is not recorded; returns the call."""
-        inputs = {slot: _one(value) for slot, value in (inputs or {}).items()}
-        outputs = {slot: _one(value) for slot, value in (outputs or {}).items()}
+        inputs = {slot: _single_item(value) for slot, value in (inputs or {}).items()}
+        outputs = {slot: _single_item(value) for slot, value in (outputs or {}).items()}
         attrs = {name: value for name, value in (attrs or {}).items() if value is not None and not name.startswith(OpRole.NAME)}
         into = {}
         for slot, target in outputs.items():
@@ -239,7 +239,7 @@ class EagerBlock(Block):
         raise ProgramError(f"{type} cannot be inserted before other ops: in eager mode, ops run when they are appended")
 
 
-def _one(value: Any) -> Any:
+def _single_item(value: Any) -> Any:
     """The item of a list of one; other values as they are."""
     return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 

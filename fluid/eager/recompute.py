@@ -1,4 +1,4 @@
-"""Parts of a network whose values are recomputed in backward instead of kept."""
+"""Parts of a network whose values backward recomputes instead of storing them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Segment:
 
     def call(self) -> tuple[Any, Gate]:
         """Call the function, recorded back to the gate only; return its result and the gate."""
-        reader = ConstantReads(state.interceptor if self._caster is None else self._caster.apart(self._caster.around))
+        reader = ConstantReads(state.interceptor if self._caster is None else self._caster.for_repeat(self._caster.around))
         with intercepting(reader):
             result = self._call.first(self._recorded)
         self._constants = [version for version, number in reader.constants.values() if version[0] == number]
@@ -131,7 +131,7 @@ class Segment:
         for version, number in zip(versions, self._versions, strict=True):
             if version[0] != number:
                 raise modified(node, version, number)
-        with intercepting(self._caster.apart(None)) if self._caster is not None else nullcontext():
+        with intercepting(self._caster.for_repeat(None)) if self._caster is not None else nullcontext():
             result, gate = self._call.again(self._recorded)
         return [item for item in tensors_in(result) if isinstance(item, Tensor)], gate
 

@@ -50,7 +50,7 @@ class EagerRegion:
     def build(self, build: Callable[[], Any]) -> Any:
         """Call a function that appends the region's ops, and return its result."""
         last = self.block.ops[-1] if self.block.ops else None
-        with self.tracer.reading(self._reads):
+        with self.tracer.record_reads(self._reads):
             result = build()
         self.ops = self.block.ops[0 if last is None else self.block.ops.index(last) + 1 :]
         return result

@@ -115,7 +115,7 @@ class Tensor(_Values):
         self._stop, self._version, self._name = True, version if self._array is data else [0], name
         self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
         if state.tracer is not None:
-            state.tracer.created(self)
+            state.tracer.note_created(self)
 
     @classmethod
     def _of(cls, array: Any) -> Tensor:
@@ -245,7 +245,7 @@ class Tensor(_Values):
         if not stop and not self._kind.differentiable:
             raise FluidTypeError(f"{self._kind} cannot have a gradient; only tensors of floats can")
         if state.tracer is not None and bool(stop) is not self._stop:
-            (state.tracer.stopped if stop else state.tracer.clear_stop_gradient)(self)
+            (state.tracer.set_stop_gradient if stop else state.tracer.clear_stop_gradient)(self)
         self._stop = bool(stop)
         if stop:
             self._edge = None
@@ -411,7 +411,7 @@ class Tensor(_Values):
     def detach(self) -> Tensor:
         """A tensor in the same memory, without a graph."""
         if state.tracer is not None:
-            return state.tracer.detached(self)
+            return state.tracer.bind_view(self)
         return make(self._array, self._kind, None, self._version)
 
     def detach_(self) -> Tensor:
@@ -427,7 +427,7 @@ class Tensor(_Values):
     def _read(self, by: str) -> None:
         """Raise an error if a function is being traced, which may not read values; `by` names the reader."""
         if state.tracer is not None:
-            state.tracer.refuse(self, by)
+            state.tracer.refuse_read(self, by)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy as a numpy array; one of one element converts to a number, such as by ``float``, in any shape."""
@@ -485,27 +485,27 @@ class Tensor(_Values):
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        """The value of the one element. Several count as True, since ``if bias:`` asks whether there is a tensor; unless they are
-        bools, which `ProgramError` tells."""
+        """The value of the one element. Several count as True, since ``if bias:`` asks whether there is a tensor; several bools
+        raise a `ProgramError`."""
         if self.size > 1 and self.dtype is not VarType.BOOL:
             return True
-        return bool(self._one("bool"))
+        return bool(self._scalar("bool"))
 
     def __int__(self) -> int:
-        return int(self._one("int"))
+        return int(self._scalar("int"))
 
     def __float__(self) -> float:
-        return float(self._one("float"))
+        return float(self._scalar("float"))
 
     def __index__(self) -> int:
         if self._kind.numpy_dtype.kind not in "iu":
             raise FluidTypeError(f"{self._kind} cannot be an index; an integer can")
-        return int(self._one("an index"))
+        return int(self._scalar("an index"))
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.size == 1 and spec else format(repr(self), spec)
 
-    def _one(self, purpose: str) -> Any:
+    def _scalar(self, purpose: str) -> Any:
         self._read(f"{purpose}()" if purpose in ("bool", "int", "float") else "the use as an index")
         if self.size != 1:
             advice = "; reduce_all or reduce_any makes one of them" if purpose == "bool" else ""
@@ -542,7 +542,7 @@ class Tensor(_Values):
         copy._edge = copy._hooks = copy._accumulator = None
         if state.tracer is not None:
             copy._grad = None
-            state.tracer.same(copy, self, stop=True)
+            state.tracer.bind_copy(copy, self, stop=True)
         else:
             copy._grad = None if self._grad is None else self._grad.detach().clone()
         copy._stop, copy._name = self._stop, self._name
@@ -726,13 +726,13 @@ class Tensor(_Values):
             instead = f"write x = x {by[:-1]} y" if by in _OPERATORS else "an op that makes a new tensor can"
             raise ProgramError(f"{by}: the result is {after}, and {self.name} ({before}) cannot hold it in place; {instead}")
         if state.tracer is not None:
-            state.tracer.writing(self, by)
+            state.tracer.prepare_write(self, by)
         if isinstance(self._array, SelectedRows):
             self._array.index, self._array.value = result._array.index, result._array.value
         else:
             before.xp.copyto(self._array, result._array)
         if state.tracer is not None:
-            state.tracer.wrote(self, result)
+            state.tracer.trace_write(self, result)
         if not result._stop or state.recording:
             self._move_to(result._edge)
         self._modified(by)
@@ -752,7 +752,7 @@ class Tensor(_Values):
     def _in_place(self, op_type: str, *operands: Any, **attrs: Any) -> Tensor:
         by = op_type + "_"
         self._check_modifiable(by)
-        before = self._before(op_type, *operands)
+        before = self._input_before_write(op_type, *operands)
         if op_type.startswith("elementwise_"):
             for operand in operands:
                 if isinstance(operand, numbers.Number):
@@ -786,7 +786,7 @@ class Tensor(_Values):
         except (OverflowError, TypeError, ValueError) as error:
             raise ProgramError(f"{by}: {self._kind} cannot hold {value!r}: {error}") from None
 
-    def _before(self, op_type: str, *operands: Any) -> Tensor:
+    def _input_before_write(self, op_type: str, *operands: Any) -> Tensor:
         """The input of an op whose result replaces this tensor: a copy if backward needs the value, else the tensor itself."""
         rule = registry.get(op_type).rule
         if not state.recording or not isinstance(rule, Rule):
@@ -797,7 +797,7 @@ class Tensor(_Values):
             return self
         before = make(self._array.copy(), self._kind, self._edge)
         if state.tracer is not None:
-            state.tracer.same(before, self)
+            state.tracer.bind_copy(before, self)
         return before
 
     def _augmented(self, sign: str, operand: Any) -> Any:
@@ -805,7 +805,7 @@ class Tensor(_Values):
         op_type, operator = _OPERATORS[sign]
         self._check_modifiable(sign)
         scales = isinstance(operand, numbers.Number) and sign in ("+=", "-=", "*=", "/=")
-        before = self._before("scale" if scales else op_type, operand)
+        before = self._input_before_write("scale" if scales else op_type, operand)
         result = operator(before, before if operand is self else operand)
         return result if result is NotImplemented else self._take_over(result, sign)
 
@@ -910,10 +910,10 @@ class Tensor(_Values):
             raise ProgramError(f"{self.name} is {self._kind}; it cannot be given a value of shape {list(array.shape)}")
         self._check_writable("set_value")
         if state.tracer is not None:
-            state.tracer.writing(self, "set_value")
+            state.tracer.prepare_write(self, "set_value")
         self._kind.xp.copyto(self._array, self._kind.xp.asarray(array))
         if state.tracer is not None:
-            state.tracer.wrote(self, value)
+            state.tracer.trace_write(self, value)
         self._modified("set_value")
 
 

@@ -171,7 +171,7 @@ def collate_padded(*fields: Any, value: float = 0, length: int | None = None) ->
 
     Args:
         fields: which fields are sequences: positions in tuples, or names in dicts.
-        value: what to pad with.
+        value: the value of the padding.
         length: the length to pad to; longer sequences are cut. None: the longest length in the batch.
 
     Returns:

@@ -162,7 +162,7 @@ class _DerivedDataset(Dataset):
 
 
 class MappedDataset(_DerivedDataset):
-    """Samples of a dataset, each changed by a function when it is read; what `Dataset.map` makes, also of lists.
+    """Samples of a dataset, each changed by a function when it is read; `Dataset.map` makes it, also of lists.
 
     Args:
         dataset: the samples.
@@ -191,7 +191,7 @@ class MappedDataset(_DerivedDataset):
 
 
 class MappedStream(IterableDataset):
-    """Samples of an iterable dataset, each changed by a function when it is read; what `IterableDataset.map` makes."""
+    """Samples of an iterable dataset, each changed by a function when it is read; `IterableDataset.map` makes it."""
 
     def __init__(self, dataset: IterableDataset, function: Callable[..., Any], field: Any = None) -> None:
         if not callable(function):

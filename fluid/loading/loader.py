@@ -14,7 +14,7 @@ from ..executor.runtime.threads import HAS_THREADS
 from ..ir.program import Variable, default_main_program
 from .collation import FeedCollate, NamedCollate, collate
 from .datasets import IterableDataset, checked_seed, length_of
-from .reading import OfNumbers, OfStream
+from .reading import IndexedBatches, StreamBatches
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, checked_size
 from .worker_info import WorkerInfo
 
@@ -39,7 +39,7 @@ class DatasetLoader:
         batch_size: how many samples are in a batch.
         shuffle: whether the order is random.
         num_workers: how many processes make batches; 0: this one does.
-        feed_list: the variables to feed, or their names, for the fields of a sample. Then a batch is what `Executor.run` is fed:
+        feed_list: the variables to feed, or their names, for the fields of a sample. Then a batch is a feed of `Executor.run`:
             a dict of arrays by name. Of variables they get the dtype and shape, and those with ``lod_level`` become sequences.
         collate_fn: makes a batch of a list of samples; by default `fluid.io.collate`. There are also `fluid.io.collate_sequences`
             and `fluid.io.collate_padded`.
@@ -47,7 +47,7 @@ class DatasetLoader:
         sampler: the numbers of samples in their order, in place of `shuffle`.
         batch_sampler: lists of numbers, one for each batch, such as `fluid.io.DistributedBatchSampler` gives, in place of
             `batch_size`, `shuffle`, `drop_last` and `sampler`.
-        seed: decides the order, and what samples draw; at least 0.
+        seed: decides the order, and the random numbers of samples; at least 0.
         ahead: how many batches each worker makes ahead, at most 64.
         timeout: for how many seconds to wait for a worker; None: for ever, as long as it lives.
         start_method: how processes start: ``"fork"``, ``"spawn"``, ``"forkserver"``; None: as said above.
@@ -111,10 +111,10 @@ class DatasetLoader:
         self._epoch = self._position = 0
         self._is_begun = False
 
-    def _reading_of(self) -> OfNumbers | OfStream:
+    def _reading_of(self) -> IndexedBatches | StreamBatches:
         if self._is_stream:
-            return OfStream(self.dataset, self._collate, self.batch_size, self._drop_last)
-        return OfNumbers(self.dataset, self._collate)
+            return StreamBatches(self.dataset, self._collate, self.batch_size, self._drop_last)
+        return IndexedBatches(self.dataset, self._collate)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_workers": None}

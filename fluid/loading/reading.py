@@ -12,7 +12,7 @@ from ..errors import DataError
 from .datasets import IterableDataset, MappedStream, changed, draws, sample_of
 from .worker_info import WorkerInfo, as_worker
 
-__all__ = ["OfNumbers", "OfStream"]
+__all__ = ["IndexedBatches", "StreamBatches"]
 
 
 def _failed(subject: str, error: BaseException) -> DataError:
@@ -20,7 +20,7 @@ def _failed(subject: str, error: BaseException) -> DataError:
 
 
 @dataclass(frozen=True)
-class OfNumbers:
+class IndexedBatches:
     """Makes batches of a dataset whose samples have numbers."""
 
     dataset: Any
@@ -45,7 +45,7 @@ class OfNumbers:
 
 
 @dataclass(frozen=True)
-class OfStream:
+class StreamBatches:
     """Makes batches of an iterable dataset."""
 
     dataset: IterableDataset

@@ -117,7 +117,7 @@ def _reserve(segment: SharedMemory) -> None:
 
 
 class BatchReader:
-    """Reads what the `BatchWriter` with the same prefix has written."""
+    """Reads the batches of the `BatchWriter` with the same prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -27,7 +27,7 @@ import numpy as np
 
 from ..errors import DataError, FluidTypeError, ProgramError, readable
 from ..executor.runtime.threads import set_num_threads
-from .reading import OfNumbers, OfStream
+from .reading import IndexedBatches, StreamBatches
 from .shared_batches import BatchReader, BatchWriter
 from .worker_info import WorkerInfo
 
@@ -51,7 +51,7 @@ class _Begin(NamedTuple):
 class _Worker:
     """A process that makes batches, as its parent sees it."""
 
-    def __init__(self, context: Any, reading: OfNumbers | OfStream, number: int, open_pipes: list[Any]) -> None:
+    def __init__(self, context: Any, reading: IndexedBatches | StreamBatches, number: int, open_pipes: list[Any]) -> None:
         self.id, self._method = number, context.get_start_method()
         self._pipe, theirs = context.Pipe()
         prefix = f"fl{os.getpid():x}-{secrets.token_hex(4)}-"
@@ -87,7 +87,7 @@ class _Worker:
         """Announce the epoch, and the position where it begins."""
         self._send(_Begin(info, first))
 
-    def tell(self, task: Any) -> None:
+    def send_task(self, task: Any) -> None:
         """Send it a task."""
         self._tasks.append(task)
         self._send(task)
@@ -98,7 +98,7 @@ class _Worker:
         except (BrokenPipeError, ConnectionError):
             pass  # the worker has ended; reading its answer reports that
 
-    def answer(self, timeout: float | None) -> tuple[bool, Any]:
+    def receive_batch(self, timeout: float | None) -> tuple[bool, Any]:
         """Receive (True, the next batch), or (False, None) after the last batch.
 
         Raises:
@@ -106,7 +106,7 @@ class _Worker:
         """
         ready = connection.wait([self._pipe, self.process.sentinel], timeout)
         if not ready:
-            raise DataError(f"{self} has not made {self._told_task()} in {timeout:g} s, the timeout of this DataLoader")
+            raise DataError(f"{self} has not made {self._describe_task()} in {timeout:g} s, the timeout of this DataLoader")
         try:
             if self._pipe not in ready and not self._pipe.poll():
                 raise EOFError
@@ -122,9 +122,9 @@ class _Worker:
     def finish(self, timeout: float | None) -> None:
         """Receive the answers to unneeded tasks."""
         while self._tasks:
-            self.answer(timeout)
+            self.receive_batch(timeout)
 
-    def _told_task(self) -> str:
+    def _describe_task(self) -> str:
         task = self._tasks[0]
         return (
             f"the batch of samples {', '.join(map(str, task[:8]))}{', ...' if len(task) > 8 else ''}"
@@ -136,7 +136,7 @@ class _Worker:
         """Describe how its process ended."""
         self.process.join(_PATIENCE)
         code = self.process.exitcode
-        during = f"while it made {self._told_task()}"
+        during = f"while it made {self._describe_task()}"
         if code is None or code >= 0:
             hint = _OF_SPAWN if code == 1 and self._method != "fork" else ""
             return f"{self} ended with the exit code {code} {during}{hint}"
@@ -171,7 +171,7 @@ class Workers:
             need no pickles, and spawn elsewhere.
     """
 
-    def __init__(self, reading: OfNumbers | OfStream, count: int, start_method: str | None) -> None:
+    def __init__(self, reading: IndexedBatches | StreamBatches, count: int, start_method: str | None) -> None:
         self._workers: list[_Worker] = []
         self._end = weakref.finalize(self, _end, self._workers, os.getpid())
         method = start_method or ("fork" if sys.platform == "linux" else "spawn")
@@ -197,8 +197,8 @@ class Workers:
 
         Args:
             info: the seed and the epoch.
-            first: as of `OfStream.start`.
-            tasks: what to make.
+            first: as of `StreamBatches.start`.
+            tasks: the batches to make.
             ahead: how many tasks a worker has at a time.
             timeout: how many seconds to wait for a worker; None: for ever.
         """
@@ -213,7 +213,7 @@ class Workers:
             worker = turns[0]
             if not worker.is_busy:
                 return
-            is_batch, batch = worker.answer(timeout)
+            is_batch, batch = worker.receive_batch(timeout)
             if not is_batch:
                 turns.popleft().finish(timeout)
                 continue
@@ -224,7 +224,7 @@ class Workers:
     @staticmethod
     def _next_task(worker: _Worker, left: Iterator[Any]) -> None:
         for task in left:
-            worker.tell(task)
+            worker.send_task(task)
             return
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ def _end(workers: list[_Worker], owner: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ in the process
-def _work(reading: OfNumbers | OfStream, pipe: Any, prefix: str, inherited: list[Any]) -> None:
+def _work(reading: IndexedBatches | StreamBatches, pipe: Any, prefix: str, inherited: list[Any]) -> None:
     """The worker's main loop, until its parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -65,7 +65,7 @@ def learning_rates(search: RateSearch, axes: Any = None) -> Any:
     """Draw the losses of `fluid.training.find_learning_rate` over the rates, and the rate that it suggests.
 
     Args:
-        search: what `find_learning_rate` returned.
+        search: the result of `find_learning_rate`.
         axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:

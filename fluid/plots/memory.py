@@ -23,7 +23,7 @@ def memory(plan: Plan, axes: Any = None) -> Any:
     The call at the peak is named. Parameters and other variables of the scope are not part of it.
 
     Args:
-        plan: what ``executor.plan(program, feed, fetch_list)`` returned.
+        plan: the result of ``executor.plan(program, feed, fetch_list)``.
         axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:
@@ -68,7 +68,7 @@ def arena(plan: Plan, axes: Any = None) -> Any:
     side by side.
 
     Args:
-        plan: what ``executor.plan(program, feed, fetch_list)`` returned.
+        plan: the result of ``executor.plan(program, feed, fetch_list)``.
         axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:

@@ -23,7 +23,7 @@ def timeline(trace: Timeline, axes: Any = None) -> Any:
     longest 20,000 events are drawn.
 
     Args:
-        trace: what `fluid.profiler.trace` yielded.
+        trace: the timeline that `fluid.profiler.trace` yielded.
         axes: axes of matplotlib to draw on, by default the axes of a new figure.
 
     Returns:

@@ -59,13 +59,13 @@ def gradients(
 ) -> Any:
     """Draw a histogram of the gradient of each parameter, one above the other, over the powers of ten of the absolute values.
 
-    Beside each stands which part of it is zero, or not finite. A line shows the smallest number of float16: what lies left of
-    it is lost there, unless the loss is scaled (`fluid.contrib.mixed_precision.decorate`).
+    Labels show the share of zeros and of numbers that are not finite. A line shows the smallest number of float16: what lies left
+    of it is lost there, unless the loss is scaled (`fluid.contrib.mixed_precision.decorate`).
 
     Args:
         source: a program with a backward part, a layer of eager mode after ``backward()``, or arrays by name.
         names: parameters to draw, by default all.
-        feed: what the program is fed; it runs once, on copies of its variables, without the updates.
+        feed: the program's feed; it runs once, on copies of its variables, without the updates.
         scope: where the values of a program's variables are, by default the current one.
         axes: axes of matplotlib to draw on, by default the axes of a new figure.
 

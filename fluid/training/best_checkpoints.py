@@ -62,7 +62,7 @@ class BestCheckpoints:
 
         Args:
             step: the number of the step or epoch, which becomes part of the file's name.
-            number: what decides: a number, or an array or tensor of one element. NaN is worse than any.
+            number: the criterion: a number, or an array or tensor of one element. NaN is worse than any.
             save: is given a path, and writes a file there, or files whose names begin with it and a dot, such as
                 ``lambda path: fluid.save_checkpoint(program, path, step)``.
 

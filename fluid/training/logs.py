@@ -130,7 +130,7 @@ class TensorBoardLog(_Log):
 
     Args:
         folder: where the files of events lie, made if it lacks.
-        first_step: TensorBoard, and `read_log`, pass over what earlier logs in the folder hold from this step on.
+        first_step: TensorBoard and `read_log` skip the records of earlier logs in the folder from this step on.
 
     Attributes:
         writer: the `tensorboardX.SummaryWriter`, for images, histograms and so on.

@@ -54,7 +54,7 @@ class AutoMixedPrecisionLists:
     - black, and all ops in no list: in float32, where half precision would lose too much (exponentials, losses, sums).
 
     Args:
-        custom_white_list: ops that are white as well, whatever they are by default.
+        custom_white_list: ops to make white, regardless of the defaults.
         custom_black_list: ops that are black as well.
 
     Attributes:

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import FluidTypeError, ProgramError
 from ..executor.runtime.scope import Scope, global_scope
 from .logs import number_of
-from .rates import is_tensor, learning_rate_of, own_optimizer, set_learning_rate
+from .rates import innermost_optimizer, is_tensor, learning_rate_of, set_learning_rate
 
 __all__ = ["RateSearch", "find_learning_rate"]
 
@@ -83,8 +83,8 @@ def find_learning_rate(
         raise ProgramError(f"find_learning_rate: count should be a number of rates, at least 5, not {count!r}")
     if not callable(step):
         raise FluidTypeError(f"find_learning_rate: step should be a function of a batch, not {step!r}")
-    inner, former = own_optimizer(optimizer), learning_rate_of(optimizer, scope)
-    put_back = _snapshot(inner, layer, scope if scope is not None else global_scope())
+    inner, former = innermost_optimizer(optimizer), learning_rate_of(optimizer, scope)
+    restore = _snapshot(inner, layer, scope if scope is not None else global_scope())
     losses: list[float] = []
     smoothed: list[float] = []
     rates = np.geomspace(least, greatest, count)
@@ -105,7 +105,7 @@ def find_learning_rate(
             if number >= 5 and smoothed[-1] > 4 * abs(min(smoothed)):
                 break
     finally:
-        put_back()
+        restore()
         set_learning_rate(optimizer, former, scope)
     if len(losses) < 5:
         raise ProgramError(
@@ -151,7 +151,7 @@ def _snapshot(optimizer: Any, layer: Any, scope: Scope) -> Callable[[], None]:
     tensors += [var for variables in states for var in variables.values()]
     arrays = [(tensor, np.array(tensor.numpy())) for tensor in tensors]
 
-    def put_back() -> None:
+    def restore() -> None:
         for name, value in copies.items():
             scope.put(name, value)
         scope.runs = runs
@@ -164,7 +164,7 @@ def _snapshot(optimizer: Any, layer: Any, scope: Scope) -> Callable[[], None]:
                     del variables[key]
             optimizer._last_updates.clear()
 
-    return put_back
+    return restore
 
 
 def _copied(value: Any) -> Any:

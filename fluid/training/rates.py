@@ -12,10 +12,10 @@ from ..errors import ExecutionError, FluidTypeError, ProgramError
 from ..executor.runtime.scope import Scope, global_scope
 from .stopping import Best
 
-__all__ = ["ReduceOnPlateau", "is_tensor", "learning_rate_of", "own_optimizer", "set_learning_rate"]
+__all__ = ["ReduceOnPlateau", "innermost_optimizer", "is_tensor", "learning_rate_of", "set_learning_rate"]
 
 
-def own_optimizer(optimizer: Any) -> Any:
+def innermost_optimizer(optimizer: Any) -> Any:
     """Unwrap an optimizer: the innermost one that it wraps."""
     for _ in range(10):
         inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
@@ -51,7 +51,7 @@ def learning_rate_of(optimizer: Any, scope: Scope | None = None) -> float:
     >>> fluid.training.learning_rate_of(fluid.optimizer.SGD(0.5))
     0.5
     """
-    inner = own_optimizer(optimizer)
+    inner = innermost_optimizer(optimizer)
     for variable in inner._rates.values():
         if is_tensor(variable):
             return float(variable.numpy().reshape(()))
@@ -79,7 +79,7 @@ def set_learning_rate(optimizer: Any, rate: float, scope: Scope | None = None) -
     >>> fluid.training.learning_rate_of(optimizer)
     0.25
     """
-    inner = own_optimizer(optimizer)
+    inner = innermost_optimizer(optimizer)
     if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < float("inf"):
         raise ProgramError(f"set_learning_rate: rate should be a finite number, at least 0, not {rate!r}")
     learning_rate_of(inner, scope)  # says whether the rate can be set
@@ -104,7 +104,7 @@ class ReduceOnPlateau:
         least_change: by how much a number has to be better to count as better.
         pause: for how many numbers after lowering none is counted.
         least_rate: the rate below which it does not fall.
-        scope: where the rate of a program is; the current scope, when it is asked for, if None.
+        scope: the scope with the rate of a program; if None, the current scope at each call.
 
     Raises:
         ProgramError: an argument cannot be used.
@@ -131,7 +131,7 @@ class ReduceOnPlateau:
         for name, value, least in (("patience", patience, 1), ("pause", pause, 0)):
             if not isinstance(value, int) or value < least:
                 raise ProgramError(f"ReduceOnPlateau: {name} should be a number of tries, at least {least}, not {value!r}")
-        own_optimizer(optimizer)
+        innermost_optimizer(optimizer)
         self._optimizer, self._scope = optimizer, scope
         self._factor, self._patience, self._pause, self._least_rate = float(factor), patience, pause, float(least_rate)
         self._best = Best("ReduceOnPlateau", goal, least_change)

@@ -59,10 +59,10 @@ class _Chains:
                     self.by_name.setdefault(values[value].name, chain)
         for number in numbers:
             if nodes[number].kind != FORWARD:
-                self.chains[number] = self._beside(nodes[number])
+                self.chains[number] = self._parts_beside(nodes[number])
         return self.chains
 
-    def _beside(self, node: ViewNode) -> Chain:
+    def _parts_beside(self, node: ViewNode) -> Chain:
         """The parts of a gradient op or an update: the parts of the forward ops whose values it names."""
         if node.made_from in self.chains:
             return self.chains[node.made_from]
@@ -152,15 +152,17 @@ class _Boxes:
     def _leaves(self, value: int, kind: int, members: set[int]) -> bool:
         """Whether a value made in a box leaves it: a node outside reads it, or no node does."""
         readers = self.readers[value]
-        return not readers or any(reader not in members and _goes_on(kind, self.graph.nodes[reader].kind) for reader in readers)
+        return not readers or any(
+            reader not in members and _is_connected(kind, self.graph.nodes[reader].kind) for reader in readers
+        )
 
     def _is_drawn(self, value: int, kind: int) -> bool:
         """Whether a way is drawn from the maker of a value to a box of this kind."""
         maker = self.graph.values[value].node
-        return maker >= 0 and _goes_on(self.graph.nodes[maker].kind, kind)
+        return maker >= 0 and _is_connected(self.graph.nodes[maker].kind, kind)
 
 
-def _goes_on(kind: int, next_kind: int) -> bool:
+def _is_connected(kind: int, next_kind: int) -> bool:
     """Whether ways are drawn between nodes of these kinds: not from forward ops to gradient ops, which read many forward
     values."""
     return kind == next_kind or (kind, next_kind) == (BACKWARD, UPDATE)

@@ -45,7 +45,7 @@ class Stats:
 
 @dataclass
 class Measured:
-    """What a run tells.
+    """Measurements of a run.
 
     Attributes:
         seconds: place of an op of block 0 -> the time of its kernel on numpy, with its blocks, if it owns some.
@@ -63,7 +63,7 @@ def measure(program: Program, feed: Mapping[str, Any], fetches: Sequence[str], s
     Args:
         program: the program to run, without ops that neither the fetches nor persistable variables need.
         feed: array by name of a variable.
-        fetches: names of variables; if there are none, the loss, or else what the last forward op makes.
+        fetches: names of variables; if there are none, the loss, or else the outputs of the last forward op.
         scope: where persistable variables live; it is changed as by any run.
 
     Raises:

@@ -37,7 +37,7 @@ def to_html(program: Program, title: str | None = None, before: Program | None =
         program: the program to show.
         title: the page's heading.
         before: another program, shown on the left, with the differences of `program` from it marked.
-        measured: what a run of `program` has told (`measure`): ops can be coloured by it, and values have statistics.
+        measured: measurements of a run of `program` (`measure`), to colour ops by time and show statistics of values.
 
     Raises:
         FluidTypeError: `program` or `before` is not a program.

@@ -25,7 +25,7 @@ def join_ops(graph: ViewGraph) -> None:
         node.difference = ALONE
 
     def telling(op: Operator) -> tuple[str, str]:
-        return op.type, _says(graph, graph.nodes[numbers[op]])
+        return op.type, _description(graph, graph.nodes[numbers[op]])
 
     def named(op: Operator) -> tuple[str, str, str]:
         return *telling(op), repr((sorted(op.inputs.items()), sorted(op.outputs.items())))
@@ -52,7 +52,7 @@ def join_ops(graph: ViewGraph) -> None:
     _join_gradients_and_updates(graph, len(one))
     for number, node in enumerate(graph.nodes):
         if node.twin > number:
-            is_same = _says(graph, node) == _says(graph, graph.nodes[node.twin]) and _reads_the_same(graph, node)
+            is_same = _description(graph, node) == _description(graph, graph.nodes[node.twin]) and _reads_the_same(graph, node)
             node.difference = graph.nodes[node.twin].difference = SAME if is_same else CHANGED
 
 
@@ -99,7 +99,7 @@ def _join_gradients_and_updates(graph: ViewGraph, count: int) -> None:
         unmatched = [number for number in unmatched if graph.nodes[number].twin < 0]
 
 
-def _says(graph: ViewGraph, node: ViewNode) -> str:
+def _description(graph: ViewGraph, node: ViewNode) -> str:
     """The specs and attributes of an op, without names: these shift where layers are inserted."""
     declared = [(slot, graph.values[value].var if value >= 0 else None) for slot, value in (*node.reads, *node.writes)]
     specs = [(slot, var.describe() if var is not None else "") for slot, var in declared]
@@ -107,7 +107,7 @@ def _says(graph: ViewGraph, node: ViewNode) -> str:
 
 
 def _reads_the_same(graph: ViewGraph, node: ViewNode) -> bool:
-    """Whether a node and its twin read what twins make, and parameters."""
+    """Whether a node and its twin read only parameters and outputs of twins."""
     twin = graph.nodes[node.twin]
     for (_, one), (_, two) in zip(node.reads, twin.reads, strict=True):
         makers = [graph.values[value].node if value >= 0 else -1 for value in (one, two)]

@@ -59,10 +59,10 @@ class StateCell:
     """One step of a recurrence over named inputs and states, which decoders run.
 
     Args:
-        inputs: name -> variable, or None for what `compute_state` gives in each step.
-        states: name -> what the state begins with.
+        inputs: name -> variable, or None for inputs from `compute_state` in each step.
+        states: name -> the initial state.
         out_state: name of the state that words are predicted from.
-        name: what errors call it.
+        name: its name in errors.
 
     >>> context = fluid.data("context", [None, 16])
     >>> cell = fluid.contrib.StateCell({"word": None}, {"h": fluid.contrib.InitState(context, need_reorder=True)}, out_state="h")

@@ -75,8 +75,8 @@ class RoleMakerBase:
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """Reads the environment: ``PADDLE_TRAINER_ID``, ``PADDLE_TRAINERS_NUM``, ``PADDLE_TRAINER_ENDPOINTS``, and what mpiexec,
-    Slurm and Kubernetes set.
+    """Reads the environment: ``PADDLE_TRAINER_ID``, ``PADDLE_TRAINERS_NUM``, ``PADDLE_TRAINER_ENDPOINTS``, and the variables of
+    mpiexec, Slurm and Kubernetes.
 
     Args:
         is_collective: whether all processes are workers. If not, some could be parameter servers, which are not here: then
@@ -105,7 +105,7 @@ class GeneralRoleMaker(PaddleCloudRoleMaker):
     """Like `PaddleCloudRoleMaker` for workers.
 
     Args:
-        kwargs: what Fluid lets choose of gloo, its communication; accepted and unused.
+        kwargs: Fluid's settings of gloo, its communication; accepted and unused.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -184,7 +184,7 @@ class Collective(Fleet):
         save_by_workers(self._program(main_program), path, step, shards, state)
 
     def load_checkpoint(self, path: str, executor: Any = None, main_program: Program | None = None) -> Checkpoint:
-        """Load what `save_checkpoint` saved; returns its step and state, as `fluid.load_checkpoint` does.
+        """Load a checkpoint of `save_checkpoint`; returns its step and state, as `fluid.load_checkpoint` does.
 
         Args:
             path: the file.

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import layers, nets
@@ -129,7 +129,7 @@ class LayerOf(nn._Functional):
                 return {**self.__dict__, "_function": (home.__name__, name)}
         return dict(self.__dict__)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
         super().__setstate__(state)
         if isinstance(state["_function"], tuple):
             module, name = state["_function"]

@@ -23,8 +23,8 @@ def trace(
 ) -> tuple[Any, Program]:
     """Call a layer as usual, and write its ops to a program: the layer's output, and the program.
 
-    Parameters and buffers have the names in the program that they have in ``layer.state_dict()``: an executor runs it in a scope
-    that holds them by these.
+    Parameters and buffers have the same names in the program as in ``layer.state_dict()``: an executor runs it in a scope that
+    holds them under these names.
 
     Args:
         layer: the layer.

@@ -1,4 +1,4 @@
-"""Layers in programs: called with a Variable, a layer appends its ops, with variables that stand for its parameters.
+"""Layers in programs: called with a Variable, a layer appends its ops, with variables in place of its parameters.
 
 These have the names of the parameters, and start from the same values. So a startup program repeats the draw that initialized a
 parameter, or holds the values of one that has been set since.

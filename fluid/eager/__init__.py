@@ -1,6 +1,6 @@
-"""Tensors and the ops on them, run at once and recorded; the faces of Fluid 1.6 on top are `fluid.dygraph`.
+"""Tensors and their ops, which run at once and are recorded; `fluid.dygraph` is Fluid 1.6's interface on top.
 
-The files are loaded together, since lower ones reach higher ones through `fluid.eager.parts`.
+The files are loaded together, since lower ones use higher ones through `fluid.eager.parts`.
 """
 
 from . import (  # noqa: F401

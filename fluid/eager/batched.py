@@ -1,9 +1,8 @@
 """Backward through a graph for a batch of weights at once: the gradients of a whole Jacobian matrix in one pass.
 
 A gradient rule is linear in the gradients that it receives. Here it receives `Batched` ones, with a value for each row of the
-batch; results of saved values alone are computed once. An op that a rule applies to batched values is applied to all rows
-together where `_TABLE` says how, and to one row after another where it does not. So are nodes that are no ops, or that have
-hooks.
+batch; results of saved values alone are computed once. An op on batched values runs on all rows together if `_TABLE` says how,
+else on one row after another. Nodes that are not ops, or that have hooks, also run row by row.
 """
 
 from __future__ import annotations

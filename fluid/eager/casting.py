@@ -21,7 +21,7 @@ _ALL_FLOAT32: frozenset[str] = frozenset()
 class Caster:
     """Casts the inputs of each op of a thread, by lists of ops, while it intercepts them.
 
-    The cast of a parameter is kept as long as the parameter has the same value.
+    The cast of a parameter is cached until the parameter changes.
 
     Args:
         lists: which ops are computed in half precision.

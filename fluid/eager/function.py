@@ -144,7 +144,7 @@ class PyLayer:
         with no_grad(), nullcontext() if state.tracer is None else state.tracer.differentiable():
             result = cls.forward(ctx, *args, **kwargs)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
-            outputs = cls._apart(results, tensors, ctx._dirty)
+            outputs = cls._copy_shared(results, tensors, ctx._dirty)
         if state.recording and not all(tensor._stop for tensor in tensors):
             cls._check_modified(tensors, versions, outputs, ctx._dirty)
             edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
@@ -159,7 +159,7 @@ class PyLayer:
         return type(result)(outputs) if isinstance(result, (tuple, list)) else outputs[0]
 
     @staticmethod
-    def _apart(results: Sequence[Any], arguments: Sequence[Tensor], dirty: Sequence[Tensor]) -> list[Any]:
+    def _copy_shared(results: Sequence[Any], arguments: Sequence[Tensor], dirty: Sequence[Tensor]) -> list[Any]:
         """Copy results that share memory with an argument or with an earlier result."""
         in_place = {id(tensor) for tensor in dirty}
         seen = {id(tensor._version) for tensor in arguments if id(tensor) not in in_place}
@@ -314,7 +314,7 @@ class _NotRecorded(RecordedNode):
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a `backward` that should not be recorded; differentiating its results is an error.
 
-    Below ``@staticmethod``. So it may compute as it likes, by numpy say, and is not recorded in vain.
+    Write it below ``@staticmethod``. The function may compute by any means, for example numpy, and is not recorded needlessly.
 
     >>> class Sine(dygraph.PyLayer):
     ...     @staticmethod

@@ -1,6 +1,6 @@
 """Derivatives of functions: products with vectors, whole matrices, and checks by central differences.
 
-Nested calls are recorded, as with ``create_graph=True``: one inside a function that another differentiates.
+A call inside a function that another call differentiates is recorded, as with ``create_graph=True``.
 """
 
 from __future__ import annotations

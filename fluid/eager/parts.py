@@ -1,8 +1,8 @@
 """Late-bound parts of eager mode, which avoid circular imports.
 
-Operators of tensors are ops, and ops make tensors; a backward pass runs nodes, and a node may run a backward pass. So that files
-import each other in one direction only, what a lower file needs of a higher one is an attribute here, which the higher file sets
-when it is loaded. The package `fluid.eager` loads all of them.
+Operators of tensors are ops, and ops make tensors; a backward pass runs nodes, and a node may run a backward pass. To let files
+import in one direction only, parts of a higher file that a lower one needs are attributes here; the higher file sets them when it
+is loaded. The package `fluid.eager` loads all of them.
 """
 
 from __future__ import annotations

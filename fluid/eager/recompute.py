@@ -25,7 +25,7 @@ _Edge = tuple[Node, int]
 def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function(*args, **kwargs)`` and keep only the arguments: backward calls the function again.
 
-    So the values inside live twice for a short time instead of once for a long one::
+    So the values inside exist twice for a short time instead of once for a long time::
 
         for block in self.blocks:
             x = dygraph.recompute(block, x)

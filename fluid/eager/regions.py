@@ -1,7 +1,7 @@
 """Branches and loops of a traced function, in the recorded graph.
 
-The example took one branch, which says nothing about the other. So one node stands for the whole branch or loop: in the program,
-`fluid.autodiff.reverse` differentiates its ops; the values for the example come from the example's own graph.
+The example took one branch and tells nothing about the other one. So a single node represents the whole branch or loop: in the
+program, `fluid.autodiff.reverse` differentiates its ops; the values for the example come from the example's own graph.
 """
 
 from __future__ import annotations

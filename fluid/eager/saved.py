@@ -28,7 +28,7 @@ class saved_tensors_hooks:
             loss = network(x)
         loss.backward()
 
-    What a `PyLayer` saves stays as it is, and so do the arguments of `recompute`.
+    It does not pack tensors that a `PyLayer` saves, or the arguments of `recompute`.
 
     Args:
         pack: a function of a tensor; its result is saved.

@@ -74,7 +74,7 @@ class IterableDataset:
     """Samples one after the other, for data that has no numbers: a stream, a large file. A class of yours defines ``__iter__``.
 
     Each worker of a loader goes through all of it, and makes every n-th batch: the order is the same for any number of workers,
-    and what `map` says is computed once for each sample. Where going through it is itself slow, set ``splits_itself = True``, and
+    and functions of `map` run once for each sample. If the iteration itself is slow, set ``splits_itself = True``, and
     let ``__iter__`` yield a part of the samples to each worker, as `fluid.io.get_worker_info` says; then the workers' batches
     come in turns.
 

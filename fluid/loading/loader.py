@@ -27,8 +27,8 @@ __all__ = ["DatasetLoader"]
 class DatasetLoader:
     """Batches of a dataset, epoch by epoch; the order is the same in every run, and for any number of workers.
 
-    Each iteration over it is an epoch; the seed and the epoch's number decide the order. Where an epoch is left
-    early, the next time is the next epoch. `state_dict` says how far it is, to go on from there with the same batches.
+    Each iteration over it is an epoch; the seed and the epoch's number decide the order. An iteration after one that was left
+    early is the next epoch. `state_dict` holds the position, to continue with the same batches.
 
     Workers are processes. They send batches through shared memory, in order, a few ahead. On Linux they are forked, and a
     dataset may be anything; elsewhere they are spawned, which needs a dataset that can be pickled, and a script that begins under

@@ -57,7 +57,7 @@ class StreamBatches:
         """Return the function that makes this worker's next batch; it ignores its argument, and raises `StopIteration` after the
         last one.
 
-        The samples of the first `first` batches are read but not changed; that is 0 for a dataset that splits itself.
+        The samples of the first `first` batches are read but not changed; `first` is 0 for a dataset that splits itself.
         """
         batches = self._batches(info, first)
 

@@ -1,9 +1,9 @@
 """Transfer of batches between processes in shared memory.
 
-A batch is pickled, with its arrays apart, and all is written into a segment of shared memory; the reader's arrays are views of
-it. When they are all gone, the reader hands the segment back to be written again. The writer makes segments when it has no free
-one, with names that count, and the reader removes a segment's name as soon as it has it: what remains is memory of two processes,
-which goes with them, however they end.
+A batch is pickled without its arrays, and both are written into a segment of shared memory; the reader's arrays are views of it.
+When all views are gone, the reader returns the segment for the next batch. The writer makes a new segment, with a counted name,
+if none is free. The reader removes the name as soon as it has opened the segment: then only the two processes hold the memory,
+which is freed however they end.
 """
 
 from __future__ import annotations
@@ -159,8 +159,7 @@ class BatchReader:
 class _Lease:
     """The memory of a segment as an array; the segment is free when the array is no longer referenced.
 
-    The array has the address alone, and no hold of the segment's buffer, so that the segment can be closed by whoever forgets it
-    last.
+    The array has only the address and does not reference the segment's buffer, so that its last user can close the segment.
     """
 
     def __init__(self, segment: SharedMemory, number: int, free: deque[int]) -> None:

@@ -36,7 +36,7 @@ _INFO: ContextVar[WorkerInfo | None] = ContextVar("fluid_worker_info", default=N
 def get_worker_info() -> WorkerInfo | None:
     """Which worker of a `fluid.io.DataLoader` this is, for an `IterableDataset` with ``splits_itself``, and for seeds.
 
-    While a loader without workers reads, that is worker 0 of 1; None elsewhere.
+    Worker 0 of 1 while a loader without workers reads; None elsewhere.
 
     >>> class Numbers(fluid.io.IterableDataset):
     ...     splits_itself = True

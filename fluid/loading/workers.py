@@ -1,8 +1,8 @@
 """Processes that make batches.
 
 Each worker has its own pipe: it receives tasks there and answers in order. Tasks go to the workers in turns,
-and answers are taken in turns, so that the order of batches does not depend on how fast workers are. A worker that ends, by
-whatever cause, is noticed by the end of its process.
+and answers are taken in turns, so that the order of batches does not depend on how fast workers are. The end of its process
+reveals a worker that has ended, for any cause.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     axes = fluid.plots.curves("training.csv")
     axes.figure.savefig("training.png")
 
-Nothing is shown by itself: ``matplotlib.pyplot.show()`` does, and notebooks do.
+``matplotlib.pyplot.show()`` displays the figure; notebooks do so by themselves.
 """
 
 from ..not_here import names_here

@@ -1,6 +1,6 @@
 """State of training beside parameters (averages, optimizer state), and helpers for training loops.
 
-The loop stays yours; the helpers are asked in it::
+You write the loop and call the helpers in it::
 
     stopping = fluid.training.EarlyStopping(patience=5)
     with fluid.training.CSVLog("training.csv") as log:

@@ -23,15 +23,15 @@ Pair = tuple[Parameter, Variable | None]
 class GradientAccumulation:
     """An optimizer that updates after every `steps` batches, by the mean of their gradients.
 
-    With batches of equal size that is an update by the gradient of one batch of all of them, if the loss is a mean over rows and
-    nothing else depends on the batch, as batch normalization does. In a program the sums and the counter are variables, so that
-    checkpoints hold them, and the program needs only to be run. In eager mode `minimize` or `step` is called for each batch,
-    and gradients are cleared after it, as always.
+    With batches of equal size this equals an update by one large batch, if the loss is a mean over rows and no op depends on the
+    batch as a whole, as batch normalization does. In a program the sums and the counter are variables, so that checkpoints hold
+    them, and the program needs only to be run. In eager mode `minimize` or `step` is called for each batch, and gradients are
+    cleared after it, as always.
 
     Several workers train by ``fleet.distributed_optimizer(GradientAccumulation(optimizer, steps))``: the gradients of each batch
     are summed over the workers while backward goes on, sparse ones by their rows.
 
-    A learning rate that a program computes by a schedule counts its runs, one of eager mode the updates.
+    A schedule counts runs in a program, and updates in eager mode.
 
     Args:
         optimizer: makes the updates; clips and decays the mean gradients as it would the gradients.

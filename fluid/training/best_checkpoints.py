@@ -22,7 +22,7 @@ _INDEX = "best.json"
 class BestCheckpoints:
     """Keeps the checkpoints of the best steps in a folder; the training loop provides the function that writes one.
 
-    The folder's ``best.json`` lists them, so that a training that goes on in a new process goes on with them.
+    The folder's ``best.json`` lists them, so that training resumed in a new process keeps them.
 
     Args:
         folder: where the checkpoints lie; made if it lacks.

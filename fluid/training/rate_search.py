@@ -50,7 +50,7 @@ def find_learning_rate(
 ) -> RateSearch:
     """Train briefly with ever greater learning rates, record the losses, and restore all values (Smith, 2015).
 
-    It ends early when the loss is no number, or four times the least.
+    It ends early when the loss is not finite, or four times the least loss.
 
     Args:
         step: trains on one batch and returns the loss: a number, or an array or tensor of one element, or a list of one.

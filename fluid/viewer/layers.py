@@ -1,4 +1,4 @@
-"""The rows of a program's nodes: forward ops in layers, gradient ops and updates in the rows of their forward ops.
+"""Arrange a program's nodes in rows: forward ops in layers, gradient ops and updates in the rows of their forward ops.
 
 A *sheet* is a set of columns with common rows: the three kinds of ops of block 0; the block of a loop and, beside it, the block
 of its gradients; or the contents of a box of ops, of the box of their gradients, and of the box of their updates. Where two

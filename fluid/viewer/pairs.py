@@ -1,8 +1,8 @@
 """Finds the forward op of each gradient op by names alone, which also works for programs from files.
 
-A gradient op ``foo_grad`` has slots of ``foo`` with the same names in them, and slots with ``@GRAD`` appended with names with
-``@GRAD`` appended. A gradient may also be ordinary ops, as the gradient of `scale` is a `scale`: such an op reads the gradient of
-the forward op's output and writes the gradient of its input.
+A gradient op ``foo_grad`` has slots of ``foo`` with the same names, and slots ``SLOT@GRAD`` with names ``name@GRAD``. A gradient
+may also be ordinary ops, as the gradient of `scale` is a `scale`: such an op reads the gradient of the forward op's output and
+writes the gradient of its input.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fluid.formats.bfloat16 import BFLOAT16
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Program, Variable
 from fluid.parallel.mesh import Mesh
-from fluid.values.cache import FEW, Cache
+from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.place import CPUPlace, Place
 from fluid.values.types import VarType
 
@@ -86,7 +86,7 @@ class Executor:
         self._bound_plans: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, BoundPlan]] = weakref.WeakKeyDictionary()
         self._refused: weakref.WeakKeyDictionary[Program, set[_Key]] = weakref.WeakKeyDictionary()
         """Program -> the keys of plans that their backend cannot run."""
-        self._runs: Cache[tuple[Any, ...], _Run] = Cache(FEW)
+        self._runs: Cache[tuple[Any, ...], _Run] = Cache(OP_LIMIT)
         self._widened: weakref.WeakKeyDictionary[Program, tuple[int, Program | None]] = weakref.WeakKeyDictionary()
         """Program -> its version, and its copy without bfloat16 if it has any."""
         self._lock = threading.Lock()
@@ -351,7 +351,7 @@ def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
         del plans[old]
     plans[key] = plan
     plans.move_to_end(key)
-    while len(plans) > FEW:
+    while len(plans) > OP_LIMIT:
         plans.popitem(last=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluid.values.cache import MANY, Cache
+from fluid.values.cache import PROCESS_LIMIT, Cache
 
 
 def test_it_holds_no_more_than_it_may() -> None:
@@ -16,8 +16,8 @@ def test_it_holds_no_more_than_it_may() -> None:
 
 def test_by_default_it_may_hold_much() -> None:
     cache: Cache[int, int] = Cache()
-    for number in range(MANY):
+    for number in range(PROCESS_LIMIT):
         cache.keep(number, -number)
-    assert len(cache) == MANY
-    cache.keep(MANY, 1)
-    assert cache == {MANY: 1}
+    assert len(cache) == PROCESS_LIMIT
+    cache.keep(PROCESS_LIMIT, 1)
+    assert cache == {PROCESS_LIMIT: 1}

@@ -22,7 +22,7 @@ from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTe
 from fluid.executor.backend import Request
 from fluid.executor.kernels.table import KERNELS
 from fluid.ir.program import Program, Variable, program_guard
-from fluid.values.cache import FEW
+from fluid.values.cache import OP_LIMIT
 from fluid.values.types import VarType
 
 X = np.arange(6, dtype="float32").reshape(2, 3) / 4
@@ -689,9 +689,9 @@ def test_a_run_unlike_the_last_one_is_checked() -> None:
 def test_only_so_many_plans_are_kept() -> None:
     y = data() * 2.0
     exe = Executor()
-    for rows in range(1, FEW + 10):
+    for rows in range(1, OP_LIMIT + 10):
         assert exe.run(main(), {"x": np.ones((rows, 3), "float32")}, [y])[0].sum() == rows * 6
-    assert len(exe._plans) == FEW
+    assert len(exe._plans) == OP_LIMIT
 
 
 def test_scopes_share_plans_and_are_not_kept_alive() -> None:

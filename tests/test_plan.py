@@ -20,7 +20,7 @@ from fluid.executor.planned.bound_plan import BoundPlan
 from fluid.executor.planned.placement import _MOST_WORK, Tenant, live_bytes, padded, place
 from fluid.executor.planned.plan import Plan, compile_plan
 from fluid.ir.program import Program, Variable, program_guard
-from fluid.values.cache import FEW
+from fluid.values.cache import OP_LIMIT
 from fluid.values.memory import empty_array
 from fluid.values.spec import Spec
 from fluid.values.types import as_dtype
@@ -87,7 +87,7 @@ def assert_runs_agree(feeds: Sequence[Feed], fetch: Sequence[Any], scope: Callab
 def test_a_loop_may_meet_another_shape_on_every_trip() -> None:
     x = data("x", (1, 2))
     h = layers.assign(x)
-    trips = 3 * FEW
+    trips = 3 * OP_LIMIT
     loop(trips, lambda i: layers.assign(layers.tanh(layers.concat([h, x], axis=0)), h))
     feed, expected = array(1, 2), array(1, 2)
     for _ in range(trips):

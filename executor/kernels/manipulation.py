@@ -9,7 +9,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ops.manipulation import PAD_MODES, all_paddings, cut_sizes, expanded, joined, reshaped
-from fluid.ops.shapes import normalize_axis, taken
+from fluid.ops.shapes import normalize_axis, slice_of
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
@@ -258,7 +258,7 @@ def _part(array: Any, bounds: Slots) -> Any:
     for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
         # The last element, where its index is in a tensor, and so is the next one, 0.
         index[axis] = (
-            taken(start, end, stride) if (start, end) != (-1, 0) or axis not in bounds["decrease_axis"] else slice(-1, None)
+            slice_of(start, end, stride) if (start, end) != (-1, 0) or axis not in bounds["decrease_axis"] else slice(-1, None)
         )
     return array[(*index, ...)]
 

@@ -36,11 +36,11 @@ class _Layer:
 def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
     """The parts of what is kept for the gradient."""
     mode = MODES[g.mode]
-    gates = (steps, g.directions, batch, mode.kept, g.hidden)
+    gates = (steps, g.directions, batch, mode.saved, g.hidden)
     states = (mode.states, steps + 1, g.directions, batch, g.hidden)
     layers, start = [], 0
     for _ in range(g.layers):
-        middle = start + steps * g.width * batch * mode.kept
+        middle = start + steps * g.width * batch * mode.saved
         end = middle + mode.states * (steps + 1) * g.width * batch
         layers.append(_Layer(Reserve[start:middle].reshape(gates), Reserve[middle:end].reshape(states)))
         start = end

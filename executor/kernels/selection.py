@@ -7,7 +7,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.selection import REDUCTIONS
-from fluid.ops.shapes import broadcast, taken
+from fluid.ops.shapes import broadcast, slice_of
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
@@ -239,7 +239,7 @@ def _region(array: Any, tensors: Slots, attrs: Slots) -> Any:
     names = ("starts", "ends", "steps")
     bounds = [numbers(None, tensors.get(f"{name.capitalize()}TensorList"), attrs[name]) for name in names]
     for axis, *limits in zip(attrs["axes"], *bounds, strict=True):
-        index[axis] = taken(*limits)
+        index[axis] = slice_of(*limits)
     part = array[tuple(index)]
     part = part[tuple(0 if axis in attrs["decrease_axes"] else slice(None) for axis in range(array.ndim)) + (Ellipsis,)]
     for axis in attrs["none_axes"]:

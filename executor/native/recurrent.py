@@ -251,4 +251,4 @@ def _sigmoid_slope(node: Node) -> Node:
     return mapped("mul", node, mapped("sub", constant(1.0, node.element), node))
 
 
-assert MODES["LSTM"].kept == 4
+assert MODES["LSTM"].saved == 4

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from fluid.ops.manipulation import all_paddings, cut_sizes
-from fluid.ops.shapes import taken
+from fluid.ops.shapes import slice_of
 
 from .emitter import BOOL, INT32, INT64
 from .graph import (
@@ -69,7 +69,7 @@ def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, rang
     axes = attrs["axes"]
     strides = attrs.get("strides") or [1] * len(axes)
     return [
-        (axis % len(shape), range(*taken(start, end, stride).indices(shape[axis])))
+        (axis % len(shape), range(*slice_of(start, end, stride).indices(shape[axis])))
         for axis, start, end, stride in zip(axes, attrs["starts"], attrs["ends"], strides, strict=True)
     ]
 

@@ -13,7 +13,7 @@ from fluid.ir.program import Block, Operator, Parameter, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY
-from fluid.values.cache import FEW, Cache
+from fluid.values.cache import OP_LIMIT, Cache
 from fluid.values.lod_array import LoDArray, array_of
 from fluid.values.selected_rows import SelectedRows
 
@@ -179,7 +179,7 @@ class BlockOp:
         self._arguments = [Argument(slot, None, name != EMPTY) for slot, name in pairs + former]
         self.names = [name for _, name in pairs + former if name != EMPTY]
         self.may_be_missing = {name for _, name in former} - {name for _, name in pairs}
-        self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(FEW)
+        self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(OP_LIMIT)
 
     def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
         """Compile the op for values of new shapes or types."""

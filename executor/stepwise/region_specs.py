@@ -83,8 +83,8 @@ class SpecAnalysis(Forward[AbstractValue]):
 
     most_rounds = 20
 
-    def join(self, one: AbstractValue | None, other: AbstractValue | None) -> AbstractValue | None:
-        return _either(one, other)
+    def join(self, left: AbstractValue | None, right: AbstractValue | None) -> AbstractValue | None:
+        return _either(left, right)
 
     def make(self, op: Operator, index: int, facts: Facts[AbstractValue]) -> None:
         rule = _RULES.get(op.type)

@@ -1,11 +1,11 @@
 """Expands gradient ops into ordinary ops, so that they can be differentiated in turn.
 
 A ``foo_grad`` op expands to its gradient rule; for an op with a decomposition, to the decomposed op and its gradient. The
-gradient of a loop becomes a loop that counts down: the forward body writes to arrays what the gradient block reads of each
-trip; the new loop reads them back, runs the gradient block, carries the gradients of carried variables and sums those of
-variables that are only read. The gradient of a branch becomes a branch on the same condition; the forward branch outputs what
-the gradient block reads. Before a program is differentiated, the gradient ops between its targets and the variables with
-respect to which gradients are wanted are expanded.
+gradient of a loop becomes a loop that counts down. The forward body writes the values that the gradient block reads of each
+trip to arrays. The new loop reads them back, runs the gradient block, carries the gradients of carried variables and sums the
+gradients of variables that are only read. The gradient of a branch becomes a branch on the same condition; the forward branch
+outputs the values that the gradient block reads. Before a program is differentiated, the gradient ops between its targets and
+the wanted variables are expanded.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _expand(block: Block, op: Operator) -> None:
 @contextlib.contextmanager
 def _in_place_of(block: Block, op: Operator) -> Iterator[None]:
     """Inside the ``with``, ops appended to `block` take the place of `op`, which is removed."""
-    index = next(i for i, other in enumerate(block.ops) if other is op)
+    index = next(i for i, candidate in enumerate(block.ops) if candidate is op)
     after = block.ops[index + 1 :]
     del block.ops[index:]
     try:
@@ -308,9 +308,9 @@ def _forward_of(block: Block, op: Operator, region: Region) -> Operator:
     """The forward op of the gradient op `op`: the one that writes the frames which `op` reads."""
     var = block.find_var(region.frames) if region.frames is not None else None
     if var is not None:
-        for other in var.block.ops:
-            if var.name in other.output_arg_names:
-                return other
+        for candidate in var.block.ops:
+            if var.name in candidate.output_arg_names:
+                return candidate
     raise BackwardError(f"the forward op of {op.type} is missing: no op writes {region.frames}\n{locate(op)}")
 
 
@@ -322,9 +322,9 @@ def _captured(block: Block, body: Block) -> list[Variable]:
 def _make_movable(home: Block, block: Block) -> None:
     """Rename variables until every outside name that `block` uses means the same variable in a block inside `home`."""
     for name in dict.fromkeys(name for names in outer_names(block) for name in names):
-        var, other = block.find_var(name), home.find_var(name)
-        if var is not None and other is not None and var is not other:
-            loser = var if var.block is (block.forward or block.parent) else other
+        var, home_var = block.find_var(name), home.find_var(name)
+        if var is not None and home_var is not None and var is not home_var:
+            loser = var if var.block is (block.forward or block.parent) else home_var
             rename_variables({loser: home.program.fresh_name(name)})
 
 
@@ -351,14 +351,14 @@ class _GradientBlock:
         self.op, self.block, self.write = op, region.body, _Writer(home, op)
         self.carry: dict[str, str] = {}
         self.parts: list[tuple[str, str]] = []
-        outside = {taken.inner: taken.name for taken in region.final}
+        outside = {output.inner: output.name for output in region.final}
         for state in region.states:
             outer = outside.get(state.before) or self.write.variable(state.first, home.var(state.first)).name
             self.write("assign", {"X": state.first}, {"Out": outer})
             self.carry[state.before] = outer
-        for taken in region.summed:
-            self.parts.append((taken.inner, taken.name))
-            self.write("fill_zeros_like", {"X": taken.like}, {"Out": taken.name})
+        for output in region.summed:
+            self.parts.append((output.inner, output.name))
+            self.write("fill_zeros_like", {"X": output.like}, {"Out": output.name})
         self._rename_shadowing()
 
     def _rename_shadowing(self) -> None:
@@ -373,18 +373,18 @@ class _GradientBlock:
 
     def enter(self) -> list[Operator]:
         """The ops that start a run of the block: they copy the carried gradients inside."""
-        return [self.inside("assign", {"X": [outer]}, {"Out": [inner]}) for inner, outer in self.carry.items()]
+        return [self.body_op("assign", {"X": [outer]}, {"Out": [inner]}) for inner, outer in self.carry.items()]
 
     def leave(self) -> list[Operator]:
         """The ops that end a run of the block: they copy the carried gradients outside."""
-        return [self.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in self.carry.items()]
+        return [self.body_op("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in self.carry.items()]
 
-    def inside(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
+    def body_op(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
         attrs[OpRole.NAME] = OpRole.BACKWARD
         return Operator(self.block, op_type, inputs, outputs, attrs, self.op.frames)
 
     def lists(self, condition: str | None = None) -> tuple[list[str], list[str]]:
-        """Outer names that the block reads or writes, and those that it writes."""
+        """Names of the outer variables that the block reads or writes, and of the ones that it writes."""
         reads, writes = outer_names(self.block)
         extra = [condition] if condition is not None and condition not in writes else []
         return list(dict.fromkeys([*reads, *writes])), [*writes, *extra]
@@ -408,8 +408,8 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
 
     # The forward loop stores what the gradient block will read, and counts its trips.
     before = _Writer(home, op)
-    position = next(i for i, other in enumerate(home.ops) if other is forward)
-    rest = home.ops[position:]
+    position = next(i for i, candidate in enumerate(home.ops) if candidate is forward)
+    later_ops = home.ops[position:]
     del home.ops[position:]
     trips = before.index("trips", 0)
     arrays = []
@@ -419,11 +419,11 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
         array._stop_gradient = var.stop_gradient
         array._shape = var._shape
         arrays.append(array)
-    home.ops += rest
-    inside = _Writer(body, op)
+    home.ops += later_ops
+    write_body = _Writer(body, op)
     for var, array in zip(captured, arrays, strict=True):
-        inside("write_to_array", {"X": var, "I": trips}, {"Out": array})
-    inside("increment", {"X": trips}, {"Out": trips}, step=1.0)
+        write_body("write_to_array", {"X": var, "I": trips}, {"Out": array})
+    write_body("increment", {"X": trips}, {"Out": trips}, step=1.0)
     added = [trips.name, *(array.name for array in arrays)]
     forward.inputs["X"] = [*forward.inputs["X"], *added]
     forward.outputs["Out"] = [*forward.outputs["Out"], *added]
@@ -441,11 +441,11 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
     start: list[Operator] = []
     for var, array in zip(captured, arrays, strict=True):
         declare_like(gradient, var.name, var)
-        start.append(backward.inside("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
+        start.append(backward.body_op("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
     end = backward.leave()
-    end += [backward.inside("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in backward.parts]
-    end.append(backward.inside("increment", {"X": [trip.name]}, {"Out": [trip.name]}, step=-1.0))
-    end.append(backward.inside("greater_equal", {"X": [trip.name], "Y": [zero.name]}, {"Out": [condition.name]}))
+    end += [backward.body_op("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in backward.parts]
+    end.append(backward.body_op("increment", {"X": [trip.name]}, {"Out": [trip.name]}, step=-1.0))
+    end.append(backward.body_op("greater_equal", {"X": [trip.name], "Y": [zero.name]}, {"Out": [condition.name]}))
     gradient.ops[:] = [*start, *backward.enter(), *gradient.ops, *end]
     reads, writes = backward.lists(condition.name)
     new_scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
@@ -468,9 +468,9 @@ def _append_branch(block: Block, op: Operator, region: Region) -> None:
 
     # The forward branch outputs what the gradient block will read.
     for var in _captured(gradient, body):
-        if sum(var.name in other.vars for other in home.program.blocks) > 1:
+        if sum(var.name in item.vars for item in home.program.blocks) > 1:
             rename_variables({var: home.program.fresh_name(var.name)})
-        body.vars = {key: other for key, other in body.vars.items() if other is not var}
+        body.vars = {key: item for key, item in body.vars.items() if item is not var}
         var.block = home
         home.vars[var.name] = var
         forward.outputs["Out"] = [*forward.outputs["Out"], var.name]
@@ -478,7 +478,7 @@ def _append_branch(block: Block, op: Operator, region: Region) -> None:
     backward = _GradientBlock(block, op, region)
     gradient.parent, gradient.forward = block, None
     end = backward.leave()
-    end += [backward.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in backward.parts]
+    end += [backward.body_op("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in backward.parts]
     gradient.ops[:] = [*backward.enter(), *gradient.ops, *end]
     reads, writes = backward.lists()
     new_scopes = backward.write.variable("_step_scopes", type=VarType.STEP_SCOPES)
@@ -503,12 +503,12 @@ def _differentiate_as_loop(block: Block, op: Operator) -> None:
     assert region is not None, "recurrent_grad owns a block"
     forward = _forward_of(block, op, region)
     home = forward.block
-    start = next(i for i, other in enumerate(home.ops) if other is forward)
-    rest = home.ops[start + 1 :]
+    start = next(i for i, candidate in enumerate(home.ops) if candidate is forward)
+    later_ops = home.ops[start + 1 :]
     del home.ops[start:]
     _lower_recurrent(home, forward)
     end = len(home.ops)
-    home.ops += rest
+    home.ops += later_ops
     walker = Differentiator(home, block, frozenset())
     before = [walker.versions.before(name, start) for name in op.input("outputs")]
     cotangents = zip(before, op.input(grad_slot("outputs")), strict=True)
@@ -549,16 +549,16 @@ def _lower_recurrent(home: Block, op: Operator) -> None:
         write("new_array", {}, {"Out": outputs_of[name]}, dtype=int(inner.dtype))
         outputs_of[name].shape = inner.shape
 
-    def inside(op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
+    def body_op(op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
         return Operator(body, op_type, inputs, outputs, {**attrs, OpRole.NAME: OpRole.BACKWARD}, op.frames)
 
     index = [step.name]
-    first_ops = [inside("read_from_array", {"X": [array.name], "I": index}, {"Out": [name]}) for name, array in steps.items()]
-    first_ops += [inside("assign", {"X": [carried]}, {"Out": [ex_state]}) for ex_state, _, carried in states]
-    last_ops = [inside("write_to_array", {"X": [name], "I": index}, {"Out": [array.name]}) for name, array in outputs_of.items()]
-    last_ops += [inside("assign", {"X": [state]}, {"Out": [carried]}) for _, state, carried in states]
-    last_ops.append(inside("increment", {"X": [step.name]}, {"Out": [step.name]}, step=-1.0 if reverse else 1.0))
-    last_ops.append(inside(compare[0], compare[1], {"Out": [condition.name]}))
+    first_ops = [body_op("read_from_array", {"X": [array.name], "I": index}, {"Out": [name]}) for name, array in steps.items()]
+    first_ops += [body_op("assign", {"X": [carried]}, {"Out": [ex_state]}) for ex_state, _, carried in states]
+    last_ops = [body_op("write_to_array", {"X": [name], "I": index}, {"Out": [array.name]}) for name, array in outputs_of.items()]
+    last_ops += [body_op("assign", {"X": [state]}, {"Out": [carried]}) for _, state, carried in states]
+    last_ops.append(body_op("increment", {"X": [step.name]}, {"Out": [step.name]}, step=-1.0 if reverse else 1.0))
+    last_ops.append(body_op(compare[0], compare[1], {"Out": [condition.name]}))
     body.ops[:] = [*first_ops, *body.ops, *last_ops]
     reads, writes = outer_names(body)
     scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)

@@ -33,12 +33,12 @@ def explain_gradient(program: Program, loss: Variable | str, var: Variable | str
     refuse_deep(program)
     block = program.global_block()
     names = []
-    for what, item in (("loss", loss), ("variable", var)):
+    for role, item in (("loss", loss), ("variable", var)):
         name = item.name if isinstance(item, Variable) else item
         if block.find_var(name) is None:
-            inside = next((other.idx for other in program.blocks if name in other.vars), None)
-            hint = f"; it lives in sub-block {inside}, and only what is visible in block 0 has gradients" if inside else ""
-            raise ProgramError(f"the {what} {name!r} is not a variable of this program's block 0{hint}")
+            sub_block = next((home.idx for home in program.blocks if name in home.vars), None)
+            hint = f"; it lives in sub-block {sub_block}, and only what is visible in block 0 has gradients" if sub_block else ""
+            raise ProgramError(f"the {role} {name!r} is not a variable of this program's block 0{hint}")
         names.append(name)
     return "\n".join(map(printable, _Explanation(block, *names).lines()))
 
@@ -69,8 +69,8 @@ class _Explanation:
         return lines + ([f"  - {cut}" for cut in self.cuts] or ["  - nothing differentiable leads from one to the other"])
 
     def _unreachable(self) -> str:
-        inside = {op: {name for sub in op.sub_blocks for name in outer_names(sub)[0]} for op in self.block.ops}
-        readers = [op for op, names in inside.items() if self.var in op.input_arg_names or self.var in names]
+        names_read = {op: {name for sub in op.sub_blocks for name in outer_names(sub)[0]} for op in self.block.ops}
+        readers = [op for op, names in names_read.items() if self.var in op.input_arg_names or self.var in names]
         text = f"{self.loss} does not depend on {self.var}: "
         if not readers:
             return text + f"no op reads {self.var}."
@@ -82,8 +82,8 @@ class _Explanation:
         reached: Reached = dict.fromkeys(starts, (None, -1))
         for index, op in enumerate(versions.ops):
             sources = [(slot, value) for slot, _, value in versions.read_at(index) if value in reached]
-            written = [value for _, _, value in versions.written_at(index) if value in needed]
-            if not sources or not written:
+            outputs = [value for _, _, value in versions.written_at(index) if value in needed]
+            if not sources or not outputs:
                 continue
             definition = op.definition
             rule = definition.rule if definition is not None else None
@@ -97,8 +97,8 @@ class _Explanation:
             differentiable = sources
             region = region_of(op) if rule is REGION and not is_gradient_op(op) else None
             if region is not None:
-                names = self._through(region, sources, written)
-                written = [value for value in written if value[0] in names]
+                names = self._through(region, sources, outputs)
+                outputs = [value for value in outputs if value[0] in names]
             elif isinstance(rule, Rule):
                 differentiable = [(slot, value) for slot, value in sources if slot in rule.wrt]
                 if not differentiable:
@@ -110,7 +110,7 @@ class _Explanation:
                 if not differentiable:
                     self.cuts[f"{_name(op)} cuts it: its gradient is zero everywhere"] = None
                     continue
-            for value in written:
+            for value in outputs:
                 flag = _flag(versions.block, value[0])
                 if flag is None:
                     reached.setdefault(value, (differentiable[0][1], index))
@@ -118,14 +118,14 @@ class _Explanation:
                     self.cuts[f"after {_name(op)}: {flag}"] = None
         return reached
 
-    def _through(self, region: Region, sources: Iterable[tuple[str, Value]], written: Iterable[Value]) -> set[str]:
-        """Names of the outputs from which a gradient flows through an op's block to `sources`."""
+    def _through(self, region: Region, sources: Iterable[tuple[str, Value]], outputs: Iterable[Value]) -> set[str]:
+        """Names of the outputs whose gradient flows through an op's block to `sources`."""
         inner = BlockVersions(region.body)
-        last = {value[0]: inner.current(region.leaving.get(value[0], value[0])) for value in written}
+        last = {value[0]: inner.current(region.leaving.get(value[0], value[0])) for value in outputs}
         names = {value[0] for _, value in sources}
         needed = set(last.values())
         needed_ops(inner, needed, carried=region.carried)
-        starts = {(inside, 0) for name in names for inside in region.entering(name)}
+        starts = {(inner_name, 0) for name in names for inner_name in region.entering(name)}
         while True:
             reached = self._flow(inner, starts, needed)
             more = {(before, 0) for before, after in region.carried.items() if inner.current(after) in reached} - starts
@@ -149,7 +149,7 @@ class _Explanation:
 
 
 class _Zeros(SpecNamespace):
-    """Ops over specs, each result an object of its own, which remembers those that are made of zeros alone."""
+    """Ops over specs, each result an object of its own. It remembers which results consist of zeros alone."""
 
     def __init__(self) -> None:
         self._zeros: list[Any] = []
@@ -195,7 +195,7 @@ def _zeros_of(op: Operator, definition: OpDef) -> set[str]:
         specs = {slot: [op.block.var(name).spec for name in names if name != EMPTY] for slot, names in op.outputs.items()}
     except NameNotFoundError:
         return set()
-    outputs = {slot: written if slot in definition.many else written[0] for slot, written in specs.items() if written}
+    outputs = {slot: result if slot in definition.many else result[0] for slot, result in specs.items() if result}
     return zero_gradients(definition, inputs, outputs, op.attrs)
 
 

@@ -10,7 +10,7 @@ blocks, and its gradient blocks then belong to the copy. A copy updates (running
 its own, which start from the old value. The copy of a random op has the attribute ``random_stream`` and draws the same numbers.
 
 The results of ops that cannot run twice are kept: ops with effects outside the program, unknown ops, updates of parameters,
-gradient ops that own blocks, and random ops of which several write to one name.
+gradient ops that own blocks, and random ops that share an output name.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def copies_of(name: str, among: Sequence[str]) -> list[str]:
     if not among:
         return []
     copy = re.compile(rf"{re.escape(name)}({_SUFFIX}(_\d+)?)+")
-    return [other for other in among if copy.fullmatch(other)]
+    return [candidate for candidate in among if copy.fullmatch(candidate)]
 
 
 def recompute(
@@ -87,10 +87,10 @@ class _Recomputation:
         block: Block,
         forward: Sequence[Sequence[Operator]],
         backward: Sequence[Sequence[Operator]],
-        kept: set[Value],
+        retained: set[Value],
         saved: Mapping[Value, str],
     ) -> None:
-        self.block, self.backward, self.kept = block, backward, kept
+        self.block, self.backward, self.retained = block, backward, retained
         self.saved = dict(saved)
         self.versions = BlockVersions(block)
         self.position = {op: index for index, op in enumerate(self.versions.ops)}
@@ -113,7 +113,7 @@ class _Recomputation:
         """In the current segment: value -> name that holds it again."""
 
     def _place_saved(self) -> None:
-        """An op that saves a value before it is overwritten belongs to the segment of that value."""
+        """Put each op that saves a value before it is overwritten into the segment of the value."""
         for value, name in self.saved.items():
             source = self._segment_of(value)
             if source is not None:
@@ -138,7 +138,7 @@ class _Recomputation:
                 if owner.get(op) == number:
                     wanted[number].add(value)
                 elif op in owner:
-                    self.kept.add(value)
+                    self.retained.add(value)
         for number in range(self.last - 1, -1, -1):
             if self.backward[number]:
                 self._recompute(number, wanted[number])
@@ -151,15 +151,15 @@ class _Recomputation:
         while waiting:
             value = waiting.pop()
             index = self.versions.writer.get(value)
-            if index is None or value in self.kept or index in chosen:
+            if index is None or value in self.retained or index in chosen:
                 continue
             if self._segment_of(value) != number or not self._can_be_copied(self.versions.ops[index]):
-                self.kept.add(value)
+                self.retained.add(value)
                 continue
             chosen.add(index)
-            for other, shape_only in reads_of(self.versions, index).items():
-                if not (shape_only and self.versions.current(other[0]) == other):
-                    waiting.append(other)
+            for read, shape_only in reads_of(self.versions, index).items():
+                if not (shape_only and self.versions.current(read[0]) == read):
+                    waiting.append(read)
         self.names, self.copied = {}, {}
         copies: list[Operator] = []
         first = self.backward[number][0]
@@ -209,7 +209,7 @@ class _Recomputation:
         self.copied.update((value, self._fresh(value[0])) for _, _, value in versions.written_at(index))
 
     def _move_gradients(self, op: Operator, blocks: Mapping[Block, Block]) -> None:
-        """Make the gradient ops of a region, and of those inside it, belong to its copy; `blocks` maps old blocks to new."""
+        """Move the gradient ops of a region, and of nested regions, to its copy; `blocks` maps old blocks to new."""
         outs = {name: self._fresh(name) for name in op.output_arg_names}
         for grad_op in (grad_op for ops in self.backward for grad_op in ops):
             if any(sub.forward is op.sub_blocks[0] for sub in grad_op.sub_blocks):
@@ -227,7 +227,7 @@ class _Recomputation:
         return value[1] > 0 or var is None or var.persistable or var.is_data or value[0] in self.read_first
 
     def _name_of(self, value: Value, at: int) -> str:
-        """The name by which op number `at` reads a value: its own, or that of a copy if its own is overwritten."""
+        """The name under which op number `at` reads a value: its own, or its copy's name if its own is overwritten."""
         if value in self.copied:
             return self.copied[value]
         name = value[0]
@@ -264,7 +264,7 @@ class _Recomputation:
         self.block.ops[:] = [op for op in ops if not (op.type == "assign" and op.outputs["Out"][0] in idle)]
         for name in idle:
             del self.block.vars[name]
-        # A block comes after those that it refers to.
+        # A block comes after the blocks that it refers to.
         program = self.block.program
         late = {sub for ops_of in self.backward for op in ops_of for sub in _blocks_in(op)}
         program.blocks = [*(b for b in program.blocks if b not in late), *(b for b in program.blocks if b in late)]

@@ -1,6 +1,6 @@
 """Gradient of `recurrent`: a block that runs once for each slice of its inputs, and passes states from step to step.
 
-By Fluid's convention, a slice has the name of its sequence inside the block, and a step's output that of the stacked outputs.
+By Fluid's convention, a slice has the name of its sequence inside the block, and a step's output has the stacked output's name.
 The gradient op owns a gradient block, which runs once for each step in reverse. The gradients of sequences, parameters and
 outputs are called ``name@GRAD`` inside too, unless ``input_grads``, ``parameter_grads`` and ``output_grads`` list other names.
 The gradients of states are carried in variables outside, as in `fluid.autodiff.regions`: ``CarriedOut`` names one for each
@@ -105,9 +105,9 @@ def _leave_states(inner: Differentiator, held: dict[str, str], op: Operator) -> 
     grads = {ex_state: inner.gradient((ex_state, 0)) for ex_state in held}
     for ex_state, name in grads.items():
         if name is not None and name in held.values():  # another gradient is about to overwrite it
-            grads[ex_state] = kept = inner.new_name(ex_state + "@GRAD")
-            inner.copy_gradient(name, kept, op)
-            inner.declare(kept, inner.block.var(ex_state))
+            grads[ex_state] = grad = inner.new_name(ex_state + "@GRAD")
+            inner.copy_gradient(name, grad, op)
+            inner.declare(grad, inner.block.var(ex_state))
     for ex_state, name in grads.items():
         if name is None:
             inner.append("fill_zeros_like", {"X": [held[ex_state]]}, {"Out": [held[ex_state]]}, op)

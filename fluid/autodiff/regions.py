@@ -37,7 +37,7 @@ _FORWARD_ONLY = ("is_test",)
 
 
 def live_values(inner: Differentiator, targets: Iterable[Value], carried: Mapping[str, str]) -> set[Value]:
-    """Values of a block whose gradients may be non-zero if those of `targets` are; `carried` is `Region.carried`."""
+    """Values of a block whose gradients may be non-zero, given non-zero gradients of `targets`; `carried` is `Region.carried`."""
     versions, live = inner.versions, set(targets)
 
     def reads(index: int) -> Iterator[Value]:
@@ -191,7 +191,7 @@ def rename_outer_reads(outer: Differentiator, inner: Differentiator, index: int)
     """Make the gradient block of op number `index` read saved values of outer variables that are overwritten later.
 
     Returns:
-        Old name -> new name, of those that were changed.
+        Old name -> new name, for the names that changed.
     """
     names, shapes = {}, {}
     for name, shape_only in inner.outer_reads.items():

@@ -95,9 +95,9 @@ class Differentiator:
 
     Attributes:
         block: the block that is differentiated.
-        out: the block to which gradient ops are appended.
+        out: the block that receives the gradient ops.
         versions: the values of `block`.
-        varied: values that depend, through differentiable ops, on those with respect to which gradients are wanted.
+        varied: values that depend, through differentiable ops, on the variables whose gradients are wanted.
         saved: value that is copied before it is overwritten -> name of the copy.
         owned: gradients of arrays that may be updated in place, since nothing else reads them.
         constants: position of an op -> slots and names of varied values that the op treats as constants.
@@ -139,7 +139,7 @@ class Differentiator:
         return is_cut
 
     def mark_varied(self, seeds: Iterable[Value], end: int | None = None, start: int = 0) -> None:
-        """Find the values, among those of the ops from `start` to `end`, that depend on `seeds`."""
+        """Mark the values written by the ops from `start` to `end` that depend on `seeds`."""
         seeds = frozenset(seeds)
         first = Facts(lambda name: self.versions.before(name, start) in seeds)
         _VariedAnalysis(self, seeds).range(first, start, len(self.versions.ops) if end is None else end)
@@ -188,8 +188,8 @@ class Differentiator:
         definition = versions.definitions[index]
         rule = definition.rule if definition is not None else None
         grads: dict[str, list[str | None]] = {}
-        for slot, written in versions.writes[index].items():
-            names = list(map(self.gradient, written))
+        for slot, values in versions.writes[index].items():
+            names = list(map(self.gradient, values))
             if any(names):
                 grads[slot] = names
         if not grads:
@@ -218,7 +218,7 @@ class Differentiator:
             self._emit_grad_op(index, op, definition, rule, grads, wanted)
 
     def _wanted(self, index: int, rule: Any) -> Wanted:
-        """The varied values of op number `index`; of an op with a rule, those that the rule has gradients for."""
+        """The varied values of op number `index`; for an op with a rule, only the values that the rule has gradients for."""
         reads, updates, varied = self.versions.reads[index], self.versions.updates[index], self.varied
         wanted: Wanted = {}
         for slot in rule.wrt if isinstance(rule, Rule) else (*reads, *updates):
@@ -229,14 +229,14 @@ class Differentiator:
 
     def _no_rule(self, op: Operator, definition: OpDef | None, grads: Mapping[str, Any]) -> BackwardError:
         if definition is None:
-            what = f"the op {op.type} is unknown, so its gradient is too"
+            problem = f"the op {op.type} is unknown, so its gradient is too"
         elif definition.rule is NOT_DIFFERENTIABLE:
-            what = f"the op {op.type} is not differentiable"
+            problem = f"the op {op.type} is not differentiable"
         else:
-            what = f"the op {op.type} has no gradient rule"
+            problem = f"the op {op.type} has no gradient rule"
         outs = ", ".join(name for slot in grads for name in op.output(slot))
         advice = f"set stop_gradient on {outs} to cut it there"
-        return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
+        return BackwardError(f"{problem}, and the gradient would flow through it; {advice}\n{locate(op)}")
 
     @cached_property
     def _has_complex(self) -> bool:
@@ -250,7 +250,7 @@ class Differentiator:
         return False
 
     def _refuse_complex(self, op: Operator, slots: Iterable[str]) -> None:
-        """A `BackwardError` if variables in these slots are complex: the op's rule is that of a real function."""
+        """Raise `BackwardError` if variables in these slots are complex: the op's rule covers real numbers only."""
         for name in [name for slot in slots for name in (*op.input(slot), *op.output(slot))]:
             var = self.block.find_var(name)
             if var is not None and var.has_dtype and is_complex(var.dtype):
@@ -273,10 +273,10 @@ class Differentiator:
                     names[slot] = [EMPTY if value is None else self.name_of(value, shape_only) for value in values[slot]]
         for slot in rule.cotangents:
             if slot in writes and (slot in grads or slot not in rule.optional):
-                written = writes[slot]
+                written_values = writes[slot]
                 names[grad_slot(slot)] = [
                     name or (EMPTY if value is None else self.zeros_like(value, op))
-                    for name, value in zip(grads.get(slot) or [None] * len(written), written, strict=True)
+                    for name, value in zip(grads.get(slot) or [None] * len(written_values), written_values, strict=True)
                 ]
         return names
 
@@ -325,13 +325,13 @@ class Differentiator:
             by_slot = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
         results = {slot: value if isinstance(value, list) else [value] for slot, value in by_slot.items()}
         places = nameable(self.out.ops[first:], chain.from_iterable(results.values()))
-        kept: set[int] = set()
+        used_ids: set[int] = set()
         for slot, wanted_values in wanted.items():
             for value, result in zip(wanted_values, results.get(slot, [None]), strict=True):
                 if value is None or result is None:
                     continue
                 if result.name in self.owned:
-                    kept.update(id(writer) for writer in self.out.ops[first:] if result.name in writer.output_arg_names)
+                    used_ids.update(id(writer) for writer in self.out.ops[first:] if result.name in writer.output_arg_names)
                     self.seed(value, result.name)
                     continue
                 place = places.get(result.name)
@@ -339,17 +339,17 @@ class Differentiator:
                     place = self.copy_gradient(result.name, EMPTY, op), "Out", 0
                 else:
                     self.out.vars.pop(result.name, None)
-                kept.add(id(place[0]))
+                used_ids.add(id(place[0]))
                 self.contribute(value, *place, result.type is VarType.SELECTED_ROWS)
-        if len(kept) < len(self.out.ops) - first:
-            self._drop_unused(first, kept)
+        if len(used_ids) < len(self.out.ops) - first:
+            self._drop_unused(first, used_ids)
 
-    def _drop_unused(self, first: int, kept: set[int]) -> None:
+    def _drop_unused(self, first: int, used_ids: set[int]) -> None:
         """Remove the ops from position `first` on that nothing uses: they compute gradients that are not wanted."""
         needed: set[str] = set()
         for position in range(len(self.out.ops) - 1, first - 1, -1):
             op = self.out.ops[position]
-            if id(op) in kept or any(name in needed for name in op.output_arg_names):
+            if id(op) in used_ids or any(name in needed for name in op.output_arg_names):
                 needed.update(op.input_arg_names)
             else:
                 for name in op.output_arg_names:
@@ -468,7 +468,7 @@ class Differentiator:
         return zeros
 
     def name_of(self, value: Value, shape_only: bool = False) -> str:
-        """The name by which gradient ops read `value`: its own, or that of a copy if its own is overwritten."""
+        """The name under which gradient ops read `value`: its own, or its copy's name if its own is overwritten."""
         name, version = value
         last = self.versions.last.get(name, 0)
         if version == last and (not self._is_region or name in self.block.vars):
@@ -509,18 +509,18 @@ class _VariedAnalysis(Forward[bool]):
     def __init__(self, walker: Differentiator, seeds: frozenset[Value] = frozenset()) -> None:
         super().__init__()
         self._walker, self._seeds = walker, seeds
-        self._inside: dict[int, _VariedAnalysis] = {}
+        self._nested: dict[int, _VariedAnalysis] = {}
 
-    def join(self, one: bool | None, other: bool | None) -> bool:
-        return bool(one or other)
+    def join(self, left: bool | None, right: bool | None) -> bool:
+        return bool(left or right)
 
     def summed(self, fact: bool | None, like: bool | None) -> bool:
         return bool(fact)
 
-    def inside(self, op: Operator, index: int) -> Forward[bool]:
-        if index not in self._inside:
-            self._inside[index] = _VariedAnalysis(self._walker.inner_of(index))
-        return self._inside[index]
+    def nested(self, op: Operator, index: int) -> Forward[bool]:
+        if index not in self._nested:
+            self._nested[index] = _VariedAnalysis(self._walker.inner_of(index))
+        return self._nested[index]
 
     def block(self, ops: Iterable[Operator], facts: Facts[bool]) -> None:
         self.range(facts, 0, len(self._walker.versions.ops))

@@ -1,1 +1,1 @@
-"""What layers are written with: arguments and their checks, parameters, indexing."""
+"""Tools for writing layers: arguments and their checks, parameters, indexing."""

@@ -18,7 +18,7 @@ _INTEGERS = (VarType.INT32, VarType.INT64)
 
 
 class _Cut(NamedTuple):
-    """What is left of an axis: from `start` to before `end`, which are integers or variables of one, in steps."""
+    """The part of an axis from `start` to before `end`, in steps; the bounds are integers or variables of one element."""
 
     axis: int
     start: Any

@@ -31,7 +31,7 @@ __all__ = [
     "check_variable",
     "extent",
     "extents",
-    "inside",
+    "in_region",
     "keeping",
     "keeping_itself",
     "listed",
@@ -41,10 +41,10 @@ __all__ = [
 ]
 
 
-def refuse_tensor(value: Any, what: str, instead: str) -> None:
-    """Raise a `ProgramError` if `value` is an eager tensor, as `what` builds a block of a program."""
+def refuse_tensor(value: Any, construct: str, instead: str) -> None:
+    """Raise a `ProgramError` if `value` is an eager tensor, as `construct` builds a block of a program."""
     if isinstance(value, Variable) and value.block.program.eager:
-        raise ProgramError(f"{what} builds a block of a program, and {value.name} is a tensor; on tensors use {instead}")
+        raise ProgramError(f"{construct} builds a block of a program, and {value.name} is a tensor; on tensors use {instead}")
 
 
 def extent(var: Variable, axis: int, where: str) -> int:
@@ -55,7 +55,7 @@ def extent(var: Variable, axis: int, where: str) -> int:
 
 
 def listed(value: Any) -> list[Any]:
-    """A list or tuple as a list, any other value as a list of that one."""
+    """A list or tuple as a list; any other value as the only item of a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -96,7 +96,7 @@ class Wanted(NamedTuple):
     shape: Sequence[int]
     dtype: DTypeLike
     create: Callable[[], Any]
-    given: bool = False
+    is_supplied: bool = False
     """Whether the user passed the parameter itself, so that none is made."""
 
     def __call__(self) -> Any:
@@ -201,8 +201,8 @@ class LayerHelper:
         keep = _keepers.keep
         attr = ParamAttr._to_attr(attr)
         if isinstance(attr, GivenParameter):
-            tensor = self._given(attr.tensor, shape, dtype)
-            wanted = Wanted(self.layer_type, tensor.name, shape, dtype, lambda: tensor, given=True)
+            tensor = self._checked_tensor(attr.tensor, shape, dtype)
+            wanted = Wanted(self.layer_type, tensor.name, shape, dtype, lambda: tensor, is_supplied=True)
             parameter: Parameter = keep(wanted, is_bias) if keep is not None and isinstance(tensor, Parameter) else tensor
             return parameter
 
@@ -220,7 +220,7 @@ class LayerHelper:
             )
         return create()
 
-    def _given(self, tensor: Any, shape: Sequence[int], dtype: DTypeLike) -> Any:
+    def _checked_tensor(self, tensor: Any, shape: Sequence[int], dtype: DTypeLike) -> Any:
         wanted = tuple(map(int, shape))
         if tuple(tensor.shape) != wanted or tensor.dtype is not as_dtype(dtype):
             raise ProgramError(
@@ -265,8 +265,8 @@ class LayerHelper:
         """``g * v / norm(v)`` of two parameters."""
         if attr.dim is not None and not -len(shape) <= attr.dim < len(shape):
             raise ProgramError(f"{self.name}: WeightNormParamAttr has dim={attr.dim}, but the parameter has the shape {shape}")
-        kept = None if attr.dim is None else attr.dim % len(shape)
-        axes = [axis for axis in range(len(shape)) if axis != kept]
+        kept_axis = None if attr.dim is None else attr.dim % len(shape)
+        axes = [axis for axis in range(len(shape)) if axis != kept_axis]
         lengths = [1 if axis in axes else size for axis, size in enumerate(shape)]
 
         def part(suffix: str, shape: list[int], first: Initializer) -> Parameter:
@@ -279,7 +279,7 @@ class LayerHelper:
         return self.block.derive(WeightNorm(kwargs["name"], v, g, axes))  # type: ignore[no-any-return]
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
-        """Initialize the persistable variable `var` in the startup program by `initializer`; the variable of that program."""
+        """Initialize the persistable variable `var` in the startup program by `initializer`; return that program's variable."""
         return self.startup_program.global_block().initialize(var, initializer)
 
     # -- ops
@@ -309,11 +309,11 @@ class LayerHelper:
 
         Args:
             op_type: the type of op.
-            inputs: slot -> variable, or a list of them; those that are None are left out.
+            inputs: slot -> variable, or a list of them; None leaves a slot out.
             attrs: name -> value.
             outputs: slot -> variable to write to; optional outputs are only made if they are here.
             count: the number of variables made for an output slot of several.
-            also: of the outputs that only the gradient reads, those that eager mode returns too.
+            also: outputs that only the gradient reads and that eager mode still returns.
 
         Returns:
             Slot -> variable, or list of them.
@@ -375,7 +375,7 @@ class _Keepers(threading.local):
     keep: Keep | None = None
     name: str | None = None
     region: str | None = None
-    """The branch or loop that the function whose parameters are kept is in."""
+    """The branch or loop around the function whose parameters are kept."""
 
 
 _keepers = _Keepers()
@@ -398,7 +398,7 @@ def is_keeping() -> bool:
 
 
 @contextlib.contextmanager
-def inside(region: str | None) -> Iterator[None]:
+def in_region(region: str | None) -> Iterator[None]:
     """Inside the ``with``, functions of `region`, a branch or loop, run: perhaps never, perhaps several times."""
     old, _keepers.region = _keepers.region, region
     try:
@@ -408,7 +408,7 @@ def inside(region: str | None) -> Iterator[None]:
 
 
 def region() -> str | None:
-    """The argument of the innermost `inside`; None outside one, and in a `keeping` within it."""
+    """The argument of the innermost `in_region`; None outside one, and in a `keeping` within it."""
     return _keepers.region
 
 
@@ -416,7 +416,7 @@ def region() -> str | None:
 def keeping_itself() -> Iterator[None]:
     """Inside the ``with``, parameters are made for an object that keeps them itself, unless a layer keeps them."""
     if _keepers.keep is not None:
-        with inside(None):  # the object requests them once
+        with in_region(None):  # the object requests them once
             yield
         return
     with default_main_program().apart(), keeping(lambda create, is_bias: create()):
@@ -433,9 +433,9 @@ def _mixed(layer: str, inputs: Mapping[str, Any]) -> FluidTypeError:
     items = [item for value in inputs.values() for item in listed(value) if item is not None]
     tensor = next(item for item in items if item.block.program.eager)
     variable = next(item for item in items if not item.block.program.eager)
-    what = f"the parameter {variable.name}" if isinstance(variable, Parameter) else f"{variable.name}, a Variable of a program"
+    static = f"the parameter {variable.name}" if isinstance(variable, Parameter) else f"{variable.name}, a Variable of a program"
     return FluidTypeError(
-        f"{layer} is given {tensor.name}, a tensor, and {what}. On tensors, layers without parameters run at once; those with "
+        f"{layer} is given {tensor.name}, a tensor, and {static}. On tensors, layers without parameters run at once; those with "
         "parameters are objects of fluid.dygraph (Linear, Conv2D, ..., LayerOf of any other); constants are made inside "
         "`with fluid.dygraph.guard():`"
     )

@@ -19,11 +19,11 @@ _Result = TypeVar("_Result")
 
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
-"""Types of most arguments that are no variables: told at once, while `isinstance` asks every class that counts as one."""
+"""Types of most arguments that are no variables. This test is quick, while `isinstance` asks every class that counts as one."""
 
 
 _DEEPEST = 64
-"""How deep lists of arguments may lie in each other; deeper are those that hold themselves."""
+"""The deepest nesting of lists of arguments; deeper lists contain themselves."""
 
 
 def program_of(values: Iterable[Any]) -> Program | None:
@@ -32,7 +32,7 @@ def program_of(values: Iterable[Any]) -> Program | None:
 
 
 def _program_of(values: Iterable[Any], seen: set[int], depth: int) -> Program | None:
-    """`program_of`, of lists that are not among those `seen`, and lie so deep in others."""
+    """`program_of` for lists at this depth, except the lists in `seen`."""
     program = None
     for value in values:
         if value.__class__ in _PLAIN:

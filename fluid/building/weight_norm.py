@@ -22,7 +22,7 @@ def normalized(ops: OpNamespace, v: Any, g: Any, axes: Sequence[int]) -> Any:
 
 
 class WeightNorm:
-    """The two parameters that a `WeightNormParamAttr` makes, from which the weight is computed.
+    """Create the two parameters of a `WeightNormParamAttr` and compute the weight from them.
 
     A program computes the weight once per step (`build`). In eager mode this object is assigned to an attribute of a layer, which
     then has the two as ``<attribute>_v`` and ``<attribute>_g``; reading the attribute computes ``g * v / norm(v)``.

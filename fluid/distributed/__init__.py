@@ -1,4 +1,4 @@
-"""Several processes that train together: who they are, how they speak, and what starts them (`fluid.distributed.launch`)."""
+"""Training by several processes: their ranks, their communication, and their launcher (`fluid.distributed.launch`)."""
 
 from ..not_here import names_here
 from .communicator import Alone, Communicator, Traffic

@@ -1,4 +1,4 @@
-"""Why workers do not run the same: the first difference in what each says that it is about to run."""
+"""Finds the first difference between the runs that the workers have stated."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def digest_of(lines: Iterable[tuple[str, str]]) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
 
 
-def first_difference(told: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """A message about the first subject of which the workers tell different things; `told` is in the order of their ranks."""
-    by_subject = [dict(lines) for lines in told]
-    subjects = dict.fromkeys(line[0] for lines in zip_longest(*told) for line in lines if line is not None)
+def first_difference(statements: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """A message about the first subject on which the workers disagree; `statements` are in the order of their ranks."""
+    by_subject = [dict(lines) for lines in statements]
+    subjects = dict.fromkeys(line[0] for lines in zip_longest(*statements) for line in lines if line is not None)
     for subject in subjects:
         sides = [lines.get(subject, "nothing of that kind") for lines in by_subject]
         if len(set(sides)) > 1:
@@ -34,7 +34,7 @@ def first_difference(told: Sequence[Sequence[tuple[str, str]]]) -> str:
 
 
 def _sides(lines: Sequence[str]) -> str:
-    """Each line with the ranks that it is of."""
+    """Each line with the ranks of its workers."""
     ranks: dict[str, list[int]] = {}
     for rank, line in enumerate(lines):
         ranks.setdefault(line, []).append(rank)

@@ -1,7 +1,7 @@
 """Workers that have joined ``jax.distributed``: they leave each other notes with its coordinator.
 
-What a program at an `XLAPlace` sums or gathers does not come this way: there XLA's own collectives do it, on the devices
-(`fluid.executor.xla.workers`). This way comes what is rare: comparisons, checkpoints, the first values of parameters.
+Sums and gatherings of a program at an `XLAPlace` do not come this way: there XLA's own collectives do it, on the devices
+(`fluid.executor.xla.workers`). Rare messages do: comparisons, checkpoints, the first values of parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .environment import Worker
 __all__ = ["JaxCommunicator", "has_joined_jax", "join_jax"]
 
 _MOST_BYTES = 1 << 20
-"""Of one note."""
+"""The size limit of one note."""
 _DAY = 86400
 _KINDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -72,9 +72,9 @@ def join_jax(coordinator: str, processes: int, process: int, seconds: float) -> 
     thread.start()
     thread.join(seconds)
     if thread.is_alive() or errors:
-        what = f"it has waited for {seconds:g} s" if not errors else str(errors[0]).partition("\n")[0]
+        reason = f"it has waited for {seconds:g} s" if not errors else str(errors[0]).partition("\n")[0]
         raise CommunicationError(
-            f"{who} did not come together with the others at {coordinator}: {what}; start all of them, with the same address, "
+            f"{who} did not come together with the others at {coordinator}: {reason}; start all of them, with the same address, "
             "before anything runs"
         ) from (errors[0] if errors else None)
     former = sys.excepthook
@@ -116,7 +116,7 @@ class JaxCommunicator(Communicator):
         self._notes: Any = global_state.client
         self._seconds = time_limit()
         self._rounds = 0
-        self._own: list[str] = []
+        self._last_keys: list[str] = []
         """Keys of this worker's notes of the round before, which all have read when all have written again."""
 
     # -- arrays
@@ -151,12 +151,12 @@ class JaxCommunicator(Communicator):
             gathered.append(np.concatenate([np.frombuffer(part, array.dtype).reshape(-1, *array.shape[1:]) for part in parts]))
         return gathered
 
-    def _arrays(self, array: Any, what: str) -> list[Any]:
+    def _arrays(self, array: Any, action: str) -> list[Any]:
         """The arrays of all workers."""
         self._count(array)
         return [
             np.frombuffer(part, array.dtype).reshape(array.shape)
-            for part in self._exchange(array.tobytes(), f"{what} of {_shape(array)}")
+            for part in self._exchange(array.tobytes(), f"{action} of {_shape(array)}")
         ]
 
     # -- plain Python
@@ -165,12 +165,13 @@ class JaxCommunicator(Communicator):
         return self._all(item, EXCHANGE)
 
     def state(self, statement: Statement) -> None:
-        what = "comparison of what the workers run"
-        if len(set(self._all(statement.digest, what))) > 1:
-            raise CommunicationError(first_difference(self._all(list(statement.tell()), what)))
+        action = "comparison of what the workers run"
+        if len(set(self._all(statement.digest, action))) > 1:
+            raise CommunicationError(first_difference(self._all(list(statement.tell()), action)))
 
     def meet(self, run: int, statement: Statement) -> None:
-        """As `state`, before a run of this number, which others may make without asking; `is_awaited` tells them."""
+        """As `state`, before the run numbered `run`. The other workers may run without
+        asking; `is_awaited` tells them whether a worker waits here."""
         key = f"fluid/run {run}/{self.rank}"
         self._notes.key_value_set(key, "waits")
         self.state(statement)
@@ -183,39 +184,39 @@ class JaxCommunicator(Communicator):
         except RuntimeError:  # the coordinator is gone; what waits for workers fails, too
             return False
 
-    def _all(self, item: Any, what: str) -> list[Any]:
-        return [json.loads(part) for part in self._exchange(json.dumps(item).encode(), what)]
+    def _all(self, item: Any, action: str) -> list[Any]:
+        return [json.loads(part) for part in self._exchange(json.dumps(item).encode(), action)]
 
     # -- notes
-    def _exchange(self, data: bytes, what: str) -> list[bytes]:
-        """What each worker has written in this round; `what` is why, in which they should agree."""
+    def _exchange(self, data: bytes, action: str) -> list[bytes]:
+        """Exchange bytes with all workers in one round; `action` names the purpose, on which they should agree."""
         self._rounds += 1
         parts = [data[start : start + _MOST_BYTES] for start in range(0, len(data), _MOST_BYTES)]
         keys = [self._key(self.rank, number) for number in range(len(parts) + 1)]
         began = time.perf_counter()
-        for key, part in zip(keys, [f"{len(parts)} {what}".encode(), *parts], strict=True):
+        for key, part in zip(keys, [f"{len(parts)} {action}".encode(), *parts], strict=True):
             self._notes.key_value_set_bytes(key, part)
-        all_data = [data if rank == self.rank else self._read(rank, what) for rank in range(self.size)]
+        all_data = [data if rank == self.rank else self._read(rank, action) for rank in range(self.size)]
         self.traffic.seconds_waited += time.perf_counter() - began
-        for key in self._own:
+        for key in self._last_keys:
             self._notes.key_value_delete(key)
-        self._own = keys
+        self._last_keys = keys
         return all_data
 
     def _key(self, rank: int, number: int) -> str:
         return f"fluid/{self._rounds}/{rank}/{number}"
 
-    def _read(self, rank: int, what: str) -> bytes:
-        """What another worker has written in this round."""
+    def _read(self, rank: int, action: str) -> bytes:
+        """The bytes of another worker in this round."""
         try:
             count, _, why = self._note(rank, 0).decode().partition(" ")
-            if why == what:
+            if why == action:
                 return b"".join(self._note(rank, number) for number in range(1, int(count) + 1))
-            notes = [self._note(other, 0).decode() for other in range(self.size)]
+            notes = [self._note(peer, 0).decode() for peer in range(self.size)]
         except RuntimeError as error:
             if "DEADLINE_EXCEEDED" in str(error):
-                raise self.waited_in_vain(self._seconds, what) from None
-            raise CommunicationError(f"{self.who()}: the {what} failed, perhaps since a worker has died: {error}") from error
+                raise self.waited_in_vain(self._seconds, action) from None
+            raise CommunicationError(f"{self.who()}: the {action} failed, perhaps since a worker has died: {error}") from error
         raise CommunicationError(first_difference([statement_of(note.partition(" ")[2]).tell() for note in notes]))
 
     def _note(self, rank: int, number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What workers say to each other: the interface, and a worker that is alone."""
+"""Communication between workers: the interface, and a worker that is alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def seconds_of(text: str, name: str) -> float:
 
 @dataclass
 class Traffic:
-    """What a communicator has done since it was made.
+    """The work of a communicator since its creation.
 
     Args:
         bytes: of the arrays that it was given.
@@ -56,11 +56,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a worker is about to run, which should be the same on all.
+    """The next run of a worker, which should be the same on all workers.
 
     Attributes:
         digest: a number of 63 bits of all of it.
-        tell: returns it in lines, each with what it is about: (a variable or the place of an op, the line).
+        tell: returns the statement in lines, each a pair: (a variable or the place of an op, the line).
     """
 
     digest: int
@@ -68,17 +68,17 @@ class Statement:
 
 
 def statement_of(act: str, lines: Iterable[tuple[str, str]] = ()) -> Statement:
-    """What a worker says before it does something with the others: what that is, and what should be the same on all."""
-    told = [("what they do", act), *lines]
-    return Statement(digest_of(told), lambda: told)
+    """State the next action of a worker, with the facts that should be the same on all workers."""
+    tagged_lines = [("what they do", act), *lines]
+    return Statement(digest_of(tagged_lines), lambda: tagged_lines)
 
 
 EXCHANGE = "exchange of plain values (a barrier, or a checkpoint)"
-"""What workers say that they do in `Communicator.exchange`."""
+"""The action that workers state in `Communicator.exchange`."""
 
 
 class Communicator(ABC):
-    """A group of workers of which this process is one.
+    """A group of workers that includes this process.
 
     All workers call the same methods in the same order, with arrays of the same shapes and types. Arrays are C-contiguous.
 
@@ -87,7 +87,7 @@ class Communicator(ABC):
         size: the number of workers.
 
     Attributes:
-        traffic: what was sent so far.
+        traffic: calls and bytes sent so far.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -102,10 +102,10 @@ class Communicator(ABC):
         """This worker, for messages."""
         return f"worker {self.rank} of {self.size}"
 
-    def waited_in_vain(self, seconds: float, what: str) -> CommunicationError:
-        """The error of a worker that has waited for `seconds`, as long as it should, in `what`."""
+    def waited_in_vain(self, seconds: float, action: str) -> CommunicationError:
+        """The error of a worker that has waited for the others for `seconds`, its limit, in `action`."""
         return CommunicationError(
-            f"{self.who()} has waited {seconds:g} s for the others in the {what}. A worker hangs, has ended, or takes another "
+            f"{self.who()} has waited {seconds:g} s for the others in the {action}. A worker hangs, has ended, or takes another "
             f"way through the script; {_TIMEOUT} sets how many seconds to wait"
         )
 
@@ -120,10 +120,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def finish(self, array: Any) -> None:
-        """Wait for what `start_allreduce` began."""
+        """Wait for the end of the `start_allreduce` of `array`."""
 
     def progress(self) -> None:
-        """Let what was begun go on, without waiting for it."""
+        """Advance the operations in flight, without waiting for them."""
         return
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def broadcast(self, array: Any, root: int) -> None:
-        """Replace the `array` of each worker by that of worker `root`."""
+        """Replace the `array` of each worker by worker `root`'s."""
 
     @abstractmethod
     def allgather(self, array: Any, out: Any) -> None:
@@ -144,12 +144,12 @@ class Communicator(ABC):
 
     @abstractmethod
     def gather_rows(self, *arrays: Any) -> list[Any]:
-        """For each of these arrays, those of all workers one after the other. A worker's arrays have one number of rows, which
-        may differ from those of the others."""
+        """For each of these arrays, the rows of all workers one after the other. A worker's arrays all have one number of rows,
+        which may differ from worker to worker."""
 
     @abstractmethod
     def exchange(self, item: Any) -> list[Any]:
-        """What each worker has given, in the order of their ranks: plain Python, for what is rare."""
+        """The items of all workers, in the order of their ranks: plain Python, for rare messages."""
 
     def barrier(self) -> None:
         """Wait until all workers are here."""
@@ -165,7 +165,7 @@ class Communicator(ABC):
 
 
 class Alone(Communicator):
-    """A group of one: whatever is reduced or gathered is what it was.
+    """A group of one: reducing or gathering leaves values as they are.
 
     >>> fluid.distributed.Alone().exchange("alone")
     ['alone']

@@ -1,4 +1,4 @@
-"""How a worker ends that has an error."""
+"""Ends a worker that has an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 __all__ = ["end_at_once"]
 
 _GRACE = 1.5
-"""Seconds from an error to the end, since others may be about to tell of the same one."""
+"""Seconds from an error to the end, since others may be about to report the same one."""
 
 
 def end_at_once(tell_others: Callable[[], object] = lambda: None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Which of how many workers this process is, as those that start processes say it in environment variables."""
+"""The rank of this process and the number of workers, read from the environment variables that launchers set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import CommunicationError
 __all__ = ["BACKEND", "LOG_DIR", "RUNNING", "UNATTENDED", "Worker", "worker_of"]
 
 BACKEND = "FLUID_BACKEND"
-"""The variable that says by what workers speak: ``mpi``, which is the default, or ``jax``."""
+"""The variable that selects how workers communicate: ``mpi``, which is the default, or ``jax``."""
 LOG_DIR = "FLUID_LOG_DIR"
 """The variable that says where the launcher finds logs and errors."""
 UNATTENDED = "FLUID_UNATTENDED"
@@ -21,7 +21,7 @@ RUNNING = ".running"
 
 
 class Worker(NamedTuple):
-    """A process among those that work together.
+    """A process in a group of workers.
 
     Args:
         rank: its number, from 0.
@@ -65,7 +65,7 @@ def worker_of(environ: Mapping[str, str] | None = None) -> Worker:
     Kubernetes (``RANK`` or ``JOB_COMPLETION_INDEX``, and ``WORLD_SIZE``).
 
     Args:
-        environ: the variables; those of this process if None.
+        environ: the variables; this process's if None.
 
     Raises:
         CommunicationError: a variable is no number, or the rank does not lie below the number of workers.

@@ -1,9 +1,9 @@
 """Starts workers: ``python -m fluid.distributed.launch -n 2 script.py arguments``.
 
-The workers run the script; what they print goes to one log each, and that of worker 0 to the screen too. When one ends by an
-error, all are ended, and its error is shown. Inside of an allocation of Slurm, or of a job of Open MPI or Kubernetes, the number
-of workers is that of the job; where such a job has started this process as one of many, it becomes a worker itself. A worker that
-ends before its script does (by ``os._exit``, or since it is killed) is an error, whatever status it leaves.
+The workers run the script. Each worker prints to a log; worker 0 prints to the screen too. When one ends by an error, all are
+ended, and its error is shown. Inside of an allocation of Slurm, or a job of Open MPI or Kubernetes, the job sets the number of
+workers; if the job has started this process as one of many, it becomes a worker itself. A worker that ends before its script does
+(by ``os._exit``, or since it is killed) is an error, whatever status it leaves.
 
 Workers on one machine share its cores (``OMP_NUM_THREADS``, if that is not set already).
 
@@ -79,7 +79,7 @@ def _started(options: argparse.Namespace) -> int:
         os.environ.update({**environment, LOG_DIR: os.path.abspath(options.log_dir), UNATTENDED: "1"})
         os.execv(sys.executable, command)
     environment[LOG_DIR] = str(_emptied(options.log_dir))
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is started is ended on the way out
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the exit ends the started workers
     of_job = _workers_of_job(os.environ)
     count = wanted or of_job or 2
     if not of_job and "OMP_NUM_THREADS" not in os.environ:  # all on this machine, whose cores they share
@@ -103,7 +103,7 @@ def _count_of(text: str, name: str) -> int:
 
 
 def _emptied(folder: Path) -> Path:
-    """The folder of the logs, made if it is missing, without those of an earlier run; `CommunicationError` if it cannot be."""
+    """Create or empty the folder of the logs; `CommunicationError` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old, _ in _files_of_workers(folder):
@@ -129,12 +129,12 @@ def _workers_of_job(environ: Mapping[str, str]) -> int:
 
 # ---------------------------------------------------------------------------------------------------------------- starting
 class _Outcome(NamedTuple):
-    """How workers ended."""
+    """The end of the workers."""
 
     code: int
-    """That of the first that failed, or 0."""
+    """The exit code of the first worker that failed, or 0."""
     gone: Mapping[int, int]
-    """Rank of those that had ended by themselves, where that is known -> its code."""
+    """Rank -> exit code, for workers known to have ended by themselves."""
 
 
 def _by_mpi(command: Sequence[str], count: int, environment: Mapping[str, str], mpiexec: str | None) -> _Outcome:
@@ -168,14 +168,14 @@ def _by_hand(command: Sequence[str], count: int, environment: Mapping[str, str])
         address = f"127.0.0.1:{free.getsockname()[1]}"
     processes = []
     for rank in range(count):
-        own = {
+        rank_environment = {
             "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_TRAINERS_NUM": str(count),
             "PADDLE_LOCAL_RANK": str(rank),
             "FLUID_COORDINATOR": address,
         }
         try:
-            processes.append(subprocess.Popen(command, env={**os.environ, **environment, **own}))
+            processes.append(subprocess.Popen(command, env={**os.environ, **environment, **rank_environment}))
         except OSError as error:
             _end(processes)
             raise CommunicationError(f"worker {rank} of {count} cannot be started: {error}") from None
@@ -223,22 +223,22 @@ def _unfinished(folder: Path) -> list[int]:
 
 
 def _account(folder: Path, end: _Outcome) -> str:
-    """What went wrong: who ended without a word, and the error of the worker that failed first, as it noted it."""
+    """An account of the failure: workers that ended without a message, and the noted error of the first that failed."""
     errors = [(path, rank) for path, rank in _files_of_workers(folder) if path.suffix == ".error"]
     errors.sort(key=lambda error: error[0].stat().st_mtime_ns)
-    told = []
+    messages = []
     if silent := [f"{rank} (code {end.gone[rank]})" for rank in _unfinished(folder) if rank in end.gone]:
-        told.append(
+        messages.append(
             f"worker {', '.join(silent)} ended before the script did and left no error (was it killed, or does the script call "
             f"os._exit?); the logs are in {folder}"
         )
     elif not errors:
-        told.append(f"a worker ended with code {end.code} and left no error (was it killed?); the logs are in {folder}")
+        messages.append(f"a worker ended with code {end.code} and left no error (was it killed?); the logs are in {folder}")
     if errors:
         path, rank = errors[0]
-        told.append(f"worker {rank} failed first; the logs are in {folder}" if not silent else f"worker {rank} failed then")
-        told.append(readable(path.read_text(encoding="utf-8", errors="replace").rstrip()))
-    return "\n".join(told)
+        messages.append(f"worker {rank} failed first; the logs are in {folder}" if not silent else f"worker {rank} failed then")
+        messages.append(readable(path.read_text(encoding="utf-8", errors="replace").rstrip()))
+    return "\n".join(messages)
 
 
 if __name__ == "__main__":

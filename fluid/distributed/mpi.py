@@ -1,4 +1,4 @@
-"""Workers that speak by MPI (mpi4py)."""
+"""Workers that communicate by MPI (mpi4py)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .environment import Worker
 __all__ = ["MPICommunicator"]
 
 _SPINS = 200
-"""How often a request is asked for at once; after that, the processor is left to others in between."""
+"""Tests of a request in a row; after that, other processes get the processor in between."""
 _YIELDS = 2000
-"""How often the processor is left without sleeping."""
+"""The number of times that the worker yields the processor without sleeping."""
 _NAP = 5e-5
 _leave: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
-"""Leaves the processor to others."""
+"""Yields the processor to other processes."""
 _GRACE = 0.5
 
 
@@ -62,9 +62,9 @@ class MPICommunicator(Communicator):
         self._kinds = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
         self._timeout = time_limit()
         self._begun: dict[int, tuple[Any, Any, Any]] = {}
-        """Id of an array -> the array, the request, and what MPI works on if that is another array."""
+        """Id of an array -> the array, the request, and MPI's own copy of the array, if it has one."""
         self._statement: tuple[Statement, Any, Any] | None = None
-        """What was stated and is not compared yet, its request, and the array of that."""
+        """The statement that is not compared yet, its request, and the request's array."""
         self._is_lost = False
         self._end_together()
 
@@ -105,12 +105,12 @@ class MPICommunicator(Communicator):
     def gather_rows(self, *arrays: Any) -> list[Any]:
         self._compare_statements()
         counts = np.empty(self.size, np.int64)
-        own = np.array([len(arrays[0])], np.int64)
-        self._wait(self._call("gathering of rows", lambda: self._group.Iallgather(own, counts)), "gathering of rows")
+        row_count = np.array([len(arrays[0])], np.int64)
+        self._wait(self._call("gathering of rows", lambda: self._group.Iallgather(row_count, counts)), "gathering of rows")
         return [self._gathered(array, counts) for array in arrays]
 
     def _gathered(self, array: Any, counts: Any) -> Any:
-        """The rows of all workers, of which each has so many."""
+        """Gather the rows of all workers; `counts` has the number of rows of each."""
         out = np.empty((int(counts.sum()), *array.shape[1:]), array.dtype)
         row = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
         sizes = counts * row
@@ -130,11 +130,11 @@ class MPICommunicator(Communicator):
 
     def _exchange(self, data: bytes) -> list[bytes]:
         sizes = np.empty(self.size, np.int64)
-        own = np.frombuffer(data, np.uint8)
-        self._wait(self._group.Iallgather(np.array([len(own)], np.int64), sizes), "exchange")
+        payload = np.frombuffer(data, np.uint8)
+        self._wait(self._group.Iallgather(np.array([len(payload)], np.int64), sizes), "exchange")
         out = np.empty(int(sizes.sum()), np.uint8)
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        self._wait(self._group.Iallgatherv(own, [out, (sizes, starts[:-1]), self._mpi.BYTE]), "exchange")
+        self._wait(self._group.Iallgatherv(payload, [out, (sizes, starts[:-1]), self._mpi.BYTE]), "exchange")
         return [out[start:end].tobytes() for start, end in pairwise(starts)]
 
     # -- what runs
@@ -145,7 +145,7 @@ class MPICommunicator(Communicator):
         self._statement = statement, request, extremes
 
     def _compare_statements(self) -> None:
-        """Wait until all workers have said what they are about to run; `CommunicationError` on each if it is not the same."""
+        """Wait until all workers have stated their next run; `CommunicationError` on each worker if the runs differ."""
         if self._statement is None:
             return
         statement, request, extremes = self._statement
@@ -154,26 +154,26 @@ class MPICommunicator(Communicator):
         if extremes[0] != -extremes[1]:
             import json
 
-            told = [json.loads(part) for part in self._exchange(json.dumps(list(statement.tell())).encode())]
-            raise CommunicationError(first_difference(told))
+            statements = [json.loads(part) for part in self._exchange(json.dumps(list(statement.tell())).encode())]
+            raise CommunicationError(first_difference(statements))
 
     # -- requests
-    def _run(self, what: str, array: Any, begin: Callable[[], Any]) -> None:
+    def _run(self, action: str, array: Any, begin: Callable[[], Any]) -> None:
         """Begin something and wait for it."""
         self._compare_statements()
         self._count(array)
-        self._wait(self._call(what, begin), what)
+        self._wait(self._call(action, begin), action)
 
-    def _call(self, what: str, begin: Callable[[], Any]) -> Any:
+    def _call(self, action: str, begin: Callable[[], Any]) -> Any:
         if self._is_lost:
             raise CommunicationError(f"{self.who()} has lost the others; an error before this one says how")
         try:
             return begin()
         except self._mpi.Exception as error:
             self._is_lost = True
-            raise CommunicationError(f"{self.who()}: MPI refuses the {what}: {error}") from error
+            raise CommunicationError(f"{self.who()}: MPI refuses the {action}: {error}") from error
 
-    def _wait(self, request: Any, what: str) -> None:
+    def _wait(self, request: Any, action: str) -> None:
         """Wait for a request, at most as long as is allowed."""
         start = time.perf_counter()
         count = 0
@@ -186,10 +186,10 @@ class MPICommunicator(Communicator):
                     _leave()
                 if count % 64 == 0 and time.perf_counter() - start > self._timeout:
                     self._is_lost = True
-                    raise self.waited_in_vain(self._timeout, what)
+                    raise self.waited_in_vain(self._timeout, action)
         except self._mpi.Exception as error:
             self._is_lost = True
-            raise CommunicationError(f"{self.who()}: the {what} failed, perhaps since a worker has died: {error}") from error
+            raise CommunicationError(f"{self.who()}: the {action} failed, perhaps since a worker has died: {error}") from error
         finally:
             self.traffic.seconds_waited += time.perf_counter() - start
 

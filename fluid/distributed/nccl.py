@@ -1,7 +1,7 @@
 """Workers that reduce and gather arrays on GPUs by NCCL, through cupy.
 
 Not tested on GPUs: the tests hold it against a stand-in for cupy. How long a worker waits for the others is not limited here,
-except where they compare what they run, which is before each run and by MPI.
+except in the comparison before each run, which goes by MPI.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ __all__ = ["NCCLCommunicator", "nccl_communicator"]
 
 
 class NCCLCommunicator(Communicator):
-    """The workers of another communicator, each with a GPU. Communication has a stream of its own, beside that of computation.
+    """The workers of another communicator, each with a GPU. Communication has its own stream, beside the computation's.
 
     Args:
         cupy: the module.
-        workers: by which the workers find each other, and compare what they run.
+        workers: connects the workers and compares their runs.
     """
 
     def __init__(self, cupy: Any, workers: Communicator) -> None:
         super().__init__(workers.rank, workers.size)
         self._cupy, self._workers, self._nccl = cupy, workers, cupy.cuda.nccl
-        own = list(self._nccl.get_unique_id()) if self.rank == 0 else None
-        self._group = self._nccl.NcclCommunicator(self.size, tuple(workers.exchange(own)[0]), self.rank)
+        identity = list(self._nccl.get_unique_id()) if self.rank == 0 else None
+        self._group = self._nccl.NcclCommunicator(self.size, tuple(workers.exchange(identity)[0]), self.rank)
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
     def start_allreduce(self, array: Any, kind: str) -> None:
@@ -82,7 +82,7 @@ class NCCLCommunicator(Communicator):
         self._workers.barrier()  # compares at once: what follows is not said by them
 
     def _begin(self, array: Any) -> None:
-        """Let the stream of communication wait for what has been computed."""
+        """Let the stream of communication wait for the computations so far."""
         self.traffic.calls += 1
         self.traffic.bytes += int(array.nbytes)
         self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
@@ -91,13 +91,13 @@ class NCCLCommunicator(Communicator):
         return getattr(self._nccl, f"NCCL_{array.dtype.name.upper()}")
 
 
-_made: dict[Any, Communicator] = {}
+_communicators: dict[Any, Communicator] = {}
 
 
 def nccl_communicator(cupy: Any, workers: Communicator) -> Communicator:
     """The communicator of this process for arrays of cupy; one for all programs, as NCCL keeps memory for each."""
     if workers.size == 1:
         return Alone()
-    if workers not in _made:
-        _made[workers] = NCCLCommunicator(cupy, workers)
-    return _made[workers]
+    if workers not in _communicators:
+        _communicators[workers] = NCCLCommunicator(cupy, workers)
+    return _communicators[workers]

@@ -1,4 +1,4 @@
-"""What a worker does that `fluid.distributed.launch` has started: it runs the script, keeps a log, and notes its error.
+"""The process that `fluid.distributed.launch` starts: it runs the script, keeps a log, and notes its error.
 
 Not to be called by hand: ``python -m fluid.distributed.worker script.py arguments``.
 """
@@ -26,7 +26,7 @@ __all__ = ["fail", "main"]
 
 _PADDLES_PORT = 6170
 _screen: int | None = None
-"""Where errors went before they went to a file only."""
+"""The file descriptor that errors went to before they went to a file only."""
 
 
 def main(arguments: list[str]) -> None:
@@ -67,7 +67,7 @@ def _as_paddle_says(worker: Worker, hosts: Sequence[str]) -> dict[str, str]:
 
 
 def _coordinator(environ: Mapping[str, str]) -> str:
-    """Where the workers meet: as the launcher says, or as jobs of Kubernetes do."""
+    """The address where the workers meet: the launcher's, or the one of a Kubernetes job."""
     if "FLUID_COORDINATOR" in environ:
         return environ["FLUID_COORDINATOR"]
     if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
@@ -76,7 +76,7 @@ def _coordinator(environ: Mapping[str, str]) -> str:
 
 
 def _tee(log: Path, is_shown: bool) -> None:
-    """Let what this process prints go to a file, and, if it is shown, also where it went before."""
+    """Redirect the output of this process to a file; if `is_shown`, also show it where it went before."""
     global _screen
     sys.stdout.flush()
     sys.stderr.flush()
@@ -104,7 +104,7 @@ def _file(suffix: str) -> Path:
 
 
 def _note(text: str) -> None:
-    """Keep the error where the launcher finds it; where there is none, show it."""
+    """Write the error to the launcher's file; without a launcher, show it."""
     text = readable(text)
     if _screen is not None and UNATTENDED in os.environ:
         os.write(_screen, f"{text.rstrip()}\n".encode(errors="replace"))

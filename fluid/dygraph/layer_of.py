@@ -82,15 +82,15 @@ class LayerOf(nn._Functional):
         shared: dict[str, str] = {}  # names that the function has given in this call -> names here
 
         def keep(wanted: Wanted, is_bias: bool) -> Any:
-            name = shared.get(wanted.name) if wanted.name is not None and not wanted.given else None
+            name = shared.get(wanted.name) if wanted.name is not None and not wanted.is_supplied else None
             if name is None:
                 where = region()
                 if where is not None:
-                    if wanted.given:
+                    if wanted.is_supplied:
                         return wanted()
                     raise self._in_region(wanted, where)
                 name = next(biases if is_bias else names)
-                if wanted.name is not None and not wanted.given:
+                if wanted.name is not None and not wanted.is_supplied:
                     shared[wanted.name] = name
                 self._check_called(name, wanted)
             parameter = super(LayerOf, self)._keep(iter([name]))(wanted, False)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..building.layer_helper import apply, inside
+from ..building.layer_helper import apply, in_region
 from ..building.nested import flatten, rebuild, structure
 from ..errors import FluidTypeError, ProgramError
 from ..executor.runtime.random import RANDOM
@@ -28,7 +28,7 @@ __all__ = ["loop"]
 # -------------------------------------------------------------------------------------------------- branches and loops
 @version_of(control_flow.build_cond)
 def _cond(pred: Tensor, true_fn: Any, false_fn: Any) -> Any:
-    with inside("a branch of cond"):
+    with in_region("a branch of cond"):
         if state.tracer is not None:
             return state.tracer.cond(pred, true_fn, false_fn)
         chosen = true_fn if bool(pred) else false_fn
@@ -37,7 +37,7 @@ def _cond(pred: Tensor, true_fn: Any, false_fn: Any) -> Any:
 
 @version_of(control_flow.build_while_loop)
 def _while_loop(cond: Any, body: Any, loop_vars: Sequence[Any], first: Sequence[Tensor], is_test: bool, name: str | None) -> Any:
-    with inside("a while_loop"):
+    with in_region("a while_loop"):
         if state.tracer is not None:
             return state.tracer.while_loop(cond, body, loop_vars, is_test)
         return loop(cond, body, loop_vars)
@@ -68,7 +68,7 @@ def _recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, res
     """Run the steps of a recurrent network one after another."""
     inputs = flatten(sequences, "rnn: inputs")
     count = inputs[0].shape[0]
-    with inside("the steps of rnn"):
+    with in_region("the steps of rnn"):
         if count < 1 or any(x.shape[0] != count for x in inputs):
             steps = " and ".join(str(x.shape[0]) for x in inputs)
             raise ProgramError(f"rnn: inputs should have the same number of time steps, at least one; they have {steps}")
@@ -88,7 +88,7 @@ def _recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, res
 @version_of(decode)
 def _decode(goes_on: Callable[..., Any], body: Callable[..., Any], loop_vars: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     steps: list[Any] = []
-    with inside("the steps of dynamic_decode"):
+    with in_region("the steps of dynamic_decode"):
         begin = RANDOM.loop()
         while bool(goes_on(*loop_vars)):
             begin()

@@ -5,11 +5,11 @@ The commit tells which temporary file replaces which; it is a file in the folder
 the process is killed before all files have their names, readers take the temporary files in their place, and the next process
 that writes to the folder ends the renames. So each reader here finds the whole old save or the whole new one.
 
-Files of a save may lie in several folders. Each of these has a commit; that of the first folder is written last, and without it
+Files of a save may lie in several folders. Each folder has a commit. The first folder's commit is written last; without it
 the others do not count.
 
 A commit is no more trusted than a file of parameters: it can rename only temporary files, within their folder. In a folder
-where users may only remove their own files, such as ``/tmp``, those of others do not count.
+where users may only remove their own files, such as ``/tmp``, the commits of other users do not count.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class _Commit:
     Attributes:
         place: where it is.
         files: the temporary file for each name.
-        others: the commits in other folders, if this is the first.
+        peers: the commits in other folders, if this is the first.
         first: the first commit, if this is another.
     """
 
     place: Place
     files: Mapping[str, str]
-    others: tuple[Place, ...]
+    peers: tuple[Place, ...]
     first: Place | None
 
 
@@ -73,7 +73,7 @@ def open_saved(path: str) -> BinaryIO:
 
 
 def current(path: str) -> str:
-    """The file that holds what was last saved as `path`: itself, or a temporary file that has not replaced it yet."""
+    """The file that holds the last save of `path`: itself, or a temporary file that has not replaced it yet."""
     folder, name = os.path.split(os.path.realpath(path))
     for commit in reversed(_commits(folder)):
         if name in commit.files:
@@ -91,7 +91,7 @@ def is_saved(path: str) -> bool:
 
 
 def names_in(folder: str) -> list[str]:
-    """The names in a folder, with those of files that are not renamed yet; errors as of `os.listdir`."""
+    """The names in a folder, including files that are not renamed yet; errors as of `os.listdir`."""
     names = set(os.listdir(folder))
     for commit in _commits(os.path.realpath(folder)):
         names.update(commit.files)
@@ -106,7 +106,7 @@ def _is_regular(path: str) -> bool:
 
 
 def _commits(folder: str) -> list[_Commit]:
-    """The commits in a folder that count, in the order in which they are finished."""
+    """The commits in a folder that count, in the order of finishing them."""
     try:
         names = sorted(filter(_NAME.fullmatch, os.listdir(os.path.join(folder, _FOLDER))))
     except (OSError, ValueError):
@@ -116,11 +116,11 @@ def _commits(folder: str) -> list[_Commit]:
 
 
 def _first_of(commit: _Commit) -> _Commit | None:
-    """The first commit of the save to which a commit belongs; None if it is not there, so that the save does not count."""
+    """The first commit of a commit's save; None if it is missing, so that the save does not count."""
     if commit.first is None:
         return commit
     first = _read(commit.first)
-    return first if first is not None and commit.place in first.others else None
+    return first if first is not None and commit.place in first.peers else None
 
 
 def _read(place: Place) -> _Commit | None:
@@ -142,11 +142,13 @@ def _parsed(place: Place, path: str, inode: int, time: int, size: int) -> _Commi
     """The commit in a file, which is read again when its inode, its time or its size changes."""
     with open(path, "rb") as file:
         content = json.load(file)
-    files, others, first = content["files"], content.get("others", []), content.get("first")
+    files, peers, first = content["files"], content.get("others", []), content.get("first")
     for name, temporary in files.items():
         if name in ("", ".", "..") or name != os.path.basename(name) or "\0" in name or not _TEMPORARY.fullmatch(temporary):
             raise ValueError(f"{name!r} is no name of a file in a folder, or {temporary!r} none of a temporary file")
-    return _Commit(place, files, tuple(_place(place, *each) for each in others), None if first is None else _place(place, *first))
+    return _Commit(
+        place, files, tuple(_place(place, *entry) for entry in peers), None if first is None else _place(place, *first)
+    )
 
 
 def _place(place: Place, folder: str, name: str) -> Place:
@@ -159,10 +161,10 @@ def _place(place: Place, folder: str, name: str) -> Place:
 # ------------------------------------------------------------------------------------------------------------- writing
 def write_commits(files: Mapping[Place, Mapping[str, str]]) -> None:
     """Write the commits of a save: at each place, the temporary file for each name. At the end the save counts."""
-    first, *others = files
-    for place in others:
+    first, *peers = files
+    for place in peers:
         _write(place, {"files": files[place], "first": _seen_from(place, first)})
-    _write(first, {"files": files[first], "others": [_seen_from(first, place) for place in others]})
+    _write(first, {"files": files[first], "others": [_seen_from(first, place) for place in peers]})
 
 
 def _seen_from(place: Place, target: Place) -> Place:
@@ -192,7 +194,7 @@ def _write(place: Place, content: Any) -> None:
 
 
 def remove_commits(places: Iterable[Place]) -> None:
-    """Remove the commits of a save, the first one first; those that are not there are passed over."""
+    """Remove the commits of a save, the first one first; skip missing ones."""
     for folder, name in places:
         home = os.path.join(folder, _FOLDER)
         with contextlib.suppress(OSError):
@@ -213,8 +215,8 @@ def finish_commits(folder: str) -> None:
 
 
 def _finish(first: _Commit) -> None:
-    others = [commit for commit in map(_read, first.others) if commit is not None and commit.first == first.place]
-    for commit in (first, *others):
+    peers = [commit for commit in map(_read, first.peers) if commit is not None and commit.first == first.place]
+    for commit in (first, *peers):
         folder = commit.place[0]
         for name, temporary in commit.files.items():
             source, target = os.path.join(folder, temporary), os.path.join(folder, name)
@@ -225,7 +227,7 @@ def _finish(first: _Commit) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(source, target)
         flush_folder(folder)
-    remove_commits((first.place, *first.others))
+    remove_commits((first.place, *first.peers))
 
 
 def flush_folder(path: str) -> None:

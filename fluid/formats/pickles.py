@@ -317,8 +317,8 @@ def read_pickle(path: str) -> Any:
     """The value in a pickle of arrays, dicts, lists, tuples, strings, bytes, numbers, bools and None. No code in it runs.
 
     Raises:
-        FormatError: the file cannot be read, is damaged, or contains anything else; names the file, the byte and the class or
-            function to which it refers, if any.
+        FormatError: the file cannot be read, is damaged, or contains anything else; names the file, the byte and, if it
+            refers to a class or function, that name.
     """
     try:
         with open_saved(path) as file:

@@ -2,7 +2,7 @@
 
 Facts in a file that a `Program` has no place for are kept in the ``wire`` slots of programs, blocks, variables and operators,
 and written back: fields and attribute types that are newer than this reader, which optional fields were present, attributes whose
-type in the file differs from that of their definition or value. They never override the program's current state.
+type in the file differs from their definition or value. They never override the program's current state.
 
 Attributes of 32-bit floats are read as the shortest decimal that rounds to that float: 0.1 comes back as 0.1.
 
@@ -145,7 +145,7 @@ def attr_kind(op: Operator, name: str, value: Any) -> str:
 
 
 def _written_kind(op: Operator, name: str, value: Any) -> str:
-    """The kind as which an attribute is written: that of the op's file if the value fits it, else `attr_kind`."""
+    """The kind for writing an attribute: the kind in the op's file if the value fits it, else `attr_kind`."""
     kind = op.wire.kinds.get(name) if op.wire is not None else None
     return kind if kind is not None and fits(kind, value) else attr_kind(op, name, value)
 
@@ -158,25 +158,25 @@ def attr_type(op: Operator, name: str) -> AttrType:
 # ---------------------------------------------------------------------------------------------- what only files know
 @dataclass(slots=True)
 class OpWire:
-    """What a file says about an op beyond its `Operator`."""
+    """Data of a file about an op beyond its `Operator`."""
 
     type: str = ""
     """Type of the op in the file."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Kinds of attributes that differ from `attr_kind`."""
-    rest: bytes = b""
+    leftover: bytes = b""
     """Unknown fields, as an ``OpDesc``."""
     asides: list[tuple[int, str, bytes]] = field(default_factory=list)
-    """Attributes that are repeated later in the file, and those of unknown types: position, name ("" for the latter), message."""
+    """Attributes repeated later in the file, and attributes of unknown types: position, name ("" for the latter), message."""
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Unknown fields of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class _VarWire:
-    written: frozenset[str]
+    present: frozenset[str]
     """Optional fields that are present, even with default values."""
-    rest: bytes = b""
+    leftover: bytes = b""
     guessed_parameter: bool = False
     kind: int | None = None
     """Number of a kind of variable that is not in `VarType`."""
@@ -186,8 +186,8 @@ class _VarWire:
 
 @dataclass(slots=True)
 class _BlockWire:
-    written: frozenset[str]
-    rest: bytes = b""
+    present: frozenset[str]
+    leftover: bytes = b""
 
 
 _NEW_VAR = _VarWire(frozenset(["persistable"]))
@@ -248,13 +248,13 @@ _TOO_LARGE = (
 )
 
 
-def _leftover(message: Any, *taken: str) -> bytes:
+def _leftover(message: Any, *read_fields: str) -> bytes:
     """The message without these fields."""
-    rest = type(message)()
-    rest.CopyFrom(message)
-    for name in taken:
-        rest.ClearField(name)
-    data: bytes = rest.SerializeToString()
+    remainder = type(message)()
+    remainder.CopyFrom(message)
+    for name in read_fields:
+        remainder.ClearField(name)
+    data: bytes = remainder.SerializeToString()
     return data
 
 
@@ -274,14 +274,14 @@ def serialize_program(program: Program) -> bytes:
 
 
 def versions_of(wire: bytes) -> tuple[int, list[tuple[str, int]]]:
-    """The version of Paddle that wrote a program, and those of its ops, from the ``wire`` of the program."""
+    """The version of Paddle that wrote a program, and the versions of its ops, from the ``wire`` of the program."""
     message = ProgramDesc()
     message.ParseFromString(wire)
     return message.version.version, [(_text(pair.op_name), pair.op_version.version) for pair in message.op_version_map.pair]
 
 
 def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> bytes:
-    """The ``wire`` of a program from which `versions_of` reads these versions."""
+    """Make the ``wire`` of a program; `versions_of` reads these versions from it."""
     message = ProgramDesc()
     message.version.version = version
     for name, number in of_ops:
@@ -320,8 +320,8 @@ _ALIKE = frozenset({bool, int, float, str})
 class _Writer:
     """Writes the blocks of one program as messages.
 
-    Protobuf makes each attribute, and what is said of a variable, once: they repeat. What holds little but names is put together
-    here, field by field in the order of their numbers; what only files know comes last.
+    Protobuf serializes each attribute, and each description of a variable, once, since they repeat. Messages with little but
+    names are put together here, field by field in the order of their numbers; fields that only files know come last.
     """
 
     def __init__(self) -> None:
@@ -335,12 +335,12 @@ class _Writer:
     def block(self, block: Block) -> bytes:
         """A block as a ``BlockDesc``."""
         wire, after = block.wire or _NEW_BLOCK, BlockDesc()
-        if block.forward is not None or "forward_block_idx" in wire.written:
+        if block.forward is not None or "forward_block_idx" in wire.present:
             after.forward_block_idx = block.forward_block_idx
         parts = [BlockDesc(idx=block.idx, parent_idx=block.parent_idx).SerializeToString()]
         parts += [_framed(3, self._var(name, var)) for name, var in block.vars.items()]
         parts += [_framed(4, self._op(op)) for op in block.ops]
-        return b"".join([*parts, after.SerializeToString(), wire.rest])
+        return b"".join([*parts, after.SerializeToString(), wire.leftover])
 
     def _var(self, name: str, var: Variable) -> bytes:
         is_parameter, stops = var.is_parameter, var._stop_gradient
@@ -350,10 +350,10 @@ class _Writer:
             *(var._type, var._shape, var._dtype, var.lod_level, var._persistable, var.need_check_feed),
             *(is_parameter, stops, var.wire),
         )
-        rest = self._vars.get(key)
-        if rest is None:
-            rest = self._vars[key] = _without_name(var, is_parameter, stops)
-        return self._var_names[name] + rest
+        nameless = self._vars.get(key)
+        if nameless is None:
+            nameless = self._vars[key] = _without_name(var, is_parameter, stops)
+        return self._var_names[name] + nameless
 
     def _op(self, op: Operator) -> bytes:
         wire, fields = op.wire, []
@@ -370,11 +370,11 @@ class _Writer:
             fields += [self._attr(op, name, value) for name, value in attrs.items()]
         else:
             fields += [_framed(4, entry) for entry in _attrs_of_file(op, attrs, wire)]
-            fields.append(wire.rest)
+            fields.append(wire.leftover)
         return b"".join(fields)
 
     def _attr(self, op: Operator, name: str, value: Any) -> bytes:
-        """The field of an attribute of which no file says anything."""
+        """The field of an attribute that no file describes."""
         if value.__class__ not in _ALIKE:
             return _framed(4, _attr_entry(op, name, value))
         key = op.type, name, value.__class__, value or repr(value)  # 0.0 equals -0.0
@@ -387,14 +387,14 @@ class _Writer:
 def _without_name(var: Variable, is_parameter: bool, stops_gradient: bool) -> bytes:
     """A ``VarDesc`` of a variable, but for its name."""
     wire, message = var.wire or _NEW_VAR, VarDesc()
-    message.MergeFromString(wire.rest)
+    message.MergeFromString(wire.leftover)
     kind = message.type
     kind.type = wire.kind if wire.kind is not None and var.type is VarType.RAW else int(var.type)
-    if var.has_shape or var.has_dtype or var.lod_level or "lod_level" in wire.written:
+    if var.has_shape or var.has_dtype or var.lod_level or "lod_level" in wire.present:
         tensor_field = _TENSOR_FIELDS.get(var.type, "lod_tensor")
         tensor = getattr(kind, tensor_field)
         if tensor_field in _WITH_LOD:
-            if var.lod_level or "lod_level" in wire.written:
+            if var.lod_level or "lod_level" in wire.present:
                 tensor.lod_level = var.lod_level
             tensor = tensor.tensor
         tensor.data_type = wire.dtype if wire.dtype is not None and not var.has_dtype else int(var.dtype)
@@ -405,7 +405,7 @@ def _without_name(var: Variable, is_parameter: bool, stops_gradient: bool) -> by
         ("is_parameter", is_parameter and not wire.guessed_parameter),
         ("stop_gradient", stops_gradient),
     ):
-        if value or flag in wire.written:
+        if value or flag in wire.present:
             setattr(message, flag, value)
     data: bytes = message.SerializeToString()
     return data
@@ -426,8 +426,8 @@ def _attrs_of_file(op: Operator, attrs: Mapping[str, Any], wire: OpWire) -> Iter
             yield aside
 
 
-def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, rest: bytes = b"") -> bytes:
-    """An attribute as a message; `kind` and `rest` are what a file says of it."""
+def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, leftover: bytes = b"") -> bytes:
+    """An attribute as a message; `kind` and `leftover` come from its file."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
@@ -439,7 +439,7 @@ def _attr_entry(op: Operator, name: str, value: Any, kind: str | None = None, re
     if kind is None or not _fits(kind, value):
         kind = attr_kind(op, name, value)
     entry = OpDesc().attrs.add()
-    entry.MergeFromString(rest)
+    entry.MergeFromString(leftover)
     entry.name = _raw(name)
     _write_value(op, kind, value, entry)
     data: bytes = entry.SerializeToString()
@@ -507,14 +507,14 @@ def parse_program(data: bytes) -> Program:
 
 
 def _looks_like(data: bytes) -> str:
-    for start, what in (
+    for start, hint in (
         (b"{", "; it looks like JSON, in which Paddle 3 writes programs: fluid.load_model reads those"),
         (b"\x80", "; it looks like a pickle, as .pdparams files are"),
         (b"PK", "; it looks like a zip archive"),
         (b"\0\0\0\0", "; it looks like a file of parameters"),
     ):
         if data.startswith(start):
-            return what
+            return hint
     with contextlib.suppress(UnicodeDecodeError):
         if re.fullmatch(r"[^\x00-\x08\x0e-\x1f\x7f]+", data[:64].decode("ascii")):
             return "; it looks like text, but not like a program's"
@@ -522,7 +522,7 @@ def _looks_like(data: bytes) -> str:
 
 
 class _Reader:
-    """Makes a program from bytes, op by op, so that of what protobuf makes of them only one is in memory at a time.
+    """Makes a program from bytes, op by op, so that only one of protobuf's op messages is in memory at a time.
 
     `careful` is set if the message that is read has fields that the schema lacks.
     """
@@ -531,8 +531,8 @@ class _Reader:
         self.data = data
         message = self.message(ProgramFrame, data)
         if not len(message.blocks):
-            what = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
-            raise FormatError(f"not a program: {what}")
+            problem = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
+            raise FormatError(f"not a program: {problem}")
         self.room = Room(len(data))
         self.texts = _Texts()
         self.presence: dict[tuple[str, ...], frozenset[str]] = {}
@@ -568,7 +568,7 @@ class _Reader:
             message.ParseFromString(data)
         return message
 
-    def written(self, names: tuple[str, ...]) -> frozenset[str]:
+    def names_present(self, names: tuple[str, ...]) -> frozenset[str]:
         return self.presence.setdefault(names, frozenset(names))
 
     # -- the tree of blocks
@@ -578,11 +578,11 @@ class _Reader:
             raise FormatError(f"block {index}: it says that it is block {desc.idx}")
         if not desc.HasField("parent_idx"):
             raise FormatError(f"block {index}: it does not say which block is its parent")
-        for what, number in (("parent", desc.parent_idx), ("forward", desc.forward_block_idx)):
+        for link, number in (("parent", desc.parent_idx), ("forward", desc.forward_block_idx)):
             if not -1 <= number < len(self.blocks):
-                raise FormatError(f"block {index}: its {what} block is {number}, but the file holds {len(self.blocks)} blocks")
+                raise FormatError(f"block {index}: its {link} block is {number}, but the file holds {len(self.blocks)} blocks")
             if number >= 0:
-                setattr(block, what, self.blocks[number])
+                setattr(block, link, self.blocks[number])
 
     def check_tree(self) -> None:
         done: set[int] = set()
@@ -630,16 +630,16 @@ class _Reader:
                 raise FormatError(f"block {block.idx}, op {position} ({_text(desc.type) or 'without a type'}): {error}") from None
             self.room.op(block.ops[-1])
         presence = ("forward_block_idx",) if frame.HasField("forward_block_idx") else ()
-        rest = _leftover(frame, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if is_careful else b""
-        if presence or rest:
-            block.wire = _BlockWire(self.written(presence), rest)
+        leftover = _leftover(frame, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if is_careful else b""
+        if presence or leftover:
+            block.wire = _BlockWire(self.names_present(presence), leftover)
 
     def read_var(self, block: Block, name: str, desc: Any) -> Variable:
         where = f"block {block.idx}, variable {name!r}"
         if not desc.HasField("type") or not desc.type.HasField("type"):
             raise FormatError(f"{where}: it has no type")
         self.marks_parameters = self.marks_parameters or desc.HasField("is_parameter")
-        kind, unknown_kind = _known(desc.type.type, VarType.RAW)
+        kind, unknown_kind = _type_of_number(desc.type.type, VarType.RAW)
         tensor_field = _TENSOR_FIELDS.get(kind, "lod_tensor")
         shape, dtype, unknown_dtype, lod_level = None, None, None, 0
         presence = [flag for flag in _FLAGS if desc.HasField(flag)]
@@ -659,7 +659,7 @@ class _Reader:
             if has_tensor:
                 shape = tuple(tensor.dims)
                 if tensor.HasField("data_type"):
-                    dtype, unknown_dtype = _known(tensor.data_type, None)
+                    dtype, unknown_dtype = _type_of_number(tensor.data_type, None)
         properties: dict[str, Any] = {"type": kind, "name": name, "lod_level": lod_level, "is_data": desc.need_check_feed}
         properties |= {flag: getattr(desc, flag) for flag in ("persistable", "stop_gradient", "need_check_feed")}
         var = (
@@ -667,10 +667,10 @@ class _Reader:
             if desc.is_parameter
             else Variable(block, shape=shape, dtype=dtype, **properties)
         )
-        rest = b""
+        leftover = b""
         if self.careful or len(desc.attrs) or len(desc.type.ListFields()) > fields:
-            rest = _var_leftover(desc, tensor_field)
-        var.wire = _VarWire(self.written(tuple(presence)), rest, False, unknown_kind, unknown_dtype)
+            leftover = _var_leftover(desc, tensor_field)
+        var.wire = _VarWire(self.names_present(tuple(presence)), leftover, False, unknown_kind, unknown_dtype)
         return var
 
     def read_op(self, block: Block, desc: Any) -> Operator:
@@ -705,15 +705,15 @@ class _Reader:
                 kinds[name] = kind
             parts.pop(("attrs", name), None)
             if self.careful or len(fields) > 3:
-                rest = _leftover(entry, "name", "type", KINDS[kind].field)
-                if rest:
-                    parts["attrs", name] = rest
+                leftover = _leftover(entry, "name", "type", KINDS[kind].field)
+                if leftover:
+                    parts["attrs", name] = leftover
         asides = _asides(desc.attrs, op) if strange or len(op.attrs) < len(desc.attrs) else []
-        rest = b""
+        leftover = b""
         if self.careful or desc.HasField("is_target"):
-            rest = _leftover(desc, "type", "inputs", "outputs", "attrs")
-        if kinds or rest or parts or asides:
-            op.wire = OpWire(op_type, kinds, rest, asides, parts)
+            leftover = _leftover(desc, "type", "inputs", "outputs", "attrs")
+        if kinds or leftover or parts or asides:
+            op.wire = OpWire(op_type, kinds, leftover, asides, parts)
         else:
             op.wire = self.plain.get(op_type) or self.plain.setdefault(op_type, OpWire(op_type))
         return op
@@ -729,9 +729,9 @@ class _Reader:
                 raise FormatError(f"the slot {slot!r} is there twice in its {side}")
             slots[slot] = list(map(self.texts.__getitem__, entry.arguments))
             if self.careful:
-                rest = _leftover(entry, "parameter", "arguments")
-                if rest:
-                    parts[side, slot] = rest
+                leftover = _leftover(entry, "parameter", "arguments")
+                if leftover:
+                    parts[side, slot] = leftover
         return slots
 
     def read_value(self, name: str, kind: str, entry: Any) -> Any:
@@ -766,13 +766,13 @@ class _Reader:
         """Guess which variables are data and which are parameters, where the file does not say."""
         read: set[str] = set()
         used: set[str] = set()
-        written: set[str] = set()
+        produced: set[str] = set()
         changed: set[str] = set()
         fed: set[str] = set()
         for block in self.blocks:
             for op in block.ops:
                 read.update(op.input_arg_names)
-                (fed if op.type == "feed" else written).update(op.output_arg_names)
+                (fed if op.type == "feed" else produced).update(op.output_arg_names)
                 role = op.attrs.get(OpRole.NAME)
                 if not (isinstance(role, int) and role & OpRole.OPTIMIZE):
                     used.update(op.input_arg_names)
@@ -783,7 +783,7 @@ class _Reader:
                 continue
             if not var.persistable:
                 # An op reads it, and none writes it but one that feeds it.
-                var.is_data = var.is_data or (name in read and name not in written) or name in fed
+                var.is_data = var.is_data or (name in read and name not in produced) or name in fed
             elif not self.marks_parameters and name in used and name not in changed and is_floating(var.dtype) and var.has_shape:
                 root.vars[name] = _as_parameter(var)
 
@@ -802,7 +802,7 @@ def _asides(entries: Any, op: Operator) -> list[tuple[int, str, bytes]]:
 _FLAGS = ("persistable", "need_check_feed", "is_parameter", "stop_gradient")
 
 
-def _known(number: int, otherwise: Any) -> tuple[Any, int | None]:
+def _type_of_number(number: int, otherwise: Any) -> tuple[Any, int | None]:
     """(type, None) for the number of a type, (`otherwise`, number) for an unknown number."""
     try:
         return VarType(number), None
@@ -814,16 +814,16 @@ def _as_parameter(var: Variable) -> Parameter:
     flags = {key: getattr(var, key) for key in ("name", "lod_level", "stop_gradient", "is_data", "need_check_feed")}
     parameter = Parameter(var.block, var.shape, var.dtype, trainable=not var.stop_gradient, **flags)
     wire = var.wire
-    parameter.wire = _VarWire(wire.written, wire.rest, True, wire.kind, wire.dtype)
+    parameter.wire = _VarWire(wire.present, wire.leftover, True, wire.kind, wire.dtype)
     return parameter
 
 
 def _var_leftover(desc: Any, tensor_field: str) -> bytes:
-    rest = VarDesc()
-    rest.MergeFromString(_leftover(desc, "name", *_FLAGS))
-    rest.type.ClearField("type")
-    if rest.type.HasField(tensor_field):
-        tensor = getattr(rest.type, tensor_field)
+    leftover = VarDesc()
+    leftover.MergeFromString(_leftover(desc, "name", *_FLAGS))
+    leftover.type.ClearField("type")
+    if leftover.type.HasField(tensor_field):
+        tensor = getattr(leftover.type, tensor_field)
         if tensor_field in _WITH_LOD:
             tensor.ClearField("lod_level")
             tensor.tensor.ClearField("data_type")
@@ -834,10 +834,10 @@ def _var_leftover(desc: Any, tensor_field: str) -> bytes:
             tensor.ClearField("data_type")
             tensor.ClearField("dims")
         if not tensor.ByteSize():
-            rest.type.ClearField(tensor_field)
-    if not rest.type.ByteSize():
-        rest.ClearField("type")
-    data: bytes = rest.SerializeToString()
+            leftover.type.ClearField(tensor_field)
+    if not leftover.type.ByteSize():
+        leftover.ClearField("type")
+    data: bytes = leftover.SerializeToString()
     return data
 
 
@@ -864,7 +864,7 @@ def parse_tensor_desc(data: bytes) -> tuple[VarType, tuple[int, ...]]:
         raise FormatError("no description of a tensor can be read") from None
     if not message.HasField("data_type"):
         raise FormatError("the description of the tensor lacks an element type")
-    dtype, unknown = _known(message.data_type, VarType.RAW)
+    dtype, unknown = _type_of_number(message.data_type, VarType.RAW)
     if unknown is not None:
         raise FormatError(f"its element type is number {unknown}, which is unknown")
     return dtype, tuple(message.dims)
@@ -884,16 +884,16 @@ def find_damage(data: bytes) -> str:
     return "its bytes are not a message of the wire format"
 
 
-def _varint(data: bytes, at: int, end: int, what: str, path: str) -> tuple[int, int]:
+def _varint(data: bytes, at: int, end: int, field_name: str, path: str) -> tuple[int, int]:
     value = 0
     for length in range(10):
         if at + length >= end:
-            raise _Damage(f"at byte {at}, in {path}: {what} is cut short")
+            raise _Damage(f"at byte {at}, in {path}: {field_name} is cut short")
         byte = data[at + length]
         value |= (byte & 127) << (7 * length)
         if byte < 128:
             return value, at + length + 1
-    raise _Damage(f"at byte {at}, in {path}: {what} is longer than a number can be")
+    raise _Damage(f"at byte {at}, in {path}: {field_name} is longer than a number can be")
 
 
 def _walk(data: bytes, at: int, end: int, descriptor: Any, path: str) -> None:

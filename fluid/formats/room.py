@@ -1,8 +1,8 @@
 """The memory that a file may take while it is read: 64 MiB and ten times the file. All readers count by this.
 
-An op without anything is five bytes in a file and 340 in memory. Programs as they are take seven to nine times their file: what
-has no room is many times denser than any program that computes something. Arrays that are made of sizes in a file, such as the
-places from which an image is resized, count as what they take; those that are the file's own bytes do not.
+An op without anything is five bytes in a file and 340 in memory. Programs as they are take seven to nine times their file; a
+refused one is many times denser than any program that computes something. Arrays made from sizes in a file, such as the
+positions for resizing an image, count with their bytes; arrays that are the file's own bytes do not count.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..ir.program import Operator
 __all__ = ["Room", "most_bytes"]
 
 _SPARE = 64 << 20
-"""What every file may take."""
+"""The memory that every file may take."""
 _PER_BYTE = 10
 _OP, _SLOT, _ATTRIBUTE, _ITEM = 400, 120, 60, 32
 _VARIABLE, _BLOCK = 450, 400
-"""Bytes that the parts of a program take, as measured; names and numbers are in those of what holds them."""
+"""Measured bytes for the parts of a program; each part includes its names and numbers."""
 _FIRST_NAME = 600
-"""What a name of a slot or an attribute takes besides when it comes first: real programs have some hundreds."""
+"""Further bytes for a slot's or attribute's name at its first use: real programs have some hundreds."""
 _DENSE = (
     "not a program: its blocks, variables and ops are so many, and so small, that they would take more than 64 MiB of memory and "
     "ten times the file; no program that computes something is as dense"
@@ -34,11 +34,11 @@ def most_bytes(size: int) -> int:
 
 
 class Room:
-    """What is left of the memory for what is made of a file.
+    """The memory that is left for the objects made from a file.
 
     Args:
         size: the bytes of the file.
-        refusal: what is said where too many small parts are made of it.
+        refusal: the error's text if too many small parts are made.
     """
 
     def __init__(self, size: int, refusal: str = _DENSE) -> None:
@@ -47,11 +47,11 @@ class Room:
         self._names: set[str] = set()
 
     def grow(self, size: int) -> None:
-        """Another file of this size belongs to the one that is read."""
+        """Add the room of another file of this size, which belongs to the first."""
         self._left += _PER_BYTE * size
 
     def name(self, name: str) -> None:
-        """A slot or an attribute is called so."""
+        """Take the room of a name of a slot or an attribute."""
         if name not in self._names:
             self._names.add(name)
             self.take(_FIRST_NAME)

@@ -1,4 +1,4 @@
-"""Arrays by name in ``.safetensors`` files, through the optional library of that name."""
+"""Arrays by name in ``.safetensors`` files, through the optional library ``safetensors``."""
 
 from __future__ import annotations
 

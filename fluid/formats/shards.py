@@ -1,4 +1,4 @@
-"""Arrays by name in several archives, the shards, and one manifest that makes a whole of them.
+"""Arrays by name in several archives, the shards, and one manifest that lists them.
 
 The manifest is JSON: the name, the size and a digest of each shard, which lies beside it. It is written when all shards are on
 the disk, so that a manifest stands for a whole set, the old one or the new one.
@@ -30,7 +30,7 @@ def is_manifest(head: bytes, size: int) -> bool:
 
 
 def write_shard(path: str, number: int, count: int, label: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Write shard `number` of `count` beside the manifest `path`; returns what the manifest says of it."""
+    """Write shard `number` of `count` beside the manifest `path`; return its entry for the manifest."""
     name = f"{os.path.basename(path)}.{label}-{number}-of-{count}"
     where = os.path.join(os.path.dirname(path), name)
     write_npz(where, arrays)
@@ -44,13 +44,13 @@ def write_manifest(path: str, shards: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextlib.contextmanager
-def replacing_shards(path: str, kept: Collection[str] = ()) -> Iterator[None]:
-    """If the ``with`` replaces the manifest `path`, the shards that it stood for are removed at the end, but for those `kept`."""
+def replacing_shards(path: str, retained: Collection[str] = ()) -> Iterator[None]:
+    """If the ``with`` replaces the manifest `path`, remove the old manifest's shards at the end, except the `retained` ones."""
     former: list[str] = []
     with contextlib.suppress(FormatError, OSError):
         former = shard_names(path)
     yield
-    for name in set(former) - set(kept):
+    for name in set(former) - set(retained):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(os.path.dirname(path), name))
 
@@ -69,11 +69,11 @@ def read_shards(path: str) -> dict[str, Any]:
             raise FormatError(f"{path}: its shard {shard['name']} is not beside it; copy all files of a checkpoint together")
         if os.path.getsize(where) != shard["size"] or _digest(where) != shard["digest"]:
             raise FormatError(f"{where}: it is not the shard that {path} was written for, or it is damaged")
-        own = read_npz(where)
-        twice = sorted(arrays.keys() & own.keys())
+        shard_arrays = read_npz(where)
+        twice = sorted(arrays.keys() & shard_arrays.keys())
         if twice:
             raise FormatError(f"{where}: {twice[0]!r} is in another shard, too")
-        arrays |= own
+        arrays |= shard_arrays
     return arrays
 
 

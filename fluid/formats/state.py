@@ -45,7 +45,7 @@ def read_state(path: str) -> dict[str, Any]:
 def check_together(parameters: str, state: str) -> None:
     """`FormatError` if two files are of different saves: a process was killed when it had replaced one of them.
 
-    Files of Paddle, of earlier versions, and of what saves one file have no stamp, and go with any other.
+    Files of Paddle, of earlier versions, and of functions that save one file have no stamp, and go with any other.
     """
     stamps = read_stamp(parameters), read_stamp(state)
     if all(stamps) and stamps[0] != stamps[1]:

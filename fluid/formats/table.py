@@ -36,7 +36,7 @@ HEAD = 64
 
 @dataclass(frozen=True)
 class Format(Generic[Content]):
-    """A format of files, and what they hold: a program, or arrays by name.
+    """A file format for a program or for arrays by name.
 
     Attributes:
         name: the format's name; for arrays by name, the extension of their files.
@@ -87,18 +87,18 @@ PROGRAMS = (TEXT, MESSAGE, PIR)
 def is_onnx(head: bytes, size: int) -> bool:
     """Whether a file with these first bytes is an ONNX model, whose first field is a small number, the version of the format.
 
-    It has no row: what it holds, a graph of other ops with their weights, `fluid.onnx` makes a program of.
+    It has no row: it holds a graph of other ops with their weights, and `fluid.onnx` makes a program from it.
     """
     return len(head) > 2 and head[0] == 0x08 and 0 < head[1] < 0x40 and head[2] in b"\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca"
 
 
-def head_of(path: str, what: str) -> tuple[bytes, int]:
-    """The first bytes of a file and its size; `FormatError` if the file, which should be a `what`, is missing."""
+def head_of(path: str, content: str) -> tuple[bytes, int]:
+    """The first bytes of a file and its size; `FormatError` if the file is missing; `content` says what it should be."""
     try:
         with open_saved(path) as file:
             return file.read(HEAD), os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path or repr(path)}: there is no such {what}: {reason(error)}") from None
+        raise FormatError(f"{path or repr(path)}: there is no such {content}: {reason(error)}") from None
 
 
 def format_of(formats: Iterable[Format[Content]], head: bytes, size: int) -> Format[Content] | None:

@@ -95,36 +95,36 @@ class TensorReader:
         variable = f", variable {self._name!r}" if self._name else ""
         raise FormatError(f"{self._path}{variable}, at byte {self._at if at is None else at}: {message}")
 
-    def _check(self, count: int, what: str) -> None:
+    def _check(self, count: int, part: str) -> None:
         if count > self.left:
-            self.fail(f"{what} should take {count} bytes, but {self.left} are left in the file of {self._size}")
+            self.fail(f"{part} should take {count} bytes, but {self.left} are left in the file of {self._size}")
 
-    def _take(self, count: int, what: str) -> bytes:
-        self._check(count, what)
+    def _take(self, count: int, part: str) -> bytes:
+        self._check(count, part)
         data = self._file.read(count)
         if len(data) != count:
-            self.fail(f"{what} should take {count} bytes, but {len(data)} could be read")
+            self.fail(f"{part} should take {count} bytes, but {len(data)} could be read")
         self._at += count
         return data
 
-    def _number(self, count: int, what: str) -> int:
-        return int.from_bytes(self._take(count, what), "little")
+    def _number(self, count: int, part: str) -> int:
+        return int.from_bytes(self._take(count, part), "little")
 
-    def _version(self, what: str) -> None:
+    def _version(self, part: str) -> None:
         start = self._at
-        version = self._number(4, f"the version of the {what}")
+        version = self._number(4, f"the version of the {part}")
         if version != 0:
             self.fail(
-                f"the version of the {what} is {version}, it should be 0; either this is not a file of parameters, "
+                f"the version of the {part} is {version}, it should be 0; either this is not a file of parameters, "
                 "or it was not written for this program, so that its records begin elsewhere",
                 start,
             )
 
     def read(self, name: str) -> tuple[Any, Lod]:
-        """The next record, expected to be that of the variable `name`: the array and its sequence offsets.
+        """Read the next record, expected to belong to the variable `name`: the array and its sequence offsets.
 
         Raises:
-            FormatError: the record is damaged; names the file, the variable, the byte, and what was expected there.
+            FormatError: the record is damaged; names the file, the variable, the byte, and the expected content.
         """
         self._name = name
         self._version("record")
@@ -140,7 +140,7 @@ class TensorReader:
         return self._array(), lod
 
     def read_rows(self, name: str) -> SelectedRows:
-        """The next record, expected to be that of the SelectedRows `name`; errors as of `read`."""
+        """Read the next record, expected to belong to the SelectedRows `name`; errors as of `read`."""
         from ..values.selected_rows import SelectedRows
 
         self._name = name
@@ -190,7 +190,7 @@ class TensorReader:
                 self.fail(f"{array.nbytes} bytes of elements should be here, but {read} could be read")
         self._at += array.nbytes
         array = array.astype(element, copy=False)
-        return array if self._map is None else unchanging(array)  # those that are views of the file cannot be written, either
+        return array if self._map is None else unchanging(array)  # views of the file are read-only, so copies are as well
 
     def _level(self, index: int) -> list[int]:
         start = self._at
@@ -213,12 +213,12 @@ class TensorReader:
 
 
 @contextlib.contextmanager
-def open_tensors(path: str, what: str = "") -> Iterator[TensorReader]:
+def open_tensors(path: str, part: str = "") -> Iterator[TensorReader]:
     """A reader of the records in a file; `FormatError` if it cannot be opened."""
     try:
         file = open_saved(path)
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}{what}: the file cannot be read: {reason(error)}") from None
+        raise FormatError(f"{path}{part}: the file cannot be read: {reason(error)}") from None
     with file:
         yield TensorReader(file, path)
 

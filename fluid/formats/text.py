@@ -14,7 +14,7 @@
       (X@GRAD=x@GRAD: float32[-1, 13]) = mul_grad(X=x, Y=fc_0.w_0, Out@GRAD=fc_0.tmp_0@GRAD)
     }
 
-A block first lists parameters, data, persistable variables and those that none of its ops writes; every other variable is
+A block first lists parameters, data, persistable variables and variables that none of its ops writes; every other variable is
 declared where it is first written. Names before ``=`` without a slot are in the slot ``Out``. A line ``-- backward --``
 sets the role of the ops after it; after ``-- forward --`` they have none. A sub-block is printed under the (first) op that owns
 it; its parent is the block around it unless ``(parent 3)`` says otherwise, and ``(forward 2)`` names the block that it
@@ -73,7 +73,7 @@ _SCREEN_COLUMNS = 160
 # ---------------------------------------------------------------------------------------------------------- printing
 @dataclass(frozen=True)
 class _Style:
-    """How much is printed: everything, or what fits a screen. A limit of 0 is none."""
+    """The limits of a printout: none, or as much as fits a screen. A limit of 0 is none."""
 
     complete: bool = True
     items: int = 0
@@ -91,7 +91,7 @@ _SHORT = _Style(complete=False, items=8)
 
 
 def _quoted(text: str) -> str:
-    """A string as in JSON, where what cannot be seen, or turns the direction of text, is escaped."""
+    """Quote a string as JSON does; escape characters that are invisible or turn the direction of text."""
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted
@@ -224,8 +224,8 @@ def _section(op: Operator) -> int:
 
 def _section_line(role: int) -> str:
     names = [name for bit, name in _ROLES.items() if role & bit]
-    rest = role & ~sum(_ROLES)
-    return f"-- {'|'.join(names + ([str(rest)] if rest else [])) or 'forward'} --"
+    unnamed = role & ~sum(_ROLES)
+    return f"-- {'|'.join(names + ([str(unnamed)] if unnamed else [])) or 'forward'} --"
 
 
 def _runs(ops: Iterable[Operator], style: _Style) -> Iterator[tuple[int, list[Operator]]]:
@@ -258,11 +258,11 @@ def _block_items(block: Block, around: Block | None, depth: int, style: _Style) 
     yield f"{indent}block {block.idx}{links} {{"
     indent = "  " * min(depth + 1, _DEEPEST_INDENT)
 
-    written = {name for op in block.ops for names in op.outputs.values() for name in names}
+    assigned = {name for op in block.ops for names in op.outputs.values() for name in names}
     inner = {
         name
         for name, var in block.vars.items()
-        if name in written and not (isinstance(var, Parameter) or var.is_data or var.persistable)
+        if name in assigned and not (isinstance(var, Parameter) or var.is_data or var.persistable)
     }
     heads = [var for name, var in block.vars.items() if name not in inner]
     shown = heads[: style.vars] if style.vars and len(heads) > style.vars + 1 else heads
@@ -297,14 +297,14 @@ def _lines(block: Block, style: _Style, printed: set[int]) -> Iterator[str]:
     printed.add(id(block))
     stack = [(block, _block_items(block, None, 0, style))]
     while stack:
-        inside, items = stack[-1]
+        outer, items = stack[-1]
         for item in items:
             if isinstance(item, str):
                 yield item
             elif id(item) not in printed:
                 printed.add(id(item))
                 # Each level indents the head of a block and its lines.
-                stack.append((item, _block_items(item, inside, 2 * len(stack), style)))
+                stack.append((item, _block_items(item, outer, 2 * len(stack), style)))
                 break
         else:
             stack.pop()
@@ -415,7 +415,7 @@ class _Line:
         self._text, self._texts = text, texts
         self._matches = self._matches_from(0)
         self._end = 0
-        """Where the last of the tokens that have been read ends."""
+        """The end of the last token that has been read."""
         self._tokens: list[_Token] = []
         """The token before the present one, the present one, and some after it."""
         self._at = 0
@@ -506,14 +506,14 @@ class _Line:
             return True
         return False
 
-    def name(self, what: str = "a name") -> str:
+    def name(self, expected: str = "a name") -> str:
         token = self.token
         if token.kind == "word":
             text = self.advance().text
         elif token.kind == "string":
             text = self.string()
         else:
-            self.unexpected(what)
+            self.unexpected(expected)
         return self._texts.setdefault(text, text)
 
     def string(self) -> str:
@@ -524,9 +524,9 @@ class _Line:
         self.advance()
         return text
 
-    def integer(self, what: str, bits: int = 0) -> int:
+    def integer(self, expected: str, bits: int = 0) -> int:
         if not (self.ahead("word") and _INTEGER.fullmatch(self.token.text)):
-            self.unexpected(what)
+            self.unexpected(expected)
         token, number = self.token, int(self.take("word"))
         if bits and not -(1 << bits - 1) <= number < 1 << bits - 1:
             self.fail(f"{number} takes more than {bits} bits", token)
@@ -584,7 +584,7 @@ class _Parser:
         self.blocks: dict[int, Block] = {}
         self.links: list[tuple[Block, str, _BlockRef]] = []
         self.refs: list[tuple[dict[str, Any], str]] = []
-        self.inside: list[Block] = []
+        self.open_blocks: list[Block] = []
         self.roles: list[int] = []
         self.facts: dict[str, Any] = {}
 
@@ -598,8 +598,8 @@ class _Parser:
                 self.line(line)
                 if not line.ahead("end"):
                     line.unexpected("the end of the line")
-        if self.inside:
-            raise FormatError(f"line {number}, column 1: block {self.inside[-1].idx} is not closed by '}}'")
+        if self.open_blocks:
+            raise FormatError(f"line {number}, column 1: block {self.open_blocks[-1].idx} is not closed by '}}'")
         if not self.blocks:
             raise FormatError(f"line {number}, column 1: there is no block 0")
         for index in range(len(self.blocks)):
@@ -630,17 +630,17 @@ class _Parser:
         first, after = line.token, line.look(1)
         if first.kind == "}":
             line.advance()
-            if not self.inside:
+            if not self.open_blocks:
                 line.fail("'}' closes no block", first)
-            self.inside.pop()
+            self.open_blocks.pop()
             self.roles.pop()
             return None
         if first.kind == "word":
-            if not self.inside and first.text == "program":
+            if not self.open_blocks and first.text == "program":
                 return self.header(line)
             if first.text == "block" and after.kind == "word":
                 return self.open_block(line)
-        if not self.inside:
+        if not self.open_blocks:
             line.unexpected("a block, such as 'block 0 {'")
         # A declaration begins with two words; in an op's line, '(', ':', '=' or ',' follows the first name.
         if first.kind == "word" and after.kind in ("word", "string"):
@@ -691,14 +691,14 @@ class _Parser:
         index = line.integer("the number of the block")
         if index < 0 or index in self.blocks:
             line.fail(f"block {index} is given twice" if index in self.blocks else "blocks are numbered from 0", token)
-        around = self.inside[-1] if self.inside else None
+        around = self.open_blocks[-1] if self.open_blocks else None
         block = Block(self.program, index, around)
         self.blocks[index] = block
         self.room.block()
         if line.accept("("):
             line.many(")", lambda: self.link(line, block))
         line.take("{")
-        self.inside.append(block)
+        self.open_blocks.append(block)
         self.roles.append(0)
 
     def link(self, line: _Line, block: Block) -> None:
@@ -729,7 +729,7 @@ class _Parser:
 
     def declaration(self, line: _Line, name: str, word: str) -> None:
         """The rest of a declaration after the name: ``: float32[-1, 13] stop_gradient``."""
-        block = self.inside[-1]
+        block = self.open_blocks[-1]
         if name in block.vars:
             line.fail(f"{name!r} is declared twice in block {block.idx}")
         line.take(":")
@@ -769,20 +769,20 @@ class _Parser:
         self.room.variable()
 
     def op(self, line: _Line) -> None:
-        block = self.inside[-1]
+        block = self.open_blocks[-1]
         outputs: dict[str, list[str]] = {}
 
-        def written() -> str:
+        def read_name() -> str:
             name = line.name()
             if line.ahead(":"):
                 self.declaration(line, name, "")
             return name
 
         if line.accept("("):
-            outputs = self.slots(line, written)
+            outputs = self.slots(line, read_name)
             line.take("=")
         elif line.ahead("[") or not line.ahead("(", by=1):
-            outputs = {"Out": self.slot(line, written)}
+            outputs = {"Out": self.slot(line, read_name)}
             line.take("=", "'=' and the op")
         type_ = line.name("the type of an op")
         line.take("(")

@@ -2,16 +2,16 @@
 
 A file is first written to a temporary file in the same folder and flushed to the disk; then it is renamed, which replaces an
 older file atomically. If the process is killed, each name stands for the whole old file or the whole new one. A new file gets
-the permissions of the one that it replaces; if that is a link, the link's target is replaced. What is no regular file (a device,
+the permissions of the old one; if the name is a link, the link's target is replaced. A special file (a device,
 a fifo, a socket) is never replaced: that is an error before anything is written.
 
 Files that are written inside `together` are renamed when the last of them is on the disk, in the order of writing. An error
 before that (a full disk, a value that cannot be saved, a kill) leaves all old files unchanged. A process that ends between two
-renames leaves a commit, by which readers find all new files, and the next writer ends the renames (`fluid.formats.commits`). As
+renames leaves a commit. Readers find all new files by it, and the next writer ends the renames (`fluid.formats.commits`). As
 other programs know nothing of commits, write the file that they look for first last.
 
 A process that is killed leaves temporary files: ``.fluid-<16 hexadecimal digits>``, which it had locked, and others with
-``-<number>`` appended. The next process that writes to the folder removes those whose lock is free, and of which no save counts.
+``-<number>`` appended. The next process that writes to the folder removes files whose lock is free and that no save counts.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device
 
 
 def _check_name(path: str) -> None:
-    """Raises `OSError` or `ValueError` if no file can have this name, or what has it is no regular file."""
+    """Raise `OSError` or `ValueError` if no file can have this name, or if it names something other than a regular file."""
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -174,7 +174,7 @@ class _Group:
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}
         self._begun: list[str] = []
-        self._written: list[tuple[str, str]] = []
+        self._pending: list[tuple[str, str]] = []
         """(temporary, path) of the files that are complete."""
 
     @contextlib.contextmanager
@@ -201,15 +201,15 @@ class _Group:
                 os.fsync(file.fileno())
         except OSError as error:
             raise _failed(path, error) from None
-        self._written.append((temporary, path))
+        self._pending.append((temporary, path))
 
     def commit(self) -> None:
         """Rename the files; several at one moment, which is when their commits are on the disk."""
-        files = self._files() if len(self._written) > 1 else {}
+        files = self._files() if len(self._pending) > 1 else {}
         if files:
             self._write_commits(files)
         begun, self._begun = self._begun, [] if files else self._begun  # the temporary files are the commits' now
-        for number, (temporary, path) in enumerate(self._written):
+        for number, (temporary, path) in enumerate(self._pending):
             try:
                 os.replace(temporary, path)
             except OSError as error:
@@ -226,7 +226,7 @@ class _Group:
     def _files(self) -> dict[Place, dict[str, str]]:
         """For the commit in each folder, the temporary file for each name."""
         files: dict[Place, dict[str, str]] = {}
-        for temporary, path in self._written:
+        for temporary, path in self._pending:
             home, name = os.path.split(path)
             files.setdefault(self._folders[home].place, {})[name] = os.path.basename(temporary)
         return files
@@ -237,7 +237,7 @@ class _Group:
             write_commits(files)
         except OSError as error:
             remove_commits(files)
-            raise _failed(self._written[0][1], error) from None
+            raise _failed(self._pending[0][1], error) from None
         except BaseException:
             remove_commits(files)
             raise

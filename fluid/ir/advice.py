@@ -1,4 +1,4 @@
-"""What to write in place of what a variable of a program does not have: values, and methods of arrays."""
+"""Advice for code that treats a variable of a program as an array: asks for its values or calls methods of arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _nature(var: Variable) -> str:
 
 
 def without_value(var: Variable, wanted: str) -> FluidTypeError:
-    """The error of code that asks for the elements of a variable; `wanted` is what it wants them for."""
+    """The error of code that asks for the elements of a variable; `wanted` names the use."""
     return FluidTypeError(f"{wanted}: {_nature(var)}; to compute with it in the program, use fluid.layers, such as reduce_mean")
 
 

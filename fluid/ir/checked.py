@@ -23,17 +23,17 @@ import numpy as np
 from ..errors import FlagError, FluidTypeError
 from .program import Block, Operator, Parameter, Program, Variable, default_main_program
 
-__all__ = ["Check", "Checks", "Known", "Positive", "arguments_of", "check_variable", "checked", "checks_of", "held", "refuse"]
+__all__ = ["Accepted", "Check", "Checks", "Positive", "arguments_of", "check_variable", "checked", "checks_of", "held", "refuse"]
 
 Check = Callable[[Any], bool]
 Positive = int
 """An integer above 0, as an annotation: a number of features, say."""
 
 
-class Known(NamedTuple):
+class Accepted(NamedTuple):
     """The values that an argument accepts."""
 
-    what: str
+    description: str
     """A description; "" if it accepts anything."""
     holds: Check
     """Whether a value is accepted."""
@@ -43,8 +43,8 @@ class Known(NamedTuple):
     """Converts an accepted value to plain Python; None if it is passed on unchanged."""
 
 
-Checks = tuple[list[tuple[str, Known]], Mapping[str, Known]]
-"""All arguments in order; and by name, those that do not accept anything."""
+Checks = tuple[list[tuple[str, Accepted]], Mapping[str, Accepted]]
+"""All arguments in order; and by name, the arguments that do not accept everything."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -90,21 +90,21 @@ _PLURAL = {
     "a number": "numbers",
     "a string": "strings",
 }
-_BY_ANNOTATION: dict[str, Known] = {
-    "Block": Known("a Block", _is(Block)),
-    "Operator": Known("an Operator", _is(Operator)),
-    "Parameter": Known("a Parameter", _is(Parameter)),
-    "Program": Known("a Program", _is(Program)),
-    "Scope": Known("a Scope", _is_scope),
-    "Variable": Known("a Variable", _is(Variable), frozenset({Variable, Parameter})),
-    "bytes": Known("bytes", _is((bytes, bytearray, memoryview))),
-    "int": Known("an integer", _is_integer, frozenset({int}), _integer),
-    "Positive": Known("an integer above 0", lambda value: _is_integer(value) and value > 0, plain=_integer),
-    "float": Known("a number", _is_number, frozenset({float, int, bool}), _number),
-    "bool": Known("True or False", _is_bool, frozenset({bool}), bool),
-    "str": Known("a string", _is(str), frozenset({str})),
-    "os.PathLike[str]": Known("a path", _is(os.PathLike)),
-    "None": Known("None", lambda value: value is None, frozenset({type(None)})),
+_BY_ANNOTATION: dict[str, Accepted] = {
+    "Block": Accepted("a Block", _is(Block)),
+    "Operator": Accepted("an Operator", _is(Operator)),
+    "Parameter": Accepted("a Parameter", _is(Parameter)),
+    "Program": Accepted("a Program", _is(Program)),
+    "Scope": Accepted("a Scope", _is_scope),
+    "Variable": Accepted("a Variable", _is(Variable), frozenset({Variable, Parameter})),
+    "bytes": Accepted("bytes", _is((bytes, bytearray, memoryview))),
+    "int": Accepted("an integer", _is_integer, frozenset({int}), _integer),
+    "Positive": Accepted("an integer above 0", lambda value: _is_integer(value) and value > 0, plain=_integer),
+    "float": Accepted("a number", _is_number, frozenset({float, int, bool}), _number),
+    "bool": Accepted("True or False", _is_bool, frozenset({bool}), bool),
+    "str": Accepted("a string", _is(str), frozenset({str})),
+    "os.PathLike[str]": Accepted("a path", _is(os.PathLike)),
+    "None": Accepted("None", lambda value: value is None, frozenset({type(None)})),
 }
 _ALIASES = {"NameList": "Variable | str | Iterable[Variable | str]", "FilePath": "str | os.PathLike[str]"}
 _CALLED = re.compile(r"(Predicate|Builder|Callable\[.*\])$")
@@ -126,12 +126,14 @@ def _parts(annotation: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _alternative(part: str) -> Known | None:
+def _alternative(part: str) -> Accepted | None:
     """The values that one alternative of an annotation accepts; None if it is not known here."""
     if _CALLED.match(part):
-        return Known("a function", callable)
+        return Accepted("a function", callable)
     if _BY_NAME.match(part):
-        return Known("a dict by name", lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value))
+        return Accepted(
+            "a dict by name", lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+        )
     sequence = _SEQUENCE.match(part)
     if sequence is None:
         return _BY_ANNOTATION.get(part)
@@ -146,11 +148,11 @@ def _alternative(part: str) -> Known | None:
         # an iterator can be read only once
         return iter(value) is value or item.native.issuperset(map(type, value)) or all(map(item.holds, value))
 
-    what = f"a list of {' or '.join(_PLURAL.get(each, each) for each in item.what.split(' or '))}"
-    return Known(what, holds, plain=lambda value: _list(value, item))
+    description = f"a list of {' or '.join(_PLURAL.get(type_name, type_name) for type_name in item.description.split(' or '))}"
+    return Accepted(description, holds, plain=lambda value: _list(value, item))
 
 
-def _list(value: Any, item: Known) -> Any:
+def _list(value: Any, item: Accepted) -> Any:
     """A list with its items as plain Python; the list itself if they are plain already."""
     if isinstance(value, (np.ndarray, range)):
         value = value.tolist() if isinstance(value, np.ndarray) else list(value)
@@ -172,7 +174,7 @@ def _is_iterable(value: Any) -> bool:
     return (isinstance(value, Iterable) and not isinstance(value, (str, bytes, Variable, np.ndarray))) or _is_list(value)
 
 
-def _any_of(annotation: str) -> Known | None:
+def _any_of(annotation: str) -> Accepted | None:
     parts = []
     for part in _parts(annotation):
         alternative = _alternative(part)
@@ -181,8 +183,8 @@ def _any_of(annotation: str) -> Known | None:
         parts.append(alternative)
     if len(parts) == 1:
         return parts[0]
-    lists = [part for part in parts if part.what.startswith("a list") and part.plain is not None]
-    others = [part for part in parts if part not in lists and part.plain is not None]
+    lists = [part for part in parts if part.description.startswith("a list") and part.plain is not None]
+    single_parts = [part for part in parts if part not in lists and part.plain is not None]
 
     def holds(value: Any) -> bool:
         for part in parts:  # noqa: SIM110  (in half the time of any)
@@ -192,43 +194,46 @@ def _any_of(annotation: str) -> Known | None:
 
     def plain(value: Any) -> Any:
         # an array of one number counts as a list if a list is accepted
-        for part in lists if lists and _is_list(value) else others:
+        for part in lists if lists and _is_list(value) else single_parts:
             if part.plain is not None and part.holds(value):
                 return part.plain(value)
         return value
 
-    what, native = " or ".join(part.what for part in parts), frozenset[type]().union(*(part.native for part in parts))
-    return Known(what, holds, native, plain if lists or others else None)
+    description, native = (
+        " or ".join(part.description for part in parts),
+        frozenset[type]().union(*(part.native for part in parts)),
+    )
+    return Accepted(description, holds, native, plain if lists or single_parts else None)
 
 
-_ANYTHING = Known("", lambda value: True)
+_ANYTHING = Accepted("", lambda value: True)
 
 
-def arguments_of(function: Callable[..., Any]) -> dict[str, Known]:
+def arguments_of(function: Callable[..., Any]) -> dict[str, Accepted]:
     """The values that each argument of a function accepts, in order."""
     accepted = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             break
-        known = _any_of(parameter.annotation) if isinstance(parameter.annotation, str) else None
-        if known is not None and parameter.default is None and "None" not in parameter.annotation:
-            known = None
-        accepted[name] = known or _ANYTHING
+        kind = _any_of(parameter.annotation) if isinstance(parameter.annotation, str) else None
+        if kind is not None and parameter.default is None and "None" not in parameter.annotation:
+            kind = None
+        accepted[name] = kind or _ANYTHING
     return accepted
 
 
 def checks_of(function: Callable[..., Any]) -> Checks:
     """The checks of a function's positional and keyword arguments."""
     accepted = arguments_of(function)
-    return list(accepted.items()), {argument: known for argument, known in accepted.items() if known.what}
+    return list(accepted.items()), {argument: kind for argument, kind in accepted.items() if kind.description}
 
 
 def held(function: str, checks: Checks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Checks arguments; returns the positional ones as plain Python, and converts those in `kwargs` in place."""
     in_order, by_name = checks
-    for number, (value, (argument, (what, holds, native, plain))) in enumerate(zip(args, in_order, strict=False)):
-        if what and type(value) not in native:
-            accepted = value if holds(value) else _as_tensors(function, argument, what, holds, value)
+    for number, (value, (argument, (description, holds, native, plain))) in enumerate(zip(args, in_order, strict=False)):
+        if description and type(value) not in native:
+            accepted = value if holds(value) else _as_tensors(function, argument, description, holds, value)
             converted = accepted if plain is None else plain(accepted)
             if converted is not value:
                 args = (*args[:number], converted, *args[number + 1 :])
@@ -236,13 +241,13 @@ def held(function: str, checks: Checks, args: tuple[Any, ...], kwargs: dict[str,
         accepted = by_name.get(argument)
         if accepted is not None and type(value) not in accepted.native:
             if not accepted.holds(value):  # assigning is allowed while iterating: the key exists
-                value = kwargs[argument] = _as_tensors(function, argument, accepted.what, accepted.holds, value)
+                value = kwargs[argument] = _as_tensors(function, argument, accepted.description, accepted.holds, value)
             if accepted.plain is not None:
                 kwargs[argument] = accepted.plain(value)
     return args
 
 
-def _as_tensors(function: str, argument: str, what: str, holds: Check, value: Any) -> Any:
+def _as_tensors(function: str, argument: str, description: str, holds: Check, value: Any) -> Any:
     """In eager mode, an array as a tensor, also in lists; where that is not accepted either, the error of `refuse`."""
     if isinstance(value, (np.ndarray, list, tuple)):
         loaded, items = default_main_program().loaded, [value] if isinstance(value, np.ndarray) else value
@@ -250,18 +255,18 @@ def _as_tensors(function: str, argument: str, what: str, holds: Check, value: An
         converted = tensors[0] if items is not value else tensors
         if holds(converted):
             return converted
-    refuse(function, argument, what, value)
+    refuse(function, argument, description, value)
 
 
-def refuse(function: str, argument: str, what: str, value: Any) -> NoReturn:
+def refuse(function: str, argument: str, description: str, value: Any) -> NoReturn:
     """Raise the `FluidTypeError` of an argument that is not accepted, with a hint at what may have been meant."""
     where = f"{function}: {argument}"
-    if what == "a Variable":
+    if description == "a Variable":
         check_variable(value, where)
-    hint = "; its `program` is one" if "a Program" in what and isinstance(getattr(value, "program", None), Program) else ""
+    hint = "; its `program` is one" if "a Program" in description and isinstance(getattr(value, "program", None), Program) else ""
     plain = isinstance(value, (str, int, float, list, tuple, type(None))) and len(repr(value)) < 100
-    error = FlagError if what == _BY_ANNOTATION["bool"].what else FluidTypeError
-    raise error(f"{where} should be {what}, not {repr(value) if plain else type(value).__name__}{hint}")
+    error = FlagError if description == _BY_ANNOTATION["bool"].description else FluidTypeError
+    raise error(f"{where} should be {description}, not {repr(value) if plain else type(value).__name__}{hint}")
 
 
 def checked(function: _F) -> _F:

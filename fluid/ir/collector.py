@@ -16,7 +16,7 @@ _was_on = False
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pauses the collector during work that makes many lasting objects, all of which it would visit again and again."""
+    """Pause the garbage collector during work that makes many lasting objects; it would visit all of them again and again."""
     global _pauses, _was_on
     with _lock:
         if not _pauses:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .program import Block, Operator, OpRole, Variable
 
 RANDOM_STREAM = "random_stream"
-"""Attribute of a random op that repeats the draws of another: the name of that op's first output."""
+"""Attribute of a random op that repeats the draws of another: the name of the other op's first output."""
 
 
 def _is_random(op: Operator) -> bool:
@@ -19,7 +19,7 @@ def _is_random(op: Operator) -> bool:
 
 def _random_writers(block: Block) -> Counter[str]:
     """How many random ops of the program draw from the stream of each name."""
-    ops = [op for other in block.program.blocks for op in other.ops if _is_random(op) and RANDOM_STREAM not in op.attrs]
+    ops = [op for home in block.program.blocks for op in home.ops if _is_random(op) and RANDOM_STREAM not in op.attrs]
     return Counter(op.output_arg_names[0] for op in ops)
 
 

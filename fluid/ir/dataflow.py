@@ -45,10 +45,10 @@ class Forward(Generic[F]):
 
     def __init__(self) -> None:
         self._settled: dict[Operator, tuple[dict[str, F | None], dict[str, F | None]]] = {}
-        """By op that owns a block: the facts from outside that the fixpoint read, and the facts of what the op writes."""
+        """Op that owns a block -> the outer facts that the fixpoint read, and the facts of the op's outputs."""
 
     # -- for subclasses
-    def join(self, one: F | None, other: F | None) -> F | None:
+    def join(self, left: F | None, right: F | None) -> F | None:
         """The fact about a value that is one of two; None stands for a value that was never computed."""
         raise NotImplementedError
 
@@ -56,7 +56,7 @@ class Forward(Generic[F]):
         """Set the facts of the outputs of an op that owns no block."""
         raise NotImplementedError
 
-    def inside(self, op: Operator, index: int) -> Forward[F]:
+    def nested(self, op: Operator, index: int) -> Forward[F]:
         """The analysis of the block that an op owns."""
         return self
 
@@ -73,7 +73,7 @@ class Forward(Generic[F]):
         return fact
 
     def stacked(self, fact: F | None, like: F | None, region: Region, facts: Facts[F]) -> F | None:
-        """The fact about the stacked values of all runs; `like` is that of the variable which gives the shape if none ran."""
+        """The fact about the stacked values of all runs; `like` is the fact of the variable that gives the shape if none ran."""
         return fact
 
     def summed(self, fact: F | None, like: F | None) -> F | None:
@@ -111,7 +111,7 @@ class Forward(Generic[F]):
     def _settle(
         self, op: Operator, index: int, region: Region, facts: Facts[F]
     ) -> tuple[dict[str, F | None], dict[str, F | None]]:
-        """Visit an op's block until the facts no longer change; returns those that it read, and those of the op's outputs."""
+        """Visit an op's block until the facts no longer change; return the facts that it read and the facts of its outputs."""
         entered: dict[str, F | None] = {}
 
         def look(name: str) -> F | None:
@@ -119,16 +119,16 @@ class Forward(Generic[F]):
                 entered[name] = facts.get(name)
             return entered[name]
 
-        outside, written = Facts(look), Facts(look)
-        kept = self.frames(region, outside)
-        if kept is None:
-            self.unsettled(region, written)
-            return entered, written.here
-        frames: Mapping[str, F] = kept
+        outside, outputs = Facts(look), Facts(look)
+        kept_frames = self.frames(region, outside)
+        if kept_frames is None:
+            self.unsettled(region, outputs)
+            return entered, outputs.here
+        frames: Mapping[str, F] = kept_frames
         slices = {inner: self.sliced(outside.get(outer)) for inner, outer in region.slices}
         states = [self.first(state, outside.get(state.first)) for state in region.states]
         carried: dict[str, F | None] = {name: outside.get(name) for name in region.writes} if region.repeats else {}
-        analysis = self.inside(op, index)
+        analysis = self.nested(op, index)
         for _ in range(self.most_rounds):
             before, states_before = dict(carried), list(states)
             runs = zip(region.states, states, strict=True)
@@ -144,24 +144,24 @@ class Forward(Generic[F]):
             if not region.repeats or (carried == before and states == states_before):
                 break
         else:
-            self.unsettled(region, written)
-            return entered, written.here
+            self.unsettled(region, outputs)
+            return entered, outputs.here
         for name, fact in carried.items():
-            written.set(name, fact)
-        for taken in region.stacked:
-            written.set(taken.name, self.stacked(inner.here.get(taken.inner), outside.get(taken.like), region, outside))
-        for taken in region.summed:
-            written.set(taken.name, self.summed(inner.here.get(taken.inner), outside.get(taken.like)))
+            outputs.set(name, fact)
+        for output in region.stacked:
+            outputs.set(output.name, self.stacked(inner.here.get(output.inner), outside.get(output.like), region, outside))
+        for output in region.summed:
+            outputs.set(output.name, self.summed(inner.here.get(output.inner), outside.get(output.like)))
         finals = {state.after: fact for state, fact in zip(region.states, states, strict=True) if state.after != EMPTY}
-        for taken in region.final:
-            written.set(taken.name, finals.get(taken.inner, outside.get(taken.like)))
+        for output in region.final:
+            outputs.set(output.name, finals.get(output.inner, outside.get(output.like)))
         starts = carried if region.repeats else {name: outside.get(name) for name in carried}
-        self.keep(region, starts, inner, written)
-        return entered, written.here
+        self.keep(region, starts, inner, outputs)
+        return entered, outputs.here
 
     @staticmethod
     def _seen_inside(region: Region, around: Mapping[str, F | None], outside: Facts[F]) -> Callable[[str], F | None]:
-        """The lookup of names that a run has not written; those that its block declares have no value yet."""
+        """Look up a name that a run has not written; a name that the block declares has no value yet."""
 
         def look(name: str) -> F | None:
             if name in region.body.vars:

@@ -39,7 +39,7 @@ class VarDesc:
 
     def set_name(self, name: str | bytes) -> None:
         block, old, new = self._var.block, self._var.name, _text(name)
-        block.vars = {new if each == old else each: var for each, var in block.vars.items()}
+        block.vars = {new if key == old else key: var for key, var in block.vars.items()}
         self._var.name = new
         block.program._changed()
 
@@ -79,8 +79,8 @@ class VarDesc:
     def set_need_check_feed(self, check: bool) -> None:
         self._var.need_check_feed = check
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, VarDesc) and other._var is self._var
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, VarDesc) and value._var is self._var
 
     def __hash__(self) -> int:
         return hash(self._var)
@@ -144,8 +144,8 @@ class OpDesc:
     def _rename_output(self, old: str, new: str) -> None:
         self._op.rename_output(old, new)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpDesc) and other._op is self._op
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, OpDesc) and value._op is self._op
 
     def __hash__(self) -> int:
         return hash(self._op)
@@ -251,8 +251,8 @@ class BlockDesc:
     def _remove_var(self, name: str | bytes) -> None:
         self._block.remove_var(_text(name))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BlockDesc) and other._block is self._block
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, BlockDesc) and value._block is self._block
 
     def __hash__(self) -> int:
         return hash(self._block)
@@ -286,7 +286,7 @@ def get_grad_op_desc(
 ) -> tuple[list[OpDesc], dict[str, str]]:
     """The gradient op of one op, in no block, and the variable that each gradient belongs to.
 
-    `fluid.gradients` and `append_backward` differentiate whole programs: they sum gradients, and know what is overwritten.
+    `fluid.gradients` and `append_backward` differentiate whole programs: they sum gradients, and handle overwritten variables.
 
     Args:
         op_desc: the op.

@@ -1,4 +1,4 @@
-"""Where in the user's code something was made: a few (code, line) pairs, formatted only when needed."""
+"""The lines of the user's code that made an object: a few (code, line) pairs, formatted only when needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OURS", "CodeName", "Frames", "current_frames", "is_run_again", "port
 
 
 class CodeName(NamedTuple):
-    """What frames need of code, in a pickle or a copy, where the code itself cannot be."""
+    """The file and name of code. It replaces the code in a pickle or a copy of frames, which cannot hold code."""
 
     co_filename: str
     co_name: str
@@ -40,8 +40,8 @@ OURS = _Ours()
 _seen: dict[Frames, Frames] = {}
 """Ops made by the same line share their frames; a loop may make thousands."""
 _at: Cache[tuple[int, ...], tuple[Frames, Frames]] = Cache()
-"""The frames at a place that was seen before, by the identities of its code and the instructions, of which lines and hashes are
-slow to find; beside them those with that very code, which keep it alive, and its identities unique."""
+"""Identities of code and instructions -> the frames at that place, since lines and hashes are slow to find. Each entry also
+holds the frames with the very code objects, which keeps these alive and their identities unique."""
 
 
 def user_frames(limit: int = 3) -> Frames:
@@ -93,13 +93,15 @@ def _pairs(frame: FrameType | None, limit: int) -> Frames:
 
 
 def is_run_again(frames: Frames) -> bool:
-    """Whether the code that runs now is a copy of that of `frames`, at the same lines: a cell of a notebook that is run again.
+    """Whether the running code is a copy of the code in `frames`, at the same lines: a cell of a notebook that is run again.
 
-    A loop, in which the code is the same object, is not.
+    A loop runs the same code object, so it is not a copy.
     """
     cell = next((number for number, (code, _) in enumerate(frames) if code.co_name == "<module>"), len(frames))
     now = current_frames(len(frames))[: cell + 1]
-    return now == frames[: cell + 1] and any(one[0] is not other[0] for one, other in zip(now, frames, strict=False))
+    return now == frames[: cell + 1] and any(
+        current[0] is not previous[0] for current, previous in zip(now, frames, strict=False)
+    )
 
 
 def portable(frames: Frames) -> Frames:

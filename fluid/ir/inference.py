@@ -86,7 +86,7 @@ def _inferred_of_labels(op: Operator, definition: OpDef, error: FluidError) -> d
     """The specs of the outputs of an op that refuses its Label as floats; `error` if that is not the reason.
 
     A Label that `layers.data` declares may be fed integers, whatever it declares; so it counts as integers, and the op looks at
-    what is fed.
+    the fed array.
     """
     label = op.block.find_var(op.inputs["Label"][0]) if op.inputs.get("Label") else None
     is_free = label is not None and label.is_data and not label.need_check_feed and is_floating(label.dtype)

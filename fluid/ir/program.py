@@ -41,7 +41,7 @@ __all__ = [
 
 
 class OpRole:
-    """What an op is part of: the value of its attribute ``op_role``, a bit set.
+    """The role of an op in its program: the value of its attribute ``op_role``, a bit set.
 
     >>> loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
     >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
@@ -61,7 +61,7 @@ class OpRole:
 
 
 MOST_DEPTH = 64
-"""How many blocks may lie inside of each other: analyses recurse into them, and look names up through all of them."""
+"""The deepest nesting of blocks: analyses recurse into them, and look names up through all of them."""
 
 COMMON_ATTRS: Mapping[str, Any] = {
     OpRole.NAME: OpRole.FORWARD,
@@ -92,7 +92,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         error_clip: how its gradient is clipped, such as `fluid.clip.ErrorClipByValue`.
         stop_gradient: no gradient flows into or through it.
         is_data: to be fed.
-        need_check_feed: what is fed has to have this shape and element type.
+        need_check_feed: check that a feed has this shape and element type.
         belong_to_optimizer: accepted as in Fluid, without effect.
 
     Attributes:
@@ -270,11 +270,11 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         copied.stop_gradient = True
         return copied
 
-    def __eq__(self, other: Any) -> Any:
-        return self._compare("equal", other)
+    def __eq__(self, operand: Any) -> Any:
+        return self._compare("equal", operand)
 
-    def __ne__(self, other: Any) -> Any:
-        return self._compare("not_equal", other)
+    def __ne__(self, operand: Any) -> Any:
+        return self._compare("not_equal", operand)
 
     __hash__ = object.__hash__
 
@@ -452,7 +452,7 @@ class Operator:
         self.wire: Any = None
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """What pickles and deep copies hold."""
+        """The state that pickles and deep copies hold."""
         slots = {name: getattr(self, name) for name in Operator.__slots__}
         return None, {**slots, "frames": portable(self.frames)}
 
@@ -616,7 +616,7 @@ class Operator:
 class Block:
     """Variables by name and operators in order. The names of the parent block are visible.
 
-    A block of gradient ops has the block that it differentiates as `forward`; the names of that are visible too.
+    A block of gradient ops has the block that it differentiates as `forward`; it sees that block's names too.
 
     Args:
         program: the program.
@@ -710,10 +710,10 @@ class Block:
         var = self.find_var(name)
         if var is None:
             hint = did_you_mean(name, self._visible_names())
-            inside = next((block.idx for block in self.program.blocks if name in block.vars), None)
-            if inside is not None:
+            home = next((block.idx for block in self.program.blocks if name in block.vars), None)
+            if home is not None:
                 hint = (
-                    f": it is made in block {inside}, and is known only there. Make it before that block begins; or, if it is a "
+                    f": it is made in block {home}, and is known only there. Make it before that block begins; or, if it is a "
                     "result, let the block assign it to a variable from outside"
                 )
             raise NameNotFoundError(f"no variable {name!r} is visible in block {self.idx}{hint}")
@@ -871,8 +871,8 @@ class Block:
         Args:
             type: the type of op.
             inputs, outputs: slot -> a variable or name, or a list of them.
-            attrs: name -> value; those that are None are left out.
-            frames: the frames of the user's code that asked for it; by default, those that called this.
+            attrs: name -> value; None leaves an attribute out.
+            frames: the frames of the user's code that asked for it; by default, the callers' frames.
 
         Returns:
             The operator.
@@ -928,16 +928,18 @@ class Block:
             count: how many are made for a slot of many.
             also: in eager mode, outputs that only the gradient reads and that are returned.
         """
-        written: dict[str, Any] = {}
+        outputs_by_slot: dict[str, Any] = {}
         for name, slot in definition.outputs.items():
             if outputs.get(name) is not None:
-                written[name] = outputs[name]
+                outputs_by_slot[name] = outputs[name]
             elif slot.many:
-                written[name] = [temporary() for _ in range(count)]
+                outputs_by_slot[name] = [temporary() for _ in range(count)]
             elif not slot.optional:
-                written[name] = temporary()
-        self.append_op(definition.type, {name: value for name, value in inputs.items() if value is not None}, written, attrs)
-        return written
+                outputs_by_slot[name] = temporary()
+        self.append_op(
+            definition.type, {name: value for name, value in inputs.items() if value is not None}, outputs_by_slot, attrs
+        )
+        return outputs_by_slot
 
     def prepend_op(self, type: str, **kwargs: Any) -> Operator:
         """Insert an op of this `type` at the start; `kwargs` as of `insert_op`."""
@@ -958,16 +960,16 @@ class Block:
         program = self.program
         if frames is None:
             frames = program._frames if program._frames is not None else user_frames()
-        own = {name: value for name, value in attrs.items() if value is not None} if attrs else {}
-        op = Operator(self, type, _names_by_slot(inputs), _names_by_slot(outputs), own, frames)
+        op_attrs = {name: value for name, value in attrs.items() if value is not None} if attrs else {}
+        op = Operator(self, type, _names_by_slot(inputs), _names_by_slot(outputs), op_attrs, frames)
         if _defaults.scope is not None:
-            own.setdefault("op_namescope", _defaults.scope.path(program))
+            op_attrs.setdefault("op_namescope", _defaults.scope.path(program))
         if program._role:
-            own.setdefault(OpRole.NAME, program._role)
+            op_attrs.setdefault(OpRole.NAME, program._role)
         definition = registry.find(type)
         if definition is not None:
             try:
-                op.attrs = definition.check_attrs(own)
+                op.attrs = definition.check_attrs(op_attrs)
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             _check_slots(op, definition)
@@ -1008,8 +1010,8 @@ def _rename_slots(op: Operator, side: str, filled: dict[str, list[str]], defined
         if (ours := OUR_SLOTS.get((op.type, name))) is not None:
             filled[ours] = names
         elif (op.type, name) not in UNUSED_SLOTS:
-            known = ", ".join(defined) or "none"
-            raise ProgramError(f"{op.type} has no {side} slot {name!r}; it has {known}\n{locate(op)}")
+            slot_names = ", ".join(defined) or "none"
+            raise ProgramError(f"{op.type} has no {side} slot {name!r}; it has {slot_names}\n{locate(op)}")
 
 
 def crowded_slots(op: Operator, definition: OpDef) -> list[str]:
@@ -1023,7 +1025,7 @@ def crowded_slots(op: Operator, definition: OpDef) -> list[str]:
 
 
 class _Derived(contextlib.AbstractContextManager[None]):
-    """What `Program.derive_guard` gives; a class, as one is entered for each gradient that consists of ordinary ops."""
+    """The context of `Program.derive_guard`; a class, since one is entered for each gradient that consists of ordinary ops."""
 
     __slots__ = ("_program", "_state")
 
@@ -1051,7 +1053,7 @@ def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:
 
 
 class Program:
-    """A program: a tree of blocks, of which block 0 is the root.
+    """A program: a tree of blocks; block 0 is the root.
 
     Layers append to the default main program, what initializes parameters goes to the default startup program; `program_guard`
     makes others the default ones. ``print(program)`` shows it as text, and a notebook shows it with blocks to fold.
@@ -1087,13 +1089,13 @@ class Program:
         """How many name scopes with ops of this program have used each path."""
         self._version = 0
         self.loaders: list[Any] = []
-        """Loaders of `fluid.reader` that are not iterable: a run takes from them what it is not fed."""
+        """Loaders of `fluid.reader` that are not iterable: a run takes the missing feeds from them."""
         self.wire: Any = None
         self.allowed_ops: frozenset[str] | None = None
         """For a program from a file: the ops that it may run though they touch files or run code. Otherwise None, for any."""
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """What pickles and deep copies hold: all but the loaders, which have threads."""
+        """The state that pickles and deep copies hold: all but the loaders, which have threads."""
         slots = {name: getattr(self, name) for name in Program.__slots__ if name != "__weakref__"}
         return None, {**slots, "loaders": []}
 
@@ -1219,7 +1221,7 @@ class Program:
     def drawing(
         self, layer: str, name: str | None, definition: OpDef, outputs: Mapping[str, Any], count: int
     ) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, a layer applies an op. In eager mode a random op draws what it draws in a program.
+        """Inside the ``with``, a layer applies an op. In eager mode a random op draws the same numbers as in a program.
 
         Args:
             layer: its type.
@@ -1242,11 +1244,11 @@ class Program:
         return None
 
     def loaded(self, array: Any) -> Any:
-        """What a loader hands on of an array: the array, to be fed; in eager mode, a tensor of it."""
+        """Convert an array from a loader: unchanged here, since it is fed; to a tensor in eager mode."""
         return array
 
     def key_of(self, parameter: Variable) -> Any:
-        """The key of what optimizers keep for a parameter: its name; in eager mode, where names may repeat, the parameter."""
+        """The key of a parameter's optimizer state: its name; in eager mode, where names may repeat, the parameter."""
         return parameter.name
 
     def gradients(
@@ -1260,7 +1262,7 @@ class Program:
         Args:
             loss: the loss.
             parameters: the parameters; all by default.
-            left_out: those that are left out.
+            left_out: the parameters to leave out.
             append: appends the backward part.
         """
         return append(loss, parameters, left_out)
@@ -1420,13 +1422,13 @@ class Program:
 
         return program_as_html(self)
 
-    # -- edits: each verifies its result, changes nothing if it fails, and reports what it changed
+    # -- edits: each verifies its result, changes nothing if it fails, and reports its changes
     def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
         """A copy with only what `targets` need, as in Fluid 1.x; `prune` does it in place and reports."""
         return self._prune_with_input((), [targets] if isinstance(targets, (Variable, str)) else targets)
 
     def _prune_with_input(self, feeded_var_names: Iterable[str], targets: Iterable[Variable | str]) -> Program:
-        """A copy with only what is needed to compute `targets` from these feeds."""
+        """A copy that only computes `targets` from these feeds."""
         from ..transform.pruning import prune
 
         feeds = list(feeded_var_names)
@@ -1507,7 +1509,7 @@ class Program:
         return replace(self, op, builder)
 
     def insert(self, builder: Callable[..., Any], *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
-        """Insert the ops that a function appends before or after an op. Errors and report are those of `replace`.
+        """Insert the ops that a function appends before or after an op. It raises and reports as `replace` does.
 
         Args:
             builder: called with the op's inputs (`before`) or outputs (`after`) by slot. If it returns a variable, or a dict of
@@ -1559,15 +1561,15 @@ class Program:
     def shard(self, pattern: str, axes: Sequence[str | None] | str | None) -> list[str]:
         """Say how variables are split where the program runs on a mesh of devices; clones and pruned programs say the same.
 
-        Results do not depend on it: it decides where memory and work are. Each device holds all of what nothing is said of, but
-        what is fed is split over the axis ``data``. XLA decides about the values between. Files of programs do not keep it.
+        Results do not depend on it: it decides where memory and work are. Each device holds all of a variable without a
+        sharding, but feeds are split over the axis ``data``. XLA decides about the values between. Program files do not keep it.
 
         Args:
-            pattern: the name of a variable that outlives a run or is fed, or of several: ``*``, ``?`` and ``[...]`` are those of
-                file names, and leave out variables with fewer dimensions than there are axes. Optimizer state is there after
-                `minimize`.
-            axes: for each dimension, the axis of the mesh over which it is split, or None; one name is that of the first
-                dimension. None takes back what was said.
+            pattern: the name of a variable that outlives a run or is fed, or of several: ``*``, ``?`` and ``[...]`` mean the same
+                as in file names, and leave out variables with fewer dimensions than there are axes. Optimizer state is there
+                after `minimize`.
+            axes: for each dimension, the axis of the mesh over which it is split, or None; one name is the axis of the first
+                dimension. None removes the sharding.
 
         Returns:
             The names of the variables.
@@ -1716,14 +1718,14 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
             raise ProgramError(f"program_guard takes a Program, not {type(program).__name__}")
     old = _defaults.main, _defaults.startup
     is_from_file = main_program is not None and main_program.allowed_ops is not None
-    taken = unique_name.avoid(unique_name.TakenNames(main_program) if is_from_file else None)
+    previous_names = unique_name.avoid(unique_name.TakenNames(main_program) if is_from_file else None)
     _defaults.main = main_program
     if startup_program is not None:
         _defaults.startup = startup_program
     try:
         yield
     finally:
-        unique_name.avoid(taken)
+        unique_name.avoid(previous_names)
         _defaults.main, _defaults.startup = old
 
 

@@ -39,7 +39,7 @@ class State:
 
 @dataclass(frozen=True)
 class Taken:
-    """An output of an op that is made of values inside its block.
+    """An output of an op, computed from values inside its block.
 
     Attributes:
         name: the variable outside.
@@ -59,9 +59,9 @@ class Region:
     Attributes:
         body: the block.
         repeats: it may run more than once; each run reads what the one before wrote to variables outside.
-        may_skip: it may not run at all; then what it would write keeps its value.
+        may_skip: it may not run at all; then the variables that it writes keep their values.
         writes: variables outside that it overwrites, under their own names.
-        slices: name inside -> variable outside of which each run gets a slice along the first axis.
+        slices: name inside -> outer variable; each run gets a slice of it along the first axis.
         states: values passed from run to run.
         stacked: outputs that stack the values of all runs along a new first axis.
         summed: outputs that sum the values of all runs.
@@ -102,7 +102,9 @@ class Region:
     def leaving(self) -> dict[str, str]:
         """Variable outside -> the name inside whose value it takes at the end of a run."""
         names = {name: name for name in self.writes}
-        return names | {taken.name: taken.inner for taken in (*self.stacked, *self.summed, *self.final) if taken.inner != EMPTY}
+        return names | {
+            output.name: output.inner for output in (*self.stacked, *self.summed, *self.final) if output.inner != EMPTY
+        }
 
     def entering(self, name: str) -> Iterator[str]:
         """The names inside that hold the outside variable `name`, or a part of it, when a run starts."""
@@ -136,8 +138,8 @@ def region_of(op: Operator) -> Region | None:
     assert isinstance(region, Region)
     body: Any = region.body  # of a file, which may not say which
     if not isinstance(body, Block):
-        what = f"its attribute 'sub_block' should be the block that it owns, not {body!r}"
-        raise ProgramError(f"{op.type}: {what}\n{locate(op)}")
+        problem = f"its attribute 'sub_block' should be the block that it owns, not {body!r}"
+        raise ProgramError(f"{op.type}: {problem}\n{locate(op)}")
     return region
 
 
@@ -163,7 +165,7 @@ def list_inner_gradients(op: Operator) -> None:
 
 
 def shape_slots(op: Operator) -> list[str]:
-    """The slots in which a loop's or branch's gradient op repeats the forward op's inputs, whose shapes alone it reads."""
+    """The slots where a loop's or branch's gradient op repeats the forward op's inputs; it reads only their shapes."""
     definition = op.definition
     if definition is None or not definition.gradient_of:
         return []
@@ -171,13 +173,13 @@ def shape_slots(op: Operator) -> list[str]:
 
 
 def gradient_region(reads_slot: str, scopes_slot: str) -> Callable[[Operator], Region]:
-    """The function from the gradient op of a loop or branch to its `Region`, for the definition of that op.
+    """Make the function from the gradient op of a loop or branch to its `Region`, for the definition of the gradient op.
 
-    Gradients of what the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``). In Paddle's
-    programs they are states: ``original_output_grad`` lists their names inside, which start from ``Out@GRAD``.
+    Gradients of variables that the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``).
+    In Paddle's programs they are states: ``original_output_grad`` lists their names inside, which start from ``Out@GRAD``.
 
     Args:
-        reads_slot: the slot in which the forward op lists what its block reads; the gradient op repeats it.
+        reads_slot: the forward op's slot that lists the variables its block reads; the gradient op repeats it.
         scopes_slot: the slot of the variable with the scopes of the forward op's runs.
     """
 

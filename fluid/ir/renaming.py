@@ -18,7 +18,7 @@ from .versions import outer_names
 __all__ = ["redirect", "redirect_reads", "rename_variables"]
 
 _NAMES_HERE = frozenset({OpRole.VARS, "skip_eager_deletion_vars"})
-"""Attributes that list names as seen from the block in which the op stands."""
+"""Attributes that list names as seen from the block around the op."""
 _NAMES_INSIDE = frozenset(
     ("ex_state_grads", "ex_states", "state_grads", "states")
     + ("input_grads", "output_grads", "parameter_grads", "original_output_grad")
@@ -32,7 +32,7 @@ def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: st
     if region is None or not any(old in names for names in slots.values()):
         return
     same = {inner for inner, outer in region.slices if inner == outer}
-    same |= {taken.name for taken in region.stacked if taken.inner == taken.name}
+    same |= {output.name for output in region.stacked if output.inner == output.name}
     var = region.body.vars.get(old) if old in same else None
     if var is not None:
         yield var, new
@@ -62,10 +62,10 @@ def rename_variables(names: Mapping[Variable, str]) -> None:
                 for var in seen:
                     if var.name in op.input_arg_names:
                         list_inner_gradients(op)
-                    for other, name in _named_after(op, {**op.inputs, **op.outputs}, var.name, names[var]):
-                        if other not in names:
-                            names[other] = name
-                            more[id(other)] = other
+                    for alias, name in _named_after(op, {**op.inputs, **op.outputs}, var.name, names[var]):
+                        if alias not in names:
+                            names[alias] = name
+                            more[id(alias)] = alias
         rounds = more
     seen_from = {
         block: {var.name: new for var, new in names.items() if block.find_var(var.name) is var} for block in program.blocks
@@ -81,8 +81,8 @@ def rename_variables(names: Mapping[Variable, str]) -> None:
     program._changed()
 
 
-def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str] | None = None) -> None:
-    """Replace names in an op's slots and attributes; `inside` maps names as seen from the block that it owns."""
+def _rename_in(op: Operator, names: Mapping[str, str], inner_names: Mapping[str, str] | None = None) -> None:
+    """Replace names in an op's slots and attributes; `inner_names` maps names as seen from the block that it owns."""
 
     def renamed(values: list[str], names: Mapping[str, str] = names) -> list[str]:
         return [names.get(name, name) for name in values]
@@ -95,7 +95,7 @@ def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str]
         if attr_types.get(name) == "var" and isinstance(value, str):
             op.attrs[name] = names.get(value, value)
         elif isinstance(value, list) and name in _NAMES_INSIDE:
-            op.attrs[name] = renamed(value, inside or {})
+            op.attrs[name] = renamed(value, inner_names or {})
         elif isinstance(value, list) and (name in _NAMES_HERE or attr_types.get(name) == "vars"):
             op.attrs[name] = renamed(value)
 
@@ -131,7 +131,7 @@ def redirect(op: Operator, names: Mapping[str, str], shapes: Mapping[str, str] |
 
 
 def redirect_reads(op: Operator, names: Mapping[str, str]) -> None:
-    """As `redirect`, but only for what the op reads; its blocks must not write these variables."""
+    """As `redirect`, but only for the inputs of the op; its blocks must not write these variables."""
     names = {old: new for old, new in names.items() if old != new}
     _follow(op, names, op.inputs)
     op.inputs = {slot: [names.get(name, name) for name in values] for slot, values in op.inputs.items()}
@@ -157,9 +157,9 @@ def _follow(op: Operator, names: Mapping[str, str], slots: Mapping[str, list[str
                 raise ProgramError(
                     f"{new!r} cannot take the place of {old!r}, since the block of this op uses both\n{locate(op)}"
                 )
-        inside = {var.name: name for var, name in derived.items()}
+        inner_names = {var.name: name for var, name in derived.items()}
         rename_variables(derived)
-        _rename_in(op, {}, inside)  # it may not stand in its block yet
+        _rename_in(op, {}, inner_names)  # it may not stand in its block yet
 
 
 def _uses(block: Block, name: str) -> bool:

@@ -91,7 +91,7 @@ def find_faults(program: Program) -> list[Finding]:
 
 
 def self_owning(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
-    """A block that an op inside it owns, directly or through other blocks, and the block of that op; None if there is none."""
+    """A block owned by an op inside it, directly or through other blocks, and the op's block; None if there is none."""
     open_, done = 1, 2
     state = [0] * len(blocks)
     for root in blocks:
@@ -115,17 +115,17 @@ def self_owning(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
 
 
 def faults_of(op: Operator) -> list[str]:
-    """What is wrong with one op."""
+    """The faults of one op."""
     return list(_check_op(op, op.block))
 
 
 def reason_of(op: Operator, error: Exception) -> str:
-    """Why work on an op failed with `error`, for a message: what is wrong with the op if that is seen, else the error itself."""
+    """Explain why work on an op failed with `error`: the op's faults if there are any, else the error itself."""
     return "; ".join(faults_of(op)) or f"its slots and attributes do not fit together: {type(error).__name__}: {error}"
 
 
 def refuse_deep(program: Program) -> None:
-    """`ProgramError` if ops own blocks inside of each other more deeply than analyses, which recurse into them, can go."""
+    """Raise `ProgramError` if ops own blocks nested more deeply than recursive analyses can go."""
     reason = too_deep(program)
     if reason:
         raise ProgramError(reason)
@@ -142,7 +142,7 @@ def too_deep(program: Program) -> str:
 
 
 def _is_deep_by_owners(program: Program) -> bool:
-    """Whether too many blocks lie inside of each other, going by the ops that own them."""
+    """Whether blocks are nested too deeply, judged by the ops that own them."""
     owned = {id(sub) for block in program.blocks for op in block.ops for sub in op.sub_blocks}
     level = [block for block in program.blocks if id(block) not in owned]
     depth = 0
@@ -153,7 +153,7 @@ def _is_deep_by_owners(program: Program) -> bool:
 
 
 def _is_deep_by_parents(program: Program) -> bool:
-    """Whether too many blocks lie inside of each other, going by what they say of their parents."""
+    """Whether blocks are nested too deeply, judged by their parents."""
     depths: dict[int, int] = {}
     for block in program.blocks:
         path: dict[int, Block] = {}
@@ -174,10 +174,10 @@ def _check_tree(program: Program) -> Iterator[Finding]:
     for index, block in enumerate(program.blocks):
         if block.idx != index:
             yield Finding(f"it stands at position {index} of the program", block)
-        for what, other in (("parent", block.parent), ("forward", block.forward)):
-            if other is not None and id(other) not in members:
+        for relation, related in (("parent", block.parent), ("forward", block.forward)):
+            if related is not None and id(related) not in members:
                 broken = True
-                yield Finding(f"its {what} block is not in this program", block)
+                yield Finding(f"its {relation} block is not in this program", block)
         if index == 0 and block.parent is not None:
             yield Finding(f"the root has a parent, block {block.parent_idx}", block)
         if index and block.parent is None:
@@ -218,9 +218,9 @@ def on_cycles(program: Program) -> Iterator[Block]:
         done.update(path)
 
 
-def _is_inside(block: Block | None, other: Block) -> bool:
-    """Whether `other` is `block` or one around it."""
-    while block is not None and block is not other:
+def _is_inside(block: Block | None, ancestor: Block) -> bool:
+    """Whether `ancestor` is `block` or one around it."""
+    while block is not None and block is not ancestor:
         block = block.parent
     return block is not None
 
@@ -251,7 +251,7 @@ def _check_op(op: Operator, block: Block, has_hints: bool = True) -> Iterator[st
 
 
 def misuses_of(op: Operator) -> Iterator[str]:
-    """What no definition of an op allows, whatever version of Paddle wrote it: crowded slots and wrong attributes."""
+    """Faults that no definition of an op allows, whatever version of Paddle wrote it: crowded slots and wrong attributes."""
     definition = op.definition
     if definition is None:
         return

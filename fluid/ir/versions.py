@@ -29,7 +29,7 @@ class BlockVersions:
         reads, writes: for each op, slot -> values, None at an empty position of the slot.
         updates: for each op, output slot -> the value before, for outputs that the op updates.
         last: name -> its last version, for names that the block writes.
-        read_first: names of which some op reads version 0.
+        read_first: names whose version 0 some op reads.
         writer: value -> position of the op that writes it.
     """
 
@@ -165,8 +165,8 @@ class BlockVersions:
                 return None
             for slot, names in op.outputs.items():
                 inferred = specs.get(slot)
-                for other, spec in zip(names, inferred if isinstance(inferred, list) else [inferred], strict=False):
-                    if other == name and (spec is None or spec.shape != var.shape or spec.lod):
+                for candidate, spec in zip(names, inferred if isinstance(inferred, list) else [inferred], strict=False):
+                    if candidate == name and (spec is None or spec.shape != var.shape or spec.lod):
                         return None
             inputs.update(n for n in op.input_arg_names if self.last.get(n, 0) > (0 if n in self.read_first else 1))
         return inputs
@@ -181,7 +181,7 @@ def reads_and_writes(block: Block) -> tuple[list[str], list[str]]:
     writes: dict[str, None] = {}
     for op in block.ops:
         names = dict.fromkeys(op.input_arg_names)
-        written = dict.fromkeys(op.output_arg_names)
+        op_writes = dict.fromkeys(op.output_arg_names)
         definition = op.definition
         if definition is not None:
             for slot, described in definition.outputs.items():
@@ -190,9 +190,9 @@ def reads_and_writes(block: Block) -> tuple[list[str], list[str]]:
         for sub in op.sub_blocks:
             inner_reads, inner_writes = outer_names(sub)
             names.update(dict.fromkeys(inner_reads + inner_writes))  # a block that does not run leaves the old values
-            written.update(dict.fromkeys(inner_writes))
+            op_writes.update(dict.fromkeys(inner_writes))
         reads.update((name, None) for name in names if name not in writes)
-        writes.update(written)
+        writes.update(op_writes)
     return list(reads), list(writes)
 
 

@@ -1,1 +1,1 @@
-"""The language in which ops are defined: signatures, attributes, inference, gradient rules. The ops are in `fluid.ops`."""
+"""The language that defines ops: signatures, attributes, inference, gradient rules. The ops are in `fluid.ops`."""

@@ -20,7 +20,7 @@ __all__ = ["Composition", "composed", "higher_gradient", "pullback"]
 
 Values = Mapping[str, Any]
 Function = Callable[[OpNamespace, Values, Values, set[str]], dict[str, Any]]
-"""From a namespace, values by slot, attributes and the slots wanted to the values of these slots."""
+"""(namespace, values by slot, attributes, wanted slots) -> the values of the wanted slots."""
 
 
 # ------------------------------------------------------------------------------------------------- differentiating functions
@@ -61,19 +61,19 @@ class _Trace(OpNamespace):
         noted = {slot: list(value) if isinstance(value, (list, tuple)) else value for slot, value in inputs.items()}
         outputs = self._f.apply_all(definition, {slot: _plain(value) for slot, value in noted.items()}, attrs)
         varies = any(item is not None and item.varies for value in noted.values() for item in _listed(value))
-        made = {slot: self.note(value, varies) for slot, value in outputs.items()}
+        noted_outputs = {slot: self.note(value, varies) for slot, value in outputs.items()}
         if varies and definition.rule is not ZERO_GRADIENT:
-            self._steps.append((definition, noted, definition.defaults(attrs), made))
-        return made
+            self._steps.append((definition, noted, definition.defaults(attrs), noted_outputs))
+        return noted_outputs
 
     apply_all = apply
 
     def seed(self, value: Any, gradient: Any) -> None:
-        """Add to the gradient of a noted value, or to those of a list."""
-        for each, part in zip(_listed(value), _listed(gradient), strict=True):
-            if each is not None and part is not None and each.varies:
-                before = self._gradients.get(id(each))
-                self._gradients[id(each)] = part if before is None else self._f.sum([before, part])
+        """Add to the gradient of a noted value, or of each value in a list."""
+        for item, part in zip(_listed(value), _listed(gradient), strict=True):
+            if item is not None and part is not None and item.varies:
+                before = self._gradients.get(id(item))
+                self._gradients[id(item)] = part if before is None else self._f.sum([before, part])
 
     def gradient(self, value: Any) -> Any:
         """The gradient of a noted value, None if it is zero; a list for a list."""
@@ -82,7 +82,7 @@ class _Trace(OpNamespace):
         return None if value is None else self._gradients.get(id(value))
 
     def reverse(self) -> None:
-        """Apply the gradient rules of what was noted, last first."""
+        """Apply the gradient rules of the noted ops, last first."""
         for definition, inputs, attrs, outputs in reversed(self._steps):
             gradients = {slot: self.gradient(value) for slot, value in outputs.items()}
             if not any(part is not None for value in gradients.values() for part in _listed(value)):
@@ -148,7 +148,7 @@ def pullback(
 
 # ------------------------------------------------------------------------------------------------------------ composed ops
 class _ComposedRule(Rule):
-    """The gradient of a composed op: that of the ops it is made of, which are applied again."""
+    """The gradient of a composed op: apply its ops again and differentiate them."""
 
     def __init__(
         self,
@@ -183,11 +183,11 @@ def _or_zeros(f: OpNamespace, gradient: Any, value: Any) -> Any:
 
 
 class Composition:
-    """What a composed op is made of: it is called with a namespace, values and attributes by name, and the outputs wanted.
+    """The ops that a composed op consists of. Call it with a namespace, values and attributes by name, and the outputs wanted.
 
     Attributes:
-        fn: the function that says it, or, for a gradient of a gradient op, None.
-        shape_only: the inputs of which only shape and dtype are read.
+        fn: the function that states it; None for a gradient of a gradient op.
+        shape_only: the inputs read only for their shape and dtype.
         listed: outputs that Paddle's gradient op lists; this one does not read their elements.
     """
 
@@ -201,10 +201,10 @@ class Composition:
         self._function, self.fn, self.shape_only, self.listed = function, fn, frozenset(shape_only), tuple(listed)
 
     def __call__(self, f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
-        made = {slot: value for slot, value in self._function(f, values, attrs, wanted).items() if slot in wanted}
-        if not made:
+        results = {slot: value for slot, value in self._function(f, values, attrs, wanted).items() if slot in wanted}
+        if not results:
             raise ProgramError(f"nothing computes the outputs {', '.join(sorted(wanted))}")
-        return made
+        return results
 
     def rule(self, definition: OpDef, wrt: tuple[str, ...] | None) -> Rule:
         """The gradient rule of the op."""
@@ -271,7 +271,7 @@ def _documented(doc: str | None, like: Callable[..., Any] | None = None) -> Call
 
 # ------------------------------------------------------------------------------------------------ gradients of gradient ops
 def _function_of(definition: OpDef) -> Function:
-    """What a gradient op, or a composed one, computes from what."""
+    """The function that a gradient op or a composed op computes."""
     if definition.composition is not None:
         return definition.composition._function
     assert definition.forward is not None and isinstance(definition.forward.rule, Rule)
@@ -292,11 +292,11 @@ def higher_gradient(row: str, module: str, recovered: Callable[[Any, Values, Val
 
     Args:
         row: ``"tanh_grad_grad of tanh_grad: Out, grad_out=Out@GRAD, grad_x@GRAD=X@GRAD@GRAD -> Out@GRAD, grad_out@GRAD=..."``:
-            each slot with what it stands for, if that has another name: an input of the gradient op, an output, or the gradient
-            (``@GRAD``) of one. Inputs that may be absent are marked by ``?``.
+            each slot with the name that it stands for, if the two differ: an input of the gradient op, an output, or the
+                gradient (``@GRAD``) of one. Inputs that may be absent are marked by ``?``.
         module: the module of the row.
-        recovered: from a namespace, what was read by the gradient op's names, and attributes to values of the gradient op that
-            Paddle's op does not read but computes again.
+        recovered: takes a namespace, the values read under the gradient op's names, and attributes; returns the values of the
+            gradient op that Paddle's op computes again rather than reads.
     """
     head, _, text = row.partition(":")
     name, _, base = head.split()
@@ -306,24 +306,24 @@ def higher_gradient(row: str, module: str, recovered: Callable[[Any, Values, Val
     read, write = (dict(_pair(part) for part in side.split(",")) for side in (left, right))
     marks = {slot.rstrip("?"): "?" * slot.endswith("?") for slot in read}
     sources = {slot.rstrip("?"): source for slot, source in read.items()}
-    made = {slot: source.removesuffix("@GRAD") for slot, source in write.items()}
+    wrt = {slot: source.removesuffix("@GRAD") for slot, source in write.items()}
 
     def gradients(f: OpNamespace, values: Values, attrs: Values, wanted: set[str]) -> dict[str, Any]:
-        there = {source: values[slot] for slot, source in sources.items() if values.get(slot) is not None}
+        by_source = {source: values[slot] for slot, source in sources.items() if values.get(slot) is not None}
         if recovered is not None:
-            there |= {slot: value for slot, value in recovered(f, there, attrs).items() if slot not in there}
-        seeds = {slot: there[grad_slot(slot)] for slot in lower.outputs if there.get(grad_slot(slot)) is not None}
+            by_source |= {slot: value for slot, value in recovered(f, by_source, attrs).items() if slot not in by_source}
+        seeds = {slot: by_source[grad_slot(slot)] for slot in lower.outputs if by_source.get(grad_slot(slot)) is not None}
         slots = [*lower.inputs, *(lower.forward.inputs if lower.forward is not None else ())]
-        own = {slot: there[slot] for slot in slots if there.get(slot) is not None}
-        results = pullback(f, function, own, attrs, seeds, [made[slot] for slot in wanted])
+        inputs = {slot: by_source[slot] for slot in slots if by_source.get(slot) is not None}
+        results = pullback(f, function, inputs, attrs, seeds, [wrt[slot] for slot in wanted])
         return {
-            slot: results[made[slot]] if results.get(made[slot]) is not None else f.fill_zeros_like(own[made[slot]])
-            for slot in made
-            if slot in wanted and own.get(made[slot]) is not None
+            slot: results[wrt[slot]] if results.get(wrt[slot]) is not None else f.fill_zeros_like(inputs[wrt[slot]])
+            for slot in wrt
+            if slot in wanted and inputs.get(wrt[slot]) is not None
         }
 
-    signature = f"{name}({', '.join(slot + mark for slot, mark in marks.items())}) -> {', '.join(slot + '?' for slot in made)}"
-    names = ", ".join(f"{slot} by {source}" for slot, source in made.items())
+    signature = f"{name}({', '.join(slot + mark for slot, mark in marks.items())}) -> {', '.join(slot + '?' for slot in wrt)}"
+    names = ", ".join(f"{slot} by {source}" for slot, source in wrt.items())
     doc = f"The gradient of `{base}`, as Paddle writes it: {names}."
     attrs: dict[str, Any] = dict(lower.attrs)
     documented = _documented(doc)

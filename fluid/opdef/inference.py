@@ -49,7 +49,7 @@ class OpNamespace:
         raise NotImplementedError
 
     def apply_all(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """As `apply`, where that leaves intermediate outputs out, with these."""
+        """As `apply`, and always with the intermediate outputs."""
         return self.apply(definition, inputs, attrs)
 
 
@@ -114,7 +114,7 @@ def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, A
 
 
 def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """`outputs`, where each has the LoD of the first input that has one and as many rows."""
+    """Give each output the LoD of the first input that has a LoD and the same number of rows."""
     specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
     lods = {spec.shape[0]: spec.lod for spec in reversed(specs) if spec is not None and spec.lod and spec.shape}
 
@@ -127,21 +127,21 @@ def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[st
 
 
 def _check_grad_inputs(definition: OpDef, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
-    """`InferenceError` if what a gradient op reads does not fit its forward op: inputs, outputs and gradients of outputs.
+    """Raise `InferenceError` if a gradient op does not fit its forward op: inputs, outputs and gradients of outputs.
 
     Outputs are compared where the gradient op reads all that they are inferred from.
     """
     forward.check_inputs(inputs)
-    own = {slot: inputs[slot] for slot in forward.inputs if slot in inputs}
+    forward_inputs = {slot: inputs[slot] for slot in forward.inputs if slot in inputs}
     if not forward.inputs.keys() <= definition.inputs.keys() or any(
-        slot.name not in own for slot in forward.inputs.values() if not slot.optional
+        slot.name not in forward_inputs for slot in forward.inputs.values() if not slot.optional
     ):
         return
     declared = {slot: inputs.get(grad_slot(slot)) or inputs.get(slot) for slot in forward.outputs}
     declared = {slot: spec for slot, spec in declared.items() if isinstance(spec, Spec)}
-    for slot, expected in forward.infer_specs(own, attrs, declared).items():
+    for slot, expected in forward.infer_specs(forward_inputs, attrs, declared).items():
         for name in (slot, grad_slot(slot)):
-            actual = inputs.get(name) if name not in own else None
+            actual = inputs.get(name) if name not in forward_inputs else None
             pairs = zip(expected, actual, strict=False) if isinstance(actual, list) else [(expected, actual)]
             for should, spec in pairs:
                 if isinstance(should, Spec) and spec is not None and not _may_stand_for(spec, should):

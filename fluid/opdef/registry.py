@@ -15,7 +15,7 @@ the ``real`` or ``complex`` ones, or several as ``int|float``, then the shape, a
 Scale: float[C], Bias: float[C])``. A dimension is a number, a name, which has the same value in all inputs, or ``...`` for any
 number of dimensions; ``[one]`` is a single element of any rank. Inputs are checked against this before inference.
 
-The parameters of a rule say what it reads: first ``f``, the namespace of ops; then input and output slots by name, the
+The parameters of a rule name its inputs: first ``f``, the namespace of ops; then input and output slots by name, the
 cotangent of the output ``Out`` as ``dOut``, attributes by name or all of them as the dict ``attrs``, and ``wanted``, the set
 of input slots whose gradients are wanted. A missing cotangent is replaced by zeros, or is None if its default is ``None``. An
 input with a default of ``None`` may be missing from gradient ops in files. Only the shape and dtype of a slot annotated
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ANALYTIC",
     "EMPTY",
+    "EXPLICIT",
     "LINEAR",
     "NOT_DIFFERENTIABLE",
     "OUR_SLOTS",
-    "OWN",
     "PADDLE_SLOTS",
     "REGION",
     "SEEDS",
@@ -92,7 +92,7 @@ _Entry = TypeVar("_Entry")
 
 
 class ShapeOnly:
-    """Annotation of a rule's parameter of which only shape and dtype are read, so that its value need not be kept."""
+    """Annotates a rule's parameter that is read only for its shape and dtype, so that its value need not be kept."""
 
 
 _SHAPE_ONLY = (ShapeOnly, "ShapeOnly", "Like")
@@ -115,7 +115,7 @@ ZERO_GRADIENT = _NoGradient("ZERO_GRADIENT")
 REGION = _NoGradient("REGION")
 """The op owns a block, into which `fluid.backward` recurses."""
 
-LINEAR, ANALYTIC, OWN = "linear", "analytic", "own"
+LINEAR, ANALYTIC, EXPLICIT = "linear", "analytic", "own"
 """How a gradient rule serves complex numbers (see `OpDef.complex_rule`)."""
 
 EMPTY = "@EMPTY@"
@@ -164,7 +164,7 @@ class Slot(NamedTuple):
     """Numbers and names of dimensions, and ``...``, or ``one``, as in the signature; any by default."""
 
     def describe(self, separator: str = " or ") -> str:
-        """What a variable here should be, such as ``int[N, 1]``."""
+        """The kind of variable that fits here, such as ``int[N, 1]``."""
         return separator.join(self.elements) + (f"[{', '.join(self.dims)}]" if self.dims is not None else "")
 
 
@@ -257,7 +257,7 @@ def _to_string(value: Any) -> str:
     raise TypeError(f"{value!r} is not a string")
 
 
-def _each(check: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+def _list_of(check: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     def check_all(value: Any) -> list[Any]:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise TypeError(f"{value!r} is not a list")
@@ -277,20 +277,20 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "float64": _to_float,
     "string": _to_string,
     "bool": _to_bool,
-    "ints": _each(_to_int32),
-    "longs": _each(_to_int64),
-    "floats": _each(_to_float),
-    "float64s": _each(_to_float),
-    "strings": _each(_to_string),
-    "bools": _each(_to_bool),
+    "ints": _list_of(_to_int32),
+    "longs": _list_of(_to_int64),
+    "floats": _list_of(_to_float),
+    "float64s": _list_of(_to_float),
+    "strings": _list_of(_to_string),
+    "bools": _list_of(_to_bool),
     "scalar": _same,
-    "scalars": _each(_same),
+    "scalars": _list_of(_same),
     "block": _same,
-    "blocks": _each(_same),
+    "blocks": _list_of(_same),
 }
 _PythonType = type[Any]
 _PLAIN: dict[str, _PythonType] = {"bool": bool, "float": float, "float64": float, "string": str}
-"""Kind of attribute -> the Python type of its values, where each value of that type is of the kind."""
+"""Kind of attribute -> a Python type whose values all belong to the kind."""
 _KIND_OF = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
@@ -319,9 +319,9 @@ def long(default: int) -> Attr:
     return Attr("long", default)
 
 
-def choice(default: Any, *others: Any) -> Attr:
+def choice(default: Any, *alternatives: Any) -> Attr:
     """One of these strings or numbers; the first is the default."""
-    return Attr(_KIND_OF[type(default)], default, choices=(default, *others))
+    return Attr(_KIND_OF[type(default)], default, choices=(default, *alternatives))
 
 
 def least(minimum: float, attr: Any) -> Attr:
@@ -362,7 +362,7 @@ def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     """
     if type(fn) is not FunctionType or fn.__dict__ or fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         parameters = inspect.signature(fn).parameters
-        return {name: (each.annotation, each.default is not each.empty) for name, each in parameters.items()}
+        return {name: (parameter.annotation, parameter.default is not parameter.empty) for name, parameter in parameters.items()}
     code = fn.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     first = code.co_argcount - len(fn.__defaults__ or ())
@@ -371,7 +371,7 @@ def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
 
 
 class Rule:
-    """A gradient rule, and what it reads by its signature."""
+    """A gradient rule. Its signature names the values that it reads."""
 
     __slots__ = (
         "all_attrs", "attrs", "cotangents", "definition", "fn", "inputs", "intermediate", "optional", "outputs", "takes_wanted",
@@ -448,7 +448,7 @@ def _complex(value: Any) -> bool:
 
 
 def _conjugate(f: Any, value: Any) -> Any:
-    """The conjugates of a value, or of those in a list; of real numbers, the value."""
+    """Conjugate a value or each value in a list; real numbers stay as they are."""
     if isinstance(value, (list, tuple)):
         return [_conjugate(f, item) for item in value]
     return f.conj(value) if _complex(value) else value
@@ -482,11 +482,11 @@ class OpDef:
     gradient_of: str = ""
     """For a gradient op that owns a block: the type of the forward op."""
     complex_rule: str = ""
-    """How the rule serves complex numbers, of which the gradient of a real L by ``x + iy`` is ``dL/dx + i dL/dy``.
+    """How the rule serves complex numbers. The gradient of a real L by ``x + iy`` is ``dL/dx + i dL/dy``.
 
     `LINEAR`: the op is linear with real coefficients, so rule and kernel are right as they are. `ANALYTIC`: the op is an
     analytic function of its inputs, whose formula the rule transposes, so cotangents go into the rule, and gradients come out
-    of it, conjugated; the gradient's kernel is for real numbers. `OWN`: the rule itself sees to complex numbers, the kernel does
+    of it, conjugated; the gradient's kernel is for real numbers. `EXPLICIT`: the rule handles complex numbers, the kernel does
     not. By default, gradients of complex numbers are refused."""
     lod_aware: bool = False
     """Whether inference gives the outputs' LoD. For other ops, an output has the LoD of the first input that has one and as
@@ -551,12 +551,12 @@ class OpDef:
 
     @cached_property
     def plain(self) -> dict[str, _PythonType]:
-        """Attribute -> the Python type of which every value is allowed, where there is one."""
+        """Attribute -> a Python type whose values are all allowed, where there is one."""
         return {name: _PLAIN[attr.kind] for name, attr in self.attrs.items() if attr.kind in _PLAIN and attr.is_free}
 
     @cached_property
     def inferred(self) -> Cache[Any, dict[str, Any]]:
-        """What `fluid.ir.inference` has inferred for variables of certain shapes and types."""
+        """Results of `fluid.ir.inference` for variables of certain shapes and types."""
         return Cache()
 
     def updates(self, slot: str) -> bool:
@@ -617,7 +617,7 @@ class OpDef:
         return type(error)("; ".join(filter(None, [text, ", ".join(specs)])))
 
     def inferred_by_composition(self, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The specs of the outputs of a composed op; those of no output for an op that has nothing to infer them by."""
+        """Infer the output specs of a composed op; empty for an op without inference."""
         if self.composition is None:
             return {}
         specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
@@ -758,13 +758,13 @@ def define(
         inline_grad: write the gradient as the rule's ops, not as one gradient op.
         grad_type: the type of the gradient op, if it is not ``type_grad``.
         decomposition: builds the op from ordinary ones, in place of a rule; see the module's docstring.
-        composition: the ops that it is made of, in place of a kernel, and of inference and a rule if there are none.
-        shape_only: input slots of which only shape, dtype and LoD are read.
+        composition: the ops that the op consists of, instead of a kernel; also of inference and a rule if there are none.
+        shape_only: input slots read only for their shape, dtype and LoD.
         constants: input slots that are treated as constants (see `OpDef`).
         region, gradient_of: for an op that owns a block (see `OpDef`).
         lod_aware: whether `infer` gives the outputs' LoD (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
-        complex_rule: `LINEAR`, `ANALYTIC` or `OWN`, if the rule is right for complex numbers too (see `OpDef`).
+        complex_rule: `LINEAR`, `ANALYTIC` or `EXPLICIT`, if the rule is right for complex numbers too (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
     """
     match = _SIGNATURE.match(signature)
@@ -808,7 +808,7 @@ def define(
 
 
 def add(definition: OpDef) -> None:
-    """Put a definition, and that of its gradient op, into the registry."""
+    """Register a definition and the definition of its gradient op."""
     if definition.type in _ops:
         raise ProgramError(f"the op {definition.type!r} is already defined")
     _ops[definition.type] = definition

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import OWN, ZERO_GRADIENT, define, least, like
+from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, define, least, like
 from ..values.spec import Spec
 from ..values.types import is_complex, real_of
 from .shapes import in_order
@@ -116,14 +116,14 @@ def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
         threshold: the bound of the absolute value of X.
     """
     lowest, highest = math.log1p(math.exp(-threshold)), threshold + math.log1p(math.exp(-threshold))
-    inside = _where(Out > lowest * (1.0 + 1e-6), dOut) * _where(Out < highest * (1.0 - 1e-6), dOut)  # allows for rounding
-    return {"X": dOut * inside * (1.0 - f.exp(-Out))}
+    middle = _where(Out > lowest * (1.0 + 1e-6), dOut) * _where(Out < highest * (1.0 - 1e-6), dOut)  # allows for rounding
+    return {"X": dOut * middle * (1.0 - f.exp(-Out))}
 
 
 # -------------------------------------------------------------------------------------------- gradients by the input
-@define("abs(X: int|float) -> Out", infer=lambda X: X.with_dtype(real_of(X.dtype)), complex_rule=OWN)
+@define("abs(X: int|float) -> Out", infer=lambda X: X.with_dtype(real_of(X.dtype)), complex_rule=EXPLICIT)
 def abs_(f: Any, X: Any, dOut: Any) -> Any:
-    """Absolute value; that of a complex number is real."""
+    """Absolute value; it is real for complex numbers."""
     if not is_complex(X.dtype):
         return {"X": dOut * f.sign(X)}
     length = f.abs(X)
@@ -368,11 +368,11 @@ def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset
 
     Args:
         threshold: the upper bound of ``X + offset``.
-        scale: what the product is divided by.
-        offset: what is added to X.
+        scale: the divisor of the product.
+        offset: the number added to X.
     """
-    above, inside = _where(X + offset >= threshold, dOut), _where(X + offset > 0.0, dOut) * _where(X + offset < threshold, dOut)
-    return {"X": dOut * (above * threshold + inside * (X * 2.0 + offset)) * (1.0 / scale)}
+    above, middle = _where(X + offset >= threshold, dOut), _where(X + offset > 0.0, dOut) * _where(X + offset < threshold, dOut)
+    return {"X": dOut * (above * threshold + middle * (X * 2.0 + offset)) * (1.0 / scale)}
 
 
 @_unary("tanh_shrink")

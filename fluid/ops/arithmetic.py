@@ -81,7 +81,7 @@ def atan2(f: Any, X1: Any, X2: Any, dOut: Any) -> Any:
     "nextafter(x: real, y: real) -> out", infer=lambda x, y: _pair(x, y, "x and y"), wrt=("x",), constants=["y"], inline_grad=True
 )
 def nextafter(f: Any, x: ShapeOnly, dout: Any) -> Any:
-    """The float next to x in the direction of y. Its gradient is that of x."""
+    """The float next to x in the direction of y. Its gradient is x's."""
     return {"x": f.sum_to(dout, x)}
 
 
@@ -155,7 +155,7 @@ def equal_all() -> None:
 
 # ------------------------------------------------------------------------------------------------------------------ sums
 def _partial(X: list[Spec], start_index: int, length: int) -> tuple[int, int]:
-    """The first column, and how many, that are taken of each matrix; -1 for unknown."""
+    """The first column and the number of columns that each matrix contributes; -1 for unknown."""
     first = X[0]
     for spec in X:
         if spec.ndim != 2 or spec.dtype is not first.dtype or not all(map(fits, spec.shape, first.shape)):
@@ -193,7 +193,7 @@ def _placed(f: Any, part: Any, X: Any, start: int, length: int) -> Any:
 @define("partial_sum(X*) -> Out", infer=_partial_sum, start_index=0, length=-1)
 def partial_sum(f: Any, X: ShapeOnly, dOut: Any, start_index: int, length: int) -> Any:
     """The sum of the columns from `start_index` on, `length` or (for -1) all, of matrices."""
-    return {"X": lambda: [_placed(f, dOut, each, start_index, length) for each in X]}  # type: ignore[attr-defined]
+    return {"X": lambda: [_placed(f, dOut, like, start_index, length) for like in X]}  # type: ignore[attr-defined]
 
 
 @define("partial_concat(X*) -> Out", infer=_partial_concat, start_index=0, length=-1)
@@ -203,6 +203,6 @@ def partial_concat(f: Any, X: ShapeOnly, dOut: Any, start_index: int, length: in
     def parts() -> list[Any]:
         pieces = f.split(dOut, num=len(X), axis=1)  # type: ignore[arg-type]
         pairs = zip(pieces, X, strict=True)  # type: ignore[call-overload]
-        return [_placed(f, piece, each, start_index, length) for piece, each in pairs]
+        return [_placed(f, piece, like, start_index, length) for piece, like in pairs]
 
     return {"X": parts}

@@ -10,7 +10,7 @@ from ..opdef.registry import define, required
 from . import activation, elementwise, manipulation, matmul, reduction  # noqa: F401  (what the ops are made of)
 
 _FAR = -1e30
-"""What is added to the weights of what must not be attended to."""
+"""Added to the attention weights of masked positions."""
 
 
 def _attended(f: Any, q: Any, k: Any, v: Any, *, scale: float, mask: Any = None, causal: bool = False) -> Any:
@@ -31,7 +31,7 @@ def _heads_first(f: Any, value: Any) -> Any:
 
 
 def _of_three(f: Any, joined: Any, alpha: float, mask: Any = None) -> Any:
-    """Attention of what stands in one [batch, length, 3, heads, width]; of the shape [batch, length, heads, width]."""
+    """Attention with q, k and v in one [batch, length, 3, heads, width]; the result is [batch, length, heads, width]."""
     joined = f.transpose2(joined, axis=[2, 0, 3, 1, 4])
     parts = [f.slice(joined, axes=[0], starts=[part], ends=[part + 1], decrease_axis=[0]) for part in range(3)]
     return _heads_first(f, _attended(f, *parts, scale=alpha, mask=mask))
@@ -76,7 +76,7 @@ def self_dp_attention(f: Any, X: Any, alpha: float, head_number: int) -> Any:
 def flash_attn(
     f: Any, q: Any, k: Any, v: Any, attn_mask: Any, dropout: float, causal: bool, return_softmax: bool, is_test: bool
 ) -> Any:
-    """``softmax(q @ k.T / sqrt(width) + attn_mask) @ v`` of each head; with `causal`, of what is not later."""
+    """``softmax(q @ k.T / sqrt(width) + attn_mask) @ v`` of each head; `causal` masks later positions."""
     _refuse_dropout("flash_attn", dropout, is_test)
     if return_softmax:
         raise InferenceError("flash_attn does not keep the weights of attention here; set return_softmax=False")
@@ -135,7 +135,7 @@ def _triangle(f: Any, values: Any, attrs: Any, wanted: set[str]) -> dict[str, An
 
 @define("fused_softmax_mask_upper_triangle(X: float) -> Out", composition=Composition(_triangle))
 def fused_softmax_mask_upper_triangle(f: Any, Out: Any, dOut: Any) -> Any:
-    """`softmax` along the last axis of what is not above the diagonal of the last two; zeros above it."""
+    """`softmax` along the last axis over the elements up to the diagonal of the last two axes; zeros above it."""
     return {"X": (dOut - f.reduce_sum(dOut * Out, dim=[-1], keep_dim=True)) * Out}
 
 
@@ -145,8 +145,8 @@ def _turned(f: Any, x: Any, sin: Any, cos: Any, neox: bool, back: bool = False) 
         sin = -sin
     halves = (f.unbind(f.reshape2(x, shape=[0, 0, 0, -1, 2]), axis=4)) if neox else f.split(x, num=2, axis=3)
     first, second = halves
-    other = f.reshape_like(f.stack([-second, first], axis=4), x) if neox else f.concat([-second, first], axis=3)
-    return f.elementwise_add(f.elementwise_mul(x, cos), f.elementwise_mul(other, sin))
+    turned_half = f.reshape_like(f.stack([-second, first], axis=4), x) if neox else f.concat([-second, first], axis=3)
+    return f.elementwise_add(f.elementwise_mul(x, cos), f.elementwise_mul(turned_half, sin))
 
 
 def _angles(f: Any, sin: Any, cos: Any, position_ids: Any) -> tuple[Any, Any]:
@@ -190,5 +190,5 @@ def fused_rotary_position_embedding(
     [batch, length] says which row of the tables sin and cos, [1, length, 1, width] or [length, width], is for which place.
     """
     angles = _angles(f, sin, cos, position_ids)
-    given = {"q": dout_q, "k": dout_k, "v": dout_v}
-    return {slot: _turned(f, back, *angles, use_neox_rotary_style, True) for slot, back in given.items() if back is not None}
+    cotangents = {"q": dout_q, "k": dout_k, "v": dout_v}
+    return {slot: _turned(f, back, *angles, use_neox_rotary_style, True) for slot, back in cotangents.items() if back is not None}

@@ -43,7 +43,7 @@ def beam_search() -> None:
     that are yet to be added to the row's score. Nothing is selected for a source whose best beams have all ended.
 
     selected_ids and selected_scores, ``[selected, 1]``, have two levels of sequences: the previous rows of each source, and the
-    rows selected for each of those. parent_idx, ``[selected]``, has the previous row of each selected one.
+    rows selected for each previous row. parent_idx, ``[selected]``, has the previous row of each selected one.
     """
 
 
@@ -56,5 +56,5 @@ def beam_search() -> None:
     end_id=required("int"),
 )
 def beam_search_decode() -> None:
-    """The sentences of a beam search, from the arrays of what it selected at each step: ``[words]`` with two levels of sequences,
+    """The sentences of a beam search, from the arrays of its selections at each step: ``[words]`` with two levels of sequences,
     the sentences of each source by descending last score, and the words of each sentence up to the first `end_id`."""

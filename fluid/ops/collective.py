@@ -1,8 +1,8 @@
-"""Ops in which all workers take part: each runs the same op on its own X.
+"""Ops that all workers run together, each on its own X.
 
-A worker that is alone is a group of one, of which every sum, maximum and gathering is what it has. The loss of which gradients
-are taken is the sum of the losses of all workers: what one worker's X does to the result of another counts. So the gradient of
-a sum is a sum, that of gathering is a sum that is scattered, and the other way round.
+A worker that is alone is a group of one: every sum, maximum and gathering is its own value. Gradients are taken of the sum of
+the losses of all workers, so the effect of one worker's X on another's result counts. So the gradient of a sum is a sum, the
+gradient of a gathering is a scattered sum, and the other way round.
 
 ``use_calc_stream`` says where the op stands: if unset, on the stream of communication, which ``c_sync_comm_stream`` waits for.
 Here that changes no value: a reduction whose result nothing but ``c_sync_comm_stream`` reads goes on until then, while other ops
@@ -31,7 +31,7 @@ SETTING_UP = frozenset({"c_comm_init", "c_comm_init_all", "c_gen_nccl_id"})
 """Ops with which Paddle sets up its communicators, and whose attributes differ between workers."""
 
 KINDS = ("sum", "prod", "max", "min")
-"""How `allreduce` reduces, by its attribute ``reduce_type``."""
+"""The reduction of `allreduce`, by its attribute ``reduce_type``."""
 
 _STREAM: dict[str, Any] = {"ring_id": 0, "use_calc_stream": False}
 _WORKERS = least(0, 0)
@@ -116,7 +116,7 @@ def _scattered(X: Spec, nranks: int) -> Spec:
 
 @define("c_reducescatter(X: [N, ...]) -> Out", infer=_scattered, inline_grad=True, nranks=least(1, 1), **_STREAM)
 def c_reducescatter(f: Any, dOut: Any, nranks: int) -> Any:
-    """Of the sum of all workers' X ``[nranks * n, ...]``, the part ``[n, ...]`` that belongs to this worker."""
+    """This worker's part ``[n, ...]`` of the sum of all workers' X ``[nranks * n, ...]``."""
     return {"X": f.c_allgather(dOut, nranks=nranks, use_calc_stream=True)}
 
 
@@ -141,9 +141,9 @@ def barrier(f: Any, dOut: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- buckets
 def _joined(X: Sequence[Spec]) -> Spec:
-    if any(each.dtype is not X[0].dtype for each in X):
+    if any(spec.dtype is not X[0].dtype for spec in X):
         raise InferenceError(f"X are {', '.join(map(str, X))}; they should have one element type")
-    sizes = [each.size for each in X]
+    sizes = [spec.size for spec in X]
     return Spec((-1 if min(sizes, default=0) < 0 else sum(sizes),), X[0].dtype)
 
 
@@ -154,10 +154,10 @@ def join_flat(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 
 def _cut(X: Spec, Like: Sequence[Spec]) -> list[Spec]:
-    sizes = [prod(each.shape) for each in Like]
+    sizes = [prod(spec.shape) for spec in Like]
     if X.ndim != 1 or (X.size >= 0 and min(sizes, default=0) >= 0 and X.size != sum(sizes)):
         raise InferenceError(f"X is {X}; it should have as many elements as all of Like together, {sum(sizes)}, in one dimension")
-    return [Spec(each.shape, X.dtype) for each in Like]
+    return [Spec(spec.shape, X.dtype) for spec in Like]
 
 
 @define("split_flat(X, Like*) -> Out*", infer=_cut, wrt=("X",), inline_grad=True, shape_only=("Like",))
@@ -182,7 +182,7 @@ def c_gen_nccl_id() -> None:
     endpoints="",
 )
 def c_comm_init() -> None:
-    """Checks that there are `nranks` workers, of which this is number `rank`."""
+    """Checks that there are `nranks` workers and that this one is number `rank`."""
 
 
 @define("c_comm_init_all() ->", grad=NOT_DIFFERENTIABLE, devices=ints(), ring_id=0)

@@ -1,6 +1,6 @@
 """Complex numbers: their parts, angles, conjugates, and pairs of floats as complex numbers.
 
-The gradient of a real number L by ``z = x + iy`` is ``dL/dx + i dL/dy``, as in Paddle: the direction in which L grows most.
+The gradient of a real number L by ``z = x + iy`` is ``dL/dx + i dL/dy``, as in Paddle: L grows most in this direction.
 `complex_rules` says of other ops how their rules serve complex numbers.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import LINEAR, OWN, ShapeOnly, define, like
+from ..opdef.registry import EXPLICIT, LINEAR, ShapeOnly, define, like
 from ..values.spec import Spec
 from ..values.types import complex_of, is_complex, real_of
 from .shapes import broadcast
@@ -30,25 +30,25 @@ def unless_zero(f: Any, X: Any) -> Any:
     return X + f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
 
 
-@define("real(X: complex) -> Out", infer=real_part, complex_rule=OWN)
+@define("real(X: complex) -> Out", infer=real_part, complex_rule=EXPLICIT)
 def real(f: Any, dOut: Any) -> Any:
     """The real parts."""
     return {"X": with_zeros(f, dOut)}
 
 
-@define("imag(X: complex) -> Out", infer=real_part, complex_rule=OWN)
+@define("imag(X: complex) -> Out", infer=real_part, complex_rule=EXPLICIT)
 def imag(f: Any, dOut: Any) -> Any:
     """The imaginary parts."""
     return {"X": f.complex(f.fill_zeros_like(dOut), dOut)}
 
 
-@define("conj(X: int|float) -> Out", infer=like("X"), inline_grad=True, complex_rule=OWN)
+@define("conj(X: int|float) -> Out", infer=like("X"), inline_grad=True, complex_rule=EXPLICIT)
 def conj(f: Any, dOut: Any) -> Any:
     """The conjugates: the same real parts, and imaginary parts of the other sign."""
     return {"X": f.conj(dOut)}
 
 
-@define("angle(X: float) -> Out", infer=real_part, complex_rule=OWN)
+@define("angle(X: float) -> Out", infer=real_part, complex_rule=EXPLICIT)
 def angle(f: Any, X: Any, dOut: Any) -> Any:
     """The angles of complex numbers, in (-pi, pi]; of real ones 0, or pi below 0. The gradient at 0 is 0."""
     if not is_complex(X.dtype):
@@ -64,7 +64,7 @@ def _complex(X: Spec, Y: Spec) -> Spec:
     return Spec(broadcast(X.shape, Y.shape), complex_of(X.dtype))
 
 
-@define("complex(X: real, Y: real) -> Out", infer=_complex, complex_rule=OWN)
+@define("complex(X: real, Y: real) -> Out", infer=_complex, complex_rule=EXPLICIT)
 def complex_(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any) -> Any:
     """``X + iY``; X and Y broadcast."""
     return {"X": lambda: f.sum_to(f.real(dOut), X), "Y": lambda: f.sum_to(f.imag(dOut), Y)}

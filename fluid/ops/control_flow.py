@@ -66,8 +66,8 @@ def _recurrence_gradient(op: Operator) -> Region:
         listed: list[str] = op.attr(attr)
         return listed if "output_grads" in op.attrs else list(map(grad_slot, names))
 
-    def taken(slot: str, inside: list[str]) -> tuple[Taken, ...]:
-        triples = zip(op.output(grad_slot(slot)), inside, op.input(slot), strict=False)
+    def outputs_of(slot: str, inner_names: list[str]) -> tuple[Taken, ...]:
+        triples = zip(op.output(grad_slot(slot)), inner_names, op.input(slot), strict=False)
         return tuple(Taken(*triple) for triple in triples if triple[0] != EMPTY)
 
     pairs = zip(inner("output_grads", op.input("outputs")), op.input(grad_slot("outputs")), strict=True)
@@ -80,9 +80,9 @@ def _recurrence_gradient(op: Operator) -> Region:
         writes=tuple(name for name in op.output("CarriedOut") if name != EMPTY),
         slices=tuple((inner, outer) for inner, outer in pairs if outer != EMPTY),
         states=tuple(State(before, after, first, from_zero=True) for before, after, first in states),
-        stacked=taken("inputs", inner("input_grads", op.input("inputs"))),
-        summed=taken("parameters", inner("parameter_grads", op.input("parameters"))),
-        final=taken("initial_states", ex_state_grads),
+        stacked=outputs_of("inputs", inner("input_grads", op.input("inputs"))),
+        summed=outputs_of("parameters", inner("parameter_grads", op.input("parameters"))),
+        final=outputs_of("initial_states", ex_state_grads),
         frames=op.input("step_scopes")[0],
     )
 
@@ -200,9 +200,9 @@ def recurrent_grad() -> None:
 # ------------------------------------------------------------------------------------------------- choosing
 def _infer_select_input(X: list[Spec]) -> Spec:
     first = X[0]
-    for other in X[1:]:
-        if len(other.shape) == len(first.shape):
-            first = first.with_shape(tuple(a if a == b else -1 for a, b in zip(first.shape, other.shape, strict=True)))
+    for candidate in X[1:]:
+        if len(candidate.shape) == len(first.shape):
+            first = first.with_shape(tuple(a if a == b else -1 for a, b in zip(first.shape, candidate.shape, strict=True)))
     return first
 
 
@@ -274,7 +274,7 @@ def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
 
 
 def _joined(X: Spec, axis: int, use_stack: bool) -> Spec | None:
-    """What joins the entries of an array; None if nothing is known of them."""
+    """The spec of the joined entries of an array; None if nothing is known of them."""
     rank = X.ndim + use_stack
     if X.ndim == 0 and not (use_stack and axis in (-1, 0)):
         return None
@@ -301,7 +301,7 @@ def tensor_array_to_tensor(f: Any, X: Any, dOut: Any, axis: int, use_stack: bool
 
 @define("split_array(X, Like) -> Out", infer=lambda Like: Like, wrt=["X"], inline_grad=True, axis=0, use_stack=False)
 def split_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
-    """The inverse of `tensor_array_to_tensor`: X as an array of entries shaped like those of the array `Like`."""
+    """The inverse of `tensor_array_to_tensor`: X as an array of entries shaped like the entries of the array `Like`."""
     return {"X": f.join_array(dOut, Like, axis=axis, use_stack=use_stack)}
 
 
@@ -314,7 +314,7 @@ def split_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any
     use_stack=False,
 )
 def join_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
-    """As `tensor_array_to_tensor`; missing entries of the array X are zeros shaped like those of the array `Like`."""
+    """As `tensor_array_to_tensor`; missing entries of the array X are zeros shaped like the entries of the array `Like`."""
     return {"X": f.split_array(dOut, Like, axis=axis, use_stack=use_stack)}
 
 
@@ -331,7 +331,7 @@ def insert_into_array() -> None:
 
 @define("fill_array_like(X) -> Out", infer=lambda X: X, grad=ZERO_GRADIENT, value=0.0)
 def fill_array_like() -> None:
-    """An array with as many entries as `X`, of the same shapes and types, filled with `value`."""
+    """An array with entries like `X`, of the same number, shapes and types, filled with `value`."""
 
 
 @define("lod_array_length(X) -> Out", infer=lambda X: _INDEX, grad=ZERO_GRADIENT)

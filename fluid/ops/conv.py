@@ -22,7 +22,7 @@ def image_format(count: int = 2, default: str = "") -> Attr:
     """The attribute for the position of the channels of an image of `count` spatial dimensions."""
     formats = ("NCHW", "NHWC", "AnyLayout") if count == 2 else ("NCDHW", "NDHWC", "NCHW", "NHWC", "AnyLayout")
     default = default or formats[0]
-    return choice(default, *(each for each in formats if each != default))
+    return choice(default, *(item for item in formats if item != default))
 
 
 def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
@@ -78,7 +78,7 @@ def conv_geometry(
         out = [-(-size // stride) if size >= 0 else -1 for size, stride in zip(sizes, strides, strict=True)]
     else:
         windows = [dilation * (window - 1) + 1 for dilation, window in zip(dilations, kernel, strict=True)]
-        out = [steps_of_window(*each) for each in zip(sizes, windows, strides, pads, strict=True)]
+        out = [steps_of_window(*axis_sizes) for axis_sizes in zip(sizes, windows, strides, pads, strict=True)]
     return out, pads, dilations
 
 
@@ -157,16 +157,16 @@ def _transposed(count: int) -> Callable[..., Spec]:
             stride = strides[place]
             size = shape[axis] if Filter.shape[2 + place] >= 0 else -1
             least = (size - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
-            asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
-            if size >= 0 and asked < 1:
+            requested = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
+            if size >= 0 and requested < 1:
                 raise InferenceError(f"paddings {attrs['paddings']} should leave something of the output of Input {Input}")
-            if size >= 0 and asked != least and same:
+            if size >= 0 and requested != least and same:
                 raise InferenceError(
-                    f"with the padding_algorithm SAME, the output of Input {Input} has size {least}, not {asked}"
+                    f"with the padding_algorithm SAME, the output of Input {Input} has size {least}, not {requested}"
                 )
-            if size >= 0 and not least <= asked < least + max(stride, dilations[place]):
-                raise InferenceError(f"Input {Input} cannot have an output of size {asked}: the least possible is {least}")
-            shape[axis] = asked if size >= 0 or output_size else -1
+            if size >= 0 and not least <= requested < least + max(stride, dilations[place]):
+                raise InferenceError(f"Input {Input} cannot have an output of size {requested}: the least possible is {least}")
+            shape[axis] = requested if size >= 0 or output_size else -1
         return Input.with_shape(tuple(shape))
 
     return infer
@@ -264,7 +264,7 @@ def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: 
     """The transpose of `conv2d` with Filter [C, M/groups, h, w]: from images of C channels to larger ones of M channels.
 
     The output has the least size that the convolution maps to the size of Input, plus `output_padding`; or `output_size`. With
-    the algorithm SAME, Input is padded as if for `conv2d`, and as many rows and columns are left out around the output.
+    the algorithm SAME, Input is padded as if for `conv2d`, and the same number of rows and columns is cut off around the output.
     """
     return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
 
@@ -277,7 +277,7 @@ def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: 
     **_attrs(2),
 )
 def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """`conv2d_transpose` with as many groups as channels."""
+    """`conv2d_transpose` with one group per channel."""
     return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
 
 

@@ -69,8 +69,8 @@ def _check_number(attrs: Mapping[str, Any]) -> None:
         end = 2 ** _BITS[dtype]
         first = 0 if dtype in (VarType.UINT8, VarType.SIZE_T) else -end
         if not first <= number < end:
-            given = f"str_value {text!r}" if text else f"value {value}"
-            raise InferenceError(f"{given} should be a number of dtype {int(dtype)} ({dtype.text})")
+            number_text = f"str_value {text!r}" if text else f"value {value}"
+            raise InferenceError(f"{number_text} should be a number of dtype {int(dtype)} ({dtype.text})")
 
 
 def filled_plainly(shape: list[int], dtype: int) -> Spec:
@@ -110,8 +110,8 @@ _VALUES = {VarType.BOOL: "bool_values", VarType.FP64: "fp64_values", VarType.INT
 
 def assigned_values(attrs: Mapping[str, Any]) -> list[Any]:
     """The values among the attributes of an `assign_value`."""
-    own: list[Any] = attrs[_VALUES.get(as_dtype(attrs["dtype"]), "fp32_values")]
-    return own or next((attrs[name] for name in ("fp32_values", *_VALUES.values()) if attrs[name]), [])
+    typed_values: list[Any] = attrs[_VALUES.get(as_dtype(attrs["dtype"]), "fp32_values")]
+    return typed_values or next((attrs[name] for name in ("fp32_values", *_VALUES.values()) if attrs[name]), [])
 
 
 def _size(declared: Mapping[str, Spec]) -> Spec:
@@ -136,7 +136,7 @@ def _places(f: Any, values: Any) -> Any:
 
 
 def _shares(f: Any, values: Any) -> Any:
-    """How far each element of a vector is on the way from the first one, at 0, to the last one, at 1."""
+    """The position of each element of a vector between the first one, at 0, and the last one, at 1."""
     places = _places(f, values)
     last = f.reduce_max(places, reduce_all=True)
     return places / f.elementwise_max(last, f.fill_any_like(last, value=1.0))

@@ -1,6 +1,6 @@
 """Labels of sequences: linear-chain conditional random fields, and the evaluation of chunks of labels.
 
-The sequences are those of the rows of Emission or, where Length is given, the first ``Length[b]`` entries of each
+A sequence is a sequence of rows of Emission or, where Length is given, the first ``Length[b]`` entries of each
 ``Emission[b]``, ``[batch, steps, tags]``.
 """
 
@@ -81,7 +81,7 @@ def _crf_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
     rows = f.sequence_positions(emission) if length is None else f.padded_positions(emission, length)
     flat, labels = f.reshape2(emission, shape=[-1, tags]), f.reshape2(label, shape=[-1, 1])
     by_time = f.transpose2(rows, axis=[1, 0])
-    padded, inside = f.take_rows(flat, by_time), f.unsqueeze2((by_time >= 0).astype(emission.dtype), axes=[2])
+    padded, mask = f.take_rows(flat, by_time), f.unsqueeze2((by_time >= 0).astype(emission.dtype), axes=[2])
     begin, end, between = (f.slice(transition, axes=[0], starts=[a], ends=[b]) for a, b in ((0, 1), (1, 2), (2, 2 + tags)))
 
     def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -94,7 +94,7 @@ def _crf_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
 
     zeros = {"value": 0.0, "input_dim_idx": 1, "output_dim_idx": 0, "dtype": int(emission.dtype)}
     first = [f.fill_constant_batch_size_like(padded, shape=[-1, size], **zeros) for size in (tags, 1)]
-    alpha, started = (last_step(f, states) for states in scan(step, first, [padded, inside]))
+    alpha, started = (last_step(f, states) for states in scan(step, first, [padded, mask]))
     every = f.logsumexp(alpha + end, axis=[1], keepdim=True)
     counts = f.reshape2(f.crf_counts(labels, rows, transition), shape=[-1, (tags + 2) * tags])
     emitted = f.reduce_sum(f.take_rows(f.pick(flat, labels), rows), dim=[1])
@@ -163,8 +163,9 @@ def viterbi_decode() -> None:
     """The best sequence of tags of each row of Input [batch, steps, tags], and its score: the sum of its elements of Input and of
     ``Transition[i, j]`` from each tag i to the next, j.
 
-    Only the first Length steps count; Path has as many columns as the longest has steps, and is 0 behind the others. With
-    `include_bos_eos_tag`, a transition from the last tag comes first, and one from the last but one, by its row, comes last.
+    Only the first Length steps count; Path has one column per step of the longest sequence, and is 0 after the end of a
+    shorter one. With `include_bos_eos_tag`, a transition from the last tag comes first, and one from the last but one, by its
+    row, comes last.
     """
 
 

@@ -71,7 +71,7 @@ def _states(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: S
     blank=0,
 )
 def ctc_states() -> None:
-    """What `warpctc` sums over. Rows: the row of the logits for step t of sequence b, or -1. States: the classes that a path of
+    """The terms of `warpctc`. Rows: the row of the logits for step t of sequence b, or -1. States: the classes that a path of
     sequence b goes through: its labels with blanks before, between and after them. Start, Skip and End: 0 where a path may
     begin before a state, skip the state before it, and end; -1e30 elsewhere. Weight: 1, or 0 where no path is short enough."""
 
@@ -90,7 +90,7 @@ def _ctc_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
         times = f.clip(f.reduce_sum((rows >= 0).astype(logits.dtype), dim=[0]), min=1.0, max=3e38)
         share = f.reshape2(1.0 / times, shape=[-1, 1])
     flat = f.log_softmax(f.reshape2(logits, shape=[-1, logits.shape[-1]]), axis=-1)
-    inside = f.unsqueeze2((rows >= 0).astype(logits.dtype), axes=[2])
+    mask = f.unsqueeze2((rows >= 0).astype(logits.dtype), axes=[2])
 
     def shifted(f: Any, alpha: Any, by: int) -> Any:
         return f.slice(f.pad(alpha, paddings=[0, 0, by, 0], pad_value=far), axes=[1], starts=[0], ends=[-by])
@@ -102,7 +102,7 @@ def _ctc_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
         alpha = new * here + alpha * (1.0 - here)
         return [alpha], [alpha]
 
-    (alphas,) = scan(step, [begin], [f.take_rows(flat, rows), inside])
+    (alphas,) = scan(step, [begin], [f.take_rows(flat, rows), mask])
     loss = f.logsumexp(last_step(f, alphas) + end, axis=[1], keepdim=True) * weight * -1.0
     if attrs["norm_by_times"]:
         loss = loss * share + f.held(loss * (1.0 - share))
@@ -135,7 +135,7 @@ def warpctc(  # type: ignore[no-untyped-def]
 
     A path has a class for each step, drawn by the softmax of the step's logits. Merging its repeated classes and dropping the
     class `blank` gives its labels. The loss is 0 where no path is short enough for the labels. With `norm_by_times`, gradients
-    are divided by the number of steps. The sequences are those of a LoD, or of ``Logits [steps, batch, classes]`` and ``Label
+    are divided by the number of steps. The sequences come from a LoD, or from ``Logits [steps, batch, classes]`` and ``Label
     [batch, labels]`` with LogitsLength and LabelLength.
     """
 
@@ -169,7 +169,7 @@ _SEQUENCES = "input: real[B, T, U, C], label: int[B, L], input_lengths: int[B], 
 
 @define(f"rnnt_places({_SEQUENCES}) -> Labels, Last, Start", infer=_places, grad=ZERO_GRADIENT, shape_only=("input",))
 def rnnt_places() -> None:
-    """What `warprnnt` sums over. Labels: the class of the label that comes at each place, 0 behind the last. Last: where each
+    """The terms of `warprnnt`. Labels: the class of the label that comes at each place, 0 behind the last. Last: where each
     sequence ends, among its steps and places. Start: 0 at the first place, -1e30 elsewhere."""
 
 
@@ -193,7 +193,7 @@ def _rnnt_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]
         left = along + f.logcumsumexp(arrived - along, axis=1) + blanks
         return [left], [left]
 
-    (left,) = scan(step, [start], [f.transpose2(each, axis=[1, 0, 2]) for each in (along, blanks)])
+    (left,) = scan(step, [start], [f.transpose2(part, axis=[1, 0, 2]) for part in (along, blanks)])
     ends = f.index_sample(f.flatten(f.transpose2(left, axis=[1, 0, 2]), axis=1), last)
     return {"loss": f.reshape2(ends, shape=[-1]) * -1.0}
 
@@ -264,5 +264,6 @@ def _distance(Hyps: Spec, Refs: Spec, HypsLength: Spec | None, RefsLength: Spec 
     normalized=False,
 )
 def edit_distance() -> None:
-    """The least number of insertions, deletions and replacements that turn each sequence of Hyps into that of Refs, float32
-    ``[sequences, 1]``; if `normalized`, divided by the length of the latter. SequenceNum, int64 ``[1]``, counts the sequences."""
+    """The least number of insertions, deletions and replacements that turn a sequence of Hyps into its counterpart in Refs,
+    float32 ``[sequences, 1]``; if `normalized`, divided by the length of the latter. SequenceNum, int64 ``[1]``, counts the
+    sequences."""

@@ -37,9 +37,9 @@ def cumprod(f: Any, X: Any, Out: ShapeOnly, dOut: Any, dim: int) -> Any:
         return {"X": dOut * 1.0}
     axis = normalize_axis(dim, X.ndim)
     before = _before(f, X, axis)
-    own = before * (1.0 - _before(f, X, axis, strictly=True))
-    others = f.cumprod(own + (1.0 - own) * f.unsqueeze2(X, axes=[axis]), dim=axis + 1)
-    return {"X": f.reduce_sum(before * others * f.unsqueeze2(dOut, axes=[axis]), dim=[axis + 1])}
+    is_current = before * (1.0 - _before(f, X, axis, strictly=True))
+    product = f.cumprod(is_current + (1.0 - is_current) * f.unsqueeze2(X, axes=[axis]), dim=axis + 1)
+    return {"X": f.reduce_sum(before * product * f.unsqueeze2(dOut, axes=[axis]), dim=[axis + 1])}
 
 
 def _extreme(x: Spec, axis: int, dtype: int) -> tuple[Spec, Spec]:

@@ -68,8 +68,8 @@ def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, back
     """
     if backward_callable_id < 0:
         return {}
-    kept = [value for value in (*X, *Out) if value.name not in backward_skip_vars]
-    return {"X": lambda: f.py_func_backward([*kept, *dOut], X, callable_id=backward_callable_id)}
+    passed = [value for value in (*X, *Out) if value.name not in backward_skip_vars]
+    return {"X": lambda: f.py_func_backward([*passed, *dOut], X, callable_id=backward_callable_id)}
 
 
 @define(

@@ -1,9 +1,9 @@
-"""Ops of object detection: boxes that are laid out over images, how they match labelled ones, and what is learned from that.
+"""Ops of object detection: lay boxes out over images, match them with labelled boxes, and choose targets for learning.
 
 Boxes are rows of left, top, right and bottom. With `box_normalized` (or `normalized`) these are places; without, they are
-numbers of pixels, of which the right and bottom ones belong to the box, so that it is ``right - left + 1`` wide.
+numbers of pixels. The right and bottom pixels belong to the box, so that it is ``right - left + 1`` wide.
 
-Labelled boxes are sequences: those of an image. Predictions are made for a fixed number of *priors* (boxes laid out over
+Labelled boxes are sequences, one an image. Predictions are made for a fixed number of *priors* (boxes laid out over
 the image), and a match is an index [N, priors] into the labelled boxes of the image; -1 for none.
 """
 
@@ -43,10 +43,10 @@ def _above_zero(name: str, values: list[float]) -> None:
 
 
 def aspect_ratios_of(attrs: Mapping[str, Any]) -> list[float]:
-    """The different aspect ratios of `prior_box`: 1, those of the attribute, and with `flip` their reciprocals."""
+    """The different aspect ratios of `prior_box`: 1, the attribute's ratios, and with `flip` their reciprocals."""
     ratios = [1.0]
     for ratio in attrs["aspect_ratios"]:
-        if all(abs(ratio - other) >= 1e-6 for other in ratios):
+        if all(abs(ratio - earlier) >= 1e-6 for earlier in ratios):
             ratios += [ratio, 1 / ratio] if attrs["flip"] else [ratio]
     return ratios
 
@@ -115,7 +115,7 @@ def _density(Input: Spec, attrs: Mapping[str, Any]) -> tuple[Spec, Spec]:
 )
 def density_prior_box() -> None:
     """As `prior_box`, with several boxes of each size and aspect ratio around a place: for each of `fixed_sizes`, in a square
-    grid of as many a side as `densities` says. All are cut to the image. With `flatten_to_2d`, [H * W * P, 4]."""
+    grid with a side of `densities` boxes. All are cut to the image. With `flatten_to_2d`, [H * W * P, 4]."""
 
 
 def _anchors(Input: Spec, anchor_sizes: list[float], aspect_ratios: list[float], stride: list[float]) -> tuple[Spec, Spec]:
@@ -167,8 +167,8 @@ def box_coder() -> None:
     """Boxes as numbers relative to priors, or back: the distance of the centers by the prior's size, the logarithm of the ratio
     of sizes, each divided by a variance (PriorBoxVar, `variance` or 1).
 
-    Encoding gives for each of TargetBox [N, 4] and each prior [M, 4] numbers [N, M, 4]. Decoding turns numbers TargetBox
-    [N, M, 4], whose axis 1 - `axis` goes over the priors, into boxes of that shape.
+    Encoding gives numbers [N, M, 4], for each of TargetBox [N, 4] and each prior [M, 4]. Decoding turns numbers TargetBox
+    [N, M, 4], whose axis 1 - `axis` goes over the priors, into boxes of the same shape.
     """
 
 
@@ -186,7 +186,7 @@ def _clipped(Input: Spec, ImInfo: Spec) -> Spec:
 def box_clip() -> None:
     """Boxes in pixels, a sequence [.., 4] for each image, cut to it: to [0, width - 1] and [0, height - 1].
 
-    ImInfo holds the height and width of each image and the factor by which it was scaled; the boxes are those of the original.
+    ImInfo holds the height and width of each image and the factor by which it was scaled; the boxes lie in the original image.
     """
 
 
@@ -301,9 +301,9 @@ def _mined(ClsLoss: Spec, MatchIndices: Spec) -> tuple[Spec, Spec]:
 def mine_hard_examples() -> None:
     """The priors to learn from as background: NegIndices, a sequence [.., 1] for each image, in order.
 
-    With "max_negative" they are those without a match and with a similarity MatchDist below `neg_dist_threshold` that have the
-    largest ClsLoss, `neg_pos_ratio` times as many as there are matches. With "hard_example" the `sample_size` priors with the
-    largest sum of losses are learned from: NegIndices are those of them without a match, and matches of others are taken away.
+    "max_negative" selects priors without a match, with a similarity MatchDist below `neg_dist_threshold` and with the largest
+    ClsLoss; their number is `neg_pos_ratio` times the number of matches. With "hard_example" the `sample_size` priors with the
+    largest sum of losses are learned from: NegIndices are the ones without a match, and all other priors lose their match.
     """
 
 

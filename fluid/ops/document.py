@@ -72,7 +72,7 @@ def _formulas(rule: Rule) -> list[str] | None:
 
 
 def _body(fn: Callable[..., Any]) -> list[str]:
-    """The lines of a rule, or of what an op is made of, after its docstring."""
+    """The lines of a rule's or a composition's code, after the docstring."""
     parsed = _function(fn)
     if parsed is None:
         return []
@@ -133,7 +133,7 @@ def _attribute(name: str, attr: Attr) -> str:
 
 
 def described(definition: OpDef) -> tuple[str, dict[str, str]]:
-    """What the docstring of an op says of the op, and under ``Args:`` of slots and attributes, by name."""
+    """Split an op's docstring: the text about the op, and the texts under ``Args:`` about slots and attributes, by name."""
     doc, _, args = (definition.doc or f"The op `{definition.type}`.").partition("\n\nArgs:\n")
     texts: dict[str, str] = {}
     for item in re.split(r"\n(?=\S)", textwrap.dedent(args)) if args else []:

@@ -51,16 +51,18 @@ def _sizes(equation: str, terms: Sequence[str], specs: Sequence[Spec]) -> dict[s
         if spec.dtype is not specs[0].dtype:
             raise ElementTypeError(f"operands {specs[0]} and {spec}: cast one to the element type of the other")
         for letter, size in zip(term, spec.shape, strict=True):
-            own = {n for x, n in zip(term, spec.shape, strict=True) if x == letter and n >= 0}
-            if len(own) > 1:
+            repeated_sizes = {n for x, n in zip(term, spec.shape, strict=True) if x == letter and n >= 0}
+            if len(repeated_sizes) > 1:
                 raise InferenceError(
-                    f"equation {equation!r}: {letter!r}, twice in {term!r}, has the sizes {sorted(own)} of {spec}"
+                    f"equation {equation!r}: {letter!r}, twice in {term!r}, has the sizes {sorted(repeated_sizes)} of {spec}"
                 )
-            other = sizes.setdefault(letter, size)
-            if other == 1 or (other == -1 and size > 1):
+            earlier = sizes.setdefault(letter, size)
+            if earlier == 1 or (earlier == -1 and size > 1):
                 sizes[letter] = size
-            elif size not in (1, -1, other):
-                raise InferenceError(f"equation {equation!r}: {letter!r} has the sizes {other} and {size}, which should be equal")
+            elif size not in (1, -1, earlier):
+                raise InferenceError(
+                    f"equation {equation!r}: {letter!r} has the sizes {earlier} and {size}, which should be equal"
+                )
     return sizes
 
 
@@ -75,9 +77,9 @@ def _parts(f: Any, values: Sequence[Any], terms: Sequence[str], grad: Any, resul
     """The gradients of all operands, `values`, of a sum whose gradient is `grad`."""
     gradients = []
     for place, value in enumerate(values):
-        others = [*values[:place], *values[place + 1 :]]
+        other_values = [*values[:place], *values[place + 1 :]]
         labels = ",".join([result, *terms[:place], *terms[place + 1 :]])
-        gradients.append(f.einsum_like([grad, *others], value, equation=f"{labels}->{terms[place]}"))
+        gradients.append(f.einsum_like([grad, *other_values], value, equation=f"{labels}->{terms[place]}"))
     return gradients
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import OWN, ZERO_GRADIENT, ShapeOnly, define, required
+from ..opdef.registry import EXPLICIT, ZERO_GRADIENT, ShapeOnly, define, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_complex, is_floating
 from .shapes import aligned, broadcast, in_order, may_equal, one_number
@@ -57,14 +57,14 @@ def _expand_to(X: Spec, Like: Spec, axis: int) -> Spec:
     return X.with_shape(large)
 
 
-def merged(first: Spec, *others: Spec) -> Spec:
+def merged(first: Spec, *terms: Spec) -> Spec:
     """The common spec of tensors that must have one shape and element type; `InferenceError` if two differ."""
     shape = first.shape
-    for other in others:
-        if not may_equal(shape, other.shape):
-            raise InferenceError(f"shapes {list(shape)} and {list(other.shape)} should be equal")
-        _same_dtype(first, other)
-        shape = tuple(max(pair) for pair in zip(shape, other.shape, strict=True))
+    for term in terms:
+        if not may_equal(shape, term.shape):
+            raise InferenceError(f"shapes {list(shape)} and {list(term.shape)} should be equal")
+        _same_dtype(first, term)
+        shape = tuple(max(pair) for pair in zip(shape, term.shape, strict=True))
     return first.with_shape(shape)
 
 
@@ -135,13 +135,13 @@ def elementwise_div(f: Any, X: ShapeOnly, Y: Any, Out: Any, dOut: Any, axis: int
     }
 
 
-def _choose(f: Any, X: Any, Y: Any, dOut: Any, axis: int, chosen: Any, other: Any) -> Any:
-    """The gradients of an op that picks X where ``chosen(X, Y)`` is true, and Y where ``other(X, Y)`` is."""
+def _choose(f: Any, X: Any, Y: Any, dOut: Any, axis: int, chosen: Any, unchosen: Any) -> Any:
+    """The gradients of an op that picks X where ``chosen(X, Y)`` is true, and Y where ``unchosen(X, Y)`` is."""
 
     def part(holds: Any, like: Any) -> Any:
         return f.sum_to(dOut * holds(X, Y, axis=axis).astype(dOut.dtype), like, axis=axis)
 
-    return {"X": lambda: part(chosen, X), "Y": lambda: part(other, Y)}
+    return {"X": lambda: part(chosen, X), "Y": lambda: part(unchosen, Y)}
 
 
 @define("elementwise_max(X, Y) -> Out", infer=_binary, axis=-1)
@@ -200,7 +200,7 @@ def minus(f: Any, dOut: Any) -> Any:
 
 @define("sum_to(X, Like) -> Out", infer=_sum_to, shape_only=["Like"], wrt=["X"], axis=-1)
 def sum_to(f: Any, X: ShapeOnly, dOut: Any, axis: int) -> Any:
-    """X summed to the shape of `Like`, which broadcasts to that of X: the transpose of broadcasting."""
+    """X summed to the shape of `Like`, which broadcasts to X's shape: the transpose of broadcasting."""
     return {"X": f.expand_to(dOut, X, axis=axis)}
 
 
@@ -231,9 +231,11 @@ def scale(f: Any, ScaleTensor: Any, dOut: Any, scale: float) -> Any:
     return {"X": f.scale(dOut, ScaleTensor, scale=scale)}
 
 
-@define("cast(X) -> Out", infer=_cast, inline_grad=True, complex_rule=OWN, in_dtype=required("int"), out_dtype=required("int"))
+@define(
+    "cast(X) -> Out", infer=_cast, inline_grad=True, complex_rule=EXPLICIT, in_dtype=required("int"), out_dtype=required("int")
+)
 def cast(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X cast to the element type with the number `out_dtype`; `in_dtype` is that of X."""
+    """X cast to the element type with the number `out_dtype`; `in_dtype` is X's."""
     dtype = X.dtype  # type: ignore[attr-defined]
     real = is_complex(dOut.dtype) and not is_complex(dtype)
     return {"X": (f.real(dOut) if real else dOut).astype(dtype)}
@@ -270,8 +272,8 @@ def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -
 )
 def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) -> Any:
     """Each element of X clipped to ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
-    inside = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
-    return {"X": shaped_as(f, X, dOut * inside.astype(dOut.dtype))}
+    in_range = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
+    return {"X": shaped_as(f, X, dOut * in_range.astype(dOut.dtype))}
 
 
 def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
@@ -324,7 +326,7 @@ def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
     """``alpha * X + beta * P`` of X [batch, length, width], where P[position, i] are waves of lengths from 2 pi to 20000 pi.
 
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
-    X may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
+    X may also be the rows [rows, width] of sequences (of the last level). Each sequence begins at position 0.
 
     Formula: Vaswani et al., Attention Is All You Need, 2017.
 

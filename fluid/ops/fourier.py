@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ElementTypeError, InferenceError
-from ..opdef.registry import LINEAR, OWN, Attr, ShapeOnly, choice, define, least, required
+from ..opdef.registry import EXPLICIT, LINEAR, Attr, ShapeOnly, choice, define, least, required
 from ..values.spec import Spec
 from ..values.types import complex_of, real_of
 from .manipulation import LIKE
@@ -43,7 +43,7 @@ def _back(attrs: dict[str, Any]) -> dict[str, Any]:
     return {"axes": attrs["axes"], "normalization": factor, "forward": not attrs["forward"]}
 
 
-@define("fft_c2c(X: complex) -> Out", infer=_c2c, complex_rule=OWN, **_TRANSFORM)
+@define("fft_c2c(X: complex) -> Out", infer=_c2c, complex_rule=EXPLICIT, **_TRANSFORM)
 def fft_c2c(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """The discrete Fourier transform of X along `axes`, or with `forward` off its inverse.
 
@@ -65,12 +65,12 @@ def _r2c(X: Spec, axes: list[int], onesided: bool) -> Spec:
     return Spec(shape, complex_of(X.dtype))
 
 
-@define("fft_r2c(X: real) -> Out", infer=_r2c, complex_rule=OWN, **_TRANSFORM, onesided=required("bool"))
+@define("fft_r2c(X: real) -> Out", infer=_r2c, complex_rule=EXPLICIT, **_TRANSFORM, onesided=required("bool"))
 def fft_r2c(f: Any, X: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
     """The Fourier transform of real numbers, as `fft_c2c`; if `onesided`, only the first n / 2 + 1 elements along the last of
     `axes`: the others are their conjugates."""
-    whole = f.uncrop(dOut, X, offsets=[0] * X.ndim) if attrs["onesided"] else dOut  # type: ignore[attr-defined]
-    return {"X": f.real(f.fft_c2c(whole, **_back(attrs)))}
+    full_dout = f.uncrop(dOut, X, offsets=[0] * X.ndim) if attrs["onesided"] else dOut  # type: ignore[attr-defined]
+    return {"X": f.real(f.fft_c2c(full_dout, **_back(attrs)))}
 
 
 def _c2r(X: Spec, axes: list[int], last_dim_size: int) -> Spec:
@@ -87,12 +87,12 @@ def _c2r(X: Spec, axes: list[int], last_dim_size: int) -> Spec:
 @define(
     "fft_c2r(X: complex) -> Out",
     infer=_c2r,
-    complex_rule=OWN,
+    complex_rule=EXPLICIT,
     **_TRANSFORM,
     last_dim_size=least(0, Attr("long", 0)),
 )
 def fft_c2r(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """The real numbers of which X is the one-sided transform, of `last_dim_size` along the last of `axes`; 0 stands for the even
+    """The real numbers whose one-sided transform is X, `last_dim_size` of them along the last of `axes`; 0 stands for the even
     number that X has room for."""
     half = f.fft_r2c(dOut, **_back(attrs), onesided=True)
     return {"X": f.double_inner(half, dOut, axis=attrs["axes"][-1])}
@@ -156,7 +156,7 @@ def overlap_like(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) ->
 
 @define("frame_like(X, Like) -> Out", **LIKE, complex_rule=LINEAR, **_HOP)
 def frame_like(f: Any, X: ShapeOnly, dOut: Any, hop_length: int, axis: int) -> Any:
-    """As `frame`, with as many frames as in Like, of the same length: the transpose of `overlap_add`."""
+    """As `frame`, with the number and length of the frames in Like: the transpose of `overlap_add`."""
     return {"X": f.overlap_like(dOut, X, hop_length=hop_length, axis=axis)}
 
 
@@ -170,7 +170,7 @@ def _stft(X: Spec, Window: Spec, n_fft: int, hop_length: int, onesided: bool) ->
 @define(
     "stft(X: real, Window: real) -> Out",
     infer=_stft,
-    complex_rule=OWN,
+    complex_rule=EXPLICIT,
     n_fft=least(1, required("int")),
     hop_length=least(1, required("int")),
     normalized=required("bool"),
@@ -182,9 +182,9 @@ def stft(f: Any, X: Any, Window: Any, dOut: Any, n_fft: int, hop_length: int, no
     If `normalized`, they are divided by the root of `n_fft`; if `onesided`, there are ``n_fft / 2 + 1`` frequencies.
     """
     frames = f.frame(X, frame_length=n_fft, hop_length=hop_length, axis=-1)
-    whole = f.uncrop(dOut, frames, offsets=[0, 0, 0]) if onesided else dOut
+    full_dout = f.uncrop(dOut, frames, offsets=[0, 0, 0]) if onesided else dOut
     factor = "ortho" if normalized else "forward"
-    windowed = f.real(f.fft_c2c(whole, axes=[1], normalization=factor, forward=False))
+    windowed = f.real(f.fft_c2c(full_dout, axes=[1], normalization=factor, forward=False))
     return {
         "X": lambda: f.overlap_like(f.elementwise_mul(windowed, Window, axis=1), X, hop_length=hop_length, axis=-1),
         "Window": lambda: f.sum_to(windowed * frames, Window, axis=1),

@@ -1,7 +1,7 @@
-"""Ops into which Paddle's passes for inference fuse others: each is what it was made of.
+"""Ops that Paddle's passes for inference make by fusing other ops. Each is composed of these ops.
 
-They are in programs that such a pass has written; what they compute here is what the ops that they replaced did. In Paddle, most
-of them have no gradient; here, they have that of those ops.
+They are in programs that such a pass has written; here they compute the same as the ops that they replaced. In Paddle, most
+of them have no gradient; here, they have the gradient of the replaced ops.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def activated(f: Any, value: Any, kind: str, alpha: float = 0.0, beta: float = 0
 
 
 def _with_statistics(f: Any, value: Any, scale: Any, bias: Any, epsilon: float, axis: int) -> tuple[Any, Any, Any]:
-    """What `layer_norm` makes of a value; and mean and variance of its rows, as ordinary ops, which have gradients."""
+    """Apply `layer_norm`; return its result with the mean and variance of the rows, as ordinary ops, which have gradients."""
     rows = f.flatten2(value, axis=axis)
     mean = f.reduce_mean(rows, dim=[1], keep_dim=True)
     variance = f.reduce_mean(f.square(rows - mean), dim=[1])
@@ -103,11 +103,11 @@ def fused_fc_elementwise_layernorm(
 @composed("fusion_repeated_fc_relu(X: float, W*, Bias*) -> ReluOut*~, Out")
 def fusion_repeated_fc_relu(f: Any, X: Any, W: Any, Bias: Any) -> Any:
     """Products with several weights, one after another, each followed by its bias and `relu`."""
-    made = []
+    layers = []
     for weight, bias in zip(W, Bias, strict=True):
         X = _linear(f, X, weight, bias, 1, "relu")
-        made.append(X)
-    return {"ReluOut": made[:-1], "Out": made[-1]}
+        layers.append(X)
+    return {"ReluOut": layers[:-1], "Out": layers[-1]}
 
 
 @composed("fusion_squared_mat_sub(X: float, Y: float) -> SquaredX~, SquaredY~, SquaredXY~, Out", scalar=1.0)
@@ -295,7 +295,7 @@ _COMBINED = ("elementwise_add", "elementwise_mul", "elementwise_sub")
 
 
 def _combines(functor_list: list[str]) -> bool:
-    """Whether the outer one of two functors is the op of two operands; gradient ops call them by the names of their gradients."""
+    """Whether the outer functor takes two operands; gradient ops name the functors by their gradients."""
     kinds = [kind.removesuffix("_grad") in _COMBINED for kind in functor_list]
     if len(kinds) != 2 or kinds[0] is kinds[1]:
         raise InferenceError(f"functor_list {functor_list!r} should be an op of two operands and one of one, in either order")
@@ -311,13 +311,13 @@ def _functor(f: Any, number: int, attrs: Any) -> Any:
 
 
 def _inner(f: Any, values: Any, attrs: Any) -> Any:
-    """What the inner functor makes of Y or, if it is the op of two, of X and Y."""
+    """Apply the inner functor to Y or, if it takes two values, to X and Y."""
     inner = _functor(f, 1, attrs)
     return inner(values["Y"]) if _combines(attrs["functor_list"]) else inner(values["X"], values["Y"])
 
 
 def _outer(f: Any, values: Any, attrs: Any) -> Any:
-    """What the outer functor makes of that."""
+    """Apply the outer functor to the inner functor's result."""
     outer, between = _functor(f, 0, attrs), values["IntermediateOut"]
     return outer(values["X"], between) if _combines(attrs["functor_list"]) else outer(between)
 
@@ -343,15 +343,15 @@ def _define_compound(name: str) -> None:
 
     def gradient(f: Any, values: Any, Out: ShapeOnly, IntermediateOut: ShapeOnly, attrs: Any, wanted: set[str]) -> Any:
         """The gradient of an op of two functors, as Paddle's training programs have it; its `functor_list` names gradients."""
-        seeds, own = {"Out": values["Out@GRAD"]}, {"X": values["X"], "Y": values["Y"]}
-        shape = broadcast(tuple(own["X"].shape), tuple(own["Y"].shape), attrs["axis"])
+        seeds, inputs = {"Out": values["Out@GRAD"]}, {"X": values["X"], "Y": values["Y"]}
+        shape = broadcast(tuple(inputs["X"].shape), tuple(inputs["Y"].shape), attrs["axis"])
         if not may_equal(tuple(seeds["Out"].shape), shape):
             raise InferenceError(f"Out@GRAD {list(seeds['Out'].shape)} should have the shape {list(shape)} of X and Y together")
-        found = pullback(f, _compound, own, attrs, seeds, ["X", "Y"])
+        gradients = pullback(f, _compound, inputs, attrs, seeds, ["X", "Y"])
         if "IntermediateOut@GRAD" in wanted:
-            own["IntermediateOut"] = _inner(f, own, attrs)
-            found |= pullback(f, _of_intermediate, own, attrs, seeds, ["IntermediateOut"])
-        return {grad_slot(slot): value for slot, value in found.items()}
+            inputs["IntermediateOut"] = _inner(f, inputs, attrs)
+            gradients |= pullback(f, _of_intermediate, inputs, attrs, seeds, ["IntermediateOut"])
+        return {grad_slot(slot): value for slot, value in gradients.items()}
 
     composed(f"{name}(X: float, Y: float) -> Out, IntermediateOut~", **how)(compound)
     slots = "X: float, Y: float, Out?, IntermediateOut?, Out@GRAD: float"
@@ -364,7 +364,7 @@ for _name in ("fused_elemwise_activation", "fused_elemwise_add_activation"):
 
 @composed("fused_bias_act(x: float, bias?, dequant_scales?, shift?, smooth?) -> out", act_method="gelu")
 def fused_bias_act(f: Any, x: Any, bias: Any, dequant_scales: Any, shift: Any, smooth: Any, act_method: str) -> Any:
-    """``activation(x + bias)``; with ``swiglu`` and ``geglu``, that of the first half of the columns, times the other half."""
+    """``activation(x + bias)``; ``swiglu`` and ``geglu`` activate the first half of the columns and multiply by the second."""
     if dequant_scales is not None or shift is not None or smooth is not None:
         raise InferenceError("fused_bias_act of quantized numbers (dequant_scales, shift, smooth) is not here")
     x = _summed(f, x, bias)
@@ -415,5 +415,5 @@ def fusion_transpose_flatten_concat(f: Any, X: Any, trans_axis: list[int], flatt
 def fused_linear_param_grad_add(f: Any, x: Any, dout: Any, dweight: Any, dbias: Any, has_bias: bool) -> Any:
     """The gradients of the weight and the bias of ``x @ weight + bias``, added to dweight and dbias."""
     rows, back = (f.flatten2(value, axis=value.ndim - 1) for value in (x, dout))
-    made = {"dweight_out": _summed(f, f.matmul_v2(rows, back, trans_x=True), dweight)}
-    return made | ({"dbias_out": _summed(f, f.reduce_sum(back, dim=[0]), dbias)} if has_bias else {})
+    grads = {"dweight_out": _summed(f, f.matmul_v2(rows, back, trans_x=True), dweight)}
+    return grads | ({"dbias_out": _summed(f, f.reduce_sum(back, dim=[0]), dbias)} if has_bias else {})

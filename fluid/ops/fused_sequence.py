@@ -18,8 +18,8 @@ _POOLS = choice("SUM", "AVERAGE", "SQRT")
 # ------------------------------------------------------------------------------------------------------- recurrent nets
 def _gru(f: Any, x: Any, h0: Any, weight: Any, recurrent: Any, bias: Any, attrs: Any, is_reverse: bool) -> Any:
     names = ("activation", "gate_activation", "origin_mode")
-    kept = {name: attrs[name] for name in names}
-    return f.gru(f.mul(x, weight), h0, recurrent, bias, is_reverse=is_reverse, **kept)
+    gru_attrs = {name: attrs[name] for name in names}
+    return f.gru(f.mul(x, weight), h0, recurrent, bias, is_reverse=is_reverse, **gru_attrs)
 
 
 @composed(
@@ -126,7 +126,7 @@ def fusion_seqpool_concat(f: Any, X: Any, pooltype: str, axis: int) -> Any:
     axis=1,
 )
 def fusion_seqpool_cvm_concat(f: Any, X: Any, CVM: Any, pooltype: str, use_cvm: bool, axis: int) -> Any:
-    """`sequence_pool` of each X, and `cvm` of that, side by side."""
+    """`sequence_pool` of each X, then `cvm`, side by side."""
     return f.concat([f.cvm(value, CVM, use_cvm=use_cvm) for value in _pooled(f, X, pooltype)], axis=axis)
 
 
@@ -147,8 +147,8 @@ def fusion_seqconv_eltadd_relu(f: Any, X: Any, Filter: Any, Bias: Any, attrs: An
 @composed("fusion_seqexpand_concat_fc(X*: float, FCWeight, FCBias?) -> Out, FCOut~", lod_aware=True, fc_activation="identity")
 def fusion_seqexpand_concat_fc(f: Any, X: Any, FCWeight: Any, FCBias: Any, fc_activation: str) -> Any:
     """A product of the rows of the first X, which form sequences, each beside the row of its sequence in the other X."""
-    first, *others = X
-    rows = f.concat([first, *(f.sequence_expand_as(other, first) for other in others)], axis=1)
+    first, *sequences = X
+    rows = f.concat([first, *(f.sequence_expand_as(sequence, first) for sequence in sequences)], axis=1)
     out = f.mul(rows, FCWeight)
     return {"Out": activated(f, out if FCBias is None else f.elementwise_add(out, FCBias), fc_activation)}
 
@@ -208,5 +208,5 @@ def attention_lstm() -> None:
     cvm_offset=choice(2),
 )
 def fused_seqpool_cvm(f: Any, X: Any, CVM: Any, use_cvm: bool, pad_value: float) -> Any:
-    """`sequence_pool` of each X to sums, `pad_value` where a sequence is empty, and `cvm` of that."""
+    """`sequence_pool` of each X to sums, `pad_value` where a sequence is empty, then `cvm`."""
     return {"Out": [f.cvm(f.sequence_pool(x, pooltype="SUM", pad_value=pad_value), CVM, use_cvm=use_cvm) for x in X]}

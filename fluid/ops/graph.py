@@ -23,7 +23,7 @@ def _rows_of(f: Any, X: Any, ids: Any) -> Any:
 
 
 def _shares(f: Any, Out: Any, dOut: Any, count: Any, ids: Any, messages: Any, how: str) -> Any:
-    """What each of `messages`, reduced to the rows `ids` of Out, has of the gradient."""
+    """The gradient of each of `messages`, reduced to the rows `ids` of Out."""
     if how == "MEAN":
         ones = [1] * (dOut.ndim - 1)
         dOut = dOut / f.reshape2(count.astype(dOut.dtype), shape=[-1, *ones])
@@ -56,7 +56,7 @@ def segment_pool(f: Any, X: Any, SegmentIds: Any, Out: Any, SummedIds: Any, dOut
     shape_only=("Like",),
 )
 def segment_like() -> None:
-    """The sums of the vector X by the numbers in SegmentIds, as many as Like has rows, and 1 in place of 0."""
+    """The sums of the vector X by the numbers in SegmentIds, one for each row of Like, and 1 in place of 0."""
 
 
 # -------------------------------------------------------------------------------------------------------------- messages
@@ -90,7 +90,7 @@ def _sent(X: Spec, Src_index: Spec, Dst_index: Spec, Out_size: Spec | None, out_
 def graph_send_recv(f: Any, X: Any, Src_index: Any, Dst_index: Any, Out: Any, Dst_count: Any, dOut: Any, reduce_op: str) -> Any:
     """The rows of X sent along the edges and reduced where they arrive: a sum, "MEAN", "MAX" or "MIN"; 0 where none does.
 
-    Out has as many rows as X, or `out_size` or Out_size. Dst_count says how many rows arrive, 1 in place of 0.
+    Out has X's number of rows, or `out_size` or Out_size. Dst_count says how many rows arrive, 1 in place of 0.
     """
     messages = _rows_of(f, X, Src_index) if reduce_op in ("MAX", "MIN") else None
     shares = _shares(f, Out, dOut, Dst_count, Dst_index, messages, reduce_op)
@@ -100,13 +100,13 @@ def graph_send_recv(f: Any, X: Any, Src_index: Any, Dst_index: Any, Out: Any, Ds
 def _sent_with_edges(
     X: Spec, Y: Spec, Src_index: Spec, Dst_index: Spec, Out_size: Spec | None, out_size: list[int]
 ) -> dict[str, Spec]:
-    found = _sent(X, Src_index, Dst_index, Out_size, out_size)
+    specs = _sent(X, Src_index, Dst_index, Out_size, out_size)
     if X.dtype is not Y.dtype:
         raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
     if not Y.ndim or not fits(Y.shape[0], Src_index.shape[0]):
         raise InferenceError(f"Y is {Y}; it should have a row for each edge of Src_index {Src_index}")
     width = broadcast(X.shape[1:], Y.shape[1:])
-    return {**found, "Out": X.with_shape((found["Out"].shape[0], *width))}
+    return {**specs, "Out": X.with_shape((specs["Out"].shape[0], *width))}
 
 
 def _combined(f: Any, x: Any, y: Any, how: str) -> Any:
@@ -114,13 +114,13 @@ def _combined(f: Any, x: Any, y: Any, how: str) -> Any:
 
 
 def _wide(f: Any, x: Any, y: Any) -> Any:
-    """x with dimensions of 1 behind the first, so that it has as many as y and its rows stay its rows."""
+    """Insert dimensions of 1 after x's first, up to y's number of dimensions, so that x's rows stay its rows."""
     missing = max(y.ndim - x.ndim, 0)
     return f.unsqueeze2(x, axes=[1] * missing) if missing else x
 
 
 def _by_operands(f: Any, shares: Any, x: Any, y: Any, how: str) -> tuple[Any, Any]:
-    """The gradients of both operands of messages, of which `shares` are those."""
+    """The gradients of both operands of messages; `shares` are the gradients of the messages."""
     wide_x, wide_y = _wide(f, x, y), _wide(f, y, x)
     by_x = shares if how == "ADD" else shares * wide_y
     by_y = shares if how == "ADD" else shares * wide_x
@@ -147,7 +147,7 @@ def graph_send_ue_recv(
     message_op: str,
     reduce_op: str,
 ) -> Any:
-    """As `graph_send_recv`, where row i of Y, that of the edge, is added to what is sent along it, or multiplied ("MUL"); rows
+    """As `graph_send_recv`, where row i of Y, the row of edge i, is added to the row sent along it, or multiplied ("MUL"); rows
     broadcast."""
     sent = _rows_of(f, X, Src_index)
     shares = _shares(f, Out, dOut, Dst_count, Dst_index, _combined(f, sent, Y, message_op), reduce_op)
@@ -188,9 +188,9 @@ def _vectors(**specs: Spec | None) -> None:
             raise InferenceError(f"{name} is {spec}; it should be a vector")
 
 
-def _numbered(name: str, numbers: Spec | None, row_name: str, row: Spec, asked: bool) -> None:
-    """`InferenceError` if the numbers of edges are asked for and not there, or are not as many as the edges."""
-    if asked and numbers is None:
+def _numbered(name: str, numbers: Spec | None, row_name: str, row: Spec, is_requested: bool) -> None:
+    """`InferenceError` if the numbers of the edges are requested but missing, or if there are more or fewer than edges."""
+    if is_requested and numbers is None:
         raise InferenceError(f"return_eids asks for the numbers of edges, which {name} should give")
     if numbers is not None and not fits(numbers.size, row.size):
         raise InferenceError(f"{name} is {numbers}; it should have a number for each of {row_name} {row}")
@@ -211,12 +211,12 @@ def _reindexed(X: Spec, Neighbors: Spec, Count: Spec) -> tuple[Spec, Spec, Spec]
 def graph_reindex() -> None:
     """A part of a graph with its nodes numbered anew: first the nodes X, then those among Neighbors, in order of coming.
 
-    `Count[i]` of the Neighbors are those of ``X[i]``. An edge goes from each neighbour to its node, by the new numbers;
+    ``X[i]`` has `Count[i]` of the Neighbors. An edge goes from each neighbour to its node, by the new numbers;
     Out_Nodes are the old ones. The tables are buffers of Paddle's own, and not read.
     """
 
 
-def _sampled(Row: Spec, Col_Ptr: Spec, X: Spec, Eids: Spec | None, return_eids: bool, **others: Any) -> dict[str, Spec | None]:
+def _sampled(Row: Spec, Col_Ptr: Spec, X: Spec, Eids: Spec | None, return_eids: bool, **unread: Any) -> dict[str, Spec | None]:
     _vectors(Row=Row, Col_Ptr=Col_Ptr, X=X, Eids=Eids)
     _numbered("Eids", Eids, "Row", Row, return_eids)
     return {
@@ -293,5 +293,5 @@ def _khop(
     seed=0,
 )
 def graph_khop_sampler() -> None:
-    """The neighbours of the nodes X, of those again, and so on, `sample_sizes` a node in each hop, and the edges on the way by
-    new numbers of the nodes: Sample_Index are their old ones, Reindex_X the new ones of X."""
+    """The neighbours of the nodes X, then their neighbours, and so on, `sample_sizes` a node in each hop, and the edges on the
+    way by new numbers of the nodes: Sample_Index are their old ones, Reindex_X the new ones of X."""

@@ -1,8 +1,8 @@
 """Paddle's gradients of gradients: ops that its training programs hold where gradients were differentiated again.
 
-Fluid's own programs have none: there, a gradient op is expanded to ordinary ops before it is differentiated. Each row says what
-the slots of such an op stand for; what it computes follows from the rule of the gradient op that it is the gradient of. The
-gradients of these ops are ordinary ops.
+Fluid's own programs have none: there, a gradient op is expanded to ordinary ops before it is differentiated. Each row names
+the values in the slots of such an op; the rule of the gradient op that it differentiates defines its results. The gradients of
+these ops are ordinary ops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..opdef.composition import composed, higher_gradient
 from ..opdef.registry import ShapeOnly, get
-from . import activation, conv, elementwise, manipulation, matmul, norm, pool  # noqa: F401  (the ops of which these are gradients)
+from . import activation, conv, elementwise, manipulation, matmul, norm, pool  # noqa: F401  (the ops whose gradients these are)
 
 _Recovered = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 
@@ -29,17 +29,17 @@ def _operand(f: Any, read: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[
 
 
 def _summed(f: Any, read: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What was read for its shape only."""
+    """Y and the gradient of the output, which are read for their shapes only."""
     return {"Y": read.get("DDY", read.get("DDX")), "DOut": read["DDOut@GRAD"]}
 
 
 def _divided(f: Any, read: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The gradient of a quotient, from that of the dividend; X is read for its shape only."""
+    """The gradient of a quotient, from the gradient of the dividend; X is read for its shape only."""
     return {"X": read["Out"], "Out@GRAD": f.elementwise_mul(read["X@GRAD"], read["Y"], axis=attrs["axis"])}
 
 
 def _by_batch(f: Any, read: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Running statistics, which do not count here; those of the batch are computed again, since they depend on X."""
+    """Running statistics, which do not count here; the batch's are computed again, since they depend on X."""
     one = f.fill_any_like(read["mean of the batch"], value=1.0, dtype=int(read["mean of the batch"].dtype))
     return {"Mean": one, "Variance": one, "Bias": read.get("Scale", one)}
 

@@ -71,11 +71,11 @@ def index_put(f: Any, x: ShapeOnly, indices: Any, value: ShapeOnly, dout: Any, a
     together, or masks of bools) pick; added there with `accumulate`. Otherwise places should not repeat: each value would get the
     gradient."""
 
-    def kept() -> Any:
+    def unreplaced() -> Any:
         return f.index_put(dout, indices, f.fill_zeros_like(value))
 
     return {
-        "x": lambda: f.assign(dout) if accumulate else kept(),
+        "x": lambda: f.assign(dout) if accumulate else unreplaced(),
         "value": lambda: f.picked_sum(dout, indices, value),
     }
 
@@ -139,7 +139,7 @@ _REPEATS: dict[str, Any] = {**LIKE, "complex_rule": LINEAR, "Repeats": 0, "dim":
 
 @define("interleaved_sum(X, RepeatsTensor?: int, Like) -> Out", **_REPEATS)
 def interleaved_sum(f: Any, X: ShapeOnly, RepeatsTensor: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """The sums of those slices of X that `repeat_interleave` makes of each slice of Like: its transpose."""
+    """For each slice of Like, the sum of its copies in X: the transpose of `repeat_interleave`."""
     return {"X": f.repeat_like(dOut, RepeatsTensor, X, **attrs)}
 
 
@@ -161,7 +161,7 @@ def _broadcast_tensors(X: list[Spec]) -> list[Spec]:
 @define("broadcast_tensors(X*) -> Out*", infer=_broadcast_tensors, complex_rule=LINEAR)
 def broadcast_tensors(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """Tensors broadcast to one shape."""
-    return {"X": lambda: [f.sum_to(grad, each) for grad, each in zip(dOut, X, strict=True)]}  # type: ignore[call-overload]
+    return {"X": lambda: [f.sum_to(grad, like) for grad, like in zip(dOut, X, strict=True)]}  # type: ignore[call-overload]
 
 
 # -------------------------------------------------------------------------------------------------------------- diagonals
@@ -175,9 +175,9 @@ def _fill_diagonal(X: Spec, value: float, offset: int) -> Spec:
 
 @define("fill_diagonal(X) -> Out", infer=_fill_diagonal, value=0.0, offset=0, wrap=False)
 def fill_diagonal(f: Any, dOut: Any, offset: int, wrap: bool) -> Any:
-    """X with `value` on the diagonal of its first rows, as many as there are columns: moved by `offset` along the rows, within
-    them; with `wrap` again after each such block and one row. Of more than two dimensions, of size n each, where all indices are
-    equal; as in Paddle, without `wrap` only among the first n * n elements."""
+    """X with `value` on the diagonal of its first square block: moved by `offset` along the rows, within them; with `wrap` again
+    after each such block and one row. With more than two dimensions, of size n each, the diagonal has all indices equal; as in
+    Paddle, without `wrap` only among the first n * n elements."""
     return {"X": f.fill_diagonal(dOut, value=0.0, offset=offset, wrap=wrap)}
 
 
@@ -316,15 +316,15 @@ def _unfolded(input: Spec, axis: int, size: int, step: int) -> Spec:
     step=least(1, required("long")),
 )
 def tensor_unfold(f: Any, input: ShapeOnly, dout: Any, axis: int, step: int) -> Any:
-    """Windows of `size` elements along `axis`, each `step` after the one before: their number takes the place of that dimension,
-    and their elements are a new last one."""
+    """Windows of `size` elements along `axis`, each `step` after the one before: their number replaces the size of the axis, and
+    a new last axis holds their elements."""
     ndim: int = input.ndim  # type: ignore[attr-defined]
     place = normalize_axis(axis, ndim)
-    others = [each for each in range(ndim) if each != place]
-    order = [*others, place]
-    windows = f.transpose2(dout, axis=[*others, ndim, place])
+    other_axes = [dim for dim in range(ndim) if dim != place]
+    order = [*other_axes, place]
+    windows = f.transpose2(dout, axis=[*other_axes, ndim, place])
     turned = f.overlap_like(windows, f.transpose2(input, axis=order), hop_length=step, axis=-1)
-    return {"input": f.transpose2(turned, axis=[order.index(each) for each in range(ndim)])}
+    return {"input": f.transpose2(turned, axis=[order.index(dim) for dim in range(ndim)])}
 
 
 def _view_dtype(input: Spec, dtype: int) -> Spec:
@@ -342,8 +342,8 @@ def _view_dtype(input: Spec, dtype: int) -> Spec:
 
 @define("view_dtype(input) -> out", infer=_view_dtype, dtype=required("int"))
 def view_dtype(f: Any, input: ShapeOnly, dout: Any) -> Any:
-    """The bytes of `input` as elements of another type, of which the last dimension has more or fewer; the gradient's bytes go
-    back in the same way."""
+    """The bytes of `input` as elements of another type; the last dimension grows or shrinks. The gradient's bytes go back in the
+    same way."""
     return {"input": f.view_dtype(dout, dtype=int(input.dtype))}  # type: ignore[attr-defined]
 
 
@@ -354,7 +354,7 @@ def view_dtype(f: Any, input: ShapeOnly, dout: Any) -> Any:
     dims=longs(),
 )
 def view_shape(f: Any, input: ShapeOnly, dout: Any) -> Any:
-    """`input` in the shape `dims`, of which one may be -1: a copy."""
+    """A copy of `input` in the shape `dims`; one size may be -1."""
     return {"input": f.reshape_like(dout, input)}
 
 
@@ -376,8 +376,8 @@ def _index_select_strided(x: Spec, index: int, axis: int) -> Spec:
 def index_select_strided(f: Any, x: ShapeOnly, dout: Any, index: int, axis: int) -> Any:
     """The slice of x at `index` along `axis`, without that dimension."""
     place = normalize_axis(axis, x.ndim)  # type: ignore[attr-defined]
-    whole = f.unsqueeze2(dout, axes=[place])
-    return {"x": f.unslice(whole, x, axes=[place], starts=[index], ends=[index + 1])}
+    row = f.unsqueeze2(dout, axes=[place])
+    return {"x": f.unslice(row, x, axes=[place], starts=[index], ends=[index + 1])}
 
 
 # ------------------------------------------------------------------------------------------------------------------ norms
@@ -398,10 +398,10 @@ def _renorm(X: Spec, p: float, axis: int) -> Spec:
 def renorm(f: Any, X: Any, dOut: Any, p: float, axis: int, max_norm: float) -> Any:
     """X with those slices along `axis` scaled down to the norm `max_norm` whose norm of order `p` is larger."""
     place = normalize_axis(axis, X.ndim)
-    others = [each for each in range(X.ndim) if each != place]
+    other_axes = [dim for dim in range(X.ndim) if dim != place]
 
     def total(value: Any) -> Any:
-        return f.reduce_sum(value, dim=others, keep_dim=True) if others else value
+        return f.reduce_sum(value, dim=other_axes, keep_dim=True) if other_axes else value
 
     at_zero = f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
     size = f.abs(X) + at_zero
@@ -416,4 +416,4 @@ def renorm(f: Any, X: Any, dOut: Any, p: float, axis: int, max_norm: float) -> A
 
 
 RENORM_EPSILON = 1e-7
-"""What `renorm` adds to norms that it divides by."""
+"""Added to the norms that `renorm` divides by."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import BackwardError, ElementTypeError, InferenceError
-from ..opdef.registry import ANALYTIC, NOT_DIFFERENTIABLE, OWN, ZERO_GRADIENT, ShapeOnly, choice, define, like, required
+from ..opdef.registry import ANALYTIC, EXPLICIT, NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, define, like, required
 from ..values.spec import Spec
 from ..values.types import VarType, complex_of, is_complex, real_of
 from .complex import real_part
@@ -61,14 +61,14 @@ def _differences(f: Any, values: Any) -> Any:
     return apart + _on_diagonal(f, f.fill_any_like(values, value=1.0), apart)
 
 
-def _first_columns(f: Any, X: Any, count: int, rest: bool = False) -> Any:
-    """The first `count` columns of matrices, or the others."""
-    start, end = (count, 2**31 - 1) if rest else (0, count)
+def _first_columns(f: Any, X: Any, count: int, after: bool = False) -> Any:
+    """The first `count` columns of matrices; the columns after these if `after` is set."""
+    start, end = (count, 2**31 - 1) if after else (0, count)
     return f.slice(X, axes=[X.ndim - 1], starts=[start], ends=[end])
 
 
-def _first_rows(f: Any, X: Any, count: int, rest: bool = False) -> Any:
-    start, end = (count, 2**31 - 1) if rest else (0, count)
+def _first_rows(f: Any, X: Any, count: int, after: bool = False) -> Any:
+    start, end = (count, 2**31 - 1) if after else (0, count)
     return f.slice(X, axes=[X.ndim - 2], starts=[start], ends=[end])
 
 
@@ -172,8 +172,8 @@ def multi_dot(f: Any, X: Any, dOut: Any) -> Any:
     def gradients() -> list[Any]:
         grad, results, factors = dOut, [], list(X)
         while len(factors) > 1:
-            rest = f.multi_dot(factors[1:]) if len(factors) > 2 else factors[1]
-            by = gradients_of_product(f, factors[0], rest, grad)
+            right = f.multi_dot(factors[1:]) if len(factors) > 2 else factors[1]
+            by = gradients_of_product(f, factors[0], right, grad)
             results.append(by["X"]())
             grad, factors = by["Y"](), factors[1:]
         return [*results, grad]
@@ -241,7 +241,7 @@ def triangular_solve(f: Any, X: Any, Y: ShapeOnly, Out: Any, dOut: Any, upper: b
 
 @define("cholesky_solve(X: real, Y: real[..., N, N]) -> Out", infer=lambda X, Y: _solved(Y, X, Y.shape[-1]), upper=False)
 def cholesky_solve(f: Any, X: ShapeOnly, Y: Any, Out: Any, dOut: Any, upper: bool) -> Any:
-    """The solutions of ``A @ Out = X`` for the matrices A whose `cholesky` decomposition is Y, of which one triangle is read."""
+    """The solutions of ``A @ Out = X`` for the matrices A whose `cholesky` decomposition is Y; one triangle of Y is read."""
     by_x = f.cholesky_solve(dOut, Y, upper=upper)
 
     def by_y() -> Any:
@@ -307,9 +307,9 @@ def matrix_rank() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- decompositions
-@define(f"cholesky(X: {_SQUARE}) -> Out", infer=like("X"), complex_rule=OWN, upper=False)
+@define(f"cholesky(X: {_SQUARE}) -> Out", infer=like("X"), complex_rule=EXPLICIT, upper=False)
 def cholesky(f: Any, Out: Any, dOut: Any, upper: bool) -> Any:
-    """The triangular matrix of which ``Out @ Out.T`` is X, or ``Out.T @ Out`` with `upper`, conjugated where complex.
+    """The triangular matrix with ``Out @ Out.T = X``, or ``Out.T @ Out = X`` with `upper`, conjugated where complex.
 
     X is symmetric (Hermitian) and positive definite: one triangle is read, and the gradient is symmetric.
     """
@@ -317,8 +317,8 @@ def cholesky(f: Any, Out: Any, dOut: Any, upper: bool) -> Any:
     inner = _lower(f, _times(f, _adjoint(f, lower), grad))
     inner = inner - _on_diagonal(f, _diagonal(f, inner) * 0.5, inner)
     inverse = f.inverse(lower)
-    whole = _times(f, _adjoint(f, inverse), inner, inverse)
-    return {"X": (whole + _adjoint(f, whole)) * 0.5}
+    full = _times(f, _adjoint(f, inverse), inner, inverse)
+    return {"X": (full + _adjoint(f, full)) * 0.5}
 
 
 def _eigh(X: Spec) -> tuple[Spec, Spec]:
@@ -332,11 +332,11 @@ def _by_eigenvalues(f: Any, Eigenvalues: Any, Eigenvectors: Any, dEigenvalues: A
         return _times(f, Eigenvectors, by_values, turned)
     inner = _times(f, turned, dEigenvectors)
     inner = (inner - _on_diagonal(f, _diagonal(f, inner), inner)) / _differences(f, Eigenvalues).astype(inner.dtype)
-    whole = _times(f, Eigenvectors, inner if by_values is None else inner + by_values, turned)
-    return (whole + _adjoint(f, whole)) * 0.5
+    full = _times(f, Eigenvectors, inner if by_values is None else inner + by_values, turned)
+    return (full + _adjoint(f, full)) * 0.5
 
 
-@define(f"eigh(X: {_SQUARE}) -> Eigenvalues, Eigenvectors", infer=_eigh, complex_rule=OWN, UPLO=choice("L", "U"))
+@define(f"eigh(X: {_SQUARE}) -> Eigenvalues, Eigenvectors", infer=_eigh, complex_rule=EXPLICIT, UPLO=choice("L", "U"))
 def eigh(f: Any, Eigenvalues: Any, Eigenvectors: Any, dEigenvalues: Any, dEigenvectors: Any) -> Any:
     """The eigenvalues, smallest first, and the eigenvectors, as columns, of symmetric (Hermitian) matrices.
 
@@ -348,7 +348,7 @@ def eigh(f: Any, Eigenvalues: Any, Eigenvectors: Any, dEigenvalues: Any, dEigenv
 @define(
     f"eigvalsh(X: {_SQUARE}) -> Eigenvalues, Eigenvectors",
     infer=_eigh,
-    complex_rule=OWN,
+    complex_rule=EXPLICIT,
     UPLO=choice("L", "U"),
     is_test=False,
 )
@@ -359,11 +359,11 @@ def eigvalsh(f: Any, Eigenvectors: Any, dEigenvalues: Any, UPLO: str, X: Any = N
 
 
 def _eig(X: Spec) -> tuple[Spec, Spec]:
-    whole = X.with_dtype(complex_of(X.dtype))
-    return whole.with_shape(X.shape[:-1]), whole
+    vectors = X.with_dtype(complex_of(X.dtype))
+    return vectors.with_shape(X.shape[:-1]), vectors
 
 
-@define(f"eig(X: {_SQUARE}) -> Eigenvalues, Eigenvectors", infer=_eig, complex_rule=OWN)
+@define(f"eig(X: {_SQUARE}) -> Eigenvalues, Eigenvectors", infer=_eig, complex_rule=EXPLICIT)
 def eig(
     f: Any,
     Eigenvalues: Any,
@@ -374,7 +374,7 @@ def eig(
 ) -> Any:
     """The eigenvalues and the eigenvectors, as columns of length 1, of square matrices: complex numbers.
 
-    An eigenvector may be turned by any angle; what is differentiated should not depend on it.
+    An eigenvector may be turned by any angle; a differentiated result should not depend on it.
     """
     turned = _adjoint(f, Eigenvectors)
     inner = _times(f, turned, dEigenvectors)
@@ -382,8 +382,8 @@ def eig(
     inner = inner - _times(f, turned, Eigenvectors) * f.unsqueeze2(lengths, axes=[lengths.ndim - 1])
     inner = inner / f.conj(_differences(f, Eigenvalues))
     inner = inner - _on_diagonal(f, _diagonal(f, inner) - dEigenvalues, inner)
-    whole = f.solve(turned, _times(f, inner, turned))
-    return {"X": whole if X is None or is_complex(X.dtype) else f.real(whole)}  # type: ignore[attr-defined]
+    full = f.solve(turned, _times(f, inner, turned))
+    return {"X": full if X is None or is_complex(X.dtype) else f.real(full)}  # type: ignore[attr-defined]
 
 
 @define(
@@ -446,7 +446,7 @@ def _tall_qr(f: Any, Q: Any, R: Any, dQ: Any, dR: Any) -> Any:
 def qr(f: Any, X: Any, Q: Any, R: Any, dQ: Any, dR: Any, mode: str) -> Any:
     """Orthogonal columns Q and upper triangles R for which ``X = Q @ R``; Q is square if "complete", and left out with "r".
 
-    There is a gradient where the first columns of X, as many as it has rows, are independent, and Q is not "complete" for more
+    There is a gradient where the first columns of X, up to its number of rows, are independent, and Q is not "complete" for more
     rows than columns.
     """
     rows, columns = _sizes(X, "qr")
@@ -454,9 +454,9 @@ def qr(f: Any, X: Any, Q: Any, R: Any, dQ: Any, dR: Any, mode: str) -> Any:
         raise BackwardError(f"qr has no gradient with mode {mode!r} for {rows} rows and {columns} columns; use 'reduced'")
     if rows >= columns:
         return {"X": _tall_qr(f, Q, R, dQ, dR)}
-    left, right = _first_columns(f, dR, rows), _first_columns(f, dR, rows, rest=True)
-    others = _first_columns(f, X, rows, rest=True)
-    by_q = dQ + _times(f, others, _turned(f, right))
+    left, right = _first_columns(f, dR, rows), _first_columns(f, dR, rows, after=True)
+    last_columns = _first_columns(f, X, rows, after=True)
+    by_q = dQ + _times(f, last_columns, _turned(f, right))
     square = _tall_qr(f, Q, _first_columns(f, R, rows), by_q, left)
     return {"X": f.concat([square, _times(f, Q, right)], axis=X.ndim - 1)}
 
@@ -478,12 +478,12 @@ def lu(f: Any, X: ShapeOnly, Out: Any, Pivots: Any, dOut: Any) -> Any:
     grad_l, grad_u = _first_columns(f, _lower(f, dOut, -1), least), _first_rows(f, _upper(f, dOut), least)
     beside, below = None, None
     if columns > rows:  # U = [U, U2], where U2 solves L @ U2 = P.T @ X2
-        second, grad = _first_columns(f, U, rows, rest=True), _first_columns(f, grad_u, rows, rest=True)
+        second, grad = _first_columns(f, U, rows, after=True), _first_columns(f, grad_u, rows, after=True)
         U, grad_u = _first_columns(f, U, rows), _first_columns(f, grad_u, rows)
         beside = f.triangular_solve(L, grad, upper=False, transpose=True, unitriangular=True)
         grad_l = grad_l - _times(f, beside, _turned(f, second))
     if rows > columns:  # L = [L; L2], where L2 solves L2 @ U = P.T @ X2
-        second, grad = _first_rows(f, L, columns, rest=True), _first_rows(f, grad_l, columns, rest=True)
+        second, grad = _first_rows(f, L, columns, after=True), _first_rows(f, grad_l, columns, after=True)
         L, grad_l = _first_rows(f, L, columns), _first_rows(f, grad_l, columns)
         below = _turned(f, f.triangular_solve(U, _turned(f, grad), upper=True))
         grad_u = grad_u - _times(f, _turned(f, second), below)
@@ -515,7 +515,7 @@ def _lu_unpack(X: Spec, Pivots: Spec, unpack_ludata: bool, unpack_pivots: bool) 
     unpack_pivots=True,
 )
 def lu_unpack(f: Any, X: ShapeOnly, Pivots: ShapeOnly, L: ShapeOnly, U: ShapeOnly, Pmat: ShapeOnly, dL: Any, dU: Any) -> Any:
-    """The matrices P, L and U of which `lu` makes X and Pivots; those that are not asked for are empty."""
+    """Unpack P, L and U from the X and Pivots that `lu` made; outputs that are not requested are empty."""
     corner = [0] * X.ndim  # type: ignore[attr-defined]
     below, above = _lower(f, dL, -1), _upper(f, dU)
     return {"X": f.uncrop(below, X, offsets=corner) + f.uncrop(above, X, offsets=corner)}

@@ -39,7 +39,7 @@ def log_softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ cross entropy
-def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1, flat_labels: bool = False) -> tuple[int, ...]:
+def _loss_shape(op: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1, flat_labels: bool = False) -> tuple[int, ...]:
     """X's shape with size 1 along `axis`, or without it if `flat_labels` and Label lacks it; `InferenceError` if Label does not
     fit."""
     axis = normalize_axis(axis, X.ndim)
@@ -47,10 +47,10 @@ def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -
     loss = (*X.shape[:axis], *(() if flat else (1,)), *X.shape[axis + 1 :])
     expected = X.shape if soft_label else loss
     if not may_equal(Label.shape, expected):
-        raise InferenceError(f"{what}: {'soft ' if soft_label else ''}Label {Label} should have shape {list(expected)} for {X}")
+        raise InferenceError(f"{op}: {'soft ' if soft_label else ''}Label {Label} should have shape {list(expected)} for {X}")
     if is_floating(Label.dtype) != soft_label:
         hard, soft = "class numbers, as integers (soft_label is off)", "a probability for each class (soft_label is on)"
-        raise ElementTypeError(f"{what}: Label {Label} should hold {soft if soft_label else hard}")
+        raise ElementTypeError(f"{op}: Label {Label} should hold {soft if soft_label else hard}")
     return loss
 
 
@@ -178,11 +178,11 @@ def sigmoid_cross_entropy_with_logits(
     computes a different number where X is negative: it adds -X once, not pos_weight times.) No layer of Fluid 1.6 uses the slot.
     Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others.
     """
-    kept = f.not_equal(Label, _number_like(f, Label, float(ignore_index))).astype(X.dtype)
+    counted = f.not_equal(Label, _number_like(f, Label, float(ignore_index))).astype(X.dtype)
     Label = _typed_as(X, Label)
-    gradient = dOut * kept
+    gradient = dOut * counted
     if normalize:
-        count = f.reduce_sum(kept, reduce_all=True)
+        count = f.reduce_sum(counted, reduce_all=True)
         gradient = shaped_as(f, X, gradient / f.elementwise_max(count, f.fill_constant(shape=[1], dtype=int(X.dtype), value=1.0)))
     missing = 1.0 - f.sigmoid(X)
     return {
@@ -291,9 +291,9 @@ def bce_loss(f: Any, X: Any, Label: Any, dOut: Any) -> Any:
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def _check_reduction(what: str, reduction: str, *more: str) -> None:
+def _check_reduction(op: str, reduction: str, *more: str) -> None:
     if reduction not in (*REDUCTIONS, *more):
-        raise InferenceError(f"{what}: reduction {reduction!r} should be one of {', '.join((*REDUCTIONS, *more))}")
+        raise InferenceError(f"{op}: reduction {reduction!r} should be one of {', '.join((*REDUCTIONS, *more))}")
 
 
 def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, Any]) -> Spec:
@@ -327,14 +327,14 @@ def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
 
 def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declared: Mapping[str, Any]) -> tuple[Spec, Spec]:
     _check_reduction("nll_loss", reduction)
-    rest = X.shape[:1] + X.shape[2:]
-    if X.ndim < 2 or not may_equal(Label.shape, rest):
-        raise InferenceError(f"nll_loss: Label {Label} should have shape {list(rest)}, that of X {X} without the classes")
+    label_shape = X.shape[:1] + X.shape[2:]
+    if X.ndim < 2 or not may_equal(Label.shape, label_shape):
+        raise InferenceError(f"nll_loss: Label {Label} should have shape {list(label_shape)}, that of X {X} without the classes")
     if Weight is not None and not may_equal(Weight.shape, X.shape[1:2]):
         raise InferenceError(f"nll_loss: Weight {Weight} should have shape [{X.shape[1]}], the number of classes")
     total = _scalar(X, declared, "Total_weight")
-    each = tuple(max(pair) for pair in zip(Label.shape, rest, strict=True))
-    return X.with_shape(each) if reduction == "none" else _scalar(X, declared, "Out"), total
+    loss_shape = tuple(max(pair) for pair in zip(Label.shape, label_shape, strict=True))
+    return X.with_shape(loss_shape) if reduction == "none" else _scalar(X, declared, "Out"), total
 
 
 @define(
@@ -409,7 +409,7 @@ def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: 
     Args:
         X1, X2: scores of two items, of one shape.
         Label: 1 or -1, in the shape of the scores.
-        margin: the difference of the scores from which on there is no loss.
+        margin: the difference of the scores above which the loss is 0.
     """
     gradient = dOut * Label * Activated
     return {"X1": lambda: -gradient, "X2": gradient}
@@ -430,17 +430,17 @@ def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
         Label: the right class of each row, ``[..., 1]``.
     """
     picked = f.pick(X, Label)
-    others = 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
-    count = f.reduce_sum(others, dim=[-1], keep_dim=True)
-    gradient = others * f.sigmoid(X - picked) * (dY / count)
+    not_label = 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
+    count = f.reduce_sum(not_label, dim=[-1], keep_dim=True)
+    gradient = not_label * f.sigmoid(X - picked) * (dY / count)
     return {"X": gradient - f.place(f.reduce_sum(gradient, dim=[-1], keep_dim=True), Label, X)}
 
 
 # ----------------------------------------------------------------------------------------------- distances and the like
-def _rows(what: str, X: Spec, Y: Spec) -> int:
-    """The number of rows of X; `InferenceError` unless Y has the shape of X, with as many rows or one."""
+def _rows(op: str, X: Spec, Y: Spec) -> int:
+    """The number of rows of X; `InferenceError` unless Y has the shape of X, with the same number of rows or one."""
     if X.ndim < 2 or X.ndim != Y.ndim or (broadcast(X.shape, Y.shape) != X.shape and -1 not in (*X.shape, *Y.shape)):
-        raise InferenceError(f"{what}: Y {Y} should be shaped as X {X}, with as many rows, or one")
+        raise InferenceError(f"{op}: Y {Y} should be shaped as X {X}, with as many rows, or one")
     return X.shape[0] if X.shape[0] != 1 else max(X.shape[0], Y.shape[0])
 
 
@@ -551,7 +551,7 @@ def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lo
 def teacher_student_sigmoid_loss(
     f: Any, X: Any, Label: Any, dY: Any, soft_max_up_bound: float, soft_max_lower_bound: float
 ) -> Any:
-    """The cross entropy of sigmoid(X) and a click, 0 or 1, plus, where there is one, that of a teacher's score z from 0 to 1.
+    """The cross entropy of sigmoid(X) and a click, 0 or 1, plus the cross entropy of a teacher's score z from 0 to 1, if any.
 
     Label is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click with
     one. The gradient of X is 0 where X is outside of the bounds.
@@ -559,7 +559,7 @@ def teacher_student_sigmoid_loss(
     Args:
         X: logits of clicks, of any shape.
         Label: click and score in one number, of the same shape.
-        soft_max_up_bound, soft_max_lower_bound: bounds of X, outside of which it has no gradient.
+        soft_max_up_bound, soft_max_lower_bound: bounds of X; outside them it has no gradient.
     """
 
     def at_least(number: float) -> Any:
@@ -568,9 +568,9 @@ def teacher_student_sigmoid_loss(
     score = at_least(0.0)
     click = at_least(-1.0) - score + at_least(1.0)
     teacher = (Label - click) * score
-    inside = f.logical_and(X < soft_max_up_bound, X > soft_max_lower_bound).astype(X.dtype)
+    in_bounds = f.logical_and(X < soft_max_up_bound, X > soft_max_lower_bound).astype(X.dtype)
     p = f.sigmoid(X)
-    return {"X": dY * inside * (p - click + score * (p - teacher))}
+    return {"X": dY * in_bounds * (p - click + score * (p - teacher))}
 
 
 def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]:

@@ -2,7 +2,7 @@
 
 These ops are linear. The gradient of an op is its transpose, whose gradient is the op again: `reshape2` and `unreshape`,
 `slice` and `unslice`, `gather` and `scatter_add_like`, `pick` and `place`. The transposes are internal ops, with a slot for the
-original value, of which only the shape is read.
+original value; only its shape is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .shapes import (
     normalize_axis,
     one_each,
     scalar_shape,
-    taken,
+    slice_of,
     unknown_shape,
 )
 
@@ -38,10 +38,10 @@ def product(sizes: Sequence[int]) -> int:
     return -1 if -1 in sizes else prod(sizes)
 
 
-def _agree(a: int, b: int, what: str, first: Shape, second: Shape) -> int:
+def _agree(a: int, b: int, subject: str, first: Shape, second: Shape) -> int:
     if -1 in (a, b) or a == b:
         return max(a, b)
-    raise InferenceError(f"{what}: sizes {a} and {b} differ in shapes {list(first)} and {list(second)}")
+    raise InferenceError(f"{subject}: sizes {a} and {b} differ in shapes {list(first)} and {list(second)}")
 
 
 def _unknown(X: Spec) -> Shape:
@@ -57,7 +57,7 @@ def _like_shape(X: Spec, Like: Spec) -> Spec:
 
 
 LIKE: dict[str, Any] = {"infer": _like_shape, "wrt": ("X",), "shape_only": ("Like",)}
-"""Arguments of `define` for ops that bring X to the shape of Like, of which they read nothing else."""
+"""Arguments of `define` for ops that bring X to the shape of Like; only Like's shape is read."""
 
 
 def _like_of_first(X: list[Spec], Like: Spec) -> Spec:
@@ -73,16 +73,16 @@ def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
         if size == 0 and axis >= len(x):
             raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: 0 at axis {axis} has no size to copy")
         out.append(x[axis] if size == 0 else size)
-    have, asked = list(x), list(out)
+    have, requested = list(x), list(out)
     for axis in [axis for axis, size in enumerate(shape) if size == 0 and x[axis] in ((-1, 0) if -1 in shape else (-1,))]:
-        asked[axis] = have[axis] = 1  # unknown or 0, but equal on both sides
+        requested[axis] = have[axis] = 1  # unknown or 0, but equal on both sides
     if -1 in have:
         return tuple(out)
-    total, known = prod(have), prod(size for size in asked if size != -1)
-    if -1 in asked and known and total % known == 0:
-        out[asked.index(-1)] = total // known
-    elif -1 in asked or total != known:
-        raise InferenceError(f"cannot reshape {list(x)} ({total} elements) to {list(shape)} ({known} elements)")
+    total, requested_count = prod(have), prod(size for size in requested if size != -1)
+    if -1 in requested and requested_count and total % requested_count == 0:
+        out[requested.index(-1)] = total // requested_count
+    elif -1 in requested or total != requested_count:
+        raise InferenceError(f"cannot reshape {list(x)} ({total} elements) to {list(shape)} ({requested_count} elements)")
     return tuple(out)
 
 
@@ -111,15 +111,15 @@ def _transposed(X: Spec, axis: list[int]) -> Spec:
 
 
 def _squeezed(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Shape:
-    """X's shape without those of `axes` that have size 1. An unknown size is assumed to be 1, which is checked at run time."""
+    """Remove the `axes` of size 1 from X's shape. An unknown size is assumed to be 1, which is checked at run time."""
     drop = set(normalize_axes(axes, X.ndim)) if axes else {i for i, size in enumerate(X.shape) if size == 1}
-    kept = tuple(size for i, size in enumerate(X.shape) if i not in drop or size not in (1, -1))
+    remaining = tuple(size for i, size in enumerate(X.shape) if i not in drop or size not in (1, -1))
     out = declared.get("Out")
-    if axes and out is not None and out.ndim < len(kept) and -1 not in X.shape:
+    if axes and out is not None and out.ndim < len(remaining) and -1 not in X.shape:
         raise InferenceError(
             f"axes {axes} of X {X} should have size 1, which was unknown when the program was built: Out was declared as {out}"
         )
-    return kept
+    return remaining
 
 
 def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTensorList: Any = None) -> Shape:
@@ -166,10 +166,10 @@ def joined(shapes: Sequence[Shape], axis: int) -> Shape:
     """The shape of arrays of these shapes, of the same rank, joined along `axis`."""
     axis = normalize_axis(axis, len(shapes[0]))
     shape = list(shapes[0])
-    for other in shapes[1:]:
-        for i, size in enumerate(other):
+    for later in shapes[1:]:
+        for i, size in enumerate(later):
             if i != axis:
-                shape[i] = _agree(shape[i], size, f"concat along axis {axis}", shapes[0], other)
+                shape[i] = _agree(shape[i], size, f"concat along axis {axis}", shapes[0], later)
             else:
                 shape[i] = -1 if -1 in (shape[i], size) else shape[i] + size
     return tuple(shape)
@@ -177,9 +177,9 @@ def joined(shapes: Sequence[Shape], axis: int) -> Shape:
 
 def _concat(X: list[Spec], AxisTensor: Spec | None, axis: int) -> Spec:
     first = X[0]
-    for other in X[1:]:
-        if other.ndim != first.ndim or other.dtype is not first.dtype:
-            raise InferenceError(f"concat: inputs {first} and {other} differ in rank or element type")
+    for later in X[1:]:
+        if later.ndim != first.ndim or later.dtype is not first.dtype:
+            raise InferenceError(f"concat: inputs {first} and {later} differ in rank or element type")
     if AxisTensor is not None:
         normalize_axis(0, first.ndim)
         return first.with_shape(_unknown(first))
@@ -187,7 +187,7 @@ def _concat(X: list[Spec], AxisTensor: Spec | None, axis: int) -> Spec:
 
 
 def cut_sizes(shape: Shape, axis: int, count: int, sections: Sequence[int]) -> list[int]:
-    """The sizes of the parts into which `axis` is cut: `sections`, of which one may be -1, or else `count` equal ones."""
+    """Sizes of the parts that `axis` is cut into: `sections`, where one may be -1, or else `count` equal ones."""
     size, parts = shape[axis], list(sections)
     if not parts:
         if size >= 0 and size % count:
@@ -228,12 +228,12 @@ def _split(
 
 
 def _split_like(X: Spec, Like: list[Spec]) -> list[Spec]:
-    return [X.with_shape(each.shape) for each in Like]
+    return [X.with_shape(like.shape) for like in Like]
 
 
 def sliced_size(size: int, start: int, end: int, stride: int = 1) -> int:
     """The number of elements that a strided slice takes of `size`; -1 if that is unknown."""
-    return len(range(*taken(start, end, stride).indices(size))) if size >= 0 else -1
+    return len(range(*slice_of(start, end, stride).indices(size))) if size >= 0 else -1
 
 
 _BOUNDS = ("StartsTensor", "EndsTensor", "StridesTensor", "StartsTensorList", "EndsTensorList", "StridesTensorList")
@@ -270,10 +270,10 @@ def _slice(inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mappin
 
 def _stack(X: list[Spec], axis: int) -> Spec:
     shape = list(X[0].shape)
-    for other in X[1:]:
-        if other.ndim != X[0].ndim or other.dtype is not X[0].dtype:
-            raise InferenceError(f"stack: inputs {X[0]} and {other} differ in rank or element type")
-        shape = [_agree(a, b, "stack", X[0].shape, other.shape) for a, b in zip(shape, other.shape, strict=True)]
+    for spec in X[1:]:
+        if spec.ndim != X[0].ndim or spec.dtype is not X[0].dtype:
+            raise InferenceError(f"stack: inputs {X[0]} and {spec} differ in rank or element type")
+        shape = [_agree(a, b, "stack", X[0].shape, spec.shape) for a, b in zip(shape, spec.shape, strict=True)]
     shape.insert(normalize_axis(axis, len(shape) + 1), len(X))
     return X[0].with_shape(tuple(shape))
 
@@ -310,7 +310,7 @@ def _lookup(W: Spec, Ids: Spec) -> Spec:
 
 
 def _rows_of_table(W: Spec, shape: tuple[int, ...]) -> Spec:
-    """As many rows as in `shape`; a whole tensor, also of a table of which only some rows are stored."""
+    """Rows of a table, one for each element of `shape`; a dense tensor, also from a table that stores only some rows."""
     return replace(W.with_shape((*shape, _table(W))), type=VarType.LOD_TENSOR)
 
 
@@ -401,7 +401,7 @@ def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec
 # ------------------------------------------------------------------------------------------------------- reshaping
 @define("reshape2(X, Shape?: int[R], ShapeTensor*?: int[one]) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
 def reshape2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
-    """X in another shape: 0 copies X's size of that axis, one -1 is inferred from the number of elements.
+    """X in another shape: 0 copies X's size of the axis, one -1 is inferred from the number of elements.
 
     XShape is an empty tensor of shape [0, ...X's shape], which passes X's shape to the gradient op.
     """
@@ -428,7 +428,7 @@ def unreshape(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 @define("squeeze2(X) -> Out, XShape~", infer=lambda X, axes, declared: _with_xshape(X, _squeezed(X, axes, declared)), axes=ints())
 def squeeze2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
-    """X without those of `axes` that have size 1; without all axes of size 1 if `axes` is empty.
+    """X without the `axes` that have size 1; without all axes of size 1 if `axes` is empty.
 
     A size that is unknown when the program is built is assumed to be 1; it is an error if it is not when the program runs.
     """
@@ -586,7 +586,7 @@ def strided_slice(
     return {"Input": f.strided_unslice(dOut, Input, *bounds, **attrs)}
 
 
-def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -> None:
+def _define_like(op_type: str, transpose: str, doc: str, *, strided: bool = False) -> None:
     """Define one of a pair of ops that are each other's transposes; its result has the shape of Like."""
 
     def plain(
@@ -600,7 +600,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
         attrs: dict[str, Any],
     ) -> Any:
         bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
-        return {"X": getattr(f, other)(dOut, X, *bounds, **attrs)}
+        return {"X": getattr(f, transpose)(dOut, X, *bounds, **attrs)}
 
     def with_strides(
         f: Any,
@@ -615,7 +615,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
         attrs: dict[str, Any],
     ) -> Any:
         bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
-        return {"X": getattr(f, other)(dOut, X, *bounds, **attrs)}
+        return {"X": getattr(f, transpose)(dOut, X, *bounds, **attrs)}
 
     rule: Any = with_strides if strided else plain
     rule.__doc__ = doc
@@ -676,7 +676,7 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
 
 @define("scatter(X: [N, ...], Ids: int, Updates: [M, ...]) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
 def scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
-    """X with the rows Ids replaced by those of Updates; without `overwrite`, by the sums of those with the same id.
+    """X with the rows Ids replaced by the rows of Updates; without `overwrite`, by the sums of the rows with the same id.
 
     With `overwrite`, ids should not repeat: the last row would count, but each would get the gradient.
 
@@ -684,7 +684,7 @@ def scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
         X: ``[N, ...]``.
         Ids: ``[M]`` or ``[M, 1]``, each below N.
         Updates: ``[M, ...]``, with the other dimensions of X.
-        overwrite: whether rows replace those of X, rather than their sums.
+        overwrite: whether rows of Updates replace the rows of X, rather than their sums.
     """
     return {"X": lambda: f.scatter(dOut, Ids, f.fill_zeros_like(Updates)), "Updates": lambda: f.gather(dOut, Ids)}
 
@@ -870,7 +870,7 @@ def expand_as(f: Any, X: ShapeOnly, target_tensor: ShapeOnly, dOut: Any) -> Any:
 
     Args:
         X: a tensor.
-        target_tensor: a tensor with as many dimensions, of which each is a multiple of that of X; only its shape is read.
+        target_tensor: a tensor of X's rank whose sizes are multiples of X's; only its shape is read.
     """
     return {"X": f.untile(dOut, X)}
 
@@ -975,7 +975,7 @@ def _meshgrid(X: list[Spec]) -> list[Spec]:
 
 @define("meshgrid(X*) -> Out*", infer=_meshgrid)
 def meshgrid(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """Vectors broadcast to one shape: ``Out[i]`` varies along axis ``i``, whose size is that of ``X[i]``."""
+    """Vectors broadcast to one shape: ``Out[i]`` varies along axis ``i``, whose size is the length of ``X[i]``."""
 
     def gradient(axis: int, like: Any, grad: Any) -> Any:
         return f.sum_to(grad, like, axis=axis) if like.ndim else f.sum_to(grad, like)
@@ -988,8 +988,8 @@ def _roll(X: Spec, ShiftsTensor: Spec | None, shifts: list[int], axis: list[int]
     normalize_axes(axis, X.ndim)
     count = len(shifts) if ShiftsTensor is None else ShiftsTensor.size
     if count not in (-1, len(axis) or 1):
-        told = f"shifts {shifts}" if ShiftsTensor is None else f"ShiftsTensor {ShiftsTensor}"
-        raise InferenceError(f"roll: {told} should be as many as axis {axis}, or one without axis")
+        subject = f"shifts {shifts}" if ShiftsTensor is None else f"ShiftsTensor {ShiftsTensor}"
+        raise InferenceError(f"roll: {subject} should be as many as axis {axis}, or one without axis")
     return X
 
 
@@ -1054,7 +1054,7 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "repl
 
 
 def all_paddings(paddings: list[int], data_format: str, innermost_first: bool) -> list[int]:
-    """Paddings of all dimensions from those of the spatial ones."""
+    """Paddings of all dimensions, made from the paddings of the spatial ones."""
     places = [paddings[i : i + 2] for i in range(0, len(paddings), 2)]
     places = places[::-1] if innermost_first else places
     order = [[0, 0], *places, [0, 0]] if data_format.endswith("C") else [[0, 0], [0, 0], *places]

@@ -29,8 +29,8 @@ def _check(X: Spec, Y: Spec, inner_x: int, inner_y: int) -> None:
 def _mul(X: Spec, Y: Spec, x_num_col_dims: int, y_num_col_dims: int) -> Spec:
     for name, spec, dims in (("X", X, x_num_col_dims), ("Y", Y, y_num_col_dims)):
         if not 0 < dims < spec.ndim:
-            what = f"{name.lower()}_num_col_dims"
-            raise InferenceError(f"{what} is {dims}; with {name} {spec} it should be in [1, {spec.ndim - 1}]")
+            attr_name = f"{name.lower()}_num_col_dims"
+            raise InferenceError(f"{attr_name} is {dims}; with {name} {spec} it should be in [1, {spec.ndim - 1}]")
     _check(X, Y, product(X.shape[x_num_col_dims:]), product(Y.shape[:y_num_col_dims]))
     return X.with_shape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
@@ -53,8 +53,8 @@ def _matmul(X: Spec, Y: Spec, transpose_X: bool, transpose_Y: bool, declared: Ma
     out = declared.get("Out")
     if out is not None and len(out.shape) == len(batch) + 2:  # sizes were unknown when the program was built
         return X.with_shape((*batch, rows, columns))
-    kept = [rows] * (X.ndim > 1 or rows != 1) + [columns] * (Y.ndim > 1 or columns != 1)
-    return X.with_shape((*batch, *kept) or (1,))
+    matrix_shape = [rows] * (X.ndim > 1 or rows != 1) + [columns] * (Y.ndim > 1 or columns != 1)
+    return X.with_shape((*batch, *matrix_shape) or (1,))
 
 
 def _matmul_v2(X: Spec, Y: Spec, trans_x: bool, trans_y: bool, declared: Mapping[str, Spec]) -> Spec:
@@ -179,7 +179,7 @@ def _bmm(X: Spec, Y: Spec) -> Spec:
 
 @define("bmm(X, Y) -> Out", infer=_bmm)
 def bmm(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
-    """The products of the matrices of X with those of Y, both of shape [batch, rows, columns]."""
+    """The products of the matrices of X and Y, both of shape [batch, rows, columns]."""
     return _products(f, X, Y, dOut, False, False)
 
 
@@ -200,8 +200,8 @@ def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
     _check_rank(X=(X, 2), Y=(Y, 2))
     _check(X, Y, X.shape[1], Y.shape[0])
     shape = (X.shape[0], Y.shape[1])
-    found = broadcast(Input.shape, shape)
-    if Input.dtype is not X.dtype or len(found) != 2 or any(a != b != -1 for a, b in zip(found, shape, strict=True)):
+    result = broadcast(Input.shape, shape)
+    if Input.dtype is not X.dtype or len(result) != 2 or any(a != b != -1 for a, b in zip(result, shape, strict=True)):
         raise InferenceError(f"Input is {Input}; it should broadcast to {X.with_shape(shape)}, the product of X and Y")
     return X.with_shape(shape)
 
@@ -221,19 +221,19 @@ def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
 
 @define("dot(X: int|float, Y: int|float) -> Out", infer=_dot)
 def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
-    """The product of the vectors X and Y, or of each row of the matrix X with that of Y."""
-    each = f.unsqueeze2(dOut, axes=[1]) if X.ndim == 2 else dOut
-    return {"X": lambda: f.sum_to(each * Y, X), "Y": lambda: f.sum_to(each * X, Y)}
+    """The inner product of the vectors X and Y, or of each row of the matrix X and the same row of Y."""
+    factor = f.unsqueeze2(dOut, axes=[1]) if X.ndim == 2 else dOut
+    return {"X": lambda: f.sum_to(factor * Y, X), "Y": lambda: f.sum_to(factor * X, Y)}
 
 
 def cross_axis(shape: Shape, dim: int) -> int:
     """The axis of the vectors: `dim`, or for 9 the first that may have a size of 3."""
     if dim != 9:
         return normalize_axis(dim, len(shape))
-    found = [axis for wanted in (3, -1) for axis, size in enumerate(shape) if size == wanted]
-    if not found:
+    axes = [axis for wanted in (3, -1) for axis, size in enumerate(shape) if size == wanted]
+    if not axes:
         raise InferenceError(f"shape {list(shape)} has no size of 3")
-    return found[0]
+    return axes[0]
 
 
 def _cross(X: Spec, Y: Spec, dim: int) -> Spec:
@@ -289,10 +289,10 @@ def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
     _check_rank(X=(X, 2), Y=(Y, 2), Weight=(Weight, 3))
     _check(X, Weight, X.shape[1], Weight.shape[1])
     _check(Y, Weight, Y.shape[1], Weight.shape[2])
-    found = X.with_shape((X.shape[0] if X.shape[0] >= 0 else Y.shape[0], Weight.shape[0]))
-    if Bias is not None and (Bias.ndim != 2 or not _broadcasts(Bias.shape, found.shape)):
+    result = X.with_shape((X.shape[0] if X.shape[0] >= 0 else Y.shape[0], Weight.shape[0]))
+    if Bias is not None and (Bias.ndim != 2 or not _broadcasts(Bias.shape, result.shape)):
         raise InferenceError(f"Bias is {Bias}; it should have shape [1, {Weight.shape[0]}]")
-    return found
+    return result
 
 
 @define("bilinear_tensor_product(X: int|float[N, A], Y: int|float[N, B], Weight: int|float, Bias?) -> Out", infer=_bilinear)

@@ -39,13 +39,13 @@ def _with_momentum(f: Any, param: Any, grad: Any, velocity: Any, rate: Any, deca
 def merged_momentum(f: Any, values: Any, attrs: Any) -> Any:
     """`momentum` of several parameters; LearningRate is one for all, or one for each."""
     _refuse_masters("merged_momentum", values.get("MasterParam"))
-    rates, made = values["LearningRate"], []
+    rates, results = values["LearningRate"], []
     for place, (param, grad, velocity) in enumerate(zip(values["Param"], values["Grad"], values["Velocity"], strict=True)):
         decays = attrs["regularization_method"][place : place + 1] == ["l2_decay"]
         decay = attrs["regularization_coeff"][place] if decays else 0.0
         rate = rates[0 if len(rates) == 1 else place]
-        made.append(_with_momentum(f, param, grad, velocity, rate, decay, attrs))
-    return {"ParamOut": [param for param, _ in made], "VelocityOut": [velocity for _, velocity in made]}
+        results.append(_with_momentum(f, param, grad, velocity, rate, decay, attrs))
+    return {"ParamOut": [param for param, _ in results], "VelocityOut": [velocity for _, velocity in results]}
 
 
 @composed(
@@ -58,7 +58,7 @@ def merged_momentum(f: Any, values: Any, attrs: Any) -> Any:
     **_MOMENTUM,
 )
 def sparse_momentum(f: Any, values: Any, attrs: Any) -> Any:
-    """`momentum` with a gradient of the rows (or, with `axis` 1, columns) that Index names; that of the others is zero."""
+    """`momentum` with a gradient of the rows (or, with `axis` 1, columns) that Index names; all others have gradient zero."""
     _refuse_masters("sparse_momentum", values.get("MasterParam"))
     if values.get("Axis") is not None or attrs["axis"] not in (0, 1):
         raise InferenceError("sparse_momentum goes along the axis 0 or 1, which its attribute says")
@@ -86,21 +86,21 @@ def _adam(f: Any, param: Any, grad: Any, rate: Any, state: Any, attrs: Any) -> t
     root = f.sqrt(1.0 - power2)
     step = f.elementwise_div(first, f.elementwise_add(f.sqrt(second), root * attrs["epsilon"]))
     param = param - f.elementwise_mul(step, rate * root / (1.0 - power1))
-    kept = attrs["use_global_beta_pow"]
-    return param, first, second, *((power1, power2) if kept else (power1 * beta1, power2 * beta2))
+    is_shared = attrs["use_global_beta_pow"]
+    return param, first, second, *((power1, power2) if is_shared else (power1 * beta1, power2 * beta2))
 
 
 def _adams(f: Any, values: Any, names: tuple[str, ...], attrs: Any, decay: float = 0.0) -> dict[str, Any]:
-    """Adam of several parameters; `names` are the slots of what is updated, the parameters first."""
+    """Adam of several parameters; `names` are the slots of the updated values, the parameters first."""
     rates = values["LearningRate"]
     rates = rates if isinstance(rates, list) else [rates]
     grads = values["Grad" if names[0] == "Param" else "Grads"]
-    made = []
+    results = []
     for place, (param, *state) in enumerate(zip(*(values[name] for name in names), strict=True)):
         rate = rates[0 if len(rates) == 1 else place]
         param = f.elementwise_mul(param, 1.0 - rate * decay) if decay else param
-        made.append(_adam(f, param, grads[place], rate, state, attrs))
-    return {name + "Out": list(items) for name, items in zip(names, zip(*made, strict=True), strict=True)}
+        results.append(_adam(f, param, grads[place], rate, state, attrs))
+    return {name + "Out": list(items) for name, items in zip(names, zip(*results, strict=True), strict=True)}
 
 
 _MERGED = ("Param", "Moment1", "Moment2", "Beta1Pow", "Beta2Pow")
@@ -158,7 +158,7 @@ def pow2_decay_with_linear_warmup(f: Any, LearningRate: Any, Step: Any, attrs: A
 
 @composed("identity_loss(X: float) -> Out", listed=[], reduction=1)
 def identity_loss(f: Any, X: Any, attrs: Any) -> Any:
-    """The sum of X (`reduction` 0), its mean (1), or X itself (2), as what is to be minimized."""
+    """The sum of X (`reduction` 0), its mean (1), or X itself (2), as the loss to minimize."""
     kind = attrs["reduction"]
     if kind not in (0, 1, 2):
         raise InferenceError(f"identity_loss: reduction {kind} should be 0 for a sum, 1 for a mean, or 2 for none")
@@ -185,7 +185,7 @@ def batch_fc(f: Any, Input: Any, W: Any, Bias: Any) -> Any:
     scale=64.0,
 )
 def margin_cross_entropy(f: Any, Logits: Any, Label: Any, attrs: Any) -> Any:
-    """The cross entropy of ``scale * Logits``, cosines of angles, where that of the label is first made harder:
+    """The cross entropy of ``scale * Logits``, cosines of angles, where the label's cosine is first made harder:
     ``cos(margin1 * angle + margin2) - margin3``. Classes are all here (`nranks` is 1)."""
     if attrs["nranks"] != 1:
         raise InferenceError("margin_cross_entropy over classes on several devices (nranks) is not here")
@@ -198,8 +198,8 @@ def margin_cross_entropy(f: Any, Logits: Any, Label: Any, attrs: Any) -> Any:
 
 
 # -------------------------------------------------------------------------------------- dropout fused, where it drops nothing
-def _kept(x: Any, op: str, probability: float, is_test: bool, implementation: str) -> Any:
-    """x as dropout leaves it where nothing is drawn."""
+def _undropped(x: Any, op: str, probability: float, is_test: bool, implementation: str) -> Any:
+    """Apply a dropout that draws nothing to x: it may still scale."""
     if probability and not is_test:
         raise InferenceError(f"{op} in training draws on a GPU what is dropped; set its dropout to 0, or is_test")
     return x * (1.0 - probability) if is_test and implementation == "downgrade_in_infer" else x
@@ -208,7 +208,7 @@ def _kept(x: Any, op: str, probability: float, is_test: bool, implementation: st
 def _dropped_and_added(f: Any, values: Any, attrs: Any, wanted: set[str]) -> dict[str, Any]:
     if values.get("PTensor") is not None:
         raise InferenceError("fused_dropout_add with its probability in a tensor (PTensor) is not here")
-    return {"out": _kept(values["x"], "fused_dropout_add", attrs["p"], attrs["is_test"], attrs["mode"]) + values["y"]}
+    return {"out": _undropped(values["x"], "fused_dropout_add", attrs["p"], attrs["is_test"], attrs["mode"]) + values["y"]}
 
 
 @define(
@@ -223,7 +223,7 @@ def _dropped_and_added(f: Any, values: Any, attrs: Any, wanted: set[str]) -> dic
 )
 def fused_dropout_add(f: Any, PTensor: ShapeOnly, seed_offset: ShapeOnly, dout: Any, p: float, is_test: bool, mode: str) -> Any:
     """``dropout(x) + y``, where nothing is drawn: in test mode, or with `p` 0."""
-    return {"x": _kept(dout, "fused_dropout_add", p, is_test, mode), "y": dout}
+    return {"x": _undropped(dout, "fused_dropout_add", p, is_test, mode), "y": dout}
 
 
 @composed(
@@ -243,10 +243,10 @@ def fused_bias_dropout_residual_layer_norm(
     """`layer_norm`, along the last axis, of ``dropout(X + Bias) + Residual`` in test mode."""
     x = X if Bias is None else f.elementwise_add(X, Bias)
     name, rate = "fused_bias_dropout_residual_layer_norm", attrs["dropout_rate"]
-    x = _kept(x, name, rate, attrs["is_test"], attrs["dropout_implementation"]) + Residual
+    x = _undropped(x, name, rate, attrs["is_test"], attrs["dropout_implementation"]) + Residual
     y = f.layer_norm(x, LnScale, LnBias, epsilon=attrs["ln_epsilon"], begin_norm_axis=x.ndim - 1)
     rows = f.flatten2(x, axis=x.ndim - 1)
     mean = f.reduce_mean(rows, dim=[1], keep_dim=True)
-    made = {"LnMean": f.reshape2(mean, shape=[-1]), "LnVariance": f.reduce_mean(f.square(rows - mean), dim=[1])}
+    saved = {"LnMean": f.reshape2(mean, shape=[-1]), "LnVariance": f.reduce_mean(f.square(rows - mean), dim=[1])}
     mask = f.fill_any_like(X, value=1.0, dtype=int(VarType.UINT8))
-    return {"Y": y, "BiasDropoutResidualOut": x, "DropoutMaskOut": mask, **made}
+    return {"Y": y, "BiasDropoutResidualOut": x, "DropoutMaskOut": mask, **saved}

@@ -86,7 +86,7 @@ def auc() -> None:
     """The area under the ROC curve of the predictions of this batch and of previous ones, as float64.
 
     StatPos and StatNeg count the rows with label 1 and 0 in ``num_thresholds + 1`` bins of predictions: over all batches or, with
-    `slide_steps`, in each of that many last batches; then follow the sums of these and the number of batches. The prediction is
+    `slide_steps`, in each of the last `slide_steps` batches; then follow their sums and the number of batches. The prediction is
     the last column of Predict. Rows are weighted by InsTagWeight.
     """
 
@@ -129,8 +129,8 @@ def mean_iou() -> None:
         Predictions: classes, of any shape.
         Labels: classes, of the same shape.
         num_classes: classes are in ``[0, num_classes)``.
-        InWrongs, InCorrects: counts to add to those of the result.
-        InMeanIou: means to add to that of the result.
+        InWrongs, InCorrects: counts to add to the counts of the result.
+        InMeanIou: means to add to the mean of the result.
     """
 
 
@@ -154,12 +154,12 @@ def _precision_recall(
     class_number=at_most(1 << 16, least(1, required("int"))),
 )
 def precision_recall() -> None:
-    """Precision, recall and F1 of the classes in Indices, where those in Labels are right: averaged over the classes, then of all
-    rows together. The rows are weighted by Weights.
+    """Precision, recall and F1 of the classes in Indices, compared with the classes in Labels: averaged over the classes, then of
+    all rows together. The rows are weighted by Weights.
 
-    BatchMetrics are those of this batch. AccumStatesInfo has true positives, false positives, true negatives and false negatives
-    of each class, of this batch and of the previous ones in StatesInfo; AccumMetrics are of these. The precision of a class that
-    is never found is 1, and so is the recall of one that never occurs.
+    BatchMetrics cover this batch. AccumStatesInfo has true positives, false positives, true negatives and false negatives of each
+    class, of this batch and of the previous ones in StatesInfo; AccumMetrics cover all of them. The precision of a class that is
+    never predicted is 1, and so is the recall of one that never occurs.
     """
 
 
@@ -180,8 +180,8 @@ def _pairs(Score: Spec, Label: Spec, QueryID: Spec, Weight: Spec | None, column:
     column=0,
 )
 def positive_negative_pair() -> None:
-    """Of the pairs of rows of one query with different labels, how many the scores (of `column`) put into the order of the
-    labels, and how many not, of which some have equal scores: NeutralPair.
+    """Count the pairs of rows of one query with different labels: PositivePair, if the scores (of `column`) order them as the
+    labels do, otherwise NegativePair. Some of the latter have equal scores: NeutralPair.
 
     A pair counts as the mean weight of its rows. The numbers so far, in the inputs that begin with Accumulate, are added.
     """

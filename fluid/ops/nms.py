@@ -1,8 +1,8 @@
 """Ops that choose detections among boxes with scores: of boxes that overlap, the best.
 
-Results are rows of class, score and box (``[D, 2 + K]``), as many as there are detections in all images of the batch; those of an
-image form a sequence or, where an op has an output for it, are counted there. Boxes have K numbers: left, top, right and
-bottom or, in some ops, the places x, y of K / 2 corners.
+Results are rows of class, score and box (``[D, 2 + K]``), one row for each detection in the batch. The rows of an image form
+a sequence or, where an op has an output for it, are counted there. Boxes have K numbers: left, top, right and bottom or, in some
+ops, the places x, y of K / 2 corners.
 """
 
 from __future__ import annotations
@@ -177,5 +177,5 @@ def locality_aware_nms() -> None:
     iou_threshold=1.0,
 )
 def nms() -> None:
-    """The numbers of the boxes, the best of which comes first, that overlap none before, which is kept, by more than
-    `iou_threshold`, as intersection over union."""
+    """The numbers of the boxes that overlap no box kept before, by more than `iou_threshold`, as intersection over union. Boxes
+    come in order, the best first."""

@@ -39,7 +39,7 @@ def _check_vectors(op_type: str, size: int, why: str, **vectors: Spec | None) ->
 
 
 def uses_global_stats(is_test: bool, use_global_stats: bool, trainable_statistics: bool) -> bool:
-    """Whether batch_norm normalizes by the running statistics instead of those of the batch."""
+    """Whether batch_norm normalizes by the running statistics instead of the batch's."""
     return use_global_stats or (is_test and not trainable_statistics)
 
 
@@ -56,7 +56,7 @@ def _batch_norm(
 
 
 def _normalized(X: Any, mean: Callable[[Any], Any], epsilon: float) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """X with mean 0 and variance 1, its inverse deviation, and a function from the gradient of the first to that of X."""
+    """X with mean 0 and variance 1, its inverse deviation, and a function from the gradient of the first to the gradient of X."""
     centered = X - mean(X)
     inverse = (mean(centered * centered) + epsilon) ** -0.5
     normal = centered * inverse
@@ -79,10 +79,10 @@ _BATCH_NORM: dict[str, Any] = {
 def _with_statistics(
     f: Any, d_x: Any, X: Any, normal: Any, inverse: Any, channel: int, workers: int, d_mean: Any, d_variance: Any
 ) -> Any:
-    """The gradient `d_x` of X, and what comes through the saved mean and variance, whose gradients are those of all workers."""
+    """Add to the gradient `d_x` of X the parts through the saved mean and variance, whose gradients come from all workers."""
     if d_mean is not None or d_variance is not None:
-        others = [axis for axis in range(X.ndim) if axis != channel]
-        count = f.reduce_sum(f.fill_any_like(X, value=float(workers)), dim=others, keep_dim=True)
+        other_axes = [axis for axis in range(X.ndim) if axis != channel]
+        count = f.reduce_sum(f.fill_any_like(X, value=float(workers)), dim=other_axes, keep_dim=True)
     if d_mean is not None:
         d_x = d_x + f.expand_to(d_mean, X, axis=channel) / count
     if d_variance is not None:
@@ -116,12 +116,12 @@ def batch_norm(
 ) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias`` for each channel.
 
-    In training, the mean and the (biased) variance are those of the batch, and the running statistics Mean and Variance are
+    In training, the mean and the (biased) variance come from the batch, and the running statistics Mean and Variance are
     updated in place: ``MeanOut = Mean * momentum + mean * (1 - momentum)``. With `is_test` or `use_global_stats`, the running
     statistics are used. SavedMean and SavedVariance are the mean and the inverse standard deviation that were used.
     """
     channel = channel_axis(data_layout, X.ndim)
-    others = [axis for axis in range(X.ndim) if axis != channel]
+    other_axes = [axis for axis in range(X.ndim) if axis != channel]
     scaled = dY if Scale is None else f.elementwise_mul(dY, Scale, axis=channel)
     if uses_global_stats(is_test, use_global_stats, trainable_statistics):
         normal = f.elementwise_mul(f.elementwise_sub(X, SavedMean, axis=channel), SavedVariance, axis=channel)
@@ -129,7 +129,7 @@ def batch_norm(
     else:
 
         def mean(value: Any) -> Any:
-            return f.reduce_mean(value, dim=others, keep_dim=True)
+            return f.reduce_mean(value, dim=other_axes, keep_dim=True)
 
         normal, inverse, back = _normalized(X, mean, epsilon)
         d_x = _with_statistics(f, back(scaled), X, normal, inverse, channel, 1, dSavedMean, dSavedVariance)
@@ -165,7 +165,7 @@ def sync_batch_norm(
 ) -> Any:
     """`batch_norm` by the mean and the variance of all `nranks` workers' X, which have one shape."""
     channel = channel_axis(data_layout, X.ndim)
-    others = [axis for axis in range(X.ndim) if axis != channel]
+    other_axes = [axis for axis in range(X.ndim) if axis != channel]
     scaled = dY if Scale is None else f.elementwise_mul(dY, Scale, axis=channel)
     if uses_global_stats(is_test, use_global_stats, trainable_statistics):
         normal = f.elementwise_mul(f.elementwise_sub(X, SavedMean, axis=channel), SavedVariance, axis=channel)
@@ -176,7 +176,7 @@ def sync_batch_norm(
             return f.c_allreduce_sum(value, use_calc_stream=True, nranks=nranks)
 
         def mean(value: Any) -> Any:
-            return total(f.reduce_mean(value, dim=others, keep_dim=True)) * (1.0 / nranks)
+            return total(f.reduce_mean(value, dim=other_axes, keep_dim=True)) * (1.0 / nranks)
 
         normal, inverse, back = _normalized(X, mean, epsilon)
         d_mean, d_variance = (None if value is None else total(value) for value in (dSavedMean, dSavedVariance))
@@ -210,7 +210,7 @@ def layer_norm(
 ) -> Any:
     """``(X - Mean) / sqrt(Variance + epsilon) * Scale + Bias``, with statistics over the axes from `begin_norm_axis`.
 
-    Scale and Bias are vectors with an element for each of those axes' elements; Mean and Variance have one for each row.
+    Scale and Bias are vectors with an element for each element of these axes; Mean and Variance have one for each row.
     """
 
     def mean(value: Any) -> Any:
@@ -302,11 +302,11 @@ def group_norm(
         gradient = f.reshape_like(back(grouped(scaled)), x)
         return f.transpose(gradient, axis=[0, *range(2, ndim), 1]) if last else gradient
 
-    others = [axis for axis in range(ndim) if axis != 1]
+    other_axes = [axis for axis in range(ndim) if axis != 1]
     return {
         "X": d_x,
-        "Scale": lambda: f.reduce_sum(d_y * f.reshape_like(normal, x), dim=others),
-        "Bias": lambda: f.reduce_sum(d_y, dim=others),
+        "Scale": lambda: f.reduce_sum(d_y * f.reshape_like(normal, x), dim=other_axes),
+        "Bias": lambda: f.reduce_sum(d_y, dim=other_axes),
     }
 
 
@@ -357,11 +357,11 @@ def _affine_channel(X: Spec, Scale: Spec, Bias: Spec, data_layout: str) -> Spec:
 def affine_channel(f: Any, X: Any, Scale: Any, dOut: Any, data_layout: str) -> Any:
     """``X * Scale + Bias``; Scale and Bias have a number for each channel."""
     channel = channel_axis(data_layout, X.ndim)
-    others = [axis for axis in range(X.ndim) if axis != channel]
+    other_axes = [axis for axis in range(X.ndim) if axis != channel]
     return {
         "X": lambda: f.elementwise_mul(dOut, Scale, axis=channel),
-        "Scale": lambda: f.reduce_sum(dOut * X, dim=others),
-        "Bias": lambda: f.reduce_sum(dOut, dim=others),
+        "Scale": lambda: f.reduce_sum(dOut * X, dim=other_axes),
+        "Bias": lambda: f.reduce_sum(dOut, dim=other_axes),
     }
 
 
@@ -491,7 +491,7 @@ def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple
 
 def _dropout_nd(X: Spec, dropout_prob: float, dropout_implementation: str, axis: list[int]) -> tuple[Spec, Spec]:
     out, mask = _dropout(X, dropout_prob, dropout_implementation)
-    alone = {normalize_axis(each, X.ndim) for each in axis} or set(range(X.ndim))
+    alone = {normalize_axis(item, X.ndim) for item in axis} or set(range(X.ndim))
     return out, mask.with_shape(tuple(size if place in alone else 1 for place, size in enumerate(X.shape)))
 
 
@@ -512,8 +512,8 @@ def dropout(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementat
     "upscale_in_train" multiplies kept elements by ``1 / (1 - dropout_prob)`` in training, and returns X if `is_test`;
     "downgrade_in_infer" instead returns ``X * (1 - dropout_prob)`` if `is_test`.
     """
-    kept = dOut if is_test else dOut * Mask.astype(dOut.dtype)
-    return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}
+    unmasked = dOut if is_test else dOut * Mask.astype(dOut.dtype)
+    return {"X": unmasked * dropout_scale(dropout_prob, dropout_implementation, is_test)}
 
 
 @define("dropout_nd(X: float, Seed?) -> Out, Mask~", infer=_dropout_nd, **_DROPOUT, axis=ints())
@@ -522,5 +522,5 @@ def dropout_nd(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implemen
 
     Mask, which broadcasts with X, is 1 where elements stay.
     """
-    kept = dOut if is_test else f.elementwise_mul(dOut, Mask.astype(dOut.dtype))
-    return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}
+    unmasked = dOut if is_test else f.elementwise_mul(dOut, Mask.astype(dOut.dtype))
+    return {"X": unmasked * dropout_scale(dropout_prob, dropout_implementation, is_test)}

@@ -15,9 +15,9 @@ _ADAM = ("Moment1", "Moment2")
 _POWERS = ("Beta1Pow", "Beta2Pow")
 
 
-def _same_shape(op_type: str, Param: Spec, **others: Spec | None) -> None:
+def _same_shape(op_type: str, Param: Spec, **specs: Spec | None) -> None:
     first = 1 if Param.type is VarType.SELECTED_ROWS else 0  # the height of a table of stored rows bounds none of their ids
-    for name, spec in others.items():
+    for name, spec in specs.items():
         if spec is not None and Param.known and spec.known and spec.shape[first:] != Param.shape[first:]:
             raise InferenceError(f"{op_type}: {name} {spec} should have the shape of Param {Param}")
 
@@ -247,7 +247,7 @@ def rmsprop() -> None:
         Moment = momentum * Moment + LearningRate * Grad / sqrt(MeanSquare + epsilon)
         Param -= Moment
 
-    If `centered`, ``MeanGrad = decay * MeanGrad + (1 - decay) * Grad``, and the root is that of the variance,
+    If `centered`, ``MeanGrad = decay * MeanGrad + (1 - decay) * Grad``, and the root is taken of the variance,
     ``MeanSquare - MeanGrad * MeanGrad + epsilon``.
     """
 

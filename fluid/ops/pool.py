@@ -181,7 +181,7 @@ _define_with_index(3)
 
 # ------------------------------------------------------------------------------------------------------------- pyramid
 def pyramid(shape: Sequence[int], height: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Of each level of `spp`, where its columns begin, the number of bins along each side, and the attributes of `pool2d`."""
+    """For each level of `spp`: the start of its columns, the number of bins along each side, and the attributes of `pool2d`."""
     start = 0
     for level in range(height):
         bins = 2**level
@@ -205,7 +205,7 @@ def _spp(X: Spec, pyramid_height: int) -> Spec:
 def spp(f: Any, X: Any, Out: ShapeOnly, dOut: Any, pyramid_height: int, pooling_type: str) -> Any:
     """Pools each image to 1 x 1, 2 x 2, 4 x 4, ... bins, `pyramid_height` times, and joins all of them in one row.
 
-    The windows of a level are those of `pool2d` with ``ceil(size / bins)`` as size and stride, padded to cover the image.
+    The windows of a level are as in `pool2d` with ``ceil(size / bins)`` as size and stride, padded to cover the image.
     """
     gradients = []
     for start, bins, windows in pyramid(X.shape, pyramid_height):
@@ -225,16 +225,16 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
             raise InferenceError(f"X {X} and Indices {Indices} should have {count + 2} dimensions each")
         if not may_equal(X.shape, Indices.shape):
             raise InferenceError(f"X {X} and Indices {Indices} should have the same shape")
-        asked = attrs["output_size"]
-        found = [
+        requested = attrs["output_size"]
+        default_size = [
             -1 if size < 0 else (size - 1) * stride - 2 * padding + window
             for size, stride, padding, window in zip(
                 X.shape[2:], attrs["strides"], attrs["paddings"], attrs["ksize"], strict=True
             )
         ]
-        if any(size >= 0 and out < 1 for size, out in zip(X.shape[2:], found, strict=True)):
+        if any(size >= 0 and out < 1 for size, out in zip(X.shape[2:], default_size, strict=True)):
             raise InferenceError(f"paddings {attrs['paddings']} should leave something of the images made of X {X}")
-        return X.with_shape((*X.shape[:2], *(asked or found)))
+        return X.with_shape((*X.shape[:2], *(requested or default_size)))
 
     def rule(f: Any, X: ShapeOnly, Indices: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
         return {"X": getattr(f, f"{name}_back")(dOut, Indices, X, **attrs)}

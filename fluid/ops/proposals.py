@@ -1,8 +1,8 @@
-"""Ops of detectors that learn on anchors or in two stages: which regions are looked at, and what is to be learned of them.
+"""Ops of detectors that learn on anchors or in two stages: they choose regions, and targets to learn for them.
 
-A box is a row of left, top, right and bottom. Of an image, ImInfo [N, 3] has the height, the width, and the factor by which it
-was scaled before; coordinates are those of the scaled image, except of ground truth, which is that of the original one. Where
-boxes hold whole pixels, right and bottom ones included, their width is ``right - left + 1``.
+A box is a row of left, top, right and bottom. ImInfo [N, 3] has the height of each image, its width, and the factor by which it
+was scaled before. Coordinates lie in the scaled image, but ground truth lies in the original one. Where boxes hold whole pixels,
+right and bottom ones included, their width is ``right - left + 1``.
 
 Boxes of the images of a batch are sequences. All that is chosen depends on values, so nothing here has a gradient.
 """
@@ -59,12 +59,11 @@ def _plain_proposals(Scores: Spec, BboxDeltas: Spec) -> tuple[Spec, ...]:
 def generate_proposals() -> None:
     """The most promising regions of each image, RpnRois, and their scores, RpnRoiProbs [.., 1]: one sequence an image.
 
-    Of each image, the `pre_nms_topN` places with the greatest Scores [N, A, H, W] are taken. Their Anchors [H, W, A, 4] are
-    moved by BboxDeltas [N, 4 A, H, W] (relative to their size, and the logarithm of the factor of their size) times Variances,
-    and limited to the image. Boxes less than `min_size` wide or high, in the original image, are dropped, and those that
-    overlap one of greater score by more than `nms_thresh`; where that is above 0.5 and `eta` below 1, it becomes `eta` times as
-    large after each box that is kept. Of the rest, `post_nms_topN` are left; a box of zeros if there are none. RpnRoisNum [N]
-    counts them.
+    For each image, take the `pre_nms_topN` places with the greatest Scores [N, A, H, W]. Move their Anchors [H, W, A, 4] by
+    BboxDeltas [N, 4 A, H, W] (relative to their size, and the logarithm of the factor of their size) times Variances, and limit
+    them to the image. Drop boxes less than `min_size` wide or high, in the original image, and boxes that overlap one of greater
+    score by more than `nms_thresh`; where this is above 0.5 and `eta` below 1, it is multiplied by `eta` after each box that is
+    kept. At most `post_nms_topN` of these remain; a box of zeros if there are none. RpnRoisNum [N] counts them.
     """
 
 
@@ -77,7 +76,7 @@ def generate_proposals() -> None:
     **_PROPOSED,
 )
 def generate_proposals_v2() -> None:
-    """`generate_proposals` of images of which ImShape [N, 2] has height and width, and whose scale does not matter.
+    """`generate_proposals` of images with height and width in ImShape [N, 2], and whose scale does not matter.
 
     The outputs are no sequences: RpnRoisNum says how many rows belong to an image. Without `pixel_offset`, the width of a box is
     ``right - left``, and boxes may have their middle outside of the image.
@@ -111,11 +110,11 @@ def _distributed(FpnRois: Spec, RoisNum: Spec | None, min_level: int, max_level:
     pixel_offset=True,
 )
 def distribute_fpn_proposals() -> None:
-    """Regions of images, given to the levels of a pyramid by their size: those of `min_level` to `max_level`, in order.
+    """Distribute regions of images by their size to the levels `min_level` to `max_level` of a pyramid, in order.
 
     A region with the area a belongs to level ``floor(refer_level + log2(sqrt(a) / refer_scale))``. The regions of an image are
-    a sequence of FpnRois, or RoisNum says how many they are. RestoreIndex [R, 1] says where the regions, in the former order,
-    are in those of all levels one after the other. MultiLevelRoIsNum [N] counts the regions of each image. A region has the
+    a sequence of FpnRois, or RoisNum says how many they are. RestoreIndex [R, 1] maps the regions, in the former order, to their
+    positions in all levels one after the other. MultiLevelRoIsNum [N] counts the regions of each image. A region has the
     width ``right - left + 1``, without `pixel_offset` ``right - left``.
     """
 
@@ -170,11 +169,11 @@ def _same_images(ImInfo: Spec, **specs: Spec) -> int:
     return images
 
 
-def _same_rows(first: str, one: Spec, **others: Spec | None) -> None:
-    """`InferenceError` unless all have one element for each row of `one`."""
-    for name, other in others.items():
-        if other is not None and not fits(other.size, one.shape[0]):
-            raise InferenceError(f"{name} {other} should have one element for each row of {first} {one}")
+def _same_rows(first: str, reference: Spec, **specs: Spec | None) -> None:
+    """`InferenceError` unless all have one element for each row of `reference`."""
+    for name, spec in specs.items():
+        if spec is not None and not fits(spec.size, reference.shape[0]):
+            raise InferenceError(f"{name} {spec} should have one element for each row of {first} {reference}")
 
 
 def _assigned(Anchor: Spec, GtBoxes: Spec, IsCrowd: Spec, ImInfo: Spec, inputs: Mapping[str, Spec]) -> tuple[Spec, ...]:
@@ -201,13 +200,13 @@ def _assigned(Anchor: Spec, GtBoxes: Spec, IsCrowd: Spec, ImInfo: Spec, inputs: 
     use_random=required("bool"),
 )
 def rpn_target_assign() -> None:
-    """What a network that proposes regions is to learn: which anchors hold an object, and where that lies.
+    """Targets for a network that proposes regions: the anchors that hold an object, and where it lies.
 
-    Anchor [A, 4] are the same for each image. Those that reach over its edge by more than `rpn_straddle_thresh` (if that is not
-    negative) do not count. Foreground are anchors that overlap a box of GtBoxes by `rpn_positive_overlap`, and those that
-    overlap one most; at most `rpn_fg_fraction` of `rpn_batch_size_per_im`. Background are those that overlap all by less than
-    `rpn_negative_overlap`, as many as fill up the batch. With `use_random`, they are drawn, otherwise the first are taken.
-    Boxes with IsCrowd are no ground truth.
+    Anchor [A, 4] are the same for each image. An anchor that reaches over its edge by more than `rpn_straddle_thresh` (if this
+    is not negative) does not count. Foreground anchors overlap a box of GtBoxes by `rpn_positive_overlap`, or overlap one most;
+    at most `rpn_fg_fraction` of `rpn_batch_size_per_im`. Background anchors overlap every box by less than
+    `rpn_negative_overlap`, and fill up the batch. With `use_random`, they are drawn, otherwise the first are taken. Boxes with
+    IsCrowd are no ground truth.
 
     ScoreIndex says which anchors are learned, of the anchors of all images one after the other, and TargetLabel [.., 1] whether
     they hold an object. LocationIndex says which hold one: TargetBBox are their offsets to it. An anchor that is drawn as
@@ -225,7 +224,7 @@ def rpn_target_assign() -> None:
     negative_overlap=0.4,
 )
 def retinanet_target_assign() -> None:
-    """`rpn_target_assign` with all anchors, and with classes: TargetLabel is that of GtLabels, or 0 for none.
+    """`rpn_target_assign` with all anchors, and with classes: TargetLabel is the class in GtLabels, or 0 for none.
 
     ForegroundNumber [N, 1] is one more than the number of anchors that hold an object.
     """
@@ -260,19 +259,19 @@ def _sampled(
     is_cls_agnostic=False,
 )
 def generate_proposal_labels() -> None:
-    """Which regions of each image the second stage of a detector learns, and what of them: one sequence an image.
+    """The regions of each image that the second stage of a detector learns, and their targets: one sequence an image.
 
-    Candidates are GtBoxes and RpnRois. Foreground are those that overlap a box of GtBoxes by `fg_thresh`, at most `fg_fraction`
-    of `batch_size_per_im`; background are those whose greatest overlap is from `bg_thresh_lo` to below `bg_thresh_hi`, which
-    fill up the batch. With `use_random`, they are drawn, otherwise the first are taken; with `is_cascade_rcnn`, all are. A
-    GtBox with IsCrowd is none of them.
+    Candidates are GtBoxes and RpnRois. Foreground regions overlap a box of GtBoxes by `fg_thresh`, at most `fg_fraction` of
+    `batch_size_per_im`; background regions have a greatest overlap from `bg_thresh_lo` to below `bg_thresh_hi`, and fill up the
+    batch. With `use_random`, they are drawn, otherwise the first are taken; with `is_cascade_rcnn`, all are. A GtBox with IsCrowd
+    is none of them.
 
     LabelsInt32 [.., 1] are the GtClasses of the foreground, and 0. BboxTargets [.., 4 * `class_nums`] holds, in the columns of
     its class (of class 1 with `is_cls_agnostic`), the offsets from a region of the foreground to its box, divided by
     `bbox_reg_weights`; there both weights are 1, and 0 elsewhere. MaxOverlapWithGT is the greatest overlap of each region.
 
-    With `is_cascade_rcnn`, RpnRois come from the stage before, so they begin with the GtBoxes of that, which are left out; where
-    MaxOverlap is given, these are the regions for which that is 1, or which are empty.
+    With `is_cascade_rcnn`, RpnRois come from the stage before, so they begin with its GtBoxes, which are left out. Where
+    MaxOverlap is given, the left-out regions are the ones where it is 1, and empty ones.
     """
 
 
@@ -342,12 +341,12 @@ def _masks(
     resolution=Attr("int", required=True, least=1, most=1 << 12),
 )
 def generate_mask_labels() -> None:
-    """What a branch for masks is to learn of regions: for those with an object, its shape; one sequence an image.
+    """Targets for a branch that predicts masks: the shapes of the objects in regions; one sequence an image.
 
-    MaskRois are the Rois with a class in LabelsInt32 above 0, and RoiHasMaskInt32 [.., 1] their numbers among those of the
-    image. MaskInt32 [.., `num_classes` * `resolution` ** 2] has 1 and 0 in the columns of that class, for a grid laid over the
-    region, and -1 elsewhere. The shape is that of the object whose polygons have the box that overlaps the region most. GtSegms
-    [P, 2] are x and y in the original image, as sequences of three levels: objects of images, polygons of objects, points of
-    polygons. Objects with IsCrowd, or of class 0, do not count. If no region of an image has an object, its first region stands
-    for it, with -1 everywhere.
+    MaskRois are the Rois with a class in LabelsInt32 above 0, and RoiHasMaskInt32 [.., 1] their numbers among the Rois of the
+    image. MaskInt32 [.., `num_classes` * `resolution` ** 2] has 1 and 0 in the columns of the region's class, for a grid laid
+    over the region, and -1 elsewhere. The shape belongs to the object whose polygons have the box that overlaps the region most.
+    GtSegms [P, 2] are x and y in the original image, as sequences of three levels: objects of images, polygons of objects,
+    points of polygons. Objects with IsCrowd, or of class 0, do not count. If no region of an image has an object, its first
+    region stands for it, with -1 everywhere.
     """

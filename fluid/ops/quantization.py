@@ -2,7 +2,7 @@
 
 A scale s is the magnitude that the greatest integer, ``b = 2 ** (bit_length - 1) - 1``, stands for. `quantize` ops give the
 integers ``round(X * b / s)``; `dequantize` ops turn these back into ``X * s / b``; `quantize_dequantize` ops do both at once.
-What is greater than a scale that was not measured on X itself is cut off there.
+Elements greater than a scale that was not measured on X itself are cut off there.
 
 Rounding has the derivative 0, which would stop training. So gradients go *straight through*: rounding and cutting off count as
 the identity, and scales as constants.
@@ -26,7 +26,7 @@ STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
 """The type of gradient op that ops from floats to floats share, spelled as Paddle spells it."""
 
 _MOST_BITS = 64
-"""Of integers that floats stand for; a power of a number from a file may have any length."""
+"""The most bits of the integers that floats stand for; a power of a number from a file may have any length."""
 
 _AWAY_FROM_ZERO: dict[str, Any] = {
     "bit_length": Attr("int", 8, least=2, most=_MOST_BITS),
@@ -63,7 +63,7 @@ def _states(InAccum: Spec | None, InState: Spec | None, is_test: bool) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ quantize
 def _through(f: Any, dOut: Any, scale: Any, bits: int, axis: int = -1) -> Any:
-    """The cotangent of what is quantized with this scale; a scale of 0 counts as a very small one."""
+    """The cotangent of a value quantized with this scale; a scale of 0 counts as a very small one."""
     return f.elementwise_div(dOut * greatest(bits), f.clip(scale, min=1e-30, max=3e38), axis=axis)
 
 
@@ -209,7 +209,7 @@ def fake_dequantize_max_abs(f: Any, Scale: Any, dOut: Any, max_range: float) -> 
 
 
 def axis_of_scales(count: int, quant_axis: int, x_num_col_dims: int) -> int:
-    """The axis of the channels of which the first of `count` scales has one for each."""
+    """The axis of the channels; the first of `count` scales has one number for each channel."""
     return quant_axis if count == 1 else x_num_col_dims
 
 
@@ -239,7 +239,7 @@ def _with_scales(X: Spec, Scales: Sequence[Spec], quant_bits: list[int], quant_a
 def fake_channel_wise_dequantize_max_abs(f: Any, Scales: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """``X * s / b`` with a scale s for each channel, and ``b = 2 ** (bits - 1) - 1``. Scales are treated as constants.
 
-    The channels of one of Scales are the elements of the axis `quant_axis`. With two, they are those of the axis
+    With one of Scales, the channels are the elements of the axis `quant_axis`. With two, they are the elements of the axis
     `x_num_col_dims`, and the second one is a number [1]: so is a product dequantized whose factors were quantized.
     """
     bits, count = attrs["quant_bits"], len(Scales)
@@ -286,8 +286,8 @@ def quantize_linear(
 ) -> Any:
     """``round(X * b / Scale)``, from -b - 1 to b, with ``b = 2 ** (bit_length - 1) - 1``.
 
-    Scale is a number [1] if `quant_axis` is -1; otherwise it has a number for each element of that axis. Without `is_test`,
-    Scale is first measured: by channel, the greatest magnitudes in X; otherwise their moving average, as that of
+    Scale is a number [1] if `quant_axis` is -1; otherwise it has a number for each element of the axis. Without `is_test`,
+    Scale is first measured: by channel, the greatest magnitudes in X; otherwise their moving average, as in
     `fake_quantize_moving_average_abs_max` with the rate 0.9. With `only_observer`, Y is X. ZeroPoint is 0 and not read.
     """
     if only_observer:
@@ -328,7 +328,7 @@ def _to_bytes(Input: Spec, is_negative_input: bool, bfloat16: bool) -> Spec:
     bfloat16=False,
 )
 def quantize() -> None:
-    """``Input * Scale + Shift``, rounded to 8-bit integers, with a sign if `is_negative_input`; what is too large is cut off."""
+    """``Input * Scale + Shift``, rounded and limited to 8-bit integers, with a sign if `is_negative_input`."""
 
 
 @composed("dequantize(Input: int) -> Output", grad=ZERO_GRADIENT, Scale=1.0, Shift=0.0)

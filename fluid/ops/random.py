@@ -97,8 +97,8 @@ def uniform_random_batch_size_like() -> None:
     """As `uniform_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
 
     Args:
-        Input: a tensor, of which only the size is read.
-        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        Input: a tensor; only its size is read.
+        shape: the sizes; the one at `output_dim_idx` is replaced.
         min, max: the numbers lie in ``[min, max)``.
         seed: of the random numbers, the same in every run; 0 draws new ones.
         dtype: a float type.
@@ -120,8 +120,8 @@ def gaussian_random_batch_size_like() -> None:
     """As `gaussian_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
 
     Args:
-        Input: a tensor, of which only the size is read.
-        shape: the sizes, of which that at `output_dim_idx` is replaced.
+        Input: a tensor; only its size is read.
+        shape: the sizes; the one at `output_dim_idx` is replaced.
         seed: of the random numbers, the same in every run; 0 draws new ones.
         dtype: a float type.
         input_dim_idx: the dimension of Input that the size is taken from.
@@ -249,7 +249,7 @@ def _gumbel(X: Spec, temperature: float, axis: int) -> Spec:
 @define("gumbel_softmax(X: real) -> Out", infer=_gumbel, temperature=1.0, hard=False, axis=-1, seed=0)
 def gumbel_softmax(f: Any, Out: Any, dOut: Any, temperature: float, axis: int) -> Any:
     """The softmax along `axis` of X, with numbers from the Gumbel distribution added, divided by `temperature`: nearly a class,
-    drawn with the probabilities of which X are the logarithms. With `hard`, 1 for the largest and 0 elsewhere."""
+    drawn with probabilities whose logarithms are X. With `hard`, 1 for the largest and 0 elsewhere."""
     if not Out.ndim:
         return {"X": f.fill_zeros_like(dOut)}
     inner = f.reduce_sum(dOut * Out, dim=[axis], keep_dim=True)

@@ -62,7 +62,7 @@ def shrink_rnn_memory(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     lod_aware=True,
 )
 def resize_rows(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """As many rows as Like has: the first ones of X, and zeros after its last."""
+    """The first rows of X, one for each row of Like, and zeros after X's last row."""
     return {"X": f.resize_rows(dOut, X)}
 
 

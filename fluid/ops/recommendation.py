@@ -35,11 +35,11 @@ def _cvm(X: Spec, CVM: Spec, use_cvm: bool) -> Spec:
 def cvm(f: Any, X: ShapeOnly, CVM: Any, dY: Any, use_cvm: bool) -> Any:
     """X [N, D] with logarithms of its first two columns, shown and clicked: ``log(s + 1)`` and ``log(c + 1) - log(s + 1)``.
 
-    Without `use_cvm`, X without these columns. The gradient is that of the other columns; the two columns get CVM, the counts
+    Without `use_cvm`, X without these columns. The gradient covers the other columns; the two columns get CVM, the counts
     of each row (of each sequence of X, if its rows form some), which is how a table of embeddings learns them.
     """
-    rest = f.slice(dY, axes=[1], starts=[2], ends=[2**31 - 1]) if use_cvm else dY
-    return {"X": f.concat([f.row_of_each(CVM, X), rest], axis=1)}
+    features = f.slice(dY, axes=[1], starts=[2], ends=[2**31 - 1]) if use_cvm else dY
+    return {"X": f.concat([f.row_of_each(CVM, X), features], axis=1)}
 
 
 def _row_of_each(X: Spec, Like: Spec) -> Spec:
@@ -163,8 +163,8 @@ def _drawn_nodes(
     dtype=int(VarType.INT32),
 )
 def tdm_sampler() -> None:
-    """For each item in X [N, 1] nodes of a tree to tell apart: in each layer the node on the way to the item, and others of the
-    layer that are drawn, no two of them the same: as many as `neg_samples_num_list` says.
+    """Sample nodes of a tree to tell apart for each item in X [N, 1]: in each layer the node on the way to the item, and
+    `neg_samples_num_list` other nodes of the layer, drawn without repetition.
 
     Row n of Travel has the nodes on the way to item n, 0 from where its way has ended. Layer [M, 1] has the nodes layer by layer,
     which begin at `layer_offset_lod`. In Labels a node on the way is 1, another one 0. Without `output_positive`, there are the
@@ -199,8 +199,8 @@ def _pairs(X: Spec, Y: Spec, times: int) -> tuple[Spec, Spec]:
     times=least(1, 1),
 )
 def sequence_pairs() -> None:
-    """Of each pair of a row of a sequence of X and one of the same sequence of Y, `times` over: the row of X times `times` plus
-    which time it is, and the row of Y. All pairs of a time come before those of the next."""
+    """Pair each row of a sequence of X with each row of the same sequence of Y, `times` over. A pair has the row of X times
+    `times` plus the number of the repetition, and the row of Y. All pairs of one repetition come before the next."""
 
 
 def _matched(X: Spec, Y: Spec, W: Spec, dim_t: int) -> tuple[Spec, Spec]:
@@ -220,16 +220,16 @@ def _matched(X: Spec, Y: Spec, W: Spec, dim_t: int) -> tuple[Spec, Spec]:
 )
 def match_matrix_tensor(f: Any, X: Any, Y: Any, W: Any, Tmp: ShapeOnly, dOut: Any, dim_t: int) -> Any:
     """How well the rows of two sequences match: ``x @ W[:, t] @ y`` for each of `dim_t` matrices, each row x of a sequence of X
-    and each y of that of Y, as one column; Tmp holds the products ``X @ W``."""
+    and each row y of the same sequence of Y, as one column; Tmp holds the products ``X @ W``."""
     first, second = f.sequence_pairs(X, Y, times=dim_t)
     weights = f.reshape2(W, shape=[-1, dim_t * W.shape[2]])
     half = f.reshape2(f.matmul_v2(X, weights), shape=[-1, W.shape[2]])
     by_half = f.add_rows(f.elementwise_mul(f.take_rows(Y, second), dOut), first, half)
-    whole = f.reshape2(by_half, shape=[-1, dim_t * W.shape[2]])
+    products = f.reshape2(by_half, shape=[-1, dim_t * W.shape[2]])
     return {
-        "X": lambda: f.matmul_v2(whole, weights, trans_y=True),
+        "X": lambda: f.matmul_v2(products, weights, trans_y=True),
         "Y": lambda: f.add_rows(f.elementwise_mul(f.take_rows(half, first), dOut), second, Y),
-        "W": lambda: f.reshape_like(f.matmul_v2(X, whole, trans_x=True), W),
+        "W": lambda: f.reshape_like(f.matmul_v2(X, products, trans_x=True), W),
     }
 
 
@@ -268,7 +268,7 @@ def _patches(X: Spec, ROW: Spec, COLUMN: Spec, attrs: Mapping[str, Any]) -> tupl
             )
         places = [-(-high // attrs["StrideH"]) * -(-wide // attrs["StrideW"]) for high, wide in sides]
         counts = sum(places)
-        lods = [(tuple(accumulate((each * count for count in places), initial=0)),) for each in (channels * window, filters)]
+        lods = [(tuple(accumulate((size * count for count in places), initial=0)),) for size in (channels * window, filters)]
     rows = [-1 if lod[0] is None else lod[0][-1] for lod in lods]
     return (
         Spec((counts, channels * window), VarType.INT64),
@@ -286,8 +286,9 @@ def _patches(X: Spec, ROW: Spec, COLUMN: Spec, attrs: Mapping[str, Any]) -> tupl
     **_WINDOWS,
 )
 def patches_of_sequences() -> None:
-    """Of images as `var_conv_2d` has them: the rows of X that each patch reads, -1 in the padding; the same, with all patches of
-    an image for each element of a patch; and which products of patches and filters, counted patch by patch, are its rows."""
+    """Patches of images in the form of `var_conv_2d`: the rows of X that each patch reads, -1 in the padding; the same, with all
+    patches of an image for each element of a patch; and the products of patches and filters, counted patch by patch, in its
+    rows."""
 
 
 @composed(
@@ -298,8 +299,8 @@ def patches_of_sequences() -> None:
     **_WINDOWS,
 )
 def var_conv_2d(f: Any, X: Any, ROW: ShapeOnly, COLUMN: ShapeOnly, W: Any, attrs: Any) -> Any:
-    """A convolution of images of different sizes, each of which is a sequence of X [.., 1]: `InputChannel` times its height,
-    times its width. The sequences of ROW and COLUMN are as long as images are high and wide; their elements are not read.
+    """A convolution of images of different sizes, each image a sequence of X [.., 1] of `InputChannel` * height * width rows.
+    The sequences of ROW and COLUMN have the images' heights and widths as lengths; their elements are not read.
 
     W is [`OutputChannel`, `InputChannel` * `KernelH` * `KernelW`]. A patch lies around each `StrideH`-th row and each
     `StrideW`-th column, with zeros beyond the image: from ``KernelH // 2`` rows above and ``KernelW // 2`` columns to the left.
@@ -327,24 +328,28 @@ def var_conv_2d(f: Any, X: Any, ROW: ShapeOnly, COLUMN: ShapeOnly, W: Any, attrs
     MaxSize=0,
 )
 def rank_attention(f: Any, X: Any, RankOffset: Any, RankParam: Any, MaxRank: int) -> Any:
-    """For each instance a sum over those that were shown along with it: of its features, by the matrix of both ranks.
+    """For each instance, sum the features of the instances shown along with it, multiplied by the matrix of both ranks.
 
     A row of RankOffset is the rank of an instance, from 1 to `MaxRank`, then for each of `MaxRank` others its rank and its row in
     X; a rank below 1 stands for none. RankParam [`MaxRank` * `MaxRank` * D, C] has the matrices [D, C], first by the rank of the
-    instance, then by that of the other one. InputHelp [N, `MaxRank` * D] is the features of the others, InsRank [N, 1] the rank
-    of the instance. As in Paddle, the gradient is that of RankParam, and not of X.
+    instance, then by the other's rank. InputHelp [N, `MaxRank` * D] is the features of the others, InsRank [N, 1] the rank
+    of the instance. As in Paddle, RankParam has a gradient, and X has none.
     """
     if not fits(RankOffset.shape[1], 1 + 2 * MaxRank):
         raise InferenceError(f"RankOffset {RankOffset} should have 1 + 2 * MaxRank = {1 + 2 * MaxRank} columns")
-    own = f.slice(RankOffset, axes=[1], starts=[0], ends=[1])
-    none = f.fill_any_like(own, value=-1.0)
+    own_rank = f.slice(RankOffset, axes=[1], starts=[0], ends=[1])
+    none = f.fill_any_like(own_rank, value=-1.0)
     matrices = f.stack(f.split(RankParam, num=MaxRank * MaxRank, axis=0), axis=0)
     features, sums = [], []
-    for other in range(MaxRank):
-        rank, row = (f.slice(RankOffset, axes=[1], starts=[at], ends=[at + 1]) for at in (2 * other + 1, 2 * other + 2))
-        there = f.logical_and(own > 0, rank > 0)
-        index, which = (f.where(there, each, none) for each in (row, (own - 1) * MaxRank + (rank - 1)))
-        taken = f.take_rows(X, index)  # [N, 1, D]
-        features.append(f.squeeze2(taken, axes=[1]))
-        sums.append(f.matmul_v2(taken, f.squeeze2(f.take_rows(matrices, which), axes=[1])))
-    return {"Out": f.squeeze2(f.sum(sums), axes=[1]), "InputHelp": f.concat(features, axis=1), "InsRank": own.astype(X.dtype)}
+    for place in range(MaxRank):
+        rank, row = (f.slice(RankOffset, axes=[1], starts=[at], ends=[at + 1]) for at in (2 * place + 1, 2 * place + 2))
+        is_shown = f.logical_and(own_rank > 0, rank > 0)
+        index, matrix_index = (f.where(is_shown, number, none) for number in (row, (own_rank - 1) * MaxRank + (rank - 1)))
+        shown = f.take_rows(X, index)  # [N, 1, D]
+        features.append(f.squeeze2(shown, axes=[1]))
+        sums.append(f.matmul_v2(shown, f.squeeze2(f.take_rows(matrices, matrix_index), axes=[1])))
+    return {
+        "Out": f.squeeze2(f.sum(sums), axes=[1]),
+        "InputHelp": f.concat(features, axis=1),
+        "InsRank": own_rank.astype(X.dtype),
+    }

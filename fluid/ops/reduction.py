@@ -47,7 +47,7 @@ def _reduce(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype
 
 
 def _summed(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
-    """Of bools, how many are true, as int64; of int32 in the int64 that Paddle 2.x declares, or in the int32 of Fluid 1.x."""
+    """The spec of a sum. Bools are counted as int64; int32 gives the int64 that Paddle 2.x declares, or Fluid 1.x's int32."""
     out = _reduce(X, dim, keep_dim, reduce_all, out_dtype, declared)
     widened = VarType.BOOL if declared.get("Out") is None or declared["Out"].dtype is not VarType.INT64 else VarType.INT32
     return out.with_dtype(VarType.INT64) if out_dtype < 0 and X.dtype in (VarType.BOOL, widened) else out
@@ -263,8 +263,8 @@ def _dist(X: Spec, Y: Spec, p: float, declared: Mapping[str, Spec]) -> Spec:
 def dist(f: Any, X: Any, Y: Any, Out: Any, dOut: Any, p: float) -> Any:
     """The norm of order `p` of ``X - Y``, as in `p_norm`; X and Y broadcast."""
     apart = X - Y
-    whole = f.expand_reduced(Out, apart, reduce_all=True)
-    slope = f.expand_reduced(dOut, apart, reduce_all=True) * _slope(f, apart, whole, p)
+    full_out = f.expand_reduced(Out, apart, reduce_all=True)
+    slope = f.expand_reduced(dOut, apart, reduce_all=True) * _slope(f, apart, full_out, p)
     return {"X": lambda: f.sum_to(slope, X), "Y": lambda: -f.sum_to(slope, Y)}
 
 

@@ -34,12 +34,12 @@ class Mode:
 
     Attributes:
         gates: blocks of rows in the weights.
-        kept: blocks that a step keeps for the gradient besides the states.
+        saved: blocks that a step saves for the gradient besides the states.
         states: states of a cell: 2 if it has more than the hidden state.
     """
 
     gates: int
-    kept: int
+    saved: int
     states: int = 1
 
 
@@ -81,7 +81,7 @@ class Geometry:
     def reserve_size(self, steps: int, batch: int) -> int:
         """The number of elements kept for the gradient: for each layer, what its steps keep, and all states."""
         mode = MODES[self.mode]
-        return self.layers * self.width * batch * (mode.kept * steps + mode.states * (steps + 1))
+        return self.layers * self.width * batch * (mode.saved * steps + mode.states * (steps + 1))
 
 
 def drops(attrs: Mapping[str, Any]) -> bool:
@@ -99,7 +99,7 @@ def _infer_network(
     SequenceLength: Spec | None,
     dropout_prob: float,
 ) -> tuple[Spec, list[Spec], Spec, Spec]:
-    """Specs of the output, of the last states, of the dropout mask, and of what is kept for the gradient."""
+    """Specs of the output, of the last states, of the dropout mask, and of the values saved for the gradient."""
     if not 0 <= dropout_prob < 1:
         raise InferenceError(f"{op_type}: dropout_prob {dropout_prob} should be in [0, 1)")
     if Input.ndim != 3:
@@ -155,7 +155,7 @@ _CELLS: dict[str, Any] = {
 }
 
 
-def _inside(f: Any, Input: Any, SequenceLength: Any) -> Any:
+def _step_mask(f: Any, Input: Any, SequenceLength: Any) -> Any:
     """1 where a step belongs to the sequence, 0 after its end: ``[time, batch, 1]``."""
     number = f.cumsum(f.fill_any_like(f.slice(Input, axes=[2], starts=[0], ends=[1]), value=1.0), axis=0)
     lengths = f.reshape2(f.cast(SequenceLength, in_dtype=int(SequenceLength.dtype), out_dtype=int(Input.dtype)), shape=[-1, 1])
@@ -167,15 +167,15 @@ def _network(
 ) -> tuple[Any, list[Any]]:
     """The output and the last states, in ordinary ops; `dropped` is the mask of dropout between layers, 0 where it dropped."""
     cell = _CELLS[g.mode]
-    inside = [] if lengths is None else [_inside(f, Input, lengths)]
-    kept = []
+    masks = [] if lengths is None else [_step_mask(f, Input, lengths)]
+    dropout_masks = []
     if dropped is not None:
-        kept = f.split(f.scale(dropped.astype(Input.dtype), scale=scale), num=g.layers - 1, axis=2)
+        dropout_masks = f.split(f.scale(dropped.astype(Input.dtype), scale=scale), num=g.layers - 1, axis=2)
     last: list[list[Any]] = [[] for _ in states]
     x = Input
     for layer in range(g.layers):
-        if layer and kept:
-            x = x * kept[layer - 1]
+        if layer and dropout_masks:
+            x = x * dropout_masks[layer - 1]
         outs = []
         for number in range(layer * g.directions, (layer + 1) * g.directions):
             (w_x, w_h), (b_x, b_h) = weights[2 * number :][:2], weights[2 * (g.passes + number) :][:2]
@@ -190,7 +190,7 @@ def _network(
 
             reverse = number % g.directions == 1
             first = [f.slice(state, axes=[0], starts=[number], ends=[number + 1], decrease_axis=[0]) for state in states]
-            out, *sequences = scan(step, first, [f.matmul_v2(x, w_x, trans_y=True) + b_x, *inside], reverse)
+            out, *sequences = scan(step, first, [f.matmul_v2(x, w_x, trans_y=True) + b_x, *masks], reverse)
             outs.append(out)
             for parts, sequence in zip(last, sequences, strict=True):
                 parts.append(f.slice(sequence, axes=[0], starts=[0 if reverse else -1], ends=[1 if reverse else _END]))
@@ -298,7 +298,7 @@ def cudnn_lstm(  # type: ignore[no-untyped-def]
 ):
     """Layers of LSTMs, as `rnn` with the mode LSTM; StateOut is its DropoutState.
 
-    The weights are in WeightList, or all in W: flattened and joined in the order of that list.
+    The weights are in WeightList, or all in W: flattened and joined in WeightList's order.
     """
 
 
@@ -317,7 +317,7 @@ def _infer_lstm_unit(X: Spec, C_prev: Spec) -> tuple[Spec, Spec]:
 def lstm_unit(f: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float) -> Any:
     """One step of an LSTM: ``C = sigmoid(X_f + forget_bias) C_prev + sigmoid(X_i) tanh(X_g)``, ``H = sigmoid(X_o) tanh(C)``.
 
-    The columns of X are those of i, f, o and g.
+    The columns of X belong to i, f, o and g.
     """
     i, forget, o, g = f.split(X, num=4, axis=1)
     i, forget, o, g = f.sigmoid(i), f.sigmoid(forget + forget_bias), f.sigmoid(o), f.tanh(g)
@@ -465,7 +465,7 @@ def _infer_lstm(
 def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int], step: Any, reverse: bool) -> list[Any]:
     """The states after each row of x by ``step(f, states, slice) -> states``; sequences start from `states` (None: zeros)."""
     rows = f.transpose2(f.sequence_positions(x), axis=[1, 0])
-    inside = f.unsqueeze2((rows >= 0).astype(x.dtype), axes=[2])
+    mask = f.unsqueeze2((rows >= 0).astype(x.dtype), axes=[2])
     padded = f.take_rows(x, rows)
     zeros = {"value": 0.0, "input_dim_idx": 1, "output_dim_idx": 0, "dtype": int(x.dtype)}
     first = [
@@ -477,9 +477,9 @@ def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int],
         after = [old + (new - old) * slices[1] for old, new in zip(before, step(f, before, slices[0]), strict=True)]
         return after, after
 
-    outs = scan(masked, first, [padded, inside], reverse)
+    outs = scan(masked, first, [padded, mask], reverse)
     likes = [f.slice(x, axes=[1], starts=[0], ends=[size]) for size in sizes]
-    return [f.add_rows(out * inside, rows, like) for out, like in zip(outs, likes, strict=True)]
+    return [f.add_rows(out * mask, rows, like) for out, like in zip(outs, likes, strict=True)]
 
 
 def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -543,7 +543,7 @@ def lstm(  # type: ignore[no-untyped-def]
 ):
     """An LSTM over the sequences of the rows of ``Input [rows, 4 * size]``; Hidden and Cell are ``[rows, size]``.
 
-    The columns are those of the candidate and of the gates i, f and o, to which the product of the previous hidden state and
+    The columns belong to the candidate and to the gates i, f and o, to which the product of the previous hidden state and
     ``Weight [size, 4 * size]`` is added. Bias holds their biases and, if `use_peepholes` (then it is ``[1, 7 * size]``), the
     factors of the previous cell in i and f and of the new cell in o. H0 and C0, ``[sequences, size]``, are the first states, by
     default zeros.

@@ -1,12 +1,12 @@
 """Ops on regions of interest, and convolution at places that are learned.
 
 The regions, ROIs [R, 4], are rows of left, top, right and bottom; times `spatial_scale` these are coordinates in the image. The
-regions of an image are a sequence of the rows of ROIs or, where RoisNum is given, as many rows as that says.
+regions of an image are a sequence of the rows of ROIs or, where RoisNum is given, the number of rows in it.
 
 All ops are linear in the image: the gradient of an op is its transpose, whose gradient is the op again. Some are smooth in the
 regions, or in what moves their parts: there, a gradient is a sum over what the op gives with the derivatives of its weights.
 
-A deformable convolution is a convolution of `deform_columns`, which is linear in image and mask. The transposes of that are
+A deformable convolution is a convolution of `deform_columns`, which is linear in image and mask. Its transposes are
 `deform_image` and `deform_mask`; the gradients of each of the three are the other two. For the gradient with respect to the
 offsets, the interpolation weights are replaced by their slopes along x and y (`along_x`, `along_y`).
 """
@@ -148,8 +148,8 @@ def _all_parts(X: Spec, ROIs: Spec, attrs: Mapping[str, Any]) -> Spec:
 def prroi_pool(f: Any, X: Any, ROIs: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """The mean of each part of each region ROIs [R, 4] of images X [N, C, H, W]: [R, C, `pooled_height`, `pooled_width`].
 
-    It is the integral over the part of what bilinear interpolation makes of the image, zero outside, divided by the part's area;
-    0 for empty parts. So it is smooth in the edges of regions, too.
+    It is the integral, over the part, of the bilinear interpolation of the image, zero outside, divided by the part's area; 0
+    for empty parts. So it is smooth in the edges of regions, too.
     """
     return {
         "X": lambda: f.precise_parts_back(dOut, ROIs, X, **attrs),
@@ -277,7 +277,7 @@ def deformable_psroi_pooling(
 
     Output is [R, `output_dim`, `pooled_height`, `pooled_width`]. Coordinates of regions are rounded; of a part,
     `sample_per_part` by `sample_per_part` points are read by bilinear interpolation. TopCount says how many of them lie in the
-    image. The parts of a region form `group_size` groups, each of which has channels of its own.
+    image. The parts of a region form `group_size` groups, each with its own channels.
 
     Trans [R, 2 * classes, `part_size`] says how far right and down a part is moved, relative to `trans_std` times the size of the
     region; the channels of Output are shared by the classes. With `no_trans`, nothing is moved.
@@ -318,9 +318,9 @@ def moved_parts_back(f: Any, Output: Any, ROIs: Any, Trans: Any, dInput: Any, at
 @define("sum_of_shifts(X, ROIs, Like) -> Out", infer=like("Like"), wrt=("X",), shape_only=("Like",), constants=("ROIs",),
         lod_aware=True, along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
 def sum_of_shifts(f: Any, X: ShapeOnly, ROIs: Any, Like: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """What the numbers X of all parts of regions come to for each number in Trans, shaped like Like, that moves them.
+    """Sum the numbers X of all parts of regions for each number in Trans that moves them; the result is shaped like Like.
 
-    Each counts as often as it is moved by 1 in Trans: `trans_std` times the width of the region, or its height with "along_y".
+    A number is multiplied by the part's shift for 1 in Trans: `trans_std` times the region's width, or its height with "along_y".
     """
     return {"X": f.shift_of_parts(dOut, ROIs, X, **attrs)}
 
@@ -328,7 +328,7 @@ def sum_of_shifts(f: Any, X: ShapeOnly, ROIs: Any, Like: ShapeOnly, dOut: Any, a
 @define("shift_of_parts(Out, ROIs, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), constants=("ROIs",),
         lod_aware=True, along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
 def shift_of_parts(f: Any, Out: ShapeOnly, ROIs: Any, Like: ShapeOnly, dX: Any, attrs: dict[str, Any]) -> Any:
-    """How far each part, shaped like Like, is moved by Out, shaped as Trans is: the transpose of `sum_of_shifts`."""
+    """The shift of each part, shaped like Like, by Out, shaped as Trans is: the transpose of `sum_of_shifts`."""
     return {"Out": f.sum_of_shifts(dX, ROIs, Out, **attrs)}
 
 
@@ -342,9 +342,9 @@ _WINDOWS: dict[str, Any] = {
 _CONVOLUTION: dict[str, Any] = {**_WINDOWS, "groups": least(1, 1), "im2col_step": least(1, 64)}
 
 
-def _has(spec: Spec, name: str, axis: int, size: int, what: str) -> None:
+def _has(spec: Spec, name: str, axis: int, size: int, unit: str) -> None:
     if size >= 0 and spec.shape[axis] not in (-1, size):
-        raise InferenceError(f"{name} {spec} should have {size} {what}")
+        raise InferenceError(f"{name} {spec} should have {size} {unit}")
 
 
 def _convolved(Input: Spec, Offset: Spec, Filter: Spec, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
@@ -368,10 +368,10 @@ def _convolved(Input: Spec, Offset: Spec, Filter: Spec, inputs: Mapping[str, Any
             if spec is not None:
                 _has(spec, name, axis, size, f"elements along axis {axis}, as the output has")
         sizes.append(size)
-    for name, spec, each in (("Offset", Offset, 2 * parts), ("Mask", Mask, parts)):
+    for name, spec, count in (("Offset", Offset, 2 * parts), ("Mask", Mask, parts)):
         if spec is not None and taps >= 0:
-            what = "channels: a y and an x" if name == "Offset" else "channels: a factor"
-            _has(spec, name, 1, each * taps, f"{what} for each of {taps} elements of the filter in {parts} deformable_groups")
+            unit = "channels: a y and an x" if name == "Offset" else "channels: a factor"
+            _has(spec, name, 1, count * taps, f"{unit} for each of {taps} elements of the filter in {parts} deformable_groups")
     return Input.with_shape((Input.shape[0], Filter.shape[0], *sizes))
 
 
@@ -409,7 +409,7 @@ def deformable_conv(f: Any, Input: Any, Offset: Any, Filter: Any, Mask: Any, dOu
     """Convolution of images [N, C, H, W] with a filter [M, C/groups, a, b] at places that Offset moves.
 
     For each output place and each element of the filter, Offset [N, 2 * `deformable_groups` * a * b, H', W'] holds how far
-    down and right of its usual place the image is read, by bilinear interpolation with zeros outside. What is read is
+    down and right of its usual place the image is read, by bilinear interpolation with zeros outside. The value read is
     multiplied by Mask [N, `deformable_groups` * a * b, H', W']. Each group of channels has its own offsets. `im2col_step` has no
     effect.
     """
@@ -445,7 +445,7 @@ def _columns(Input: Spec, Offset: Spec, Filter: Spec) -> Spec:
 @define("deform_columns(Input, Offset, Mask?, Filter) -> Columns", infer=_columns, wrt=("Input", "Offset", "Mask"),
         shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
 def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dColumns: Any, attrs: dict[str, Any]) -> Any:
-    """What a `deformable_conv` reads for the K elements of a filter of Filter's size at its P output places: [N, C, K, P].
+    """The elements that a `deformable_conv` reads: [N, C, K, P], K the elements of a Filter, P the output places.
 
     With `along_x`, `along_y` or both, its derivative with respect to the x or y of the places.
     """

@@ -99,8 +99,8 @@ def nce(
     """Noise-contrastive estimation, ``[batch, 1]``: distinguishes the labels of each row from `num_neg_samples` random classes.
 
     For the labels and the drawn classes (SampleLabels), ``o = sigmoid(Input . Weight[class] + Bias[class])`` (SampleLogits), and
-    ``q = num_neg_samples * probability of the class to be drawn``. The cost of a label is ``-log(o / (o + q))``, that of a drawn
-    class ``-log(q / (o + q))``, times SampleWeight of the row.
+    ``q = num_neg_samples * probability of the class to be drawn``. The cost of a label is ``-log(o / (o + q))``, the cost of a
+    drawn class ``-log(q / (o + q))``, times SampleWeight of the row.
     """
     weights = f.take_rows(Weight, SampleLabels)
     product = f.unsqueeze2(Input, axes=[1]) * weights
@@ -126,7 +126,7 @@ def nce(
 
 @define("is_label(X, Label, Like) -> Out", infer=lambda Like: Like, grad=ZERO_GRADIENT, shape_only=("X", "Label", "Like"))
 def is_label() -> None:
-    """1 in the first columns, those of the labels, and 0 in those of drawn classes, with the dtype of Like."""
+    """1 in the labels' columns, which come first, and 0 in the columns of drawn classes, with the dtype of Like."""
 
 
 # ------------------------------------------------------------------------------------------------ hierarchical sigmoid
@@ -186,7 +186,7 @@ def hierarchical_sigmoid(
     """Minus the log of the probability of the path from the root of a tree to the label's leaf, ``[batch, 1]``.
 
     At each node of the path (see `tree_path`), direction 1 has the probability ``sigmoid(p)``, where ``p = X . W[node] +
-    Bias[node]`` is clipped to [-40, 40]. As in Paddle, ``log(2)`` is added for each node by which a path is shorter than the
+    Bias[node]`` is clipped to [-40, 40]. As in Paddle, ``log(2)`` is added for each node that a path has fewer than the
     longest one. W_Out is W.
     """
     index, code = f.tree_path(Label, PathTable, PathCode, num_classes=num_classes)

@@ -1,4 +1,4 @@
-"""Ops on SelectedRows: tensors of which only some rows are stored, such as the gradient of an embedding with ``is_sparse``.
+"""Ops on SelectedRows: tensors that store only some of their rows, such as the gradient of an embedding with ``is_sparse``.
 
 The other rows are zeros. A row that is stored several times counts as the sum.
 """

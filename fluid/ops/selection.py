@@ -251,7 +251,7 @@ def unique() -> None:
 
     Args:
         X: a vector ``[N]``.
-        return_index: whether there are Indices, those of the first occurrences in X; with `is_sorted`.
+        return_index: whether there are Indices, the places of the first occurrences in X; with `is_sorted`.
         return_inverse: whether there is Index, the index in Out of each element of X; always without `is_sorted`.
         return_counts: whether there are Counts, the numbers of occurrences; with `is_sorted`.
         axis: the dimension of the slices that are compared, with `is_sorted`; by default elements are.
@@ -299,8 +299,8 @@ def gather_tree() -> None:
 def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: int) -> Spec:
     if MaxLenTensor is None and maxlen == 0:
         raise InferenceError(f"maxlen {maxlen} should be above 0, or -1 for the largest length in X {X}")
-    known = maxlen if MaxLenTensor is None and maxlen > 0 else -1
-    return Spec((*X.shape, known), as_dtype(out_dtype))
+    width = maxlen if MaxLenTensor is None and maxlen > 0 else -1
+    return Spec((*X.shape, width), as_dtype(out_dtype))
 
 
 @define(
@@ -340,7 +340,7 @@ def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     normalize_axes([*attrs["axes"], *attrs["decrease_axes"]], Input.ndim)
     bounds = [attrs["axes"], attrs["starts"], attrs["ends"], attrs["steps"]]
     by_tensor = any(inputs.get(slot) for slot in ("StartsTensorList", "EndsTensorList", "StepsTensorList"))
-    if 0 in attrs["steps"] or (not by_tensor and len({len(each) for each in bounds}) > 1):
+    if 0 in attrs["steps"] or (not by_tensor and len({len(bound) for bound in bounds}) > 1):
         raise InferenceError(f"axes, starts, ends and steps {bounds} should be equally long, and no step 0")
     if not by_tensor:
         shape = list(Input.shape)

@@ -21,17 +21,17 @@ from .shapes import fits, one_a_row
 __all__ = ["expanded_rows", "images_of", "offsets_of"]
 
 
-def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None:
+def offsets_of(spec: Spec, slot: str, level: int = -1) -> tuple[int, ...] | None:
     """Offsets of the sequences of one level; None if they are not known yet. `InferenceError` if there are no sequences."""
     if not spec.lod:
         if spec.ndim and spec.shape[0] == -1:
             return None
         raise InferenceError(
-            f"{what} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor; in "
+            f"{slot} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor; in "
             "eager mode, use x.with_lod([offsets])"
         )
     if not -len(spec.lod) <= level < len(spec.lod):
-        raise InferenceError(f"{what} {spec} has {len(spec.lod)} levels of sequences, but level {level} is asked for")
+        raise InferenceError(f"{slot} {spec} has {len(spec.lod)} levels of sequences, but level {level} is asked for")
     return spec.lod[level]
 
 
@@ -50,7 +50,7 @@ def images_of(boxes: Spec, counts: Spec | None, name: str) -> int:
 
 
 def _index(*shape: int, lod: Lod = ()) -> Spec:
-    """The spec of an index; `lod` is that of the indexed rows."""
+    """The spec of an index; `lod` is the LoD of the indexed rows."""
     return Spec(shape, VarType.INT64, lod=lod)
 
 
@@ -132,7 +132,7 @@ def sequence_context() -> None:
 
 @define("sequence_margins(X) -> Out", **_CONTEXT)
 def sequence_margins() -> None:
-    """Where `sequence_context` is -1: the row, of those that stand around each sequence, that is there; -1 elsewhere.
+    """Where `sequence_context` is -1: the number of the margin row read there; -1 elsewhere.
 
     The ``max(0, -start)`` rows before a sequence are counted first, then the ``max(0, start + length - 1)`` after it.
     """
@@ -172,7 +172,7 @@ def _padded_length(offsets: tuple[int, ...] | None, padded_length: int) -> int:
     padded_length=-1,
 )
 def sequence_positions() -> None:
-    """``Out[s, t]``: the row of X that is entry t of sequence s; -1 past its end. The width is that of Like or the longest."""
+    """``Out[s, t]``: the row of X that is entry t of sequence s; -1 past its end. The width is Like's, or the longest length."""
 
 
 def _expand_index(X: Spec, Y: Spec, ref_level: int) -> Spec:
@@ -206,7 +206,7 @@ def sequence_concatenated() -> None:
     lod_aware=True,
 )
 def sequence_sliced() -> None:
-    """For each output row of `sequence_slice` (as many as Like has), the index of the row of X that it copies."""
+    """For each output row of `sequence_slice`, one for each row of Like, the index of the row of X that it copies."""
 
 
 def _scatter_index(Ids: Spec) -> Spec:
@@ -291,15 +291,15 @@ def sequence_softmax(f: Any, X: ShapeOnly, Out: Any, dOut: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------------------- expanding
 def _expand_levels(X: Spec, Y: Spec, ref_level: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Offsets of the sequences (or rows) of X that are repeated, and of those of Y; None if they are not known."""
+    """Offsets of the repeated sequences (or rows) of X, and offsets of the sequences of Y; None if they are not known."""
     if len(X.lod) > 1:
         raise InferenceError(f"sequence_expand: X {X} has {len(X.lod)} levels of sequences; it should have one or none")
     repeats = offsets_of(Y, "Y", ref_level)
     parts = X.lod[0] if X.lod else None if _rows(X) == -1 else tuple(range(_rows(X) + 1))
     if parts is not None and repeats is not None and len(parts) != len(repeats):
-        what = "sequences" if X.lod else "rows"
+        unit = "sequences" if X.lod else "rows"
         raise InferenceError(
-            f"sequence_expand: X {X} has {len(parts) - 1} {what}, but level {ref_level} of Y {Y} has {len(repeats) - 1} sequences"
+            f"sequence_expand: X {X} has {len(parts) - 1} {unit}, but level {ref_level} of Y {Y} has {len(repeats) - 1} sequences"
         )
     return parts, repeats
 
@@ -359,15 +359,15 @@ def _concat(X: list[Spec]) -> Spec:
         return Spec((-1, *X[0].shape[1:]), X[0].dtype, lod=(None,))
     lengths = [lengths_of(level) for level in levels if level is not None]
     if len(set(map(len, lengths))) != 1:
-        raise InferenceError(f"sequence_concat: the inputs have {', '.join(str(len(each)) for each in lengths)} sequences")
-    totals = [sum(each) for each in zip(*lengths, strict=True)]
+        raise InferenceError(f"sequence_concat: the inputs have {', '.join(str(len(part)) for part in lengths)} sequences")
+    totals = [sum(part) for part in zip(*lengths, strict=True)]
     return Spec((sum(totals), *X[0].shape[1:]), X[0].dtype, lod=(tuple(accumulate(totals, initial=0)),))
 
 
 @define("sequence_concat(X*) -> Out", infer=_concat, lod_aware=True)
 def sequence_concat(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """Sequence i is the concatenation of sequence i of all inputs."""
-    return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=which)) for which in range(len(X))]}  # type: ignore[arg-type]
+    return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=place)) for place in range(len(X))]}  # type: ignore[arg-type]
 
 
 def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
@@ -380,7 +380,7 @@ def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
 
 @define("sequence_slice(X, Offset: int, Length: int) -> Out", infer=_slice, wrt=("X",), lod_aware=True)
 def sequence_slice(f: Any, X: ShapeOnly, Offset: Any, Length: Any, dOut: Any) -> Any:
-    """Of sequence i of X, Length[i] rows from Offset[i] on."""
+    """Length[i] rows of sequence i of X, from Offset[i] on."""
     return {"X": f.add_rows(dOut, f.sequence_sliced(X, Offset, Length, dOut), X)}
 
 
@@ -495,7 +495,7 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
 
 @define("sequence_scatter(X, Ids: int, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), lod_aware=True)
 def sequence_scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
-    """X with Updates added: that of a row of sequence i with the id k to ``X[i, k]``."""
+    """X with Updates added: the update in a row of sequence i with the id k goes to ``X[i, k]``."""
     return {"X": dOut, "Updates": lambda: f.reshape_like(f.gather_nd(dOut, f.sequence_scattered(Ids)), Updates)}
 
 
@@ -586,21 +586,21 @@ def row_conv(f: Any, X: Any, Filter: Any, dOut: Any) -> Any:
 def _reset(X: Spec, Y: Spec | None, target_lod: list[int], append: bool) -> Spec:
     if X.ndim == 0:
         raise InferenceError(f"lod_reset: X {X} has no rows that could form sequences")
-    kept = X.lod if append else ()
+    outer_lod = X.lod if append else ()
     if Y is not None and Y.lod:
-        return X.with_lod((*kept, *Y.lod))
+        return X.with_lod((*outer_lod, *Y.lod))
     if Y is not None:
-        return Spec((-1, *X.shape[1:]), X.dtype, lod=(*kept, None))  # only the values of Y tell
+        return Spec((-1, *X.shape[1:]), X.dtype, lod=(*outer_lod, None))  # only the values of Y tell
     if not target_lod:
         raise InferenceError("lod_reset: give Y, or the offsets target_lod")
     if target_lod[0] != 0 or target_lod != sorted(target_lod) or _rows(X) not in (-1, target_lod[-1]):
         raise InferenceError(f"lod_reset: target_lod {target_lod} should hold offsets from 0 to the rows of X {X}")
-    return X.with_lod((*kept, tuple(target_lod)))
+    return X.with_lod((*outer_lod, tuple(target_lod)))
 
 
 @define("lod_reset(X, Y?) -> Out", infer=_reset, wrt=("X",), lod_aware=True, target_lod=ints(), append=False)
 def lod_reset(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X with other sequences: those of Y or, if it has none, by the offsets in Y; without Y, by the offsets `target_lod`."""
+    """X with other sequences: Y's or, if it has none, by the offsets in Y; without Y, by the offsets `target_lod`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
@@ -644,7 +644,7 @@ _PATCHES: dict[str, Any] = {
     **_PATCHES,
 )
 def patch_index() -> None:
-    """For each output element of `im2sequence` (which has as many rows as Like), its index among the elements of X; -1 in the
+    """For each output element of `im2sequence` (one row for each row of Like), its index among the elements of X; -1 in the
     padding."""
 
 
@@ -663,7 +663,7 @@ def im2sequence(f: Any, X: ShapeOnly, Y: Any, dOut: Any, attrs: Any) -> Any:
     """The patches of each image, row by row, as a sequence: ``[images * patches, channels * kernel height * kernel width]``.
 
     Where X [images, ...] comes of images of different sizes, Y [images, 2] holds their heights and widths, which are divided by
-    `out_stride`, rounded up: as many patches are taken as fit there. As in Paddle, Y is passed over where there is one image.
+    `out_stride`, rounded up: only patches that fit there are taken. As in Paddle, Y is passed over where there is one image.
     """
     index = f.patch_index(X, Y, dOut, **{name: attrs[name] for name in _PATCHES})
     return {"X": f.reshape_like(f.add_rows(dOut, index, f.reshape(X, shape=[-1])), X)}

@@ -30,7 +30,7 @@ __all__ = [
     "scalar_shape",
     "scaled",
     "since_2",
-    "taken",
+    "slice_of",
     "unknown_shape",
     "within",
 ]
@@ -112,17 +112,17 @@ def unknown_shape(rank: int) -> Shape:
     return (-1,) * rank
 
 
-def alike(spec: Spec, count: int, what: str) -> list[Spec]:
+def alike(spec: Spec, count: int, subject: str) -> list[Spec]:
     """`count` outputs of one spec; `InferenceError`, which says what asks for them, if no op can have that many."""
     if count > _MOST_OUTPUTS:
-        raise InferenceError(f"{what} asks for {count} outputs, and an op has {_MOST_OUTPUTS} at most")
+        raise InferenceError(f"{subject} asks for {count} outputs, and an op has {_MOST_OUTPUTS} at most")
     return [spec] * count
 
 
-def not_of_nothing(what: str, shape: Shape, axes: Collection[int]) -> None:
+def not_of_nothing(statistic: str, shape: Shape, axes: Collection[int]) -> None:
     """`InferenceError` if something that only exists for one element at least, such as a maximum, is taken over none."""
     if any(shape[axis] == 0 for axis in axes):
-        raise InferenceError(f"X of shape {list(shape)} has no elements over which to take {what}, which needs one at least")
+        raise InferenceError(f"X of shape {list(shape)} has no elements over which to take {statistic}, which needs one at least")
 
 
 def scaled(count: int, factor: float) -> int:
@@ -131,7 +131,7 @@ def scaled(count: int, factor: float) -> int:
     return int(single(count) * single(factor))
 
 
-def taken(start: int, end: int, stride: int) -> slice:
+def slice_of(start: int, end: int, stride: int) -> slice:
     """The Python slice for the bounds of a strided slice. With a negative stride, -1 as the end means no end.
 
     Paddle writes ``x[::-1]`` as from 2147483647 to -1 by -1.

@@ -40,8 +40,8 @@ def erfinv(f: Any, Out: Any, dOut: Any) -> Any:
 @_special("logit", eps=9.999999974752427e-07)
 def logit(f: Any, X: Any, dOut: Any, eps: float) -> Any:
     """``log(X / (1 - X))``, where X is first clipped to ``[eps, 1 - eps]``; with `eps` 0, NaN outside of [0, 1]."""
-    inside = f.logical_and(X >= eps, X <= 1.0 - eps).astype(X.dtype)
-    return {"X": dOut * inside / (X * (1.0 - X) * inside + (1.0 - inside))}
+    in_range = f.logical_and(X >= eps, X <= 1.0 - eps).astype(X.dtype)
+    return {"X": dOut * in_range / (X * (1.0 - X) * in_range + (1.0 - in_range))}
 
 
 def _bessel(op_type: str) -> Callable[[Callable[..., Any]], Any]:

@@ -73,16 +73,16 @@ def nanmedian(f: Any, X: ShapeOnly, MedianIndex: Any, dOut: Any, axis: list[int]
 
 
 def _halves_back(f: Any, X: Any, index: Any, dOut: Any, axis: list[int], many: int = 2) -> Any:
-    """The gradient of the mean of `many` elements, whose places among those that are reduced `index` has; none where it is -1."""
+    """The gradient of the mean of `many` elements; `index` has their places among the reduced elements, -1 for none."""
     ndim: int = X.ndim
     axes = median_axes(ndim, axis)
-    kept = [each for each in range(ndim) if each not in axes]
-    order = [*kept, *axes]
+    other_axes = [dim for dim in range(ndim) if dim not in axes]
+    order = [*other_axes, *axes]
     turned = f.transpose2(X, axis=order) if ndim else X
     index = f.reshape2(index, shape=[-1, many])
     halves = f.expand_v2(f.reshape2(dOut, shape=[-1, 1]) * (1.0 / many), shape=[-1, many])
-    placed = f.reshape_like(f.place(halves, index, f.flatten(turned, axis=len(kept)), axis=1, ignore_index=-1), turned)
-    return f.transpose2(placed, axis=[order.index(each) for each in range(ndim)]) if ndim else placed
+    placed = f.reshape_like(f.place(halves, index, f.flatten(turned, axis=len(other_axes)), axis=1, ignore_index=-1), turned)
+    return f.transpose2(placed, axis=[order.index(dim) for dim in range(ndim)]) if ndim else placed
 
 
 def _median(x: Spec, axis: list[int], keepdim: bool, mode: str) -> tuple[Spec, Spec]:

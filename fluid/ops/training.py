@@ -63,7 +63,7 @@ def _average_accumulates(inputs: Any) -> dict[str, Spec]:
     min_average_window=long(10000),
 )
 def average_accumulates() -> None:
-    """Sums of a parameter's values over the last steps, from which `ModelAverage` computes their mean.
+    """Sums of a parameter's values over the last steps; `ModelAverage` computes their mean from them.
 
     The parameter is added to sum_1, which is added to sum_2 every 16384 steps. When the window is full, their sum becomes sum_3,
     and a new window begins. A window has at least `min_average_window` steps, and ``num_updates * average_window`` steps but at

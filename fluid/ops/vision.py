@@ -2,7 +2,7 @@
 
 Nearly all are linear in the image: the gradient of an op is its transpose, whose gradient is the op again: `unfold` and
 `fold_like`, `crop` and `uncrop`, `uninterp` and `interp_like`, `grid_gather` and `grid_scatter`. The transposes that Paddle
-lacks have a slot Like for the original image, of which only the shape is read.
+lacks have a slot Like for the original image; only its shape is read.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def _check_images(X: Spec) -> None:
         raise InferenceError(f"X {X} should have 4 dimensions")
 
 
-def divided(size: int, by: int, what: str) -> int:
+def divided(size: int, by: int, subject: str) -> int:
     """`size` / `by`, or -1 if it is unknown; `InferenceError` if that is not an integer."""
     if by < 1 or (size >= 0 and size % by):
-        raise InferenceError(f"{what}, {size}, cannot be divided by {by}")
+        raise InferenceError(f"{subject}, {size}, cannot be divided by {by}")
     return size // by if size >= 0 else -1
 
 
@@ -78,8 +78,8 @@ def _define_shuffles() -> None:
     def space_to_depth(f: Any, X: ShapeOnly, dOut: Any, blocksize: int) -> Any:
         """Images [N, C, H b, W b] to [N, C b b, H, W], b the `blocksize`, with elements in the order that Fluid has.
 
-        That is the order of the images [N, C / (b b), H b b, W b b] to which squares of b by b, each made of the elements of b b
-        channels ``C / (b b)`` apart, are put together.
+        The order is as in images [N, C / (b b), H b b, W b b] put together from squares of b by b; each square has the elements
+        of b b channels ``C / (b b)`` apart.
         """
         return {"X": f.depth_to_space(dOut, blocksize=blocksize)}
 
@@ -135,7 +135,7 @@ _SHIFT: dict[str, Any] = {"seg_num": least(1, required("int")), "shift_ratio": 0
 def temporal_shift(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """Videos, each of `seg_num` consecutive images [C, H, W], with some channels moved by one image, padded with zeros.
 
-    The first ``int(C * shift_ratio)`` channels are those of the previous image, as many after them those of the next image.
+    The first ``int(C * shift_ratio)`` channels come from the previous image, the same number after them from the next image.
     """
     return {"X": f.temporal_unshift(dOut, **attrs)}
 
@@ -297,7 +297,7 @@ def unfold(f: Any, X: ShapeOnly, dY: Any, attrs: dict[str, Any]) -> Any:
 
 @define("fold(X) -> Y", infer=_fold, output_sizes=least(1, counted(required("ints"), 2)), **_PATCHES)
 def fold(f: Any, X: ShapeOnly, dY: Any, attrs: dict[str, Any]) -> Any:
-    """Images of `output_sizes` in which each element is the sum of its copies in the patches X: the transpose of `unfold`."""
+    """Images of `output_sizes`; each element is the sum of its copies in the patches X: the transpose of `unfold`."""
     return {"X": f.unfold(dY, **{name: attrs[name] for name in _PATCHES})}
 
 
@@ -353,8 +353,8 @@ def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     if 0 in shape:
         raise InferenceError(f"shape {shape} should have no size of 0; -1 takes the rest of X {X}")
     if len(shape) == X.ndim:  # -1 takes the rest
-        rest = [-1 if size < 0 or offsets is None else size - offsets[axis] for axis, size in enumerate(X.shape)]
-        shape = [size if size > 0 else left for size, left in zip(shape, rest, strict=True)]
+        to_end = [-1 if size < 0 or offsets is None else size - offsets[axis] for axis, size in enumerate(X.shape)]
+        shape = [size if size > 0 else left for size, left in zip(shape, to_end, strict=True)]
     return _cropped(X, shape, offsets)
 
 
@@ -405,14 +405,14 @@ def pad_constant_like(f: Any, Y: ShapeOnly, dOut: Any) -> Any:
 
 
 def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Spec | None]:
-    rest = X.ndim - len(shape)
+    leading = X.ndim - len(shape)
     if (
         not shape
-        or rest < 0
-        or any(size >= 0 and not 0 < wanted <= size for size, wanted in zip(X.shape[rest:], shape, strict=True))
+        or leading < 0
+        or any(size >= 0 and not 0 < wanted <= size for size, wanted in zip(X.shape[leading:], shape, strict=True))
     ):
         raise InferenceError(f"shape {shape} should fit into the last dimensions of X {X}")
-    return X.with_shape((*X.shape[:rest], *shape)), Seed
+    return X.with_shape((*X.shape[:leading], *shape)), Seed
 
 
 @define(

@@ -3,7 +3,7 @@
 Feature maps X [N, A * (5 + C), H, W] hold 5 + C numbers for each of A anchors, sizes of boxes in pixels of an image that is
 `downsample_ratio` times as large: x, y, width and height, the confidence that there is something, and a score for each of C
 classes. The center lies ``sigmoid(x), sigmoid(y)`` from the corner of the place (stretched by `scale_x_y` around its middle),
-the size is ``exp(width), exp(height)`` times that of the anchor.
+the size is ``exp(width), exp(height)`` times the anchor's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def yolo_box() -> None:
 
     Where the first factor is below `conf_thresh`, both are 0. With `clip_bbox`, boxes are cut to the image. With `iou_aware`, A
     channels come first that predict the overlap with the true box; the first factor is then its power 1 - `iou_aware_factor`
-    times that of the sigmoid of these.
+    times the power `iou_aware_factor` of the sigmoid of the predicted overlap.
     """
 
 
@@ -108,8 +108,8 @@ def yolov3_loss(
 
     A box is to be predicted by the anchor most like it, if X has that, at the place of its center. There the loss has cross
     entropies of x, y and the classes, absolute differences of width and height, these and x, y times ``2 - width * height``, all
-    times GTScore (1 by default). To it come cross entropies of the confidence: GTScore times that of 1 for boxes, that
-    of 0 elsewhere, but none where a predicted box overlaps a labelled one by more than `ignore_thresh`. With
+    times GTScore (1 by default). To it come cross entropies of the confidence: GTScore times the cross entropy with 1 for boxes,
+    the cross entropy with 0 elsewhere, but none where a predicted box overlaps a labelled one by more than `ignore_thresh`. With
     `use_label_smooth` the labels of classes are ``1 - s`` and s, where s is the least of 1 / 40 and 1 / C.
     """
     weight, target = f.yolo_terms(X, GTBox, GTLabel, GTScore, ObjectnessMask, GTMatchMask, **attrs)
@@ -130,5 +130,5 @@ def _terms(X: Spec, ObjectnessMask: Spec, anchors: list[int], anchor_mask: list[
     **_LOSS,
 )
 def yolo_terms() -> None:
-    """Of a `yolov3_loss`, whose gradient is ``Weight * sigmoid(X) - Target``: sums of the weights of the terms that an element
-    of X has, and of these times what it should be or, for absolute differences, of the opposite slopes."""
+    """The Weight and Target of a `yolov3_loss`, whose gradient is ``Weight * sigmoid(X) - Target``. For an element of X, Weight
+    sums the weights of its terms; Target sums weights times targets or, for absolute differences, the opposite slopes."""

@@ -1,4 +1,4 @@
-"""What a program says of how its variables are split over the devices of a mesh, whichever mesh it will run on."""
+"""Annotations that say how a program's variables are split over the devices of a mesh, whichever mesh it will run on."""
 
 from __future__ import annotations
 

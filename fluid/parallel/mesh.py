@@ -14,9 +14,9 @@ DATA = "data"
 
 
 class Mesh:
-    """Devices in a grid. Each axis has a name, by which programs say what is split over it, and a number of devices.
+    """Devices in a grid. Each axis has a name and a number of devices; programs name the axis along which a value is split.
 
-    What is fed is split over the axis ``data``, if there is one; variables are split as `Program.shard` says, and each device has
+    Feeds are split over the axis ``data``, if there is one; variables are split as `Program.shard` says, and each device has
     all of the others.
 
     Args:
@@ -49,8 +49,8 @@ class Mesh:
         """The number of devices along an axis; 1 for one that the mesh does not have."""
         return dict(self.axes).get(axis, 1)
 
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Mesh) and self.axes == other.axes
+    def __eq__(self, value: Any) -> bool:
+        return isinstance(value, Mesh) and self.axes == value.axes
 
     def __hash__(self) -> int:
         return hash(self.axes)

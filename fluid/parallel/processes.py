@@ -1,4 +1,4 @@
-"""Several processes as one: their devices together are those of a mesh."""
+"""Several processes act as one: together, their devices form the mesh."""
 
 from __future__ import annotations
 

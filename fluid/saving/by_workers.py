@@ -1,4 +1,4 @@
-"""Checkpoints of what several workers train: written by worker 0, or by all in shards, and read by any number of workers."""
+"""Checkpoints of training on several workers: written by worker 0, or by all in shards; read by any number of workers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def save_by_workers(
 
     Args:
         program: the training program.
-        path: the file; with `shards` that of the manifest, beside which the shards lie. The disk is one that all workers see.
+        path: the file; with `shards`, the manifest; the shards lie beside it. All workers see one disk.
         step: the number of steps done.
         shards: whether each worker writes a part of the variables; if not, worker 0 writes all.
-        state: what else belongs to the training, as of `save_checkpoint`; that of worker 0 is kept.
+        state: further state of the training, as in `save_checkpoint`; worker 0's state is saved.
 
     Raises:
         FluidError: on all workers, if one of them cannot write.
@@ -39,10 +39,10 @@ def save_by_workers(
     arrays = state_of(program, step, more=state)
     if shards:
         names = sorted(arrays.keys() - {STATE})[group.rank :: group.size] + [STATE] * (group.rank == 0)
-        own = {name: arrays[name] for name in names}
+        shard = {name: arrays[name] for name in names}
         label = f"step-{step}-shard"
-        written = _on_all(lambda: write_shard(where, group.rank, group.size, label, own))
-        _on_all(lambda: write_manifest(where, written) if group.rank == 0 else None)
+        entries = _on_all(lambda: write_shard(where, group.rank, group.size, label, shard))
+        _on_all(lambda: write_manifest(where, entries) if group.rank == 0 else None)
     else:
         _on_all(lambda: _write(where, arrays) if group.rank == 0 else None)
 
@@ -66,13 +66,13 @@ def load_by_workers(program: Program, path: str | os.PathLike[str], executor: An
 
     steps = _on_all(load)
     if len(set(steps)) > 1:
-        told = ", ".join(f"worker {rank} step {step}" for rank, step in enumerate(steps))
-        raise CommunicationError(f"{os.fspath(path)}: the workers read different checkpoints ({told}); do they see one disk?")
+        texts = ", ".join(f"worker {rank} step {step}" for rank, step in enumerate(steps))
+        raise CommunicationError(f"{os.fspath(path)}: the workers read different checkpoints ({texts}); do they see one disk?")
     return checkpoints[0]
 
 
 def _on_all(work: Callable[[], Any]) -> list[Any]:
-    """What `work` returns on each worker; if it fails on one, an error on all."""
+    """Run `work` on each worker and return all results; if it fails on one, all raise an error."""
     error, result = None, None
     try:
         result = work()

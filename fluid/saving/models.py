@@ -114,8 +114,8 @@ def load_model(
             as the axes of a sum, must be known when the program is built; a model may have it as an input.
 
     Raises:
-        FormatError: a file is missing, damaged, not a model, or the parameters are those of another program; names the file,
-            the place in it, and what was expected. Then the scope does not change.
+        FormatError: a file is missing, damaged or not a model, or the parameters belong to another program; names the file,
+            the place in it, and the expected content. Then the scope does not change.
 
     >>> x = fluid.data("x", [None, 2])
     >>> y = layers.fc(x, 1, param_attr=fluid.initializer.Constant(0.5))
@@ -144,7 +144,7 @@ def load_model(
         return _load_onnx(where, file, scope, constants or {})
     if head.startswith(_NAMELESS):
         raise FormatError(_why_nameless(file))
-    form = format_of(PROGRAMS, head, size) or MESSAGE  # which reports what is wrong with an unknown format
+    form = format_of(PROGRAMS, head, size) or MESSAGE  # its reader reports the fault of an unknown format
     program = _read_program(file, form)
     program.allowed_ops = frozenset(allow)
     feeds, fetches = _traffic(file, program)
@@ -190,9 +190,9 @@ def _file_meant(path: str) -> str:
 def _why_nameless(path: str) -> str:
     """The message for a file of parameters without names where a model is expected, with advice."""
     stem = os.path.splitext(path)[0]
-    for other in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
-        if is_saved(other):
-            return f"{path} holds parameters without their names; load the program, {other}, with params={path!r}"
+    for program_path in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
+        if is_saved(program_path):
+            return f"{path} holds parameters without their names; load the program, {program_path}, with params={path!r}"
     return f"{path} holds parameters without their names, which only the program that they are of knows"
 
 
@@ -405,7 +405,7 @@ def save_model(
 
 
 def _check_is_folder(path: str, ending: str) -> None:
-    """`ProgramError` if a path looks like that of a file of another format, and not of a folder."""
+    """Raise `ProgramError` if a path looks like a file of another format, and not like a folder."""
     if ending[:1].isalpha() and not os.path.isdir(path):
         raise ProgramError(
             f"save_model: {path}: .{ending} is none of the formats that are written, which are .pdmodel, .json, .onnx, .txt, "

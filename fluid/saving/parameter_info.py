@@ -1,4 +1,4 @@
-"""``.pdiparams.info``: what Paddle 2.x notes beside the parameters of an exported model, of which here counts what is trained.
+"""``.pdiparams.info``: Paddle 2.x's notes beside the parameters of an exported model. Only the list of trained ones is used here.
 
 A pickle of variable name -> ``{"structured_name": ..., "stop_gradient": ..., "trainable": ...}``. Buffers of a layer, such as a
 table of positions, have no ``trainable``.

@@ -129,7 +129,7 @@ def _key(op: Operator) -> tuple[str, str]:
 def match_ops(
     one: Sequence[Operator], two: Sequence[Operator], *keys: Key
 ) -> Iterator[tuple[Operator | None, Operator | None, bool]]:
-    """The ops of both sides in order, and whether they have the same first key; between those that do, the next key pairs ops.
+    """Pair the ops of both sides in order and flag pairs whose first keys match. Ops between these are paired by the next key.
 
     Args:
         one, two: the ops of each side.
@@ -139,13 +139,13 @@ def match_ops(
         yield from ((op, None, False) for op in one)
         yield from ((None, op, False) for op in two)
         return
-    key, *others = keys
+    key, *later_keys = keys
     matcher = SequenceMatcher(None, list(map(key, one)), list(map(key, two)), autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             yield from ((before, after, True) for before, after in zip(one[a:b], two[c:d], strict=True))
         else:
-            yield from ((before, after, False) for before, after, _ in match_ops(one[a:b], two[c:d], *others))
+            yield from ((before, after, False) for before, after, _ in match_ops(one[a:b], two[c:d], *later_keys))
 
 
 def _compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, str]:
@@ -163,16 +163,16 @@ def _compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, str]:
 def _difference(a: Any, b: Any) -> str:
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
-    other = (a != b) & ~((a != a) & (b != b))
-    count = int(other.sum())
+    differs = (a != b) & ~((a != a) & (b != b))
+    count = int(differs.sum())
     if not count:
         return ""
     text = f"{count} of {a.size} elements differ"
     if a.dtype.kind in "fiu":
         finite = np.isfinite(a) & np.isfinite(b)
-        if not finite[other].all():
-            text += f", {int((other & ~finite).sum())} of them not finite"
-        if (other & finite).any():
+        if not finite[differs].all():
+            text += f", {int((differs & ~finite).sum())} of them not finite"
+        if (differs & finite).any():
             one, two = a[finite].astype(np.float64), b[finite].astype(np.float64)
             text += f", by up to {np.abs(one - two).max():.3g} (the largest is {np.abs(one).max():.3g})"
     return text

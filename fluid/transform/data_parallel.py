@@ -1,4 +1,4 @@
-"""Training programs made ones of many workers, each with its part of the batch: gradients are summed over the workers.
+"""Turns training programs into programs of many workers, each with its part of the batch: gradients are summed over the workers.
 
 The workers start from the same parameters (`broadcast_parameters`). Each divides the gradient of its loss by their number
 (`average_loss`), so that the sum of the workers' gradients is the gradient of the mean loss of the whole batch
@@ -19,7 +19,7 @@ __all__ = ["average_loss", "average_parameters", "broadcast_parameters", "reduce
 
 
 def broadcast_parameters(program: Program, startup_program: Program) -> None:
-    """Let each parameter that the startup program initializes be that of worker 0."""
+    """Set each parameter that the startup program initializes to worker 0's value."""
     block = startup_program.global_block()
     for param in program.all_parameters():
         if param.name in block.vars:
@@ -52,7 +52,7 @@ def average_loss(loss: Variable, workers: int) -> None:
 
 
 def average_parameters(block: Block, parameters: Sequence[Variable], workers: int, bucket_bytes: int) -> None:
-    """Append ops that give each parameter the mean of what it is on all workers.
+    """Append ops that replace each parameter by its mean over all workers.
 
     Args:
         block: of the program of the parameters.
@@ -74,9 +74,9 @@ class _Bucket(NamedTuple):
     """Gradients that are reduced together.
 
     Attributes:
-        names: in the order in which backward makes them.
+        names: in backward's order.
         writer: the position of the op after which all are there.
-        reader: that of the first op, behind backward, which reads or overwrites one of them.
+        reader: the position of the first op, behind backward, that reads or overwrites one of them.
     """
 
     names: list[str]
@@ -85,16 +85,16 @@ class _Bucket(NamedTuple):
 
 
 def reduce_gradients(gradients: Iterable[Variable], end: int, workers: int, bucket_bytes: int) -> None:
-    """Sum gradients over the workers, between backward and what reads them.
+    """Sum gradients over the workers, after backward and before the ops that read them.
 
-    They are joined into buckets in the order in which backward makes them. The reduction of a bucket begins where its last
-    gradient is there, and is waited for where the first of them is read. Sparse gradients are gathered where they are made.
+    They are joined into buckets in backward's order. The reduction of a bucket begins after its last gradient, and the first
+    op that reads one of them waits for it. Sparse gradients are gathered where they are made.
 
     Args:
         gradients: variables of block 0 of one program.
         end: the position of the first op behind backward.
         workers: how many there are.
-        bucket_bytes: a bucket is full when it has as many.
+        bucket_bytes: a bucket is full at so many bytes.
     """
     variables = {gradient.name: gradient for gradient in gradients}
     if not variables:
@@ -112,12 +112,12 @@ def reduce_gradients(gradients: Iterable[Variable], end: int, workers: int, buck
         _Bucket(names, max(writers[name] for name in names), min(readers[name] for name in names))
         for names in _buckets(dense, bucket_bytes)
     ]
-    taken = {*block.vars}
+    used_names = {*block.vars}
     inserts: list[tuple[int, int, Callable[[int], None]]] = []
     for name in sparse:
         inserts.append((writers[name] + 1, len(inserts), _gathering(block, name, block.ops[writers[name]], workers)))
     for bucket in buckets:
-        begin, finish = _reduction(block, bucket, workers, taken)
+        begin, finish = _reduction(block, bucket, workers, used_names)
         inserts.append((bucket.writer + 1, len(inserts), begin))
         inserts.append((bucket.reader, len(inserts), finish))
     for place, _, insert in sorted(inserts, key=lambda item: item[:2], reverse=True):
@@ -157,17 +157,17 @@ def _gathering(block: Block, name: str, source: Operator, workers: int) -> Calla
 
 
 def _reduction(
-    block: Block, bucket: _Bucket, workers: int, taken: set[str]
+    block: Block, bucket: _Bucket, workers: int, used_names: set[str]
 ) -> tuple[Callable[[int], None], Callable[[int], None]]:
-    """What inserts the ops that begin to reduce a bucket, and those that wait for it and give the gradients their sums."""
+    """Functions that insert the ops: one begins to reduce a bucket, one waits for it and gives the gradients their sums."""
     names, source = bucket.names, block.ops[bucket.writer]
     joined = names[0]
     if len(names) > 1:
         number = 0
-        while f"bucket_{number}" in taken:
+        while f"bucket_{number}" in used_names:
             number += 1
         joined = f"bucket_{number}"
-        taken.add(joined)
+        used_names.add(joined)
 
     def insert(place: int, op_type: str, reads: dict[str, Any], writes: dict[str, Any], attrs: dict[str, Any]) -> None:
         _insert(block, place, source, op_type, reads, writes, attrs, OpRole.BACKWARD)
@@ -196,6 +196,6 @@ def _room_for(block: Block, names: Sequence[str], joined: str) -> Variable:
 def _insert(
     block: Block, place: int, source: Operator, op_type: str, reads: Any, writes: Any, attrs: dict[str, Any], role: int
 ) -> None:
-    """Insert an op that the user's line of `source` stands for."""
+    """Insert an op that reports the user's line of `source`."""
     attrs = {**attrs, OpRole.NAME: int(role)}
     block.insert_op(place, op_type, inputs=reads, outputs=writes, attrs=attrs, frames=source.frames)

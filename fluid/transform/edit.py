@@ -1,4 +1,4 @@
-"""Edits of programs: each succeeds or changes nothing, leaves a well-formed program, and reports what it changed.
+"""Edits of programs: each succeeds or changes nothing, leaves a well-formed program, and reports its changes.
 
 The methods of `Program` call these functions. An edit changes the program in place, so that references to variables stay valid.
 If anything fails, including the user's own builder, the program is restored.
@@ -45,7 +45,7 @@ _TRAFFIC = ("feed", "fetch")
 # ------------------------------------------------------------------------------------------------------------ reports
 @dataclass(frozen=True)
 class EditReport:
-    """What an edit changed; it can be printed.
+    """The changes of an edit; it can be printed.
 
     Attributes:
         what: a description of the edit.
@@ -55,7 +55,7 @@ class EditReport:
         removed_vars, added_vars: variables as text.
         changed_vars: variables before and after, as text.
         values: names of variables whose values in the scope were set.
-        notes: what was left unchanged, and why.
+        notes: the parts left unchanged, and why.
         startup_program: the program that initializes the parameters that the edit created, if any.
     """
 
@@ -186,9 +186,9 @@ class Edit:
         notes: notes for the report.
     """
 
-    def __init__(self, program: Program, what: str, scope: Scope | None = None) -> None:
+    def __init__(self, program: Program, label: str, scope: Scope | None = None) -> None:
         self.program = program
-        self.what = what
+        self.label = label
         self.scope = scope
         self.values: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -208,7 +208,7 @@ class Edit:
             _BlockState(b, b.idx, b.parent, b.forward, dict(b.vars), [_OpState.of(op) for op in b.ops]) for b in program.blocks
         ]
         self._vars = {id(var): (var, copy.copy(var)) for state in self._blocks for var in state.vars.values()}
-        self._rest = program._current, program._seed, program._role, program._frames, program.wire
+        self._saved_state = program._current, program._seed, program._role, program._frames, program.wire
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -219,7 +219,7 @@ class Edit:
         if faults:
             text = describe_faults(faults)
             self._restore()
-            raise ProgramError(f"{self.what}: the result would not be well formed, so nothing is changed; {text}")
+            raise ProgramError(f"{self.label}: the result would not be well formed, so nothing is changed; {text}")
         self._report = self._compare()
         if self._report.changed:
             self.program._changed()
@@ -242,7 +242,7 @@ class Edit:
             for slot in _VAR_SLOTS:
                 if hasattr(before, slot):
                     object.__setattr__(var, slot, getattr(before, slot))
-        program._current, program._seed, program._role, program._frames, program.wire = self._rest
+        program._current, program._seed, program._role, program._frames, program.wire = self._saved_state
         program._changed()
 
     def _compare(self) -> EditReport:
@@ -269,7 +269,7 @@ class Edit:
             elif show_var(was) != show_var(after):
                 changed_vars.append((show_var(was), show_var(after)))
         return EditReport(
-            self.what,
+            self.label,
             self.program,
             tuple(removed),
             tuple(added),
@@ -306,23 +306,23 @@ def _names(items: NameList | None) -> list[str]:
     return [_name_of(item) for item in items]
 
 
-def find_op(program: Program, which: OpLike) -> Operator:
+def find_op(program: Program, wanted: OpLike) -> Operator:
     """The op that is given as itself, its position in block 0, or a variable (or its name) that only it writes.
 
     `ProgramError` if there is none, or more than one.
     """
-    if isinstance(which, Operator):
-        if which.block.program is not program or not any(op is which for op in which.block.ops):
-            raise ProgramError(f"the op is not in this program (any more): {which}")
-        return which
-    if isinstance(which, int) and not isinstance(which, bool):
+    if isinstance(wanted, Operator):
+        if wanted.block.program is not program or not any(op is wanted for op in wanted.block.ops):
+            raise ProgramError(f"the op is not in this program (any more): {wanted}")
+        return wanted
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
         ops = program.global_block().ops
-        if not -len(ops) <= which < len(ops):
-            raise ProgramError(f"there is no op {which}: block 0 has {len(ops)} ops")
-        return ops[which]
-    if not isinstance(which, (str, Variable)):
-        raise ProgramError(f"an op is given as an Operator, a position in block 0 or an output of it, not as {which!r}")
-    name = _name_of(which)
+        if not -len(ops) <= wanted < len(ops):
+            raise ProgramError(f"there is no op {wanted}: block 0 has {len(ops)} ops")
+        return ops[wanted]
+    if not isinstance(wanted, (str, Variable)):
+        raise ProgramError(f"an op is given as an Operator, a position in block 0 or an output of it, not as {wanted!r}")
+    name = _name_of(wanted)
     writers = [op for block in program.blocks for op in block.ops if name in op.output_arg_names and op.type != "feed"]
     if len(writers) == 1:
         return writers[0]
@@ -338,20 +338,20 @@ def _any_var(program: Program, name: str) -> Variable:
     var = program.global_block().vars.get(name)
     if var is not None:
         return var
-    others = [block.vars[name] for block in program.blocks if name in block.vars]
-    if len(others) > 1:
-        raise ProgramError(f"{name!r} is the name of variables of blocks {', '.join(str(var.block.idx) for var in others)}")
-    return others[0] if others else program.global_block().var(name)
+    matches = [block.vars[name] for block in program.blocks if name in block.vars]
+    if len(matches) > 1:
+        raise ProgramError(f"{name!r} is the name of variables of blocks {', '.join(str(var.block.idx) for var in matches)}")
+    return matches[0] if matches else program.global_block().var(name)
 
 
-def _refuse_backward(program: Program, op: Operator, what: str) -> None:
+def _refuse_backward(program: Program, op: Operator, label: str) -> None:
     """Raise `ProgramError` if a forward op is to be changed in a program that has gradient ops."""
     if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
         return
-    backward = sum(bool(other.role & OpRole.BACKWARD) for block in program.blocks for other in block.ops)
+    backward = sum(bool(candidate.role & OpRole.BACKWARD) for block in program.blocks for candidate in block.ops)
     if backward:
         raise ProgramError(
-            f"{what}: the program has {_count(backward, 'gradient op')}, made from the forward ops as they are; "
+            f"{label}: the program has {_count(backward, 'gradient op')}, made from the forward ops as they are; "
             "change it before append_backward or minimize, or change a clone(for_test=True)"
         )
 
@@ -370,7 +370,7 @@ def prune(program: Program, feeds: NameList | None, targets: NameList) -> EditRe
             root.var(name)
         root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
         prune_in_place(program, wanted, fed or [])
-        _check_fed(program, fed, wanted, edit.what)
+        _check_fed(program, fed, wanted, edit.label)
     return edit.report
 
 
@@ -394,7 +394,7 @@ def extract(program: Program, inputs: NameList, outputs: NameList) -> EditReport
         prune_in_place(part, wanted, fed)
         read = {name for block in part.blocks for op in block.ops for name in op.input_arg_names}
         edit.notes += [f"{name} is not needed" for name in fed if name not in read and name not in wanted]
-        _check_fed(part, fed, wanted, edit.what)
+        _check_fed(part, fed, wanted, edit.label)
     return edit.report
 
 
@@ -402,16 +402,22 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[str], what: str) -> None:
+def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[str], label: str) -> None:
     """Raise `ProgramError` if a value that is read is missing; with `feeds` None, all data may be fed."""
-    written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
-    written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
+    computed = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
+    computed |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
     regions = [region for block in program.blocks for op in block.ops if (region := region_of(op)) is not None]
     slices = {(region.body, inner) for region in regions for inner, _ in region.slices}
 
     def is_there(block: Block, name: str) -> bool:
         var = block.find_var(name)
-        if var is None or name in written or (var.block, name) in slices or var.persistable or var.type is not VarType.LOD_TENSOR:
+        if (
+            var is None
+            or name in computed
+            or (var.block, name) in slices
+            or var.persistable
+            or var.type is not VarType.LOD_TENSOR
+        ):
             return True
         return var.is_data if feeds is None else name in feeds
 
@@ -421,13 +427,13 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
                 if not is_there(block, name):
                     fed = ", ".join(feeds or ()) or "nothing"
                     raise ProgramError(
-                        f"{what}: {name!r} is needed, but it is neither computed, persistable nor among what is fed ({fed})\n"
+                        f"{label}: {name!r} is needed, but it is neither computed, persistable nor among what is fed ({fed})\n"
                         f"{locate(op)}"
                     )
     root = program.global_block()
     for name in targets:
         if not is_there(root, name):
-            raise ProgramError(f"{what}: {name!r} is neither computed, persistable nor fed")
+            raise ProgramError(f"{label}: {name!r} is neither computed, persistable nor fed")
 
 
 # ------------------------------------------------------------------------------------------------------------ renaming
@@ -451,8 +457,8 @@ def rename(
         for block in program.blocks:
             if after in block.vars and after not in mapping:
                 raise ProgramError(f"rename: {before!r} cannot be called {after!r}: block {block.idx} has such a variable")
-    what = "rename " + _some([f"{before} to {after}" for before, after in mapping.items()])
-    with Edit(program, what, scope) as edit:
+    label = "rename " + _some([f"{before} to {after}" for before, after in mapping.items()])
+    with Edit(program, label, scope) as edit:
         rename_variables({var: mapping[name] for name, var in variables.items()})
         if scope is not None:
             edit.values = {mapping[n]: scope.array(n) for n in mapping if variables[n].persistable and scope.array(n) is not None}
@@ -468,31 +474,31 @@ def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> Ed
     sizes = tuple(map(int, shape))
     if any(size < -1 for size in sizes):
         raise ProgramError(f"set_shape: {list(sizes)} for {name!r} has a dimension below -1, which stands for unknown")
-    what = f"set_shape of {name} to {list(sizes)}"
-    with Edit(program, what) as edit:
+    label = f"set_shape of {name} to {list(sizes)}"
+    with Edit(program, label) as edit:
         for block in program.blocks:
             for op in block.ops:
                 if name in op.output_arg_names and block.find_var(name) is target:
-                    for written, spec in _inferred(op, what):
-                        if written is target and not agree(spec.shape, sizes):
+                    for output, spec in _inferred(op, label):
+                        if output is target and not agree(spec.shape, sizes):
                             raise InferenceError(
-                                f"{what}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
+                                f"{label}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
                                 f"which contradicts {list(sizes)}\n{locate(op)}"
                             )
         target._shape = sizes
-        infer_downstream(program, [target], what)
+        infer_downstream(program, [target], label)
     return edit.report
 
 
-def agree(one: Sequence[int], other: Sequence[int]) -> bool:
+def agree(left: Sequence[int], right: Sequence[int]) -> bool:
     """Whether two declared shapes may be the same; -1 fits any size, and ``()`` and ``(1,)`` fit each other."""
     scalars = ((), (1,))
-    if tuple(one) in scalars and tuple(other) in scalars:
+    if tuple(left) in scalars and tuple(right) in scalars:
         return True
-    return len(one) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(one, other, strict=True))
+    return len(left) == len(right) and all(a == b or -1 in (a, b) for a, b in zip(left, right, strict=True))
 
 
-def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
+def _inferred(op: Operator, label: str) -> Iterator[tuple[Variable, Spec]]:
     """The variables that an op writes, with their inferred specs."""
     definition = op.definition
     if op.sub_blocks and is_gradient_op(op):  # the gradient of an input has its shape
@@ -507,7 +513,7 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
     try:
         inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
     except (InferenceError, NameNotFoundError) as error:
-        raise InferenceError(f"{what} does not fit the op {op.type}: {error}\n{locate(op)}") from None
+        raise InferenceError(f"{label} does not fit the op {op.type}: {error}\n{locate(op)}") from None
     for slot, specs in inferred.items():
         for name, spec in zip(op.outputs.get(slot, ()), specs if isinstance(specs, list) else [specs], strict=False):
             var = op.block.find_var(name) if name != EMPTY else None
@@ -515,7 +521,7 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
                 yield var, spec
 
 
-def infer_downstream(program: Program, changed: Iterable[Variable], what: str) -> None:
+def infer_downstream(program: Program, changed: Iterable[Variable], label: str) -> None:
     """Infer again the outputs of every op that depends on these variables.
 
     Raises:
@@ -533,14 +539,14 @@ def infer_downstream(program: Program, changed: Iterable[Variable], what: str) -
                     walk(sub)
             if not any(id(block.find_var(name)) in dirty for name in op.input_arg_names):
                 continue
-            for var, spec in list(_inferred(op, what)):
+            for var, spec in list(_inferred(op, label)):
                 if var.type is not VarType.LOD_TENSOR or spec.type is not VarType.LOD_TENSOR:
                     continue
                 fixed = isinstance(var, Parameter) or var.is_data
                 if fixed or (var.block is not block and var.has_shape):
                     if var.has_shape and not agree(var.shape, spec.shape):
                         raise InferenceError(
-                            f"{what}: {op.type} makes {spec.dtype.text}{list(spec.shape)} of it, which contradicts "
+                            f"{label}: {op.type} makes {spec.dtype.text}{list(spec.shape)} of it, which contradicts "
                             f"{var.name}, declared {var.describe()}\n{locate(op)}"
                         )
                     continue
@@ -596,7 +602,7 @@ def _by_slot(edit: Edit, op: Operator, slots: Mapping[str, list[str]], result: A
         if len(main) > 1 and slots is op.outputs:
             main = [s for s in main if any(not _is_persistent(op, n) for n in slots[s])] or main
         if len(main) != 1:
-            raise ProgramError(f"{edit.what}: the op has the {side} slots {', '.join(slots)}; return a dict of slot -> Variable")
+            raise ProgramError(f"{edit.label}: the op has the {side} slots {', '.join(slots)}; return a dict of slot -> Variable")
         result = {main[0]: result}
     replacements: dict[str, Variable] = {}
     for slot, value in result.items():
@@ -604,10 +610,10 @@ def _by_slot(edit: Edit, op: Operator, slots: Mapping[str, list[str]], result: A
         names = slots.get(slot)
         if names is None or len(names) != len(values) or not all(isinstance(item, Variable) for item in values):
             held = ", ".join(f"{key} ({len(value)})" for key, value in slots.items())
-            raise ProgramError(f"{edit.what}: {slot!r} cannot be {value!r}; the op's {side} slots hold variables so: {held}")
+            raise ProgramError(f"{edit.label}: {slot!r} cannot be {value!r}; the op's {side} slots hold variables so: {held}")
         for item in values:
             if item.block.program is not edit.program:
-                raise ProgramError(f"{edit.what}: {item.name!r} belongs to another program")
+                raise ProgramError(f"{edit.label}: {item.name!r} belongs to another program")
         replacements.update((name, item) for name, item in zip(names, values, strict=True) if name != EMPTY)
     return replacements
 
@@ -630,25 +636,25 @@ def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
         new_ops, result = _build(edit, position, target, builder, arguments, target.role)
         new = _by_slot(edit, target, target.outputs, result, "output")
         if not new and any(target.outputs.values()):
-            raise ProgramError(f"{edit.what}: the builder should return what takes the place of the op's output, not {result!r}")
+            raise ProgramError(f"{edit.label}: the builder should return what takes the place of the op's output, not {result!r}")
         del block.ops[position + len(new_ops)]
         end = position + len(new_ops)
         _check_unread(edit, target, {name for name in target.output_arg_names if name not in new})
         for name, var in new.items():
-            made_here = var.block is block and any(var.name in other.output_arg_names for other in new_ops)
+            made_here = var.block is block and any(var.name in new_op.output_arg_names for new_op in new_ops)
             if made_here and not var.persistable and [v.name for v in new.values()].count(var.name) == 1:
-                for other in new_ops:
-                    redirect(other, {var.name: name})
+                for new_op in new_ops:
+                    redirect(new_op, {var.name: name})
                 block.vars.pop(var.name, None)
             else:
                 block.insert_op(end, "assign", inputs={"X": var}, outputs={"Out": name}, frames=target.frames)
                 end += 1
             old = block.var(name)
             if not agree(old.shape, var.shape) and (isinstance(old, Parameter) or old.is_data):
-                raise InferenceError(f"{edit.what}: {name} is {old.describe()}, what is to replace it is {var.describe()}")
+                raise InferenceError(f"{edit.label}: {name} is {old.describe()}, what is to replace it is {var.describe()}")
             old._shape, old._dtype = var._shape, var._dtype
         _drop_unused(program, set(target.output_arg_names))
-        infer_downstream(program, [block.var(name) for name in new], edit.what)
+        infer_downstream(program, [block.var(name) for name in new], edit.label)
     return edit.report
 
 
@@ -657,15 +663,15 @@ def _check_unread(edit: Edit, op: Operator, names: set[str]) -> None:
         for reader in block.ops:
             for name in reader.input_arg_names:
                 if name in names and not _is_persistent(op, name):
-                    slot = next(slot for slot, written in op.outputs.items() if name in written)
+                    slot = next(slot for slot, outputs in op.outputs.items() if name in outputs)
                     raise ProgramError(
-                        f"{edit.what}: nothing takes the place of its output {slot} ({name}), which is read by another op: "
+                        f"{edit.label}: nothing takes the place of its output {slot} ({name}), which is read by another op: "
                         f"return a dict of slot -> Variable that has {slot!r}\n{locate(reader)}"
                     )
 
 
 def _drop_unused(program: Program, names: Iterable[str]) -> None:
-    """Remove those of these variables that no op uses."""
+    """Remove the given variables that no op uses."""
     used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for block in program.blocks:
         for name in names:
@@ -690,18 +696,18 @@ def insert(program: Program, builder: Builder, *, before: OpLike | None = None, 
         new_ops, result = _build(edit, position, target, builder, _variables(target, slots, defined), target.role)
         new = _by_slot(edit, target, slots, result, "input" if before is not None else "output")
         if new:
-            _refuse_backward(program, target, edit.what)
+            _refuse_backward(program, target, edit.label)
         if before is not None:
             redirect_reads(target, {name: var.name for name, var in new.items()})
-            for written, spec in _inferred(target, edit.what):
-                if not isinstance(written, Parameter) and not written.is_data:
-                    written._shape, written._dtype = spec.shape, spec.dtype
+            for output, spec in _inferred(target, edit.label):
+                if not isinstance(output, Parameter) and not output.is_data:
+                    output._shape, output._dtype = spec.shape, spec.dtype
             changed = [block.var(name) for name in target.output_arg_names] if new else []
         else:
             changed = list(new.values())
             for name, var in new.items():
                 _read_instead(edit, block, position + len(new_ops), name, var)
-        infer_downstream(program, changed, edit.what)
+        infer_downstream(program, changed, edit.label)
     return edit.report
 
 
@@ -714,7 +720,7 @@ def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable
         for op in inner.ops:
             if name in op.output_arg_names:
                 raise ProgramError(
-                    f"{edit.what}: {name!r} is overwritten in block {inner.idx}, so that {var.name!r} cannot take its place "
+                    f"{edit.label}: {name!r} is overwritten in block {inner.idx}, so that {var.name!r} cannot take its place "
                     f"there\n{locate(op)}"
                 )
             for sub in op.sub_blocks:
@@ -727,7 +733,7 @@ def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable
         if name in op.output_arg_names:
             return
     if block.idx != 0 and name not in block.vars:
-        raise ProgramError(f"{edit.what}: {name!r} lives outside block {block.idx}, where others may read it")
+        raise ProgramError(f"{edit.label}: {name!r} lives outside block {block.idx}, where others may read it")
 
 
 # ---------------------------------------------------------------------------------------------------------- fine-tuning
@@ -742,13 +748,13 @@ def make_trainable(program: Program, pattern: str | Iterable[str] | None = None)
     weights = _weights(program)
     parameters = [name for name in weights if isinstance(root.vars[name], Parameter)] or weights
     matching = [name for name in weights if name in patterns] if patterns else _trained(root, parameters)
-    matching += [name for name in parameters if any(fnmatch.fnmatchcase(name, each) for each in patterns)]
+    matching += [name for name in parameters if any(fnmatch.fnmatchcase(name, wanted) for wanted in patterns)]
     chosen = set(matching)
-    for each in patterns:
-        if not any(fnmatch.fnmatchcase(name, each) for name in chosen):
-            near = get_close_matches(each, weights, 3) or weights[:3]
+    for wanted in patterns:
+        if not any(fnmatch.fnmatchcase(name, wanted) for name in chosen):
+            near = get_close_matches(wanted, weights, 3) or weights[:3]
             raise ProgramError(
-                f"make_trainable: no weight is called {each!r}; there are {len(weights)}, such as {', '.join(near) or 'none'}"
+                f"make_trainable: no weight is called {wanted!r}; there are {len(weights)}, such as {', '.join(near) or 'none'}"
             )
     with Edit(program, f"make_trainable {_some(patterns)}".rstrip()) as edit:
         removed = [op for op in root.ops if op.type in _TRAFFIC]
@@ -838,7 +844,7 @@ def _add_intermediate(op: Operator, slot: str) -> None:
 
 
 def _let_gradients_through(program: Program, chosen: set[str]) -> None:
-    """Clear stop_gradient of what is computed from the chosen weights; files of inference models may set it everywhere."""
+    """Clear stop_gradient of all values computed from the chosen weights; files of inference models may set it everywhere."""
     flows = set(chosen)
     for block in program.blocks:
         for op in block.ops:

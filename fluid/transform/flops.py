@@ -121,7 +121,7 @@ def count_flops(program: Program, unknown: int = 1) -> FlopCount:
 
 
 def with_shapes(program: Program, shapes: Mapping[str, Sequence[int]]) -> Program:
-    """A copy in which data has these shapes, and all that is computed of it the shapes that follow.
+    """A copy where data has these shapes, and everything computed from it the shapes that follow.
 
     Raises:
         InferenceError: they do not fit an op.
@@ -197,12 +197,12 @@ def _composed(op: Operator, definition: OpDef) -> int | None:
         items = [declared(name) for name in names]
         if slot in definition.inputs and items:
             values[slot] = items if definition.inputs[slot].many else items[0]
-    made = {slot for slot, names in op.outputs.items() if names}
+    filled_slots = {slot for slot, names in op.outputs.items() if names}
     try:
-        definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), made)  # type: ignore[misc]
+        definition.composition(BuildNamespace(block), values, definition.defaults(op.attrs), filled_slots)  # type: ignore[misc]
     except FluidError:
         return None
-    counts = [flops_of(each) for each in block.ops]
+    counts = [flops_of(item) for item in block.ops]
     return None if any(count is None for count in counts) else sum(count for count in counts if count is not None)
 
 

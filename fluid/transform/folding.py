@@ -1,4 +1,4 @@
-"""Folding: computes in advance what does not depend on the fed values."""
+"""Constant folding: computes results in advance that do not depend on the fed values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VALUES = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_va
 
 
 class Uses:
-    """How often each name of a program is written and read."""
+    """Counts of the writes and reads of each name in a program."""
 
     def __init__(self, program: Program) -> None:
         self.writes: Counter[str] = Counter()
@@ -45,12 +45,12 @@ class Uses:
                 self.reads.update(op.input_arg_names)
 
 
-def _refuse_training(program: Program, what: str) -> None:
+def _refuse_training(program: Program, label: str) -> None:
     for block in program.blocks:
         for op in block.ops:
             if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
                 raise ProgramError(
-                    f"{what}: the program is one for training, whose weights are not constant; fold its clone(for_test=True)\n"
+                    f"{label}: the program is one for training, whose weights are not constant; fold its clone(for_test=True)\n"
                     f"  first such op: {op}"
                 )
 
@@ -61,7 +61,7 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
     """Compute now what depends only on constants; see `Program.fold_constants`."""
     with Edit(program, "fold_constants", scope) as edit:
         if scope is not None:
-            _refuse_training(program, edit.what)
+            _refuse_training(program, edit.label)
         block = program.global_block()
         uses = Uses(program)
         constants: dict[str, Any] = {}
@@ -72,26 +72,26 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
                 value = scope.array(name) if var.persistable and not uses.writes[name] else None
                 if value is not None and var.type is VarType.LOD_TENSOR:
                     constants[name] = np.asarray(value)
-        kept: list[Operator] = []
+        remaining: list[Operator] = []
         folded: list[Operator] = []
         room = 16 * _LARGEST  # for all results together: a file may have many
         for op in block.ops:
             results = _computed(op, constants, uses, min(room, _LARGEST))
             if results is None:
-                kept.append(op)
+                remaining.append(op)
                 continue
             constants |= results
             added = sum(value.size for value in results.values())
             room -= max(0, added - sum(constants[name].size for name in op.input_arg_names))
             too_large = any(value.size > _IN_PROGRAM or value.dtype.name not in _VALUES for value in results.values())
             if op.type in _SOURCES or (scope is None and too_large):
-                kept.append(op)
+                remaining.append(op)
                 continue
             from_scope = any(computed.get(name, name not in uses.writes) for name in op.input_arg_names)
             computed |= dict.fromkeys(results, from_scope)
             folded.append(op)
         if folded:
-            _keep_results(edit, block, kept, folded, constants, computed)
+            _keep_results(edit, block, remaining, folded, constants, computed)
     return edit.report
 
 
@@ -150,12 +150,17 @@ def _as_declared(var: Variable, value: Any) -> Any:
 
 
 def _keep_results(
-    edit: Edit, block: Block, kept: list[Operator], folded: list[Operator], constants: dict[str, Any], computed: dict[str, bool]
+    edit: Edit,
+    block: Block,
+    remaining: list[Operator],
+    folded: list[Operator],
+    constants: dict[str, Any],
+    computed: dict[str, bool],
 ) -> None:
     """Replace folded ops by their results, as far as the rest of the program reads these or no op does."""
     inner = {name for op in folded for name in op.input_arg_names}
-    outer = {name for op in kept for name in op.input_arg_names}
-    outer |= {name for other in edit.program.blocks if other is not block for op in other.ops for name in op.input_arg_names}
+    outer = {name for op in remaining for name in op.input_arg_names}
+    outer |= {name for home in edit.program.blocks if home is not block for op in home.ops for name in op.input_arg_names}
     gone = {id(op) for op in folded}
     ops, block.ops = block.ops, []
     for op in ops:
@@ -171,7 +176,7 @@ def _keep_results(
                 block.vars.pop(name, None)
                 continue
             _keep_value(edit, block, block.vars[name], constants[name], computed[name], op)
-    names = {name for other in edit.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    names = {name for home in edit.program.blocks for op in home.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for op in folded:
         for name in op.input_arg_names:
             var = block.vars.get(name)
@@ -182,8 +187,8 @@ def _keep_results(
 
 def _remove_unread(program: Program, block: Block, constants: Mapping[str, Any], candidates: set[str]) -> None:
     """Remove ops of constants that only folded ops have read, and their outputs."""
-    read = Counter(name for other in program.blocks for op in other.ops for name in op.input_arg_names)
-    kept: list[Operator] = []
+    read = Counter(name for home in program.blocks for op in home.ops for name in op.input_arg_names)
+    remaining: list[Operator] = []
     for op in reversed(block.ops):
         outputs = op.output_arg_names
         if outputs and all(name in constants and name in candidates and not read[name] for name in outputs):
@@ -192,8 +197,8 @@ def _remove_unread(program: Program, block: Block, constants: Mapping[str, Any],
             for name in outputs:
                 block.vars.pop(name, None)
         else:
-            kept.append(op)
-    block.ops = kept[::-1]
+            remaining.append(op)
+    block.ops = remaining[::-1]
 
 
 def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, from_scope: bool, op: Operator) -> None:
@@ -232,7 +237,7 @@ def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
     if scope is None:
         scope = global_scope()
     with Edit(program, "fold_batch_norm", scope) as edit:
-        _refuse_training(program, edit.what)
+        _refuse_training(program, edit.label)
         for block in program.blocks:
             for op in [op for op in block.ops if op.type == "batch_norm"]:
                 try:
@@ -299,7 +304,7 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
     if add is not None:
         block.ops.remove(add)
     gone = [*norm.input_arg_names, *norm.output_arg_names, weight_name, *(add.input_arg_names if add is not None else ())]
-    used = {name for other in edit.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    used = {name for scanned in edit.program.blocks for op in scanned.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for home in (block, edit.program.global_block()):
         for name in gone:
             if name not in used:

@@ -87,12 +87,12 @@ def to_dot(program: Program) -> str:
     'digraph program {'
     """
     graph = to_networkx(program)
-    inside: dict[int, list[str]] = {}
+    node_lines: dict[int, list[str]] = {}
     for node, data in graph.nodes(data=True):
-        inside.setdefault(node[0], []).append(f"{_identity(node)} [{_look(data)}];")
+        node_lines.setdefault(node[0], []).append(f"{_identity(node)} [{_look(data)}];")
     lines = ["digraph program {", "  rankdir=TB;", '  node [fontname="sans-serif", fontsize=10];']
     owners = {sub.idx: block.idx for block in program.blocks for op in block.ops for sub in op.sub_blocks}
-    lines += _cluster(0, inside, owners, "  ")
+    lines += _cluster(0, node_lines, owners, "  ")
     slot: Any
     for source, target, slot in graph.edges(data="slot"):
         label = f" [label={_quoted(slot)}, fontsize=8]" if slot and slot not in ("X", "Out") else ""
@@ -100,15 +100,15 @@ def to_dot(program: Program) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _cluster(number: int, inside: dict[int, list[str]], owners: dict[int, int], indent: str) -> Iterator[str]:
+def _cluster(number: int, node_lines: dict[int, list[str]], owners: dict[int, int], indent: str) -> Iterator[str]:
     if number:
         yield f"{indent}subgraph cluster_{number} {{"
         yield f'{indent}  label="block {number}"; color="#999999";'
-    for line in inside.get(number, ()):
+    for line in node_lines.get(number, ()):
         yield f"{indent if number == 0 else indent + '  '}{line}"
     for sub, owner in owners.items():
-        if owner == number and sub in inside:
-            yield from _cluster(sub, inside, owners, indent + "  ")
+        if owner == number and sub in node_lines:
+            yield from _cluster(sub, node_lines, owners, indent + "  ")
     if number:
         yield f"{indent}}}"
 

@@ -1,4 +1,4 @@
-"""Optimizes programs for inference: what only training needs goes, what is constant is computed, what can be one op becomes one.
+"""Optimizes programs for inference: removes ops that only training needs, folds constants, fuses several ops into one.
 
 Each pass looks at the ops of block 0 and the names that they read and write; a name that is written more than once, or read where
 the pass does not look, is left alone.
@@ -31,7 +31,7 @@ def optimize_for_inference(
     depends on weights alone is computed now; batch_norms become part of the weights before them; ops that change nothing go (a
     dropout in test mode, say); products or convolutions with their bias and activation, sums with the layer_norm after them,
     and products of one input with several weights become one op each. The new weights are new variables of the scope; the old
-    ones stay there, as they are those of `program`.
+    ones stay there, since `program` uses them.
 
     >>> x = fluid.data("x", [None, 4, 8, 8])
     >>> y = fluid.layers.batch_norm(fluid.layers.conv2d(x, 6, 3, bias_attr=False), act="relu")
@@ -42,7 +42,7 @@ def optimize_for_inference(
 
     Args:
         program: any program; one for training, or one that was loaded.
-        fetches: what is to be computed; by default what its fetch ops fetch, or, without these, all.
+        fetches: the variables to compute; by default the inputs of its fetch ops or, without these, all.
         scope: the scope with the values of the weights; the current one if None.
 
     Returns:
@@ -55,20 +55,20 @@ def optimize_for_inference(
     scope = scope if scope is not None else global_scope()
     new = program.clone(for_test=True)
     root = new.global_block()
-    kept = [name for op in root.ops if op.type == "fetch" for name in op.input_arg_names]
+    retained = [name for op in root.ops if op.type == "fetch" for name in op.input_arg_names]
     if fetches is not None:
-        kept = [fetch if isinstance(fetch, str) else fetch.name for fetch in fetches]
+        retained = [fetch if isinstance(fetch, str) else fetch.name for fetch in fetches]
     with Edit(new, "optimize_for_inference", scope) as edit:
-        if kept:
+        if retained:
             traffic = [op for op in root.ops if op.type in ("feed", "fetch")] if fetches is None else []
-            prune_in_place(new, [*kept, *(name for op in traffic for name in op.output_arg_names)])
-        _drop_identities(new, set(kept))
+            prune_in_place(new, [*retained, *(name for op in traffic for name in op.output_arg_names)])
+        _drop_identities(new, set(retained))
         edit.notes += fold_constants(new, scope).notes
         edit.notes += fold_batch_norm(new, scope).notes
         for fuse in (_fuse_product, _fuse_convolution, _fuse_normalization):
-            _rewrite(new, set(kept), fuse)
-        if kept:
-            prune_in_place(new, [*kept, *(op.output_arg_names[0] for op in root.ops if op.type == "fetch")])
+            _rewrite(new, set(retained), fuse)
+        if retained:
+            prune_in_place(new, [*retained, *(op.output_arg_names[0] for op in root.ops if op.type == "fetch")])
     return edit.report
 
 
@@ -84,8 +84,8 @@ def _is_identity(op: Operator) -> bool:
     return op.type == "assign"
 
 
-def _drop_identities(program: Program, kept: set[str]) -> None:
-    """Remove ops that change nothing; what reads their results reads their inputs, or has their producers write the results."""
+def _drop_identities(program: Program, retained: set[str]) -> None:
+    """Remove ops that change nothing; their readers read the inputs instead, or the producers write the results."""
     root = program.global_block()
     for op in [op for op in root.ops if _is_identity(op)]:
         uses = Uses(program)
@@ -96,19 +96,19 @@ def _drop_identities(program: Program, kept: set[str]) -> None:
             continue
         if root.var(source).type is not VarType.LOD_TENSOR or root.var(source)._dtype is not root.var(out)._dtype:
             continue
-        if out not in kept:
+        if out not in retained:
             for block in program.blocks:
                 for reader in block.ops:
                     redirect_reads(reader, {out: source})
-        elif uses.reads[source] == 1 and uses.writes[source] == 1 and source not in kept and not _is_held(program, source):
-            writer = next(other for other in root.ops if source in other.output_arg_names)
+        elif uses.reads[source] == 1 and uses.writes[source] == 1 and source not in retained and not _is_held(program, source):
+            writer = next(candidate for candidate in root.ops if source in candidate.output_arg_names)
             if writer.type == "feed" or writer.sub_blocks:
                 continue
             writer.outputs = {slot: [out if name == source else name for name in names] for slot, names in writer.outputs.items()}
         else:
             continue
         root.ops.remove(op)
-        _forget(program, [*op.input_arg_names, *op.output_arg_names], kept)
+        _forget(program, [*op.input_arg_names, *op.output_arg_names], retained)
 
 
 def _is_held(program: Program, name: str) -> bool:
@@ -118,21 +118,21 @@ def _is_held(program: Program, name: str) -> bool:
     return var is None or var.persistable or var.is_data or around != 1
 
 
-def _forget(program: Program, names: Iterable[str], kept: set[str]) -> None:
-    """Remove those of these variables that no op uses."""
+def _forget(program: Program, names: Iterable[str], retained: set[str]) -> None:
+    """Remove the given variables that no op uses."""
     used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     root = program.global_block()
     for name in names:
-        if name not in used and name not in kept and name in root.vars and not root.vars[name].is_data:
+        if name not in used and name not in retained and name in root.vars and not root.vars[name].is_data:
             del root.vars[name]
 
 
 # -------------------------------------------------------------------------------------------------- several ops as one
 class _Chain:
-    """An op, and those that follow it, each of which alone reads the result of the one before."""
+    """A chain of ops; each reads the result of the one before, and no other op reads it."""
 
-    def __init__(self, program: Program, kept: set[str], first: Operator) -> None:
-        self.program, self.kept, self.root = program, kept, program.global_block()
+    def __init__(self, program: Program, retained: set[str], first: Operator) -> None:
+        self.program, self.retained, self.root = program, retained, program.global_block()
         self.ops = [first]
         self._uses = Uses(program)
 
@@ -147,7 +147,7 @@ class _Chain:
     def following(self, out_slot: str, kinds: Sequence[str]) -> Operator | None:
         """The op that alone reads the last result, if it is one of these kinds."""
         name = only_name(self.ops[-1], out_slot, "outputs")
-        if not name or name in self.kept or _is_held(self.program, name):
+        if not name or name in self.retained or _is_held(self.program, name):
             return None
         if self._uses.reads[name] != 1 or self._uses.writes[name] != 1:
             return None
@@ -172,18 +172,18 @@ class _Chain:
         shape, dtype = var._shape, var._dtype
         self.root.insert_op(place, op_type, inputs=dict(inputs), outputs={slot: out}, attrs=dict(attrs), frames=last.frames)
         var._shape, var._dtype = shape, dtype
-        _forget(self.program, names, self.kept)
+        _forget(self.program, names, self.retained)
 
 
 Fuse = Callable[[_Chain], bool]
 
 
-def _rewrite(program: Program, kept: set[str], fuse: Fuse) -> None:
+def _rewrite(program: Program, retained: set[str], fuse: Fuse) -> None:
     """Apply `fuse` to each op of block 0 that still stands there."""
     root = program.global_block()
     for op in list(root.ops):
-        if any(op is other for other in root.ops):
-            fuse(_Chain(program, kept, op))
+        if any(op is candidate for candidate in root.ops):
+            fuse(_Chain(program, retained, op))
 
 
 def _is_bias(var: Variable | None, size: int) -> bool:

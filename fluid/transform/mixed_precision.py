@@ -1,6 +1,6 @@
-"""A program in float32 as one of mixed precision: casts are written into its forward part.
+"""Converts a float32 program to mixed precision: writes casts into its forward part.
 
-An op of the white list computes in half precision, one of the gray list as what it is given, any other in float32
+An op of the white list computes in half precision, one of the gray list in the precision of its inputs, any other in float32
 (`AutoMixedPrecisionLists`). What an op reads in another precision is cast right before it, once for each value and block; what a
 half-precision op makes is in half precision under its own name. Parameters stay float32, and so does what passes into a block
 that an op owns, from run to run, or out of it: sums over the runs of a loop, and of the gradients of weights in it, are in
@@ -28,7 +28,7 @@ def use_half_precision(program: Program, lists: AutoMixedPrecisionLists, half: V
     Args:
         program: has no backward part yet, or one that was made after this function was called with the same arguments.
         half: `VarType.FP16` or `VarType.BF16`.
-        keep: names whose values stay float32, such as that of the loss.
+        keep: names whose values stay float32, such as the loss.
 
     Raises:
         ProgramError: ops that other ops' gradients belong to would have to change.
@@ -56,9 +56,9 @@ class _Casting:
     def __init__(self, program: Program, lists: AutoMixedPrecisionLists, half: VarType, keep: tuple[str, ...]) -> None:
         self._lists, self._half = lists, half
         self._suffix = "fp16" if half is VarType.FP16 else "bf16"
-        self._kept = {*keep, *_crossing_names(program)}
+        self._fp32_names = {*keep, *_crossing_names(program)}
         self.changed: list[Operator] = []
-        """Ops that read something else than before, or make it."""
+        """Ops whose inputs or outputs have changed."""
 
     def block(self, block: Block) -> None:
         """Rewrite the ops of a block, and of the blocks that they own."""
@@ -100,7 +100,7 @@ class _Casting:
         return self._outputs(block, index, op, casts) if is_half else index
 
     def _follows(self, op: Operator, computed: set[str]) -> bool:
-        """Whether an op of the gray list is given half precision by another op, and no float32 that one has computed."""
+        """Whether an op of the gray list gets half precision from some op, and computed float32 from none."""
         stays = FLOAT32_SLOTS.get(op.type, frozenset())
         names = [name for slot, names in op.inputs.items() if slot not in stays for name in names if name != EMPTY]
         variables = [var for name in names if (var := op.block.find_var(name)) is not None]
@@ -108,11 +108,11 @@ class _Casting:
         return is_half and not any(var._dtype is VarType.FP32 and var.name in computed for var in variables)
 
     def _differs(self, var: Variable, wanted: VarType) -> bool:
-        other = VarType.FP32 if wanted is self._half else self._half
-        return var._dtype is other
+        opposite = VarType.FP32 if wanted is self._half else self._half
+        return var._dtype is opposite
 
     def _stays(self, var: Variable) -> bool:
-        return var.name in self._kept or var.persistable or var.is_data
+        return var.name in self._fp32_names or var.persistable or var.is_data
 
     def _cast(self, block: Block, index: int, var: Variable, dtype: VarType, source: Operator) -> Variable:
         suffix = self._suffix if dtype is self._half else "fp32"
@@ -126,7 +126,7 @@ class _Casting:
     def _outputs(self, block: Block, index: int, op: Operator, casts: dict[tuple[str, VarType], Variable]) -> int:
         """Let an op's outputs have the precision that it computes in; what has to stay float32 is cast. The position behind
         all."""
-        kept: list[tuple[Variable, Variable]] = []
+        twins: list[tuple[Variable, Variable]] = []
         renewed: list[Variable] = []
         for names in op.outputs.values():
             for position, name in enumerate(names):
@@ -140,16 +140,16 @@ class _Casting:
                         name=block.program.fresh_name(f"{name}.{self._suffix}"), stop_gradient=var.stop_gradient
                     )
                     names[position] = twin.name
-                    kept.append((var, twin))
+                    twins.append((var, twin))
                 else:
                     var._dtype = None  # inference says which
                     renewed.append(var)
         infer_shape(op)
         for var in renewed:
             var._dtype = var._dtype or VarType.FP32
-        if kept or any(var._dtype is not VarType.FP32 for var in renewed):
+        if twins or any(var._dtype is not VarType.FP32 for var in renewed):
             self.changed.append(op)
-        for var, twin in kept:
+        for var, twin in twins:
             index += 1
             attrs = {"in_dtype": int(twin.dtype), "out_dtype": int(VarType.FP32)}
             block.insert_op(index, "cast", inputs={"X": twin}, outputs={"Out": var}, attrs=attrs, frames=op.frames)
@@ -159,17 +159,17 @@ class _Casting:
 
 
 def _crossing_names(program: Program) -> set[str]:
-    """Names whose values pass into the blocks that ops own, from run to run or out of them, and those that are written
+    """Names whose values pass into the blocks that ops own, from run to run or out of them, and names that are written
     repeatedly."""
     names: set[str] = set()
-    written: set[tuple[int, str]] = set()
+    assigned: set[tuple[int, str]] = set()
     for block in program.blocks:
         for op in _forward_ops(block):
             for name in op.output_arg_names:
                 home = var.block.idx if (var := block.find_var(name)) is not None else block.idx
-                if (home, name) in written or home != block.idx:
+                if (home, name) in assigned or home != block.idx:
                     names.add(name)
-                written.add((home, name))
+                assigned.add((home, name))
             region = region_of(op)
             if region is None:
                 continue
@@ -177,6 +177,6 @@ def _crossing_names(program: Program) -> set[str]:
             names |= {name for pair in region.slices for name in pair}
             for state in region.states:
                 names |= {state.before, state.after, state.first}
-            for taken in (*region.stacked, *region.summed, *region.final):
-                names |= {taken.name, taken.inner, taken.like}
+            for output in (*region.stacked, *region.summed, *region.final):
+                names |= {output.name, output.inner, output.like}
     return names - {EMPTY}

@@ -1,4 +1,4 @@
-"""What the rows of `op_versions` and `to_paddle3` are made of: how an op is rewritten for a version of Paddle."""
+"""The parts of the rows of `op_versions` and `to_paddle3`: a row rewrites one type of op for a version of Paddle."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Refused(Exception):
 
 Rewrite = Callable[[Operator], None]
 Condition = Callable[[Operator], bool]
-"""Whether something holds of an op."""
+"""A test of an op."""
 
 BOTH = ("", "_grad")
-"""What follows the name of an op, and of its gradient op."""
+"""Suffixes of an op's name, for the op and for its gradient op."""
 
 Names = Mapping[str, Any]
 
@@ -90,12 +90,12 @@ def put(
 
 def set_type(op: Operator, type_: str, **attrs: Any) -> None:
     """Set the type and attributes of an op, and keep the attributes that any op has."""
-    kept = {name: value for name, value in op.attrs.items() if name.startswith("op_")}
-    op.type, op.attrs, op.wire = type_, attrs | kept, None
+    role_attrs = {name: value for name, value in op.attrs.items() if name.startswith("op_")}
+    op.type, op.attrs, op.wire = type_, attrs | role_attrs, None
 
 
 def times_in(shape: Iterable[int], wanted: Iterable[int]) -> list[int]:
-    """How often each dimension of `shape` is repeated in `wanted`."""
+    """The number of times that each dimension of `shape` is repeated in `wanted`."""
     times = []
     for size, target in zip(shape, wanted, strict=True):
         if target == -1 or size == target:
@@ -123,12 +123,12 @@ def unsqueeze_input(op: Operator, slot: str, axes: Iterable[int]) -> None:
     shape = list(shape_of(var))
     for axis in places:
         shape.insert(axis, 1)
-    wide, kept = temporary(op, var, shape), temporary(op, var, (0, *shape_of(var)))
-    put(op, "unsqueeze2", {"X": var}, {"Out": wide, "XShape": kept}, {"axes": places}, after=False)
+    wide, xshape = temporary(op, var, shape), temporary(op, var, (0, *shape_of(var)))
+    put(op, "unsqueeze2", {"X": var}, {"Out": wide, "XShape": xshape}, {"axes": places}, after=False)
     op.inputs[slot] = [wide.name]
     if is_written(op, f"{slot}@GRAD"):
         inner = temporary(op, var, shape)
-        put(op, "unsqueeze2_grad", {"Out@GRAD": inner, "XShape": kept}, {"X@GRAD": op.output(f"{slot}@GRAD")}, {}, after=True)
+        put(op, "unsqueeze2_grad", {"Out@GRAD": inner, "XShape": xshape}, {"X@GRAD": op.output(f"{slot}@GRAD")}, {}, after=True)
         op.outputs[f"{slot}@GRAD"] = [inner.name]
 
 
@@ -167,7 +167,7 @@ def align(op: Operator) -> None:
 
 
 def refuse_if(is_wrong: Condition, why: str) -> Rewrite:
-    """A check that refuses the ops of which something holds."""
+    """Make a check that refuses an op when `is_wrong` holds for it."""
 
     def check(op: Operator) -> None:
         if is_wrong(op):

@@ -106,8 +106,8 @@ def _interp_v2(op: Operator) -> None:
     if len(set(scale)) > 1:
         raise Refused(f"it scales dimensions by different factors, {scale}")
     names = ("out_d", "out_h", "out_w", "interp_method", "align_corners", "align_mode", "data_layout")
-    kept = {name: op.attrs[name] for name in names if name in op.attrs}
-    _set(op, op.type.removesuffix("_v2"), scale=float(scale[0]) if scale else 0.0, **kept)
+    same_attrs = {name: op.attrs[name] for name in names if name in op.attrs}
+    _set(op, op.type.removesuffix("_v2"), scale=float(scale[0]) if scale else 0.0, **same_attrs)
 
 
 def _fill_constant(op: Operator) -> None:
@@ -121,8 +121,8 @@ def _fill_constant(op: Operator) -> None:
         if float(int(exact)) == exact and text.lstrip("-").isdigit() and int(text) != int(exact):
             raise Refused(f"its value {text} is more than a float can hold")
         value = exact
-    kept = {name: op.attrs[name] for name in ("dtype", "force_cpu") if name in op.attrs}
-    _set(op, "fill_constant", shape=list(op.attrs.get("shape", [])) or [1], value=value, **kept)
+    same_attrs = {name: op.attrs[name] for name in ("dtype", "force_cpu") if name in op.attrs}
+    _set(op, "fill_constant", shape=list(op.attrs.get("shape", [])) or [1], value=value, **same_attrs)
 
 
 def _complete(op: Operator) -> None:
@@ -210,7 +210,7 @@ TABLE["paddle-3"] = {row.type: row for row in [*TO_2_6, *TO_3] if row in TO_3 or
 """Version -> type of op -> row."""
 
 _SEARCHING = frozenset({"read_from_array", "while_grad", "recurrent_grad"})
-"""Ops whose rows look at the other ops of the block; those of others see only the op itself, and so take the same time in any."""
+"""Op types whose rows look at the other ops of the block. Other rows see only the op, so they take the same time in any block."""
 
 _NEWER_ON_ANY = {"paddle-1.6": ("op_device", "with_quant_attr"), "paddle-2.6": (), "paddle-3": ()}
 
@@ -260,15 +260,15 @@ def convert(program: Program, target: str) -> EditReport:
                 refused[var.name, "bfloat16 tensors came later"] = 1, f"a variable of block {var.block.idx}"
         if refused:
             lines = [
-                f"  - {what}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
-                for (what, reason), (count, first) in refused.items()
+                f"  - {op_type}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
+                for (op_type, reason), (count, first) in refused.items()
             ]
             raise ProgramError("\n".join([f"the program cannot be written for {target}:", *lines]))
         if target == "paddle-1.6":
             new.wire = None  # says which newer version the program was written for
             changed += _without_scalars(new)
         try:
-            infer_downstream(new, changed, edit.what)
+            infer_downstream(new, changed, edit.label)
         except FluidError as error:
             raise ProgramError(f"the program cannot be written for {target}: {error}") from None
     if target == "paddle-2.6":  # after the edit, since a report should not list this

@@ -6,7 +6,7 @@ import functools
 import math
 
 from ..autodiff.expand import expand_regions, recurrence_as_loop
-from ..formats.pir.files import WRITTEN
+from ..formats.pir.files import WRITERS
 from ..formats.pir.table import types_with_rows
 from ..ir.program import Block, Operator, Program, Variable
 from ..opdef.registry import EMPTY
@@ -53,7 +53,7 @@ EXPANDED_3 = {
 @functools.cache
 def types_of_paddle_3() -> frozenset[str]:
     """The types of ops that can be written for Paddle 3."""
-    return frozenset({*types_with_rows(), *WRITTEN})
+    return frozenset({*types_with_rows(), *WRITERS})
 
 
 # ------------------------------------------------------------------------------------------------------------ products
@@ -65,10 +65,10 @@ def _is_plain_product(op: Operator) -> bool:
 
 def _sizes_of_product(op: Operator) -> tuple[int, int]:
     """The length of the sums of a ``mul``, and the number of columns of its result."""
-    others, rows = shape_of(input_of(op, "Y")), op.attr("y_num_col_dims")
-    if -1 in others:
-        raise Refused(f"it multiplies by {list(others)}, of which a dimension is not known")
-    return math.prod(others[:rows]), math.prod(others[rows:])
+    y_shape, rows = shape_of(input_of(op, "Y")), op.attr("y_num_col_dims")
+    if -1 in y_shape:
+        raise Refused(f"it multiplies by {list(y_shape)}, of which a dimension is not known")
+    return math.prod(y_shape[:rows]), math.prod(y_shape[rows:])
 
 
 def _as_matrix(op: Operator, slot: str, shape: tuple[int, int]) -> Variable | None:
@@ -76,10 +76,10 @@ def _as_matrix(op: Operator, slot: str, shape: tuple[int, int]) -> Variable | No
     var = input_of(op, slot)
     if len(shape_of(var)) == 2:
         return None
-    matrix, kept = temporary(op, var, shape), temporary(op, var, (0, *shape_of(var)))
-    put(op, "reshape2", {"X": var}, {"Out": matrix, "XShape": kept}, {"shape": list(shape)}, after=False)
+    matrix, xshape = temporary(op, var, shape), temporary(op, var, (0, *shape_of(var)))
+    put(op, "reshape2", {"X": var}, {"Out": matrix, "XShape": xshape}, {"shape": list(shape)}, after=False)
     op.inputs[slot] = [matrix.name]
-    return kept
+    return xshape
 
 
 def _mul(op: Operator) -> None:
@@ -105,8 +105,8 @@ def _mul_grad(op: Operator) -> None:
         return set_type(op, "matmul_v2_grad", trans_x=False, trans_y=False)
     inner, columns = _sizes_of_product(op)
     shapes = {"X": (-1, inner), "Y": (inner, columns), "Out@GRAD": (-1, columns)}
-    kept = {f"{slot}@GRAD": _as_matrix(op, slot, shape) for slot, shape in shapes.items()}
-    for slot, shape_kept in kept.items():
+    xshapes = {f"{slot}@GRAD": _as_matrix(op, slot, shape) for slot, shape in shapes.items()}
+    for slot, shape_kept in xshapes.items():
         names = op.output(slot)
         if shape_kept is not None and names and names[0] != EMPTY:
             matrix = temporary(op, op.block.var(names[0]), shapes[slot.removesuffix("@GRAD")])
@@ -176,12 +176,12 @@ def _with_one_unknown(shape: tuple[int, ...]) -> list[int]:
 
 # ------------------------------------------------------------------------------------------------------- other versions
 def _top_k(op: Operator) -> None:
-    given = {} if op.input("K") else {"k": op.attr("k")}
-    set_type(op, "top_k_v2", axis=-1, largest=True, sorted=True, **given)
+    k_attrs = {} if op.input("K") else {"k": op.attr("k")}
+    set_type(op, "top_k_v2", axis=-1, largest=True, sorted=True, **k_attrs)
 
 
 def _top_k_grad(op: Operator) -> None:
-    """Its k is the number of what it was given back: a gradient op of old does not read K."""
+    """k is the number of elements per row of Indices: the old gradient op does not read K."""
     count = shape_of(input_of(op, "Indices"))[-1]
     if count < 0:
         raise Refused("how many elements it takes is in a tensor, which its gradient does not read")
@@ -231,7 +231,7 @@ def _flatten2_grad(op: Operator) -> None:
 
 
 def _cross_entropy(op: Operator) -> None:
-    """Of probabilities, which the softmax before has made."""
+    """Write the cross entropy of probabilities that come from a softmax."""
     columns_of_labels(op)
     x = input_of(op)
     (out,) = op.output("Y")
@@ -253,16 +253,16 @@ def _tested(op: Operator) -> None:
     """Whether any, or for ``isfinite`` each, element is."""
     x = input_of(op)
     (out,) = op.output("Out")
-    each = temporary(op, x, shape_of(x), VarType.BOOL)
-    op.outputs["Out"] = [each.name]
+    flags = temporary(op, x, shape_of(x), VarType.BOOL)
+    op.outputs["Out"] = [flags.name]
     reduction = "reduce_all" if op.type == "isfinite" else "reduce_any"
     op.type += "_v2"
     axes = list(range(len(shape_of(x))))
-    put(op, reduction, {"X": each}, {"Out": out}, {"dim": axes, "reduce_all": True, "keep_dim": False}, after=True)
+    put(op, reduction, {"X": flags}, {"Out": out}, {"dim": axes, "reduce_all": True, "keep_dim": False}, after=True)
 
 
 def _interp(op: Operator) -> None:
-    """A scale says the size here, and there the ratio too, which is that of the sizes only where the scale is a whole number."""
+    """Here a scale sets the size; in Paddle 3 it sets the ratio too. The two agree only where the scale is a whole number."""
     refuse_integers(op)
     scale, x = op.attr("scale"), input_of(op)
     sizes = [
@@ -272,14 +272,14 @@ def _interp(op: Operator) -> None:
     ]
     kind = op.type.partition("_interp")[0]
     names = ("out_d", "out_h", "out_w")
-    kept = {name: op.attr(name) for name in (*names, "align_corners", "align_mode", "data_layout")}
+    size_attrs = {name: op.attr(name) for name in (*names, "align_corners", "align_mode", "data_layout")}
     if scale > 0 and not float(scale).is_integer() and not op.attr("align_corners"):
         if -1 in sizes:
             raise Refused(f"it resizes what is known when it runs by {scale}, and Paddle 3 computes another ratio of the sizes")
-        kept |= dict(zip(names[3 - len(sizes) :], (int(size * scale) for size in sizes), strict=True))
+        size_attrs |= dict(zip(names[3 - len(sizes) :], (int(size * scale) for size in sizes), strict=True))
         scale = 0.0
     name = op.type.removesuffix("_grad") + "_v2" + "_grad" * op.type.endswith("_grad")
-    set_type(op, name, scale=[scale] * len(sizes) if scale > 0 else [], interp_method=kind, **kept)
+    set_type(op, name, scale=[scale] * len(sizes) if scale > 0 else [], interp_method=kind, **size_attrs)
 
 
 def _reshape_as(op: Operator, x: str, like: str, result: str) -> None:
@@ -346,7 +346,7 @@ def _states(op: Operator) -> None:
 
 
 def _dequantize_linear(op: Operator) -> None:
-    """By its formula: Paddle 3 quantizes once more."""
+    """Write the op by its formula: Paddle 3 quantizes once more."""
     scale, (out,) = input_of(op, "Scale"), op.output("Y")
     for state in ("Scale", "State", "Accum"):  # which it leaves as they are
         names = op.input("Scale") if state == "Scale" else op.input(f"In{state}")
@@ -402,7 +402,7 @@ _BEFORE = -(2**31 - 1)
 
 # -------------------------------------------------------------------------------------------------- arrays and branches
 def _select_output(op: Operator) -> None:
-    """Of X and zeros, the one or the other for each output."""
+    """Select X or zeros for each output."""
     x, mask, outs = input_of(op), input_of(op, "Mask"), op.output("Out")
     if len(outs) != 2:
         raise Refused(f"it chooses among {len(outs)} values")
@@ -437,7 +437,7 @@ def _unstack_array(op: Operator) -> None:
     put(op, "new_array", {}, {"Out": array}, {"dtype": int(x.dtype)}, after=False)
     put(op, "less_than", {"X": position, "Y": length}, {"Out": going}, {"axis": -1}, after=False)
     body = block.program.create_block(block)
-    row, entry = (body.create_var(name=block.program.fresh_name(f"{out}.{what}"), dtype=x.dtype) for what in ("row", "entry"))
+    row, entry = (body.create_var(name=block.program.fresh_name(f"{out}.{suffix}"), dtype=x.dtype) for suffix in ("row", "entry"))
     row._shape, entry._shape = (1, *sizes[1:]), sizes[1:]
     index = body.create_var(name=block.program.fresh_name(f"{out}.index"), shape=[1], dtype=VarType.INT64, stop_gradient=True)
     kinds = {"in_dtype": int(VarType.INT32), "out_dtype": int(VarType.INT64)}
@@ -461,7 +461,7 @@ def _kept_shape(block: Block, var: Variable) -> Variable:
 
 
 def _stack_array_like(op: Operator) -> None:
-    """The parts of `Like` say how many entries there are, and of which shapes."""
+    """`Like` gives the number of entries and their shapes."""
     x, like = input_of(op), input_of(op, "Like")
     parts = temporary(op, like, shape_of(like)[1:])
     parts.type = VarType.LOD_TENSOR_ARRAY

@@ -14,7 +14,7 @@ __all__ = ["widen"]
 def widen(program: Program, scope: Any = None) -> list[str]:
     """Convert a program, and its values in a scope, from bfloat16 to float32.
 
-    Numbers are then those of float32. At a `CUDAPlace`, a program that is not converted runs as such a copy, with a warning;
+    Numbers are then float32's. At a `CUDAPlace`, a program that is not converted runs as such a copy, with a warning;
     elsewhere it runs in bfloat16.
 
     Args:

@@ -1,1 +1,1 @@
-"""What flows through programs: element types, shapes, tensors whose rows form sequences, sparse rows, places."""
+"""Values of programs: element types, shapes, tensors whose rows form sequences, sparse rows, places."""

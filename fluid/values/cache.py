@@ -1,31 +1,31 @@
-"""What has been found out, kept as long as there is room."""
+"""A bounded dict, cleared when full."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-__all__ = ["FEW", "MANY", "Cache"]
+__all__ = ["OP_LIMIT", "PROCESS_LIMIT", "Cache"]
 
-MANY, FEW = 4096, 64
-"""How much is kept of what the whole process finds out, and of what a single op does, of which there may be thousands."""
+PROCESS_LIMIT, OP_LIMIT = 4096, 64
+"""The most entries of a cache that the process shares, and of a cache of one op; there may be thousands of such ops."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Cache(dict[K, V]):
-    """A dict that forgets everything when it is full. What is in use stays as it is; it is only found no more.
+    """A bounded dict, cleared when full. Values that are in use stay valid; only lookups no longer find them.
 
-    It is read as a dict is. Of threads that keep something under one key, the last one wins.
+    Read it as a dict. If two threads store a value under one key, the last one wins.
     """
 
     __slots__ = ("_most",)
 
-    def __init__(self, most: int = MANY) -> None:
+    def __init__(self, most: int = PROCESS_LIMIT) -> None:
         self._most = most
 
     def keep(self, key: K, value: V) -> V:
-        """Hold a value under a key, and give it."""
+        """Store a value under a key and return it."""
         if len(self) >= self._most:
             self.clear()
         self[key] = value

@@ -82,16 +82,16 @@ def to_lengths(lod: Lod) -> list[list[int]]:
     return [lengths_of(level) for level in lod if level is not None]
 
 
-def checked_lod(lod: Lod, what: str, otherwise: str = "") -> Lod:
-    """`lod`; `ExecutionError` if it is empty. `what` names the value in the message, `otherwise` is further advice."""
+def checked_lod(lod: Lod, subject: str, otherwise: str = "") -> Lod:
+    """`lod`; `ExecutionError` if it is empty. `subject` names the value in the message, `otherwise` is further advice."""
     if not lod or lod[-1] is None:
-        raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor{otherwise}")
+        raise ExecutionError(f"{subject} holds no sequences; feed (array, lengths) or a LoDTensor{otherwise}")
     return lod
 
 
-def last_offsets(lod: Lod, what: str = "X", otherwise: str = "") -> Any:
+def last_offsets(lod: Lod, subject: str = "X", otherwise: str = "") -> Any:
     """Offsets of the last level, as a numpy array; errors as in `checked_lod`."""
-    return np.asarray(checked_lod(lod, what, otherwise)[-1], np.int64)
+    return np.asarray(checked_lod(lod, subject, otherwise)[-1], np.int64)
 
 
 def repeated(array: Any, counts: Any) -> Any:
@@ -110,7 +110,7 @@ def checked_levels(levels: Any) -> list[list[int]]:
         if isinstance(levels, Mapping):
             raise TypeError
         return [[index(item) for item in level] for level in levels]
-    except Exception:  # of what is none, or raises where it is gone through
+    except Exception:  # no levels, or an error while reading them
         raise ExecutionError(
             "sequences are told of by lists of integers, level by level, as [[2, 3]] for two of 2 and 3 rows, not by "
             f"{shown(levels)}"
@@ -147,9 +147,9 @@ def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
         elif sum(level) == count and all(length >= 0 for length in level):
             offsets = list(accumulate(level, initial=0))
         else:
-            what = "rows" if depth == len(levels) - 1 else f"sequences in level {depth + 1}"
+            unit = "rows" if depth == len(levels) - 1 else f"sequences in level {depth + 1}"
             raise ExecutionError(
-                f"level {depth} of the LoD, {_brief(level)}, should be lengths that add up to {count} {what}, "
+                f"level {depth} of the LoD, {_brief(level)}, should be lengths that add up to {count} {unit}, "
                 f"or offsets from 0 to {count}"
             )
         lod.append(tuple(offsets))

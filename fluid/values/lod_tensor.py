@@ -40,7 +40,7 @@ class Remote:
         raise NotImplementedError
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        """A copy of it at the host."""
+        """Copy it to the host."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ class LoDTensor:
 
     # -- as Fluid 1.6 fills and reads it piece by piece
     def _set_dims(self, dims: Sequence[int]) -> None:
-        """Say the shape for `_alloc_float` and the like."""
+        """Set the shape for `_alloc_float` and the like."""
         self._dims = [int(size) for size in dims]
 
     def _get_dims(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Arrays that begin where a line of the processor's cache does."""
+"""Arrays aligned to the lines of the processor's cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIGNMENT = 64
 
 
 def aligned_bytes(make: Callable[..., Any], size: int) -> Any:
-    """As many bytes, which begin where a line does.
+    """Allocate `size` bytes that start at a cache line.
 
     Args:
         make: what allocates them, such as ``numpy.empty`` or ``numpy.zeros``.

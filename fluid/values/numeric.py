@@ -1,4 +1,4 @@
-"""Arrays of numbers from what users give, and why something is none."""
+"""Converts users' values to arrays of numbers, or explains why a value is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DEFAULT_INT", "NO_NUMBERS", "has", "numeric_array", "said_by"]
 NO_NUMBERS = "OSUMm"
 """Kinds of numpy's element types that are neither numbers nor bools."""
 DEFAULT_INT = np.dtype(int)
-"""What numpy makes of Python's ints: int64, but int32 in a browser, where pointers have 32 bits."""
+"""The type that numpy gives Python's ints: int64, but int32 in a browser, where pointers have 32 bits."""
 
 
 _PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), *np.sctypeDict.values()})
@@ -25,29 +25,29 @@ _MOST_DIMENSIONS = 64
 _MOST_ITEMS = 1 << 40
 
 
-def numeric_array(value: Any, what: str) -> np.ndarray[Any, Any]:
-    """An array of numbers or bools: `value` itself, or what numpy makes of it.
+def numeric_array(value: Any, subject: str) -> np.ndarray[Any, Any]:
+    """Convert `value` to an array of numbers or bools; such an array is returned as it is.
 
     Raises:
-        FluidTypeError: numpy makes none of it; the message begins with `what` and says why.
+        FluidTypeError: numpy makes none of it; the message begins with `subject` and says why.
     """
     try:
-        if type(value) is not np.ndarray and _count_of(value, what, 0, {}) > _MOST_ITEMS:
+        if type(value) is not np.ndarray and _count_of(value, subject, 0, {}) > _MOST_ITEMS:
             raise ValueError("its lists hold each other so often that they stand for more numbers than memory holds")
         array = np.asarray(value)
     except FluidError:
         raise
     except Exception as error:  # whatever a value's own __array__ raises
-        raise FluidTypeError(f"{what}: {_why_not(value, error)}") from None
+        raise FluidTypeError(f"{subject}: {_why_not(value, error)}") from None
     if array.dtype.kind in NO_NUMBERS:
-        raise FluidTypeError(f"{what}: {_why_not(value)}")
+        raise FluidTypeError(f"{subject}: {_why_not(value)}")
     if array.dtype == DEFAULT_INT != np.int64 and not hasattr(value, "dtype"):
         return array.astype(np.int64)
     return array
 
 
-def _count_of(value: Any, what: str, depth: int, counts: dict[int, int]) -> int:
-    """How many items nested lists hold, in time that the lists themselves bound; looks at what numpy would believe.
+def _count_of(value: Any, subject: str, depth: int, counts: dict[int, int]) -> int:
+    """Count the items of nested lists, in time that the lists themselves bound; check values that numpy would trust.
 
     Raises:
         FluidTypeError: an item is a masked array.
@@ -58,7 +58,7 @@ def _count_of(value: Any, what: str, depth: int, counts: dict[int, int]) -> int:
         return 1
     if not isinstance(value, (list, tuple)):
         if isinstance(value, np.ndarray):
-            _refuse_masked(value, what)
+            _refuse_masked(value, subject)
             return 1
         if any(hasattr(value, name) for name in _AS_ARRAY):
             _check_memory(value)
@@ -69,15 +69,15 @@ def _count_of(value: Any, what: str, depth: int, counts: dict[int, int]) -> int:
         raise ValueError(f"its lists are nested more than {_MOST_DIMENSIONS} deep, or hold themselves")
     if id(value) not in counts:
         is_flat = _PLAIN.issuperset(map(type, value))
-        counts[id(value)] = len(value) if is_flat else sum(_count_of(item, what, depth + 1, counts) for item in value)
+        counts[id(value)] = len(value) if is_flat else sum(_count_of(item, subject, depth + 1, counts) for item in value)
     return counts[id(value)]
 
 
-def _refuse_masked(value: Any, what: str) -> None:
-    """`FluidTypeError` if a value is a masked array: numpy would take what is masked for numbers."""
+def _refuse_masked(value: Any, subject: str) -> None:
+    """Raise `FluidTypeError` for a masked array: numpy would read the masked elements as numbers."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         masked = f"{np.ma.count_masked(value)} of its {value.size} elements are masked"  # type: ignore[no-untyped-call]
-        raise FluidTypeError(f"{what}: {masked}, which leaves them without a value; give them one, as by .filled(0)")
+        raise FluidTypeError(f"{subject}: {masked}, which leaves them without a value; give them one, as by .filled(0)")
 
 
 def _check_memory(value: Any) -> None:
@@ -101,7 +101,7 @@ def _check_memory(value: Any) -> None:
 
 
 def _why_not(value: Any, error: Exception | None = None) -> str:
-    """Why a value is no array of numbers: what is seen of it, else what numpy, or the value itself, raised."""
+    """Explain why a value is no array of numbers: the fault found in it, else the error raised by numpy or by the value."""
     try:
         seen = _seen_in(value)
     except Exception:  # the value holds itself, or raises where it is looked at
@@ -126,7 +126,7 @@ def said_by(error: BaseException) -> str:
 
 
 def _seen_in(value: Any) -> str:
-    """What of a value is no number, or how its lists differ; "" if neither is seen."""
+    """Describe the item that is no number, or how the lists differ; "" if neither is found."""
     is_list = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
     verb = "it holds" if is_list else "it is"
     for item in _items(value):
@@ -142,7 +142,7 @@ def _seen_in(value: Any) -> str:
 
 
 def _items(value: Any) -> Iterator[Any]:
-    """What nested lists, and arrays of objects, hold."""
+    """Yield the items of nested lists and of arrays of objects."""
     if isinstance(value, np.ndarray):
         value = value.tolist() if value.dtype.kind in NO_NUMBERS else ()
     if isinstance(value, (list, tuple)):
@@ -161,7 +161,7 @@ def _shown(item: Any) -> str:
 
 
 def _uneven(value: Any) -> str:
-    """Where nested lists of numbers are no array."""
+    """Describe where nested lists of numbers differ in depth or length; "" if they do not."""
     level = [value]
     while level:
         shapes = {tuple(getattr(item, "shape", ())) for item in level if not isinstance(item, (list, tuple))}
@@ -171,8 +171,8 @@ def _uneven(value: Any) -> str:
             text = _shown(beside) if getattr(beside, "shape", ()) else beside
             return f"its lists differ in depth: beside a list it holds {text}"
         if len({len(item) for item in lists}) > 1:
-            other = next(item for item in lists if len(item) != len(lists[0]))
-            return f"its lists differ in length, where they hold {len(lists[0])} and {len(other)} items"
+            uneven = next(item for item in lists if len(item) != len(lists[0]))
+            return f"its lists differ in length, where they hold {len(lists[0])} and {len(uneven)} items"
         if len(shapes) > 1:
             return f"it holds arrays of the shapes {' and '.join(str(list(shape)) for shape in sorted(shapes)[:2])}"
         level = [item for part in lists for item in part]

@@ -15,8 +15,8 @@ _Array = np.ndarray[Any, Any]
 class OneElementArray(np.ndarray[Any, Any]):
     """An array of one element, as losses have it (shape ``[1]``): ``float(loss)``, ``"%.4f" % loss`` and the like work.
 
-    What is computed of it converts too while it has one element, so that sums and means over batches can be printed. All
-    else is a plain array: results of more elements, copies by ``numpy.array``, what is pickled.
+    Results computed from it convert too while they have one element, so that sums and means over batches can be printed.
+    Results of more elements, copies by ``numpy.array`` and pickles are plain arrays.
     """
 
     __slots__ = ()

@@ -26,7 +26,7 @@ _INT_RANGES: dict[VarType, tuple[float, float]] = {
 }
 """Integer type -> its least and its greatest value."""
 _EXACT = 2**24
-"""All integers up to here are exact as 32-bit floats, in which files of programs keep float attributes."""
+"""All integers up to here are exact as 32-bit floats. Program files store float attributes so."""
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "equal": operator.eq,
     "not_equal": operator.ne,
@@ -119,14 +119,14 @@ class ValueOperators:
         """Whether this is an integer, beside integers, that a float attribute may not hold exactly."""
         return self.dtype in _INT_RANGES and not -_EXACT <= number <= _EXACT and number % 1 == 0  # type: ignore[attr-defined]
 
-    def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
-        if isinstance(other, np.ndarray) and not self._eager:
-            other = self._number_of(other)
-        if isinstance(other, numbers.Number):
-            other = self._constant(other)
-        elif not isinstance(other, ValueOperators) or other._eager is not self._eager:
+    def _binary(self, op_type: str, operand: Any, swap: bool = False) -> Any:
+        if isinstance(operand, np.ndarray) and not self._eager:
+            operand = self._number_of(operand)
+        if isinstance(operand, numbers.Number):
+            operand = self._constant(operand)
+        elif not isinstance(operand, ValueOperators) or operand._eager is not self._eager:
             return NotImplemented
-        left, right = (other, self) if swap else (self, other)
+        left, right = (operand, self) if swap else (self, operand)
         return getattr(self._ops(), op_type)(left, right)
 
     def _number_of(self, array: Any) -> Any:
@@ -138,15 +138,15 @@ class ValueOperators:
             )
         return array.item()
 
-    def _compare(self, op_type: str, other: Any) -> Any:
+    def _compare(self, op_type: str, operand: Any) -> Any:
         """A comparison; with a number that no element can equal, the result is the same for all elements."""
-        if isinstance(other, ValueOperators):
-            return self._binary(op_type, other)
-        if isinstance(other, np.bool_):
-            other = bool(other)
-        if other.__class__ is not float and not isinstance(other, numbers.Real):
-            return self._binary(op_type, other)
-        number: Any = other
+        if isinstance(operand, ValueOperators):
+            return self._binary(op_type, operand)
+        if isinstance(operand, np.bool_):
+            operand = bool(operand)
+        if operand.__class__ is not float and not isinstance(operand, numbers.Real):
+            return self._binary(op_type, operand)
+        number: Any = operand
         dtype = self.dtype  # type: ignore[attr-defined]
         if is_floating(dtype):
             try:
@@ -162,73 +162,73 @@ class ValueOperators:
         """This bool in place of each element."""
         return self._ops().fill_any_like(self, value=float(value), dtype=int(VarType.BOOL))
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number) and not self._is_large(other := self._number(other)):
-            return self._ops().scale(self, scale=1.0, bias=other)
-        return self._binary("elementwise_add", other)
+    def __add__(self, operand: Any) -> Any:
+        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+            return self._ops().scale(self, scale=1.0, bias=operand)
+        return self._binary("elementwise_add", operand)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number) and not self._is_large(other := self._number(other)):
-            return self._ops().scale(self, scale=1.0, bias=-other)  # type: ignore[operator]
-        return self._binary("elementwise_sub", other)
+    def __sub__(self, operand: Any) -> Any:
+        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+            return self._ops().scale(self, scale=1.0, bias=-operand)  # type: ignore[operator]
+        return self._binary("elementwise_sub", operand)
 
-    def __rsub__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number) and not self._is_large(other := self._number(other)):
-            return self._ops().scale(self, scale=-1.0, bias=other)
-        return self._binary("elementwise_sub", other, swap=True)
+    def __rsub__(self, operand: Any) -> Any:
+        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+            return self._ops().scale(self, scale=-1.0, bias=operand)
+        return self._binary("elementwise_sub", operand, swap=True)
 
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number) and not self._is_large(other := self._number(other)):
-            return self._ops().scale(self, scale=other)
-        return self._binary("elementwise_mul", other)
+    def __mul__(self, operand: Any) -> Any:
+        if isinstance(operand, numbers.Number) and not self._is_large(operand := self._number(operand)):
+            return self._ops().scale(self, scale=operand)
+        return self._binary("elementwise_mul", operand)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number):
-            divisor = other = self._number(other)
+    def __truediv__(self, operand: Any) -> Any:
+        if isinstance(operand, numbers.Number):
+            divisor = operand = self._number(operand)
             if divisor != 0 and divisor.__class__ is float:
                 return self._ops().scale(self, scale=1.0 / divisor)
             if str(divisor) == "-0.0":  # a constant of -0.0 would be written as 0.0
                 return -self / 0.0
-        return self._binary("elementwise_div", other)
+        return self._binary("elementwise_div", operand)
 
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._binary("elementwise_div", other, swap=True)
+    def __rtruediv__(self, operand: Any) -> Any:
+        return self._binary("elementwise_div", operand, swap=True)
 
-    def __floordiv__(self, other: Any) -> Any:
-        return self._binary("elementwise_floordiv", other)
+    def __floordiv__(self, operand: Any) -> Any:
+        return self._binary("elementwise_floordiv", operand)
 
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._binary("elementwise_floordiv", other, swap=True)
+    def __rfloordiv__(self, operand: Any) -> Any:
+        return self._binary("elementwise_floordiv", operand, swap=True)
 
-    def __mod__(self, other: Any) -> Any:
-        return self._binary("elementwise_mod", other)
+    def __mod__(self, operand: Any) -> Any:
+        return self._binary("elementwise_mod", operand)
 
-    def __rmod__(self, other: Any) -> Any:
-        return self._binary("elementwise_mod", other, swap=True)
+    def __rmod__(self, operand: Any) -> Any:
+        return self._binary("elementwise_mod", operand, swap=True)
 
-    def __divmod__(self, other: Any) -> Any:
-        quotient = self.__floordiv__(other)
-        return NotImplemented if quotient is NotImplemented else (quotient, self % other)
+    def __divmod__(self, operand: Any) -> Any:
+        quotient = self.__floordiv__(operand)
+        return NotImplemented if quotient is NotImplemented else (quotient, self % operand)
 
-    def __rdivmod__(self, other: Any) -> Any:
-        quotient = self.__rfloordiv__(other)
-        return NotImplemented if quotient is NotImplemented else (quotient, other % self)
+    def __rdivmod__(self, operand: Any) -> Any:
+        quotient = self.__rfloordiv__(operand)
+        return NotImplemented if quotient is NotImplemented else (quotient, operand % self)
 
-    def __pow__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number):
-            self._check_number(other)
-            return self._ops().pow(self, factor=other)
-        return self._binary("elementwise_pow", other)
+    def __pow__(self, operand: Any) -> Any:
+        if isinstance(operand, numbers.Number):
+            self._check_number(operand)
+            return self._ops().pow(self, factor=operand)
+        return self._binary("elementwise_pow", operand)
 
-    def __rpow__(self, other: Any) -> Any:
-        return self._binary("elementwise_pow", other, swap=True)
+    def __rpow__(self, operand: Any) -> Any:
+        return self._binary("elementwise_pow", operand, swap=True)
 
-    def __matmul__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, numbers.Number) else self._binary("matmul_v2", other)
+    def __matmul__(self, operand: Any) -> Any:
+        return NotImplemented if isinstance(operand, numbers.Number) else self._binary("matmul_v2", operand)
 
     def __neg__(self) -> Any:
         return self._ops().scale(self, scale=-1.0)
@@ -241,17 +241,17 @@ class ValueOperators:
             return self
         return self._ops().round(self) if not digits else self._ops().round(self * 10.0**digits) / 10.0**digits
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("less_than", other)
+    def __lt__(self, operand: Any) -> Any:
+        return self._compare("less_than", operand)
 
-    def __le__(self, other: Any) -> Any:
-        return self._compare("less_equal", other)
+    def __le__(self, operand: Any) -> Any:
+        return self._compare("less_equal", operand)
 
-    def __gt__(self, other: Any) -> Any:
-        return self._compare("greater_than", other)
+    def __gt__(self, operand: Any) -> Any:
+        return self._compare("greater_than", operand)
 
-    def __ge__(self, other: Any) -> Any:
-        return self._compare("greater_equal", other)
+    def __ge__(self, operand: Any) -> Any:
+        return self._compare("greater_equal", operand)
 
     def astype(self, dtype: Any) -> Any:
         """This value with its elements cast to another type."""

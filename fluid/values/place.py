@@ -1,4 +1,4 @@
-"""Where programs run: a place names a device and the array namespace that computes there."""
+"""Places: a place names a device and the array namespace that computes there."""
 
 from __future__ import annotations
 
@@ -123,14 +123,14 @@ class XLAPlace(Place):
     """A device that XLA compiles programs for, through jax: a CPU, GPU or TPU by its number.
 
     A program is compiled as a whole, once for each set of feed shapes and fetches. What outlives a run (parameters, moments)
-    stays on the device until somebody looks at it in the scope; what is fed and fetched is numpy's.
+    stays on the device until somebody looks at it in the scope; feeds and fetches are numpy arrays.
 
     Args:
         device: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
-        index: number of the device among those of its kind.
+        index: number of the device among the devices of this kind.
         strict: refuse programs with ops that XLA cannot compute, instead of calling back to numpy where that is possible.
-        check_values: have the ops look whether ids lie within their tables, and the like. What is wrong is told after the run,
-            with the op; otherwise such an id reads the nearest row, and writes none.
+        check_values: have the ops check their values, such as that ids lie within their tables. A fault is reported after the
+            run, with the op; without the check such an id reads the nearest row, and writes none.
 
     Raises:
         ExecutionError: jax is not installed, or there is no such device.
@@ -149,7 +149,7 @@ class XLAPlace(Place):
 
     @property
     def xp(self) -> Any:
-        """numpy, which is what goes in and comes out, if jax and the device are there."""
+        """numpy, for feeds and fetches, if jax and the device are there."""
         self.jax_device()
         return np  # what goes in and comes out
 
@@ -163,7 +163,7 @@ class XLAPlace(Place):
         return len(import_jax().devices(self.device))
 
     def jax_device(self) -> Any:
-        """The device, as jax has it."""
+        """The device as a jax object."""
         if self.device not in XLA_DEVICES:
             raise ExecutionError(f"XLAPlace: the device is one of {', '.join(map(repr, XLA_DEVICES))}, not {self.device!r}")
         jax = import_jax()

@@ -1,4 +1,4 @@
-"""Tensors of which only some rows are stored."""
+"""Tensors that store only some of their rows."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class SelectedRows:
 
     # -- as Fluid 1.6 fills it piece by piece
     def set_height(self, height: int) -> None:
-        """Say how many rows the whole tensor has."""
+        """Set the number of rows of the whole tensor."""
         self.become(self.index, self.value, height)
         self._notify()
 
     def set_rows(self, rows: Sequence[int]) -> None:
-        """Say the indices of the rows that ``get_tensor()`` holds."""
+        """Set the indices of the rows that ``get_tensor()`` holds."""
         self.become(namespace_of(self.value).asarray(rows, np.int64), self.value, self.shape[0])
         self._notify()
 
@@ -113,7 +113,7 @@ class SelectedRows:
         return SelectedRows(self.index, self.value[: len(self.index)], self.shape[0])
 
     def places(self, xp: Any, ids: Any) -> Any:
-        """Where the rows of these ids are stored; `ExecutionError` if one is not. A row is stored once in such a tensor."""
+        """The places where the rows of these ids are stored; `ExecutionError` if one is not. Each row should be stored once."""
         order = xp.argsort(self.index)
         ranks = xp.searchsorted(self.index[order], ids)
         places = order[xp.minimum(ranks, len(order) - 1)] if len(order) else xp.zeros(ids.shape, np.int64)
@@ -129,7 +129,7 @@ class SelectedRows:
         return SelectedRows(namespace_of(array).arange(len(array)), array, len(array))
 
     def copy(self) -> SelectedRows:
-        """The same in memory of its own."""
+        """The same tensor in new memory."""
         return SelectedRows(self.index.copy(), self.value.copy(), self.shape[0])
 
     def empty(self) -> SelectedRows:
@@ -138,10 +138,10 @@ class SelectedRows:
 
     @classmethod
     def chosen(cls, xp: Any, index: Any, value: Any, is_chosen: Any, height: int) -> SelectedRows:
-        """A tensor of those of some rows that are chosen.
+        """Select the rows where `is_chosen` is true.
 
         A namespace whose shapes are fixed before values are known brings `choose_rows`, and `merge_rows` for `merged`. They keep
-        as many rows: those that are none have the index `height` and zeros as values.
+        the number of rows: a row that is left out has the index `height` and zeros as values.
 
         Args:
             xp: numpy or cupy.
@@ -180,9 +180,9 @@ class SelectedRows:
         return order, index, xp.concatenate([xp.ones(1, bool), differs])
 
     def _merged(self, xp: Any, order: Any, index: Any, is_first: Any) -> SelectedRows:
-        firsts, others = xp.flatnonzero(is_first), xp.flatnonzero(~is_first)
+        firsts, repeats = xp.flatnonzero(is_first), xp.flatnonzero(~is_first)
         value = self.value.take(order.take(firsts), 0)
-        add_rows_at(xp, self.value.take(order.take(others), 0), xp.cumsum(is_first).take(others) - 1, value)
+        add_rows_at(xp, self.value.take(order.take(repeats), 0), xp.cumsum(is_first).take(repeats) - 1, value)
         return SelectedRows(index.take(firsts), value, self.shape[0])
 
     def add_to(self, xp: Any, array: Any) -> None:
@@ -196,11 +196,11 @@ class SelectedRows:
         index, value = (xp.concatenate([getattr(part, name) for part in parts]) for name in ("index", "value"))
         return SelectedRows(index, value, parts[0].shape[0])
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, operand: Any) -> Any:
         """A `SelectedRows` with the rows of both; with a dense array, a dense array."""
-        if isinstance(other, SelectedRows):
-            return SelectedRows.total([self, other])
-        total = other.copy()
+        if isinstance(operand, SelectedRows):
+            return SelectedRows.total([self, operand])
+        total = operand.copy()
         self.add_to(namespace_of(total), total)
         return total
 
@@ -221,7 +221,7 @@ class SelectedRows:
 
 
 class _StoredRows(LoDTensor):
-    """The stored rows of a `SelectedRows`: what this tensor is given, that one holds."""
+    """The stored rows of a `SelectedRows`; setting this tensor sets the rows."""
 
     __slots__ = ("_rows",)
 
@@ -248,8 +248,8 @@ def put_rows(table: Any, places: Any, rows: Any) -> None:
     """``table[places] = rows`` along the first axis, in place."""
     is_plain = type(table) is np.ndarray and table.ndim > 1 and table.flags.c_contiguous and rows.flags.c_contiguous
     if is_plain and rows.size and table.dtype == rows.dtype:
-        whole = np.dtype((np.void, table[0].nbytes))  # a row as one element, which numpy copies several times faster
-        table.reshape(len(table), -1).view(whole)[places, 0] = rows.reshape(len(rows), -1).view(whole)[:, 0]
+        row_type = np.dtype((np.void, table[0].nbytes))  # a row as one element, which numpy copies several times faster
+        table.reshape(len(table), -1).view(row_type)[places, 0] = rows.reshape(len(rows), -1).view(row_type)[:, 0]
     else:
         table[places] = rows
 

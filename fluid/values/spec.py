@@ -1,4 +1,4 @@
-"""What is known of values before they are computed."""
+"""Specs describe values before they are computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ offset is the number of sequences of the next level (of rows, in the last level)
 
 @dataclass(frozen=True, slots=True)
 class Spec(ValueOperators):
-    """What is known of a value before it is computed.
+    """The shape, type and sequences of a value before it is computed.
 
     Attributes:
         shape: the dimensions, ``-1`` where unknown.
@@ -38,7 +38,7 @@ class Spec(ValueOperators):
     type: VarType = VarType.LOD_TENSOR
     lod: Lod = ()
     namespace: ClassVar[Any] = None
-    """The namespace in which ops over specs infer specs; set by `fluid.opdef.inference`."""
+    """The namespace of ops that infer specs from specs; set by `fluid.opdef.inference`."""
 
     @property
     def ndim(self) -> int:
@@ -62,7 +62,7 @@ class Spec(ValueOperators):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, of which the number has to be known."""
+        """Bytes of the elements; their number has to be known."""
         return self.size * int(self.dtype.array_dtype.itemsize)
 
     def with_shape(self, shape: tuple[int, ...]) -> Spec:
@@ -84,11 +84,11 @@ class Spec(ValueOperators):
         return f"{self.dtype.text}{list(self.shape)}"
 
 
-def fits(one: int, other: int) -> bool:
+def fits(left: int, right: int) -> bool:
     """Whether two sizes may be equal, as far as they are known."""
-    return one == other or -1 in (one, other)
+    return left == right or -1 in (left, right)
 
 
-def may_equal(one: Sequence[int], other: Sequence[int]) -> bool:
+def may_equal(left: Sequence[int], right: Sequence[int]) -> bool:
     """Whether two shapes may be equal, as far as they are known."""
-    return len(one) == len(other) and all(map(fits, one, other))
+    return len(left) == len(right) and all(map(fits, left, right))

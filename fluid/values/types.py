@@ -126,7 +126,7 @@ _FROM_NUMPY = {dtype: element for element, dtype in _TO_NUMPY.items()} | {BFLOAT
 _FROM_NAME = {element.text: element for element in _FROM_NUMPY.values()}
 _COMPLEX = frozenset({VarType.COMPLEX64, VarType.COMPLEX128})
 _WITH_PARTS = {VarType.FP32: VarType.COMPLEX64, VarType.FP64: VarType.COMPLEX128}
-_PARTS = {whole: part for part, whole in _WITH_PARTS.items()}
+_PARTS = {full: part for part, full in _WITH_PARTS.items()}
 _FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16}) | _COMPLEX
 
 
@@ -169,5 +169,5 @@ def complex_of(dtype: VarType) -> VarType:
 
 
 def accumulated(dtype: VarType) -> VarType:
-    """The type in which numbers of a type are summed, and their statistics are kept: float32 for half-precision floats."""
+    """The type for sums and statistics of numbers of this type: float32 for half-precision floats."""
     return VarType.FP32 if dtype in (VarType.FP16, VarType.BF16) else dtype

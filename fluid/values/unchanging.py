@@ -1,4 +1,4 @@
-"""Arrays of numpy that nothing can write, so that what is computed of them stays true."""
+"""Read-only numpy arrays, so that results computed from them stay true."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["never_changes", "unchanging"]
 def never_changes(array: Any) -> bool:
     """Whether nothing can write to the memory that an array of numpy shows, such as a file that is mapped to be read.
 
-    An array that owns its memory, or shows that of one that does, can be made writable again.
+    An array that owns its memory, or views the memory of such an array, can be made writable again.
     """
     if not isinstance(array, np.ndarray) or array.flags.writeable:
         return False
@@ -23,7 +23,7 @@ def never_changes(array: Any) -> bool:
 
 
 def unchanging(array: Any) -> Any:
-    """An array that shows the memory of a contiguous one, of which `never_changes` holds. The caller gives up the other."""
+    """Make a read-only view of a contiguous array (see `never_changes`). The caller gives up the array itself."""
     if not array.size or never_changes(array):
         return array
     memory = memoryview(array.reshape(-1).view(np.uint8)).toreadonly()

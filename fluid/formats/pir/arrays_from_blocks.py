@@ -1,11 +1,11 @@
-"""How ops on arrays of tensors are written. An array of PIR stays one value while its entries change."""
+"""Writes ops on arrays of tensors. An array of PIR stays one value while its entries change."""
 
 from __future__ import annotations
 
 from ...ir.program import Operator
 from ...opdef.registry import EMPTY, grad_slot
 from .data import DENSE, Attribute, PirOp, Type, Value
-from .from_blocks import BlockWriter, Unwritable, is_in_place, written, written_of_arrays
+from .from_blocks import BlockWriter, Unwritable, is_in_place, writes, writes_arrays
 
 __all__: list[str] = []
 
@@ -25,13 +25,13 @@ def _computed(at: BlockWriter, op: Operator, kind: str, operands: list[Value], s
     at.bind(name, result)
 
 
-@written("new_array")
+@writes("new_array")
 def _new_array(at: BlockWriter, op: Operator) -> None:
     (name,) = op.output("Out")
     at.bind(name, at.empty_array(at.var(name)))
 
 
-@written("write_to_array")
+@writes("write_to_array")
 def _write_to_array(at: BlockWriter, op: Operator) -> None:
     array = at.read(op.output("Out")[0])
     if array is None:
@@ -39,17 +39,17 @@ def _write_to_array(at: BlockWriter, op: Operator) -> None:
     at.append(PirOp("pd_op.array_write_", [array, _input(at, op, "X"), _input(at, op, "I")], [at.writer.value(array.type)]))
 
 
-@written("read_from_array")
+@writes("read_from_array")
 def _read_from_array(at: BlockWriter, op: Operator) -> None:
     _computed(at, op, "pd_op.array_read", [_input(at, op, "X"), _input(at, op, "I")])
 
 
-@written("lod_array_length")
+@writes("lod_array_length")
 def _lod_array_length(at: BlockWriter, op: Operator) -> None:
     _computed(at, op, "pd_op.array_length", [_input(at, op, "X")])
 
 
-@written_of_arrays("slice")
+@writes_arrays("slice")
 def _slice(at: BlockWriter, op: Operator) -> None:
     start = _bound(at, op, "starts", "Starts")
     if op.attr("decrease_axis"):
@@ -59,13 +59,13 @@ def _slice(at: BlockWriter, op: Operator) -> None:
 
 
 def _bound(at: BlockWriter, op: Operator, attr: str, slot: str) -> Value:
-    for given in (f"{slot}TensorList", f"{slot}Tensor"):
-        if op.inputs.get(given):
-            return _input(at, op, given)
+    for name in (f"{slot}TensorList", f"{slot}Tensor"):
+        if op.inputs.get(name):
+            return _input(at, op, name)
     return at.constant(op.attr(attr), "[]int64")
 
 
-@written("pop_from_array")
+@writes("pop_from_array")
 def _pop_from_array(at: BlockWriter, op: Operator) -> None:
     array = _input(at, op, "X")
     if not is_in_place(op):
@@ -88,7 +88,7 @@ def _joining(axis: int, use_stack: bool) -> dict[str, Attribute]:
 
 
 def _joined(at: BlockWriter, op: Operator, array: Value, **how: Attribute) -> None:
-    """Append what makes one tensor of an array, with the sizes of its entries if the op has them."""
+    """Append the op that joins an array's entries into one tensor, and their sizes if the op has them."""
     (name,), sizes = op.output("Out"), (op.outputs.get("OutIndex") or [EMPTY])[0]
     results = [at.define(name), at.define(sizes) if sizes != EMPTY else at.writer.value(Type(DENSE, "i32", (-1,)), True)]
     at.append(PirOp("pd_op.array_to_tensor", [array], [*results], how))
@@ -96,19 +96,19 @@ def _joined(at: BlockWriter, op: Operator, array: Value, **how: Attribute) -> No
     at.bind(sizes, results[1])
 
 
-@written("tensor_array_to_tensor")
+@writes("tensor_array_to_tensor")
 def _tensor_array_to_tensor(at: BlockWriter, op: Operator) -> None:
     _joined(at, op, _input(at, op, "X"), **_joining(op.attr("axis"), op.attr("use_stack")))
 
 
-@written("stack_array")
+@writes("stack_array")
 def _stack_array(at: BlockWriter, op: Operator) -> None:
     _joined(at, op, _input(at, op, "X"), **_joining(0, True))
 
 
-@written("join_array")
+@writes("join_array")
 def _join_array(at: BlockWriter, op: Operator) -> None:
-    """With zeros where the array has no entries."""
+    """Join the entries of an array; missing ones are zeros."""
     array, like = _input(at, op, "X"), _input(at, op, "Like")
     zeros, filled = (at.writer.value(like.type) for _ in range(2))
     at.append(PirOp("pd_op.create_array_like", [like], [zeros], {"val": Attribute("f32", 0.0)}))
@@ -116,29 +116,29 @@ def _join_array(at: BlockWriter, op: Operator) -> None:
     _joined(at, op, filled, **_joining(op.attr("axis"), op.attr("use_stack")))
 
 
-@written("split_array")
+@writes("split_array")
 def _split_array(at: BlockWriter, op: Operator) -> None:
     operands = [_input(at, op, "Like"), _input(at, op, "X")]
     _computed(at, op, "pd_op.tensor_to_array", operands, slot="Out", **_joining(op.attr("axis"), op.attr("use_stack")))
 
 
-@written("tensor_array_to_tensor_grad")
+@writes("tensor_array_to_tensor_grad")
 def _tensor_array_to_tensor_grad(at: BlockWriter, op: Operator) -> None:
     operands = [_input(at, op, "X"), _input(at, op, grad_slot("Out"))]
     how = _joining(op.attr("axis"), op.attr("use_stack"))
     _computed(at, op, "pd_op.tensor_to_array", operands, slot=grad_slot("X"), **how)
 
 
-@written("fill_array_like")
+@writes("fill_array_like")
 def _fill_array_like(at: BlockWriter, op: Operator) -> None:
     _computed(at, op, "pd_op.create_array_like", [_input(at, op, "X")], val=Attribute("f32", float(op.attr("value"))))
 
 
-@written_of_arrays("assign")
+@writes_arrays("assign")
 def _assign(at: BlockWriter, op: Operator) -> None:
     _computed(at, op, "pd_op.assign_array", [_input(at, op, "X")])
 
 
-@written_of_arrays("sum")
+@writes_arrays("sum")
 def _sum(at: BlockWriter, op: Operator) -> None:
     _computed(at, op, "pd_op.add_n_array", [at.combined(map(at.read, op.input("X")))])

@@ -1,4 +1,4 @@
-"""Arrays of tensors of PIR as arrays of blocks: what an op does to an array in PIR, each value that stands for the array sees."""
+"""Reads PIR's arrays of tensors as arrays of blocks. In PIR, all values that stand for an array see the changes of each op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .to_blocks import BlockReader, special
 __all__: list[str] = []
 
 _END = 2**31 - 1
-"""Where a slice ends that goes to the end."""
+"""The end of a slice that goes to the end of the array."""
 
 
 def _array(at: BlockReader, op: PirOp, value: Value | None) -> str:
@@ -84,7 +84,7 @@ def _array_pop(at: BlockReader, op: PirOp) -> None:
 
 
 def _shape_of_entries(op: PirOp) -> tuple[int, ...]:
-    """Of entries of the first operand: Paddle says ``[0]`` of what is popped."""
+    """The shape of the first operand's entries: Paddle gives ``[0]`` as the shape of a popped entry."""
     array = op.operands[0]
     return () if array is None else array.type.shape
 
@@ -109,7 +109,7 @@ def _array_to_tensor(at: BlockReader, op: PirOp) -> None:
 
 
 def _joining(op: PirOp) -> dict[str, Any]:
-    """How entries are one tensor."""
+    """The attributes that say how the entries are joined."""
     axis, use_stack = op.attr("axis", 0), op.attr("use_stack", False)
     if type(axis) is not int or type(use_stack) is not bool:
         raise FormatError(f"{op.name}: its axis should be an integer, and use_stack a bool")
@@ -118,7 +118,7 @@ def _joining(op: PirOp) -> dict[str, Any]:
 
 @special("pd_op.tensor_to_array")
 def _tensor_to_array(at: BlockReader, op: PirOp) -> None:
-    """Parts as those that `array_to_tensor` joined."""
+    """Split the gradient into parts shaped like the entries that `array_to_tensor` joined."""
     expect(op, 2, 1)
     inputs = {"X": [at.name(op.operands[1])], "Like": [_array(at, op, op.operands[0])]}
     out = at.declare(op.results[0], f"array_{op.results[0].id}")

@@ -1,6 +1,6 @@
-"""Regions of PIR as blocks: ``pd_op.if`` and ``pd_op.while``, and the stacks of ``cf`` by which gradients find what a run kept.
+"""Regions of PIR as blocks: ``pd_op.if`` and ``pd_op.while``, and the stacks of ``cf``, which save values for gradients.
 
-A branch is two blocks that copy their results out, of which `select_input` takes one. A loop has a variable for each value that
+A branch is two blocks that copy their results out; `select_input` picks one copy. A loop has a variable for each value that
 it passes on, which its block overwrites at the end. A stack has an array of tensors for each of the values that are pushed
 together, and counts how often that was done.
 """
@@ -27,7 +27,7 @@ def _scopes(at: BlockReader, base: str) -> str:
 
 
 def _yielded(op: PirOp, region: PirBlock, count: int) -> list[Value]:
-    """What a region hands on, by its last op."""
+    """The values that the last op of a region yields."""
     last = region.ops[-1] if region.ops else None
     values = last.operands if last is not None and last.name == "cf.yield" else []
     if len(values) != count or None in values:
@@ -37,7 +37,7 @@ def _yielded(op: PirOp, region: PirBlock, count: int) -> list[Value]:
 
 @special("cf.yield")
 def _yield(at: BlockReader, op: PirOp) -> None:
-    """Read by the op that owns the region."""
+    """Append nothing: the op that owns the region reads the yielded values."""
 
 
 # ------------------------------------------------------------------------------------------------------------- branches
@@ -49,14 +49,14 @@ def _if(at: BlockReader, op: PirOp) -> None:
     condition = at.name(op.operands[0])
     number = op.results[0].id if op.results else len(at.reader.program.blocks)
     negated = at.temporary(f"if_{number}.not", op.operands[0].type.shape if op.operands[0] else None, VarType.BOOL, True)
-    taken = _branch(at, op, op.regions[0], condition, f"if_{number}.true")
+    true_results = _branch(at, op, op.regions[0], condition, f"if_{number}.true")
     at.append("logical_not", {"X": [condition]}, {"Out": [negated]}, {})
-    other = _branch(at, op, op.regions[1], negated, f"if_{number}.false")
+    false_results = _branch(at, op, op.regions[1], negated, f"if_{number}.false")
     if not op.results:
         return
     mask = at.temporary(f"if_{number}.mask", op.operands[0].type.shape if op.operands[0] else None, VarType.INT32, True)
     at.append("cast", {"X": [condition]}, {"Out": [mask]}, {"in_dtype": int(VarType.BOOL), "out_dtype": int(VarType.INT32)})
-    for value, a, b in zip(op.results, taken, other, strict=True):
+    for value, a, b in zip(op.results, true_results, false_results, strict=True):
         for name in at.results(op, value, f"if_{value.id}"):
             at.append("select_input", {"X": [b, a], "Mask": [mask]}, {"Out": [name]}, {})
 
@@ -64,13 +64,13 @@ def _if(at: BlockReader, op: PirOp) -> None:
 def _branch(at: BlockReader, op: PirOp, region: PirBlock, condition: str, base: str) -> list[str]:
     """Append a block that runs if `condition` holds; returns the variables around it that take its results."""
     body = at.reader.program.create_block(at.block)
-    inside = BlockReader(at.reader, body)
-    inside.read(region)
+    inner = BlockReader(at.reader, body)
+    inner.read(region)
     outs = []
     for index, value in enumerate(_yielded(op, region, len(op.results))):
-        source = inside.name(value)
+        source = inner.name(value)
         out = at.another(value, f"{base}.{index}", op.results[index].stop_gradient)
-        inside.append("assign", {"X": [source]}, {"Out": [out]}, {})
+        inner.append("assign", {"X": [source]}, {"Out": [out]}, {})
         outs.append(out)
     reads, writes = outer_names(body)
     at.append(
@@ -101,9 +101,9 @@ def _while(at: BlockReader, op: PirOp) -> None:
         at.reader.names[arg] = name
         carried.append(name)
     body = at.reader.program.create_block(at.block)
-    inside = BlockReader(at.reader, body)
-    inside.read(region)
-    _hand_on(inside, _yielded(op, region, count + 1), [condition, *carried])
+    inner = BlockReader(at.reader, body)
+    inner.read(region)
+    _hand_on(inner, _yielded(op, region, count + 1), [condition, *carried])
     reads, writes = outer_names(body)
     at.append(
         "while",
@@ -114,7 +114,7 @@ def _while(at: BlockReader, op: PirOp) -> None:
 
 
 def _hand_on(at: BlockReader, values: list[Value], targets: list[str]) -> None:
-    """Overwrite the variables that a loop passes on, all at once: what another one's new value is, is copied before."""
+    """Overwrite the variables that a loop passes on, all at once; an old value that another one gets is copied before."""
     sources = [at.name(value) for value in values]
     overwritten: set[str] = set()
     for index, target in enumerate(targets):

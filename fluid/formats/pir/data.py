@@ -23,7 +23,7 @@ DTYPES = {element.text: element for element in ELEMENTS.values()}
 DENSE, ARRAY = "dtensor", "dense_tensor_array"
 """Kinds of values: tensors, and arrays of them."""
 PLAIN: dict[str, list[Any]] = {DENSE: ["NCHW", [], 0], ARRAY: ["NCHW"]}
-"""What types of most values say of layout, level of sequences and offset."""
+"""Layout, level of sequences and offset of the usual types."""
 
 
 class Attribute(NamedTuple):
@@ -41,14 +41,14 @@ class Type(NamedTuple):
         dtype: the elements' type, by PIR's name.
         shape: the shape, -1 for unknown dimensions.
         parts: of a ``vec``, the types of its values.
-        rest: what else the file says: layout, level of sequences and offset, or all of another kind.
+        unparsed: all else in the file: layout, level of sequences and offset; all data of another kind.
     """
 
     kind: str
     dtype: str = ""
     shape: tuple[int, ...] = ()
     parts: tuple[Type, ...] = ()
-    rest: Any = None
+    unparsed: Any = None
 
 
 NULL = Type("null")
@@ -56,7 +56,7 @@ NULL = Type("null")
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """What an op computes, or a block is given."""
+    """A result of an op, or an argument of a block."""
 
     id: int
     type: Type

@@ -7,12 +7,12 @@ from ...ir.program import Program
 from ..tensors import read_file
 from ..writing import write_file
 from . import arrays_from_blocks, arrays_to_blocks, control_to_blocks, special_from_blocks  # noqa: F401  # they say how ops are read and written
-from .from_blocks import WRITTEN, is_of_pir, pir_of
+from .from_blocks import WRITERS, is_of_pir, pir_of
 from .json_reading import parse_pir
 from .json_writing import serialize_pir
 from .to_blocks import program_of
 
-__all__ = ["WRITTEN", "is_of_pir", "pir_bytes", "read_pir", "write_pir"]
+__all__ = ["WRITERS", "is_of_pir", "pir_bytes", "read_pir", "write_pir"]
 
 
 def read_pir(path: str) -> Program:

@@ -1,7 +1,7 @@
 """Makes a program of PIR of a `Program`: each version of a name becomes a value, attributes become constants, blocks regions.
 
-What overwrites a persistable variable is written into it by ``pd_op.assign_out_``, unless the op does so itself, as those of
-optimizers do. Ops that PIR has no equivalent of are rewritten before (`fluid.transform.op_versions`), or listed in one error.
+``pd_op.assign_out_`` writes the new value of a persistable variable into it, unless the op does so itself, as optimizers'
+ops do. Ops that PIR has no equivalent of are rewritten before (`fluid.transform.op_versions`), or listed in one error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,18 @@ from .table import Operand, PirAttr, Row, rows_to, updated_operands
 from .to_blocks import NAME_SCOPE, SINGLE, UPDATES, XSHAPE
 
 __all__ = [
-    "PLACE", "WRITTEN", "WRITTEN_OF_ARRAYS", "BlockWriter", "Unwritable", "Writer", "is_in_place", "is_of_pir", "pir_of",
-    "type_of", "written", "written_of_arrays",
+    "ARRAY_WRITERS",
+    "PLACE",
+    "WRITERS",
+    "BlockWriter",
+    "Unwritable",
+    "Writer",
+    "is_in_place",
+    "is_of_pir",
+    "pir_of",
+    "type_of",
+    "writes",
+    "writes_arrays",
 ]  # fmt: skip
 
 _NAMES = {element: name for name, element in ELEMENTS.items()}
@@ -45,7 +55,7 @@ _DEFAULTS: Mapping[tuple[str, str], Any] = {
     ("truncated_gaussian_random", "a"): -2.0,
     ("truncated_gaussian_random", "b"): 2.0,
 }
-"""Attributes that came after Paddle 2.6, and the values that say what it did."""
+"""Attributes that came after Paddle 2.6, and the values that give 2.6's behaviour."""
 PLACE = Attribute("place", [0, 0, ""])
 _ON_CPU = Attribute("place", [1, 0, ""])
 
@@ -55,20 +65,20 @@ class Unwritable(Exception):
 
 
 WriterOf = Callable[["BlockWriter", Operator], None]
-WRITTEN: dict[str, WriterOf] = {}
+WRITERS: dict[str, WriterOf] = {}
 """Ops that are written by functions of their own."""
-WRITTEN_OF_ARRAYS: dict[str, WriterOf] = {}
+ARRAY_WRITERS: dict[str, WriterOf] = {}
 """Ordinary ops that are written by functions of their own where an input is an array of tensors."""
 
 
-def written(*types: str) -> Callable[[WriterOf], WriterOf]:
+def writes(*types: str) -> Callable[[WriterOf], WriterOf]:
     """A decorator for the function that writes these ops."""
-    return registers(WRITTEN, types)
+    return registers(WRITERS, types)
 
 
-def written_of_arrays(*types: str) -> Callable[[WriterOf], WriterOf]:
+def writes_arrays(*types: str) -> Callable[[WriterOf], WriterOf]:
     """A decorator for the function that writes these ops where an input is an array of tensors."""
-    return registers(WRITTEN_OF_ARRAYS, types)
+    return registers(ARRAY_WRITERS, types)
 
 
 def pir_of(program: Program) -> PirProgram:
@@ -95,7 +105,7 @@ def pir_of(program: Program) -> PirProgram:
 
 
 class Writer:
-    """What is known of one program while it is written."""
+    """The state of writing one program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -118,13 +128,13 @@ class Writer:
         self.refused[key] = count + 1, first
 
     def declare(self, root: BlockWriter) -> None:
-        """Parameters, then other variables that persist, then what is fed."""
+        """Declare parameters, then other variables that persist, then feeds."""
         block = self.program.global_block()
-        used = {name for other in self.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+        used = {name for home in self.program.blocks for op in home.ops for name in (*op.input_arg_names, *op.output_arg_names)}
         only_updates = used - {
             name
-            for other in self.program.blocks
-            for op in other.ops
+            for home in self.program.blocks
+            for op in home.ops
             if op.type not in UPDATES
             for name in (*op.input_arg_names, *op.output_arg_names)
         }
@@ -166,7 +176,7 @@ class BlockWriter:
         self.block = block
         self.values: dict[str, Value] = dict(around)
         self.shapes: dict[str, Value] = {}
-        """Variables that keep a shape for gradient ops -> what has that shape."""
+        """Variable that keeps a shape for gradient ops -> the variable with this shape."""
         self.paired: set[Operator] = set()
         """Ops that have been written with the branch that they belong to."""
         self.pir = PirBlock()
@@ -193,9 +203,9 @@ class BlockWriter:
 
     def writer_of(self, op: Operator) -> WriterOf | None:
         """The function that writes an op, if it has one of its own."""
-        if op.type in WRITTEN_OF_ARRAYS and any(self.is_array(name) for name in op.input_arg_names):
-            return WRITTEN_OF_ARRAYS[op.type]
-        return WRITTEN.get(op.type)
+        if op.type in ARRAY_WRITERS and any(self.is_array(name) for name in op.input_arg_names):
+            return ARRAY_WRITERS[op.type]
+        return WRITERS.get(op.type)
 
     def append(self, op: PirOp) -> PirOp:
         self.pir.ops.append(op)
@@ -211,10 +221,10 @@ class BlockWriter:
         """Make the arrays that the block declares, unless an op makes them: PIR has no array before that."""
         seen: set[str] = set(self.values)
         for position, op in enumerate(self.block.ops):
-            made = set() if op.sub_blocks or is_in_place(op) else {*op.output_arg_names}.difference(op.input_arg_names)
+            plain_outputs = set() if op.sub_blocks or is_in_place(op) else {*op.output_arg_names}.difference(op.input_arg_names)
             inner = [name for sub in op.sub_blocks for names in outer_names(sub) for name in names]
             for name in dict.fromkeys((*op.input_arg_names, *op.output_arg_names, *inner)):
-                if name not in seen and name not in made and name in self.block.vars and self.is_array(name):
+                if name not in seen and name not in plain_outputs and name in self.block.vars and self.is_array(name):
                     try:
                         self.values[name] = self.empty_array(self.block.vars[name])
                     except Unwritable as reason:
@@ -301,9 +311,9 @@ class BlockWriter:
             home = self.values.get(name)
             if home is None:
                 raise Unwritable(f"it writes {name}, which is not declared in block 0")
-            kept = self.writer.value(value.type, value.stop_gradient)
-            self.append(PirOp("pd_op.assign_out_", [value, home], [kept]))
-            value = kept
+            assigned = self.writer.value(value.type, value.stop_gradient)
+            self.append(PirOp("pd_op.assign_out_", [value, home], [assigned]))
+            value = assigned
         self.values[name] = value
 
     # -- ops
@@ -441,12 +451,17 @@ class BlockWriter:
         A gradient op repeats what the forward op has, needed or not; only another gradient would be lost.
         """
         definition, is_gradient = op.definition, op.type.endswith("_grad")
-        said = {*row.implied, *(attr.attr for attr in row.attrs), *(operand.attr for operand in row.operands)}
+        stated = {*row.implied, *(attr.attr for attr in row.attrs), *(operand.attr for operand in row.operands)}
         for name, implied in row.implied.items():
             if attrs.get(name, implied) != implied:
                 raise Unwritable(f"its attribute {name} is {attrs[name]!r}, where Paddle 3 has {implied!r}")
         for name, attr in definition.attrs.items() if definition is not None and not is_gradient else ():
-            if name not in said and name not in _NEUTRAL and (op.type, name) not in _NEUTRAL and attrs.get(name) != attr.default:
+            if (
+                name not in stated
+                and name not in _NEUTRAL
+                and (op.type, name) not in _NEUTRAL
+                and attrs.get(name) != attr.default
+            ):
                 if name == "axis" and attrs.get(name) == -1:
                     continue
                 raise Unwritable(f"its attribute {name} is {attrs.get(name)!r}, and Paddle 3 has no such attribute")
@@ -463,7 +478,7 @@ def is_in_place(op: Operator) -> bool:
 
 
 def _replaced(block: Block) -> set[str]:
-    """Names that ops of a block, and of those inside it, give new values."""
+    """Names that ops of a block, and of blocks inside it, give new values."""
     replaced: set[str] = set()
     for op in block.ops:
         if op.sub_blocks:
@@ -490,7 +505,7 @@ def _is_made(definition: OpDef, slot: str) -> bool:
 
 
 def _method(at: BlockWriter, op: Operator, value: Any) -> Any:
-    """How an op interpolates is said by its type; Paddle goes by the attribute."""
+    """The interpolation method: 2.x's op names it by its type, Paddle 3 by the attribute."""
     return op.type.partition("_interp")[0] if "_interp" in op.type else value
 
 
@@ -505,7 +520,7 @@ def _offsets(at: BlockWriter, op: Operator, value: Any) -> Any:
 _ADJUSTED: Mapping[str, Callable[[BlockWriter, Operator, Any], Any]] = {
     "interp_method": _method, "target_shape": _target_shape, "offsets": _offsets
 }  # fmt: skip
-"""Attributes that Paddle has to be told, and 2.x infers."""
+"""Attributes that Paddle 3 needs and 2.x infers."""
 
 _BOUNDS: Mapping[str, Callable[[int], int]] = {
     "qmin": lambda bits: -(1 << (bits - 1)),

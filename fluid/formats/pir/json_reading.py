@@ -4,8 +4,8 @@ An op is ``{"#": "1.relu", "I": [operands], "O": [results], "A": [attributes], "
 stand for dialects. An operand is ``{"%": id}``, 0 for none; a result also has its type, ``"TT"``. Types and attributes are
 ``{"#": name, "D": data}``. Parameters are shortened to ``{"#": "p", "A": [distributed, parameter, need_clip, name], ...}``.
 
-Each object becomes a small tuple as soon as it is parsed, so that a file takes little more memory than what is made of it. What
-a file could make large otherwise, lists within lists, is counted before.
+Each object becomes a small tuple as soon as it is parsed, so that reading takes little more memory than the result. Nested
+lists, which a file could make large otherwise, are counted before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALARS = {"bool": (bool,), "i8": (int,), "i16": (int,), "i32": (int,), "i64": 
             "str": (str,), "dtype": (str,), "layout": (str,)}  # fmt: skip
 """Types of attributes, and the types of JSON that hold them."""
 _DEEPEST = 40
-"""How deep regions may lie in each other."""
+"""The deepest nesting of regions."""
 _MOST_DIMENSIONS = 64
 _INT64 = range(-(1 << 63), 1 << 63)
 _LIST, _COMMA, _TEXT, _OBJECT = 72, 8, 60, 72
@@ -86,19 +86,19 @@ class _Objects:
             if key == "#":
                 return self._shared(value, None)
         elif len(pairs) == 2:
-            (key, value), (other, data) = pairs
-            if key == "#" and other == "D":
+            (key, value), (second_key, data) = pairs
+            if key == "#" and second_key == "D":
                 return self._shared(value, data)
-            if key == "AT" and other == "N":
+            if key == "AT" and second_key == "N":
                 return Named(data, value)
-            if key == "N" and other == "AT":
+            if key == "N" and second_key == "AT":
                 return Named(value, data)
         self._room.take(_OBJECT + 100 * len(pairs))
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             names = [key for key, _ in pairs]
             raise FormatError(f"not a program of Paddle 3: an object has {max(names, key=names.count)!r} twice")
-        return found
+        return members
 
     def _shared(self, tag: Any, data: Any) -> Tagged:
         """Most attributes and types stand in a file many times."""
@@ -131,9 +131,9 @@ class _Reader:
     def fail(self, message: str) -> NoReturn:
         _fail(f"{self._where}{message}")
 
-    def expect(self, value: Any, kind: type, what: str) -> Any:
+    def expect(self, value: Any, kind: type, subject: str) -> Any:
         if value.__class__ is not kind:
-            self.fail(f"{what} should be {_TEXTS[kind]}, not {_shown(value)}")
+            self.fail(f"{subject} should be {_TEXTS[kind]}, not {_shown(value)}")
         return value
 
     def program(self, tree: Any) -> PirProgram:
@@ -159,22 +159,22 @@ class _Reader:
         block = self.expect(blocks[0], dict, "a block")
         self._room.block()
         result = PirBlock()
-        inside: list[int] = []
+        defined: list[int] = []
         for arg in self.expect(block.get("args", []), list, "the arguments of a block"):
             self.expect(arg, dict, "an argument of a block")
-            result.args.append(self.define(arg.get("#"), arg.get("TT"), inside))
+            result.args.append(self.define(arg.get("#"), arg.get("TT"), defined))
         if block.get("kwargs"):
             self.fail("a block with arguments by name, which Paddle 3.0 to 3.3 do not write")
         where = self._where
         for index, op in enumerate(self.expect(block.get("ops"), list, "the ops of a block")):
             self._where = f"{where}op {index}: "
-            result.ops.append(self.op(op, depth, inside))
+            result.ops.append(self.op(op, depth, defined))
         self._where = where
-        for number in inside:
+        for number in defined:
             del self._values[number]
         return result
 
-    def define(self, number: Any, type_: Any, inside: list[int]) -> Value:
+    def define(self, number: Any, type_: Any, defined: list[int]) -> Value:
         self.expect(number, int, "the number of a value")
         if number == 0 or number in self._seen:
             self.fail(
@@ -183,7 +183,7 @@ class _Reader:
         self._room.variable()
         value = self._values[number] = Value(number, self.type(type_))
         self._seen.add(number)
-        inside.append(number)
+        defined.append(number)
         return value
 
     def use(self, number: Any) -> Value | None:
@@ -193,18 +193,18 @@ class _Reader:
             return None
         value = self._values.get(number)
         if value is None:
-            what = "is out of view" if number in self._seen else "is not defined before"
-            self.fail(f"the operand {_shown(number)} {what}")
+            problem = "is out of view" if number in self._seen else "is not defined before"
+            self.fail(f"the operand {_shown(number)} {problem}")
         return value
 
-    def op(self, tree: Any, depth: int, inside: list[int]) -> PirOp:
+    def op(self, tree: Any, depth: int, defined: list[int]) -> PirOp:
         self.expect(tree, dict, "an op")
         tag = self.expect(tree.get("#"), str, "the name of an op")
         where = self._where
         self._where = f"{where[:-2]} ({tag.partition('.')[2] or tag}): "
         self._room.take(_OP)
         if tag == "p":
-            op = self.parameter(tree, inside)
+            op = self.parameter(tree, defined)
         else:
             op = PirOp(self.full_name(tag))
             op.operands = [self.use(number) for number in self.expect(tree.get("I", []), list, "the operands")]
@@ -213,7 +213,7 @@ class _Reader:
                 op.regions.append(self.region(region, depth + 1))
             for result in self.expect(tree.get("O", []), list, "the results"):
                 self.expect(result, dict, "a result")
-                op.results.append(self.define(result.get("%"), result.get("TT"), inside))
+                op.results.append(self.define(result.get("%"), result.get("TT"), defined))
             self.of_results(op, self.attributes(tree.get("OA", [])))
         self._where = where
         return op
@@ -225,13 +225,13 @@ class _Reader:
                 for value, flag in zip(op.results, flags, strict=False):
                     setattr(value, name, flag is True)
 
-    def parameter(self, tree: Any, inside: list[int]) -> PirOp:
+    def parameter(self, tree: Any, defined: list[int]) -> PirOp:
         attrs = self.expect(tree.get("A"), list, "the attributes of a parameter")
         result = self.expect(tree.get("O"), dict, "the result of a parameter")
         flags = self.expect(tree.get("OA", []), list, "the attributes of a parameter's result")
         if len(attrs) != 4 or attrs[3].__class__ is not str:
             self.fail(f"a parameter has three flags and a name, not {_shown(attrs)}")
-        value = self.define(result.get("%"), result.get("TT"), inside)
+        value = self.define(result.get("%"), result.get("TT"), defined)
         persistable, stop_gradient, trainable = (*flags, 1, 0, 1)[:3] if len(flags) == 3 else (1, 0, 1)
         value.persistable, value.stop_gradient = persistable == 1, stop_gradient == 1
         described = {
@@ -248,15 +248,15 @@ class _Reader:
 
     # -- attributes and types
     def attributes(self, trees: Any) -> dict[str, Attribute]:
-        found: dict[str, Attribute] = {}
+        by_name: dict[str, Attribute] = {}
         for tree in self.expect(trees, list, "the attributes"):
             if tree.__class__ is not Named or tree.name.__class__ is not str:
                 self.fail(f"an attribute should have a name and a value, not {_shown(tree)}")
-            if tree.name in found:
+            if tree.name in by_name:
                 self.fail(f"the attribute {_shown(tree.name)} stands there twice")
             self._room.take(_ATTRIBUTE)
-            found[tree.name] = self.attribute(tree.name, tree.attribute)
-        return found
+            by_name[tree.name] = self.attribute(tree.name, tree.attribute)
+        return by_name
 
     def attribute(self, name: str, tree: Any) -> Attribute:
         if tree.__class__ is dict and tree.get("VD").__class__ is str and tree["VD"] in _NOT_FINITE:
@@ -299,18 +299,18 @@ class _Reader:
             shape = self.expect(data[1], list, "a shape")
             if len(shape) > _MOST_DIMENSIONS or any(size.__class__ is not int or not -1 <= size < 1 << 62 for size in shape):
                 self.fail(f"a shape should be at most {_MOST_DIMENSIONS} sizes, or -1, not {_shown(shape)}")
-            rest = None if data[2:] == PLAIN.get(kind) else data[2:]
-            made = Type(kind, data[0].tag.partition("t_")[2], tuple(shape), (), rest)
-            return self._types.setdefault(repr(made), made)
+            unparsed = None if data[2:] == PLAIN.get(kind) else data[2:]
+            result = Type(kind, data[0].tag.partition("t_")[2], tuple(shape), (), unparsed)
+            return self._types.setdefault(repr(result), result)
         if kind == "vec" and depth < 4:
             parts = self.expect(tree.data, list, "the types of a list of values")
             self._room.take(_ATTRIBUTE * len(parts))
             return Type(kind, parts=tuple(self.type(part, depth + 1) for part in parts))
-        return Type(kind, rest=tree.data)
+        return Type(kind, unparsed=tree.data)
 
 
 _OP, _ATTRIBUTE = 700, 130
-"""Bytes that an op and an attribute of PIR take, with what is made of them."""
+"""Bytes for an op and an attribute of PIR, including the objects made from them."""
 _TEXTS = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
 
 

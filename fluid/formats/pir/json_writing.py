@@ -89,8 +89,8 @@ def type_tree(type_: Type) -> dict[str, Any]:
     if type_.kind == "vec":
         return {"#": "0.t_vec", "D": [type_tree(part) for part in type_.parts]}
     dialect = "0" if type_.kind == DENSE else "1"
-    rest = type_.rest if type_.rest is not None else PLAIN.get(type_.kind, PLAIN[DENSE])
-    return {"#": f"{dialect}.t_{type_.kind}", "D": [{"#": f"0.t_{type_.dtype}"}, list(type_.shape), *rest]}
+    unparsed = type_.unparsed if type_.unparsed is not None else PLAIN.get(type_.kind, PLAIN[DENSE])
+    return {"#": f"{dialect}.t_{type_.kind}", "D": [{"#": f"0.t_{type_.dtype}"}, list(type_.shape), *unparsed]}
 
 
 def attribute_tree(attribute: Attribute) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.program import Block, Operator
 from ...values.types import VarType
 from .data import DENSE, ELEMENTS, Attribute, PirOp, Type, Value
-from .from_blocks import PLACE, BlockWriter, Unwritable, type_of, written
+from .from_blocks import PLACE, BlockWriter, Unwritable, type_of, writes
 
 __all__: list[str] = []
 
@@ -15,12 +15,12 @@ _NAMES = {element: name for name, element in ELEMENTS.items()}
 
 
 # --------------------------------------------------------------------------------------------------------------- edges
-@written("feed")
+@writes("feed")
 def _feed(at: BlockWriter, op: Operator) -> None:
-    """Declared at the start, as ``pd_op.data``."""
+    """Append nothing: a feed is declared at the start, as ``pd_op.data``."""
 
 
-@written("fetch")
+@writes("fetch")
 def _fetch(at: BlockWriter, op: Operator) -> None:
     value = at.read(op.input("X")[0])
     if value is None:
@@ -33,7 +33,7 @@ def _fetch(at: BlockWriter, op: Operator) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- constants
-@written("fill_constant")
+@writes("fill_constant")
 def _fill_constant(at: BlockWriter, op: Operator) -> None:
     dtype, value = VarType(op.attr("dtype")), op.attr("value")
     text = op.attr("str_value")
@@ -48,8 +48,8 @@ def _fill_constant(at: BlockWriter, op: Operator) -> None:
     if sizes or op.inputs.get("ValueTensor"):
         shape = at.combined(map(at.read, sizes)) if op.inputs.get("ShapeTensorList") else at.read(sizes[0]) if sizes else None
         shape = shape if shape is not None else at.constant(op.attr("shape"), "[]int64")
-        given = at.read(op.inputs["ValueTensor"][0]) if op.inputs.get("ValueTensor") else at.constant(value, dtype.text)
-        at.append(PirOp("pd_op.full_with_tensor", [given, shape], [result], {"dtype": described}))
+        fill = at.read(op.inputs["ValueTensor"][0]) if op.inputs.get("ValueTensor") else at.constant(value, dtype.text)
+        at.append(PirOp("pd_op.full_with_tensor", [fill, shape], [result], {"dtype": described}))
     else:
         attrs = {"shape": Attribute("intarray", list(op.attr("shape"))), "value": number, "dtype": described, "place": PLACE}
         at.append(PirOp("pd_op.full", [], [result], attrs))
@@ -65,7 +65,7 @@ _VALUES = {
 }
 
 
-@written("assign_value")
+@writes("assign_value")
 def _assign_value(at: BlockWriter, op: Operator) -> None:
     dtype = VarType(op.attr("dtype"))
     if dtype not in _VALUES:
@@ -89,9 +89,9 @@ def _inner(at: BlockWriter, op: Operator, around: dict[str, Value]) -> tuple[Blo
     body: Any = op.attrs.get("sub_block")
     if not isinstance(body, Block):
         raise Unwritable("it owns no block")
-    inside = BlockWriter(at.writer, body, around)
-    inside.shapes.update(at.shapes)
-    return inside, body
+    inner = BlockWriter(at.writer, body, around)
+    inner.shapes.update(at.shapes)
+    return inner, body
 
 
 def _yields(at: BlockWriter, values: list[Value | None]) -> None:
@@ -99,7 +99,7 @@ def _yields(at: BlockWriter, values: list[Value | None]) -> None:
 
 
 def _blank(at: BlockWriter, name: str) -> Value:
-    """Zeros, or no entries, for a variable that a branch which is not taken leaves without a value."""
+    """Zeros, or an empty array, for a variable without a value in the branch that does not run."""
     if at.is_array(name):
         return at.empty_array(at.var(name))
     type_ = type_of(at.var(name))
@@ -117,22 +117,23 @@ def _blank(at: BlockWriter, name: str) -> Value:
 def _other_branch(at: BlockWriter, op: Operator) -> tuple[Operator, list[Operator]] | None:
     """The op that runs where this one does not, and the ops that choose between the results of both; None if there are none."""
     ops = at.block.ops
-    after = ops[next(i for i, other in enumerate(ops) if other is op) + 1 :]
+    after = ops[next(i for i, partner in enumerate(ops) if partner is op) + 1 :]
     negations = {
-        other.output("Out")[0] for other in after if other.type == "logical_not" and other.input("X") == op.input("Cond")
+        partner.output("Out")[0] for partner in after if partner.type == "logical_not" and partner.input("X") == op.input("Cond")
     }
-    other = next(
-        (each for each in after if each.type == op.type and each.input("Cond")[:1] and each.input("Cond")[0] in negations), None
+    partner = next(
+        (later for later in after if later.type == op.type and later.input("Cond")[:1] and later.input("Cond")[0] in negations),
+        None,
     )
-    if other is None:
+    if partner is None:
         return None
-    ours, theirs = ({*_handed_on(at, branch)} for branch in (op, other))
+    ours, theirs = ({*_handed_on(at, branch)} for branch in (op, partner))
     chosen = [one for one in after if one.type == "select_input" and len(one.input("X")) == 2]
     chosen = [one for one in chosen if one.input("X")[0] in theirs and one.input("X")[1] in ours]
-    read = {name for each in after if each not in chosen and each is not other for name in each.input_arg_names}
+    read = {name for later in after if later not in chosen and later is not partner for name in later.input_arg_names}
     if (ours | theirs) & read or (ours & theirs) or (ours | theirs) & at.values.keys():
         return None
-    return other, chosen
+    return partner, chosen
 
 
 def _handed_on(at: BlockWriter, op: Operator) -> list[str]:
@@ -141,7 +142,7 @@ def _handed_on(at: BlockWriter, op: Operator) -> list[str]:
     return [name for name in op.output("Out") if name in replaced]
 
 
-@written("conditional_block")
+@writes("conditional_block")
 def _conditional_block(at: BlockWriter, op: Operator) -> None:
     if not op.attr("is_scalar_condition"):
         raise Unwritable("its condition is no single bool")
@@ -149,33 +150,33 @@ def _conditional_block(at: BlockWriter, op: Operator) -> None:
         return
     pair = _other_branch(at, op)
     if pair is not None:
-        other, choices = pair
-        at.paired.update((other, *choices))
-        _if(at, op, other, [(one.output("Out")[0], one.input("X")[1], one.input("X")[0]) for one in choices])
+        partner, choices = pair
+        at.paired.update((partner, *choices))
+        _if(at, op, partner, [(one.output("Out")[0], one.input("X")[1], one.input("X")[0]) for one in choices])
     else:
         _if(at, op, None, [(name, name, name) for name in _handed_on(at, op)])
 
 
-def _if(at: BlockWriter, op: Operator, other: Operator | None, results: list[tuple[str, str, str]]) -> None:
-    """An if with these results: name, name in the one branch, name in the other."""
+def _if(at: BlockWriter, op: Operator, partner: Operator | None, results: list[tuple[str, str, str]]) -> None:
+    """Append an if. A result is a triple: its name, and its names in the two branches."""
     regions = []
-    for branch, index in ((op, 1), (other, 2)):
-        inside, _ = _inner(at, branch or op, at.values)
+    for branch, index in ((op, 1), (partner, 2)):
+        inner, _ = _inner(at, branch or op, at.values)
         if branch is not None:
-            inside.write()
+            inner.write()
         values: list[Value | None] = []
         for names in results:
-            held = inside.values.get(names[index])
-            values.append(held if held is not None else _blank(inside, names[0]))
-        _yields(inside, values)
-        regions.append(inside.pir)
-    made = [at.define(name) for name, _, _ in results]
-    at.append(PirOp("pd_op.if", [at.read(op.input("Cond")[0])], made, {}, regions))
-    for (name, _, _), value in zip(results, made, strict=True):
+            held = inner.values.get(names[index])
+            values.append(held if held is not None else _blank(inner, names[0]))
+        _yields(inner, values)
+        regions.append(inner.pir)
+    outputs = [at.define(name) for name, _, _ in results]
+    at.append(PirOp("pd_op.if", [at.read(op.input("Cond")[0])], outputs, {}, regions))
+    for (name, _, _), value in zip(results, outputs, strict=True):
         at.bind(name, value)
 
 
-@written("select_input")
+@writes("select_input")
 def _select_input(at: BlockWriter, op: Operator) -> None:
     """One of two values: written with the branches, where it belongs to such."""
     if op in at.paired:
@@ -189,33 +190,33 @@ def _select_input(at: BlockWriter, op: Operator) -> None:
     at.append(PirOp("pd_op.cast", [mask], [condition], {"dtype": Attribute("dtype", "bool")}))
     regions = []
     for source in (names[1], names[0]):
-        inside = BlockWriter(at.writer, at.block, at.values)
-        _yields(inside, [inside.read(source)])
-        regions.append(inside.pir)
+        inner = BlockWriter(at.writer, at.block, at.values)
+        _yields(inner, [inner.read(source)])
+        regions.append(inner.pir)
     result = at.define(name)
     at.append(PirOp("pd_op.if", [condition], [result], {}, regions))
     at.bind(name, result)
 
 
 # --------------------------------------------------------------------------------------------------------------- loops
-@written("while")
+@writes("while")
 def _while(at: BlockWriter, op: Operator) -> None:
     (condition,) = op.input("Condition")
     _, body = _inner(at, op, at.values)
-    writes = at.handed_on(body)
-    carried = [name for name in writes if name != condition and not at.var(name).persistable]
-    overwritten = [name for name in writes if at.var(name).persistable]
+    handed_on = at.handed_on(body)
+    carried = [name for name in handed_on if name != condition and not at.var(name).persistable]
+    overwritten = [name for name in handed_on if at.var(name).persistable]
     if overwritten:
         raise Unwritable(f"its block overwrites {', '.join(overwritten)}, which persists")
     first = [at.read(condition), *(at.values.get(name) or _blank(at, name) for name in carried)]
-    inside, _ = _inner(at, op, at.values)
+    inner, _ = _inner(at, op, at.values)
     for name in carried:
         value = at.writer.argument(type_of(at.var(name)), at.var(name).stop_gradient)
-        inside.pir.args.append(value)
-        inside.values[name] = value
-    inside.write()
-    _yields(inside, [inside.read(name) for name in (condition, *carried)])
+        inner.pir.args.append(value)
+        inner.values[name] = value
+    inner.write()
+    _yields(inner, [inner.read(name) for name in (condition, *carried)])
     results = [at.define(name) for name in carried]
-    at.append(PirOp("pd_op.while", first, results, {}, [inside.pir]))
+    at.append(PirOp("pd_op.while", first, results, {}, [inner.pir]))
     for name, value in zip(carried, results, strict=True):
         at.values[name] = value

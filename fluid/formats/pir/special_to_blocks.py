@@ -1,4 +1,4 @@
-"""Ops of PIR that the table does not tell how to read: those of the dialect ``builtin``, edges of the program, constants."""
+"""Readers for the ops of PIR that have no row in the table: the dialect ``builtin``, edges of the program, constants."""
 
 from __future__ import annotations
 
@@ -202,16 +202,16 @@ def _assign_out(at: BlockReader, op: PirOp) -> None:
 
 @special("pd_op.arange")
 def _arange(at: BlockReader, op: PirOp) -> None:
-    """The op of 2.x counts in the type of what it is given."""
+    """Read ``arange``. The op of 2.x counts in the type of its inputs."""
     expect(op, 3, 1)
     value, dtype = op.results[0], _dtype(op)
     names = []
     for operand in op.operands:
         name = at.name(operand)
-        given = at.block.find_var(name)
-        if given is not None and given.has_dtype and given.dtype is not dtype:
-            narrow = at.temporary(f"{name}.{dtype.text}", given._shape, dtype, stop_gradient=True)
-            at.append("cast", {"X": [name]}, {"Out": [narrow]}, {"in_dtype": int(given.dtype), "out_dtype": int(dtype)})
+        declared = at.block.find_var(name)
+        if declared is not None and declared.has_dtype and declared.dtype is not dtype:
+            narrow = at.temporary(f"{name}.{dtype.text}", declared._shape, dtype, stop_gradient=True)
+            at.append("cast", {"X": [name]}, {"Out": [narrow]}, {"in_dtype": int(declared.dtype), "out_dtype": int(dtype)})
             name = narrow
         names.append([name])
     out = at.declare(value, f"arange_{value.id}")

@@ -33,7 +33,7 @@ class Operand(NamedTuple):
         slot: the slot of the variable, or ``""``.
         many: all variables of the slot, combined.
         attr: the attribute that it stands for if a constant is given, or ``""``.
-        constant: what it is if neither is there.
+        constant: the value if neither is there.
         type: the element type of the constant; ``[]int64`` for a list, ``""`` if it may not be a constant.
     """
 
@@ -46,7 +46,7 @@ class Operand(NamedTuple):
 
 
 class PirAttr(NamedTuple):
-    """An attribute of an op of PIR: of which attribute of 2.x, or which constant."""
+    """An attribute of an op of PIR: the attribute of 2.x that it comes from, or a constant."""
 
     name: str
     attr: str
@@ -137,7 +137,7 @@ def _rows() -> tuple[dict[str, list[Row]], dict[str, Row]]:
 
 
 def rows_to(type_: str) -> list[Row]:
-    """The rows of an op of 2.x: none, one, or several of which the first that fits is meant."""
+    """The rows of an op of 2.x: none, one, or several; the first that fits applies."""
     return _rows()[0].get(type_, [])
 
 
@@ -216,5 +216,5 @@ def updated_operands(pir: str, operands: list[str], results: list[str]) -> dict[
     if pir in ALIASES:
         return ALIASES[pir]
     named = {name: name.removesuffix("_out") for name in results if name.endswith("_out")}
-    found = {name: source for name, source in named.items() if source in operands}
-    return found or ({results[0]: operands[0]} if results and operands else {})
+    matches = {name: source for name, source in named.items() if source in operands}
+    return matches or ({results[0]: operands[0]} if results and operands else {})

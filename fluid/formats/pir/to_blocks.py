@@ -1,8 +1,8 @@
 """Makes a `Program` of a program of PIR: values get names, regions become blocks, constants become attributes again.
 
 An op whose name ends in ``_`` overwrites an operand: there its result has the operand's name. An op without a correspondence in
-2.x stays what it is: its type is its name in PIR, its slots are numbered, with a star for lists, and its attributes have their
-types in their names. So nothing is lost, and it can be written again; what cannot run is listed before a program runs.
+2.x keeps its name: its type is its name in PIR, its slots are numbered, with a star for lists, and its attributes have their
+types in their names. So nothing is lost, and it can be written again; ops that cannot run are listed before a program runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 """Ops whose results stand for attributes, where an op takes them as such."""
 XSHAPE = "XShape"
 NAME_SCOPE = "op_namescope"
-"""What PIR calls ``struct_name``: the part of the model that an op is of."""
+"""The attribute for PIR's ``struct_name``: the part of the model that an op belongs to."""
 SINGLE = {
     "ShapeTensorList": "ShapeTensor",
     "StartsTensorList": "StartsTensor",
@@ -76,16 +76,16 @@ def program_of(pir: PirProgram) -> Program:
 
 
 class Reader:
-    """What is known of the values of one program while it is read."""
+    """The state of reading one program."""
 
     def __init__(self, pir: PirProgram) -> None:
         self.program = Program()
         self.names: dict[Value, str] = {}
         self.lists: dict[Value, list[Value | None]] = {}
-        """The values in those of type ``vec``."""
+        """Value of type ``vec`` -> the values in it."""
         self.constants: dict[Value, PirOp] = {}
         self.stacks: dict[Value, Any] = {}
-        """What `control_to_blocks` keeps of a stack, by each of the values that stand for it."""
+        """Value that stands for a stack -> the state of the stack in `control_to_blocks`."""
         self.xshapes: dict[str, str] = {}
         """Name of an op's input -> the variable that keeps its shape for gradient ops."""
         self.columns: list[tuple[str, int]] = []
@@ -100,9 +100,11 @@ class Reader:
                 self.constants[op.results[0]] = op
             self.used.update(attr.value for attr in op.attrs.values() if attr.type == "str")
         for op in _all_ops(pir.block):
-            taken = attribute_operands(op)
+            attribute_slots = attribute_operands(op)
             for at, value in enumerate(op.operands):
-                if value in self.constants and not (at in taken and _is_attribute(taken[at], self.constants[value])):
+                if value in self.constants and not (
+                    at in attribute_slots and _is_attribute(attribute_slots[at], self.constants[value])
+                ):
                     self.read_as_tensors.add(value)
 
     def fresh(self, base: str) -> str:
@@ -115,7 +117,7 @@ class Reader:
         return name
 
     def finish(self) -> None:
-        """Ops that feed and fetch, if the program says what it computes."""
+        """Append ops that feed and fetch, if the program says which values."""
         root = self.program.global_block()
         if not self.columns:
             return
@@ -141,7 +143,7 @@ def _all_ops(block: PirBlock) -> Iterable[PirOp]:
 
 
 def row_of(op: PirOp) -> Row | None:
-    """The row of an op; of one that overwrites an operand, perhaps that of the op that does not."""
+    """The row of an op. An op that overwrites an operand may use the row of the op that does not."""
     dialect, _, name = op.name.partition(".")
     if dialect != "pd_op" or op.name in SPECIAL or op.regions:
         return None
@@ -215,8 +217,8 @@ class BlockReader:
         type_ = value.type
         dtype = ELEMENTS.get(type_.dtype)
         kind = _KINDS.get(type_.kind, VarType.LOD_TENSOR)
-        known = {"shape": type_.shape, "persistable": value.persistable, "stop_gradient": value.stop_gradient}
-        var = Variable(self.block, name=name, dtype=dtype, type=kind, **{**known, **properties})
+        defaults = {"shape": type_.shape, "persistable": value.persistable, "stop_gradient": value.stop_gradient}
+        var = Variable(self.block, name=name, dtype=dtype, type=kind, **{**defaults, **properties})
         self.block.vars[name] = var
         return var
 
@@ -265,7 +267,7 @@ class BlockReader:
         return OpRole.BACKWARD if self.reader.backward else OpRole.FORWARD
 
     def by_table(self, op: PirOp, row: Row) -> bool:
-        """Append the op of 2.x that a row names; False if something is given of which that has no place."""
+        """Append the op of 2.x that a row names; return False if an operand or attribute has no place in it."""
         definition = registry.find(row.type)
         inputs: dict[str, list[str]] = {}
         attrs: dict[str, Any] = dict(row.implied)
@@ -302,22 +304,24 @@ class BlockReader:
         outputs = self.outputs_of(op, row)
         if definition is not None and "reduce_all" in definition.attrs and "dim" in attrs:
             attrs["reduce_all"] = not attrs["dim"]
-        made = self.append(row.type, inputs, outputs, attrs)
+        new_op = self.append(row.type, inputs, outputs, attrs)
         if definition is not None:
-            self.say_types(row, op, made, definition)
-            self.complete(made, definition)
+            self.say_types(row, op, new_op, definition)
+            self.complete(new_op, definition)
         return True
 
-    def say_types(self, row: Row, op: PirOp, made: Operator, definition: registry.OpDef) -> None:
+    def say_types(self, row: Row, op: PirOp, new_op: Operator, definition: registry.OpDef) -> None:
         """Attributes for types of elements, which PIR has in the types of values alone."""
-        names = made.inputs.get("X")
+        names = new_op.inputs.get("X")
         source = self.block.find_var(names[0]) if names else None
-        given = source.dtype if source is not None and source.has_dtype else None
+        source_dtype = source.dtype if source is not None and source.has_dtype else None
         result = ELEMENTS.get(op.results[0].type.dtype) if op.results else None
         if "in_dtype" in definition.attrs and definition.attrs["in_dtype"].required:
-            made.attrs["in_dtype"] = -1 if given is None else int(given)
-        if row.pir in ("sum", "prod") and result is not None and given is not result:  # of bools and small integers, it is int64
-            made.attrs["out_dtype"] = int(result)
+            new_op.attrs["in_dtype"] = -1 if source_dtype is None else int(source_dtype)
+        if (
+            row.pir in ("sum", "prod") and result is not None and source_dtype is not result
+        ):  # of bools and small integers, it is int64
+            new_op.attrs["out_dtype"] = int(result)
 
     def outputs_of(self, op: PirOp, row: Row) -> dict[str, list[str]]:
         """The variables of the results, by slot: new ones, or operands that the op overwrites."""
@@ -351,14 +355,14 @@ class BlockReader:
         return outputs
 
     def xshape(self, name: str, value: Value) -> str:
-        """The variable from which a gradient op takes the shape of what the forward op read."""
-        kept = self.reader.xshapes.get(name)
-        if kept is None or self.block.find_var(kept) is None:
-            kept = self.temporary(f"{name}.xshape", (0, *value.type.shape), ELEMENTS.get(value.type.dtype))
+        """The variable that gives a gradient op the shape of the forward op's input."""
+        xshape_name = self.reader.xshapes.get(name)
+        if xshape_name is None or self.block.find_var(xshape_name) is None:
+            xshape_name = self.temporary(f"{name}.xshape", (0, *value.type.shape), ELEMENTS.get(value.type.dtype))
             row = self.temporary(f"{name}.row", (1, *value.type.shape), ELEMENTS.get(value.type.dtype))
-            self.append("unsqueeze2", {"X": [name]}, {"Out": [row], XSHAPE: [kept]}, {"axes": [0]})
-            self.reader.xshapes[name] = kept
-        return kept
+            self.append("unsqueeze2", {"X": [name]}, {"Out": [row], XSHAPE: [xshape_name]}, {"axes": [0]})
+            self.reader.xshapes[name] = xshape_name
+        return xshape_name
 
     def complete(self, op: Operator, definition: registry.OpDef) -> None:
         """Add outputs that the op has in 2.x alone."""

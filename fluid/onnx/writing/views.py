@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fluid.ops.indexing import RENORM_EPSILON
-from fluid.ops.shapes import taken as slice_of
+from fluid.ops.shapes import slice_of
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 

@@ -1,4 +1,6 @@
-"""How programs are written for Paddle 2.6: what it lacks, ignores or computes wrongly, as ops that it runs right; or a refusal.
+"""How programs are written for Paddle 2.6: ops that it lacks, ignores or computes wrongly become ops that it runs right.
+
+An op without such a replacement is refused.
 
 `prepare` goes over the program before the rows: it changes what the rows, which see one op each, cannot.
 """

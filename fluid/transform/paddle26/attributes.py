@@ -50,7 +50,7 @@ def _offsets(op: Operator) -> None:
 
 
 def _start_index(op: Operator) -> None:
-    """Paddle counts from the front; from behind, it reads what is before the row."""
+    """Paddle counts from the front; from behind, it reads the memory before the row."""
     start, columns = op.attr("start_index"), shape_of(op.block.var(op.input("X")[0]))[1]
     if start < 0:
         if columns < 0:
@@ -98,7 +98,7 @@ def _momentum(op: Operator) -> None:
 
 
 def _learning_rate(op: Operator) -> None:
-    """Of Paddle 1.x, the op has none, and takes the step as it is."""
+    """Add a learning rate of 1: the op of Paddle 1.x has none, and takes the step as it is."""
     if not op.input("LearningRate"):
         op.inputs["LearningRate"] = [constant(op, input_of(op, "Param"), [1], 1.0).name]
 

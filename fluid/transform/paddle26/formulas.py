@@ -38,19 +38,19 @@ def _label_as_x(op: Operator) -> None:
 
 
 def _weighted_cross_entropy(op: Operator) -> None:
-    """By its formula, as Paddle adds -X once, and not pos_weight times, where X is negative."""
+    """Write the op by its formula: where X is negative, Paddle adds -X once, and not pos_weight times."""
     _label_as_x(op)
     if not op.input("pos_weight"):
         return
     if op.attr("normalize"):
         raise Refused("it has a pos_weight and is normalized, and Paddle weights otherwise")
     x, label, weight = input_of(op), input_of(op, "Label"), input_of(op, "pos_weight")
-    turned, soft, positive, missing, negative, total, kept = (temporary(op, x, x._shape) for _ in range(7))
+    turned, soft, positive, missing, negative, total, counted = (temporary(op, x, x._shape) for _ in range(7))
     ignored = temporary(op, x, x._shape, VarType.BOOL)
     number = constant(op, x, [1], float(op.attr("ignore_index")))
     for type_, inputs, result, attrs in (
         ("not_equal", {"X": label, "Y": number}, ignored, {"axis": -1}),
-        ("cast", {"X": ignored}, kept, {"in_dtype": int(VarType.BOOL), "out_dtype": int(x.dtype)}),
+        ("cast", {"X": ignored}, counted, {"in_dtype": int(VarType.BOOL), "out_dtype": int(x.dtype)}),
         ("scale", {"X": x}, turned, {"scale": -1.0}),
         ("softplus", {"X": turned}, soft, {}),
         ("elementwise_mul", {"X": soft, "Y": weight}, positive, {"axis": -1}),
@@ -59,7 +59,7 @@ def _weighted_cross_entropy(op: Operator) -> None:
         ("elementwise_add", {"X": positive, "Y": negative}, total, {"axis": -1}),
     ):
         put(op, type_, inputs, {"Out": result}, attrs, after=False)
-    op.inputs = {"X": [total.name], "Y": [kept.name]}
+    op.inputs = {"X": [total.name], "Y": [counted.name]}
     set_type(op, "elementwise_mul", axis=-1)
 
 
@@ -104,23 +104,23 @@ def _exclusive_sums(op: Operator) -> None:
     axis = op.attr("axis") % len(sizes) if sizes else 0
     first, zeros, sums = (temporary(op, x, shape) for shape in (None, None, sizes))
     before = temporary(op, x, [max(size - 1, -1) if i == axis else size for i, size in enumerate(sizes)])
-    whole = {"axes": [axis], "decrease_axis": [], "infer_flags": [1]}
-    put(op, "slice", {"Input": x}, {"Out": first}, {**whole, "starts": [0], "ends": [1]}, after=False)
+    slice_attrs = {"axes": [axis], "decrease_axis": [], "infer_flags": [1]}
+    put(op, "slice", {"Input": x}, {"Out": first}, {**slice_attrs, "starts": [0], "ends": [1]}, after=False)
     put(op, "fill_any_like", {"X": first}, {"Out": zeros}, {"value": 0.0, "dtype": -1}, after=False)
     put(op, "concat", {"X": [zeros, before]}, {"Out": out}, {"axis": axis}, after=True)
-    put(op, "slice", {"Input": sums}, {"Out": before}, {**whole, "starts": [0], "ends": [-1]}, after=True)
+    put(op, "slice", {"Input": sums}, {"Out": before}, {**slice_attrs, "starts": [0], "ends": [-1]}, after=True)
     op.outputs["Out"], op.attrs["exclusive"] = [sums.name], False
 
 
 def _polygamma(op: Operator) -> None:
-    """Of order 0, which Paddle computes as infinity."""
+    """Write order 0 as `digamma`: Paddle computes infinity."""
     if op.attr("n") == 0:
         op.inputs, op.outputs = {"X": op.input("x")}, {"Out": op.output("out")}
         set_type(op, "digamma")
 
 
 def _zeros_of_second_order(op: Operator) -> None:
-    """What nothing flows to is zero, which Paddle leaves unwritten."""
+    """Fill outputs that no gradient reaches with zeros; Paddle leaves them unwritten."""
     for missing, slot, like in (("DDY", "DX", "X"), ("DDX", "DY", "Y")):
         if op.input(missing) in ([], [EMPTY]) and is_written(op, slot):
             put(op, "fill_any_like", {"X": op.input(like)}, {"Out": op.output(slot)}, {"value": 0.0, "dtype": -1}, after=True)

@@ -1,4 +1,4 @@
-"""What rows cannot change, since they see one op: gradients as ordinary ops, compositions, outputs that two ops share."""
+"""Changes beyond the reach of rows, which see one op: gradients as ordinary ops, compositions, outputs that two ops share."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ EXPANDED: dict[str, Condition] = {
 _COMPOSED: dict[str, Condition] = {
     "fc": lambda op: op.attr("activation_type") not in ("", "relu" if op.input("Bias") else ""),
     "fused_bias_residual_layernorm": _always,  # which Paddle has for GPUs
-    "fused_elemwise_activation_grad": _always,  # of which Paddle's depends on what is kept
+    "fused_elemwise_activation_grad": _always,  # Paddle's result depends on which intermediates are saved
     "fused_elemwise_add_activation_grad": _always,
     "fused_elemwise_add_activation": lambda op: "elementwise_add" not in op.attr("functor_list"),
-    "fused_embedding_fc_lstm": _always,  # of which Paddle ends the process, or computes something else
+    "fused_embedding_fc_lstm": _always,  # Paddle's gradient op ends the process, or computes something else
     "fusion_gru": _always,
     "fusion_lstm": _always,
     "rms_norm": _always,  # which Paddle has for GPUs
@@ -122,20 +122,20 @@ def _split_gradients(program: Program) -> None:
         for slot in more:
             del op.outputs[slot]
         index = next(i for i, one in enumerate(block.ops) if one is op)
-        rest = Operator(block, op.type, {slot: list(names) for slot, names in op.inputs.items()}, more, dict(op.attrs))
-        block.ops.insert(index + 1, rest)
-        expand_gradient(block, rest)
+        remaining = Operator(block, op.type, {slot: list(names) for slot, names in op.inputs.items()}, more, dict(op.attrs))
+        block.ops.insert(index + 1, remaining)
+        expand_gradient(block, remaining)
         if all(name == EMPTY for name in op.output_arg_names):
             block.ops[:] = [one for one in block.ops if one is not op]
 
 
-def _expand(program: Program, expanded: Mapping[str, Condition], known: Collection[str]) -> None:
-    """Replace gradient ops by their rules, and ops by what they are composed of, where the version needs it."""
+def _expand(program: Program, expanded: Mapping[str, Condition], supported: Collection[str]) -> None:
+    """Replace gradient ops by their rules, and composed ops by their parts, where the version needs it."""
     lacking = {
         op.type: _always
         for block in program.blocks
         for op in block.ops
-        if op.type not in known and op.definition is not None and op.definition.composition is not None
+        if op.type not in supported and op.definition is not None and op.definition.composition is not None
     }
     for table, expand in ((expanded, expand_gradient), (_COMPOSED | lacking, expand_composition)):
         for block, op in _each_op(program, table):
@@ -185,7 +185,7 @@ def _name_each_gradient(program: Program) -> None:
         for slot in definition.outputs:
             source = slot.removesuffix("@GRAD")
             sources = [name for name in op.input(source) if name != EMPTY]
-            if source not in definition.inputs:  # of which the op reads nothing
+            if source not in definition.inputs:  # the op does not read it
                 first = op.block.find_var(next(iter(op.input_arg_names)))
                 is_there = not definition.forward.inputs[source].optional or bool(op.input("Scale"))
                 if is_there and first is not None and op.output(slot) in ([], [EMPTY]):
@@ -210,15 +210,15 @@ def _without_gradients_of_nothing(program: Program) -> None:
                     op.outputs[slot] = []
 
 
-def prepare(program: Program, expanded: Mapping[str, Condition], known: Collection[str]) -> None:
+def prepare(program: Program, expanded: Mapping[str, Condition], supported: Collection[str]) -> None:
     """Replace and complete ops, before the rows convert them one by one.
 
     Args:
         expanded: `EXPANDED`, or such a table for another version.
-        known: the types of ops that the version has.
+        supported: the types of ops that the version has.
     """
     _without_gradients_of_nothing(program)
     _split_gradients(program)
-    _expand(program, expanded, known)
+    _expand(program, expanded, supported)
     _name_each_gradient(program)
     _reserve_space(program)

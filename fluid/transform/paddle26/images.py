@@ -16,7 +16,7 @@ def refuse_integers(op: Operator) -> None:
 
 
 def _method(op: Operator) -> None:
-    """Paddle looks at the attribute, not at the type of the op, and its default is not that of the type."""
+    """Paddle looks at the attribute, not at the type of the op, and the attribute's default differs from the type."""
     kind, _, version = op.type.removesuffix("_grad").partition("_interp")
     refuse_integers(op)
     op.attrs["interp_method"] = kind
@@ -126,13 +126,13 @@ def _group_norm_grad(op: Operator) -> None:
 
 
 def _element_of_prelu(op: Operator) -> None:
-    """Alpha has as many dimensions as X there."""
+    """In Paddle, Alpha has the same number of dimensions as X."""
     if op.attr("mode") == "element":
         unsqueeze_input(op, "Alpha", range(len(shape_of(input_of(op))) - len(shape_of(input_of(op, "Alpha")))))
 
 
 def _shuffle_channel_grad(op: Operator) -> None:
-    """As many groups as there are channels in one, put back."""
+    """Shuffle back: the number of groups becomes the number of channels in one group."""
     gradient = input_of(op, "Out@GRAD")
     channels = shape_of(gradient)[1]
     if channels < 0:

@@ -38,7 +38,7 @@ def _of_type(dtype: VarType, *slots: str) -> Rewrite:
 
 
 def _scaled_in_place(op: Operator) -> None:
-    """Let the op overwrite copies of its inputs: Paddle does not write what it does not change."""
+    """Let the op overwrite copies of its inputs: Paddle does not write values that it does not change."""
     updates = {"PrevLossScaling": "LossScaling", "InGoodSteps": "OutGoodSteps", "InBadSteps": "OutBadSteps", "X": "Out"}
     for slot, changed in updates.items():
         for position, (name, out) in enumerate(zip(op.input(slot), op.output(changed), strict=True)):
@@ -148,7 +148,7 @@ def gather_grad(op: Operator) -> None:
 
 
 def _of_a_number(op: Operator) -> None:
-    """Of a tensor without dimensions the gradient is that of the result, which Paddle takes for 1."""
+    """The gradient of a tensor without dimensions equals the gradient of the result, which Paddle takes for 1."""
     if not shape_of(input_of(op)):
         op.inputs, op.outputs = {"X": op.input("Out@GRAD")}, {"Out": op.output("X@GRAD")}
         set_type(op, "assign")

@@ -29,11 +29,11 @@ def _one_hot(op: Operator) -> None:
 def _isfinite(op: Operator) -> None:
     x = input_of(op)
     (out,) = op.output("Out")
-    each = temporary(op, x, shape_of(x), VarType.BOOL)
-    op.outputs["Out"] = [each.name]
+    flags = temporary(op, x, shape_of(x), VarType.BOOL)
+    op.outputs["Out"] = [flags.name]
     op.type = "isfinite_v2"
     attrs = {"dim": list(range(len(x.shape))), "reduce_all": True, "keep_dim": False}
-    put(op, "reduce_all", {"X": each}, {"Out": out}, attrs, after=True)
+    put(op, "reduce_all", {"X": flags}, {"Out": out}, attrs, after=True)
 
 
 def _expand_as(op: Operator) -> None:
@@ -78,11 +78,11 @@ def _read_from_array(op: Operator) -> None:
     kind: dict[str, Any] = {"type": VarType.LOD_TENSOR_ARRAY, "shape": array._shape, "dtype": array._dtype}
     fresh = op.block.program.fresh_name
     single, filled = (op.block.create_var(name=fresh(f"{array.name}.tmp"), **kind) for _ in range(2))
-    written = any(other.type == "write_to_array" and other.output("Out") == [array.name] for other in op.block.ops)
+    is_written = any(candidate.type == "write_to_array" and candidate.output("Out") == [array.name] for candidate in op.block.ops)
     put(op, "fill_any_like", {"X": like}, {"Out": zeros}, {"value": 0.0, "dtype": -1}, after=False)
     put(op, "write_to_array", {"X": zeros, "I": op.input("I")}, {"Out": single}, {}, after=False)
-    put(op, "sum", {"X": [array, single]}, {"Out": array if written else filled}, {}, after=False)
-    if not written:
+    put(op, "sum", {"X": [array, single]}, {"Out": array if is_written else filled}, {}, after=False)
+    if not is_written:
         op.inputs["X"] = [filled.name]
 
 
@@ -94,8 +94,8 @@ def _split_array(op: Operator) -> None:
 
 def _while_grad(op: Operator) -> None:
     scopes = op.input("StepScopes")
-    same = (other for block in op.block.program.blocks for other in block.ops if other.type == op.type)
-    if next(other for other in same if other.input("StepScopes") == scopes) is not op:
+    same = (candidate for block in op.block.program.blocks for candidate in block.ops if candidate.type == op.type)
+    if next(candidate for candidate in same if candidate.input("StepScopes") == scopes) is not op:
         raise Refused("it is the second gradient of one loop, and Paddle runs one; add the losses before they are differentiated")
 
 
@@ -114,7 +114,7 @@ def _recurrent_grad(op: Operator) -> None:
 def _overwritten_after(op: Operator) -> set[str]:
     """Names that may be written after an op, in its block or around it; in a loop, by any op of a later trip."""
     owners = {sub: owner for block in op.block.program.blocks for owner in block.ops for sub in owner.sub_blocks}
-    written: set[str] = set()
+    overwritten: set[str] = set()
     at: Operator | None = op
     while at is not None:
         ops, owner = at.block.ops, owners.get(at.block)
@@ -122,9 +122,11 @@ def _overwritten_after(op: Operator) -> set[str]:
         runs_again = region is not None and region.repeats
         first = 0 if runs_again else next(i for i, one in enumerate(ops) if one is at) + 1
         local = at.block.vars if first == 0 else {}
-        written.update(name for other in ops[first:] if other is not at for name in other.output_arg_names if name not in local)
+        overwritten.update(
+            name for later in ops[first:] if later is not at for name in later.output_arg_names if name not in local
+        )
         at = owner
-    return written
+    return overwritten
 
 
 def to_second_version(op: Operator) -> None:
@@ -183,7 +185,7 @@ def _view_shape_grad(op: Operator) -> None:
 
 
 def _copy(op: Operator) -> None:
-    """Of what is only moved, or waits for others."""
+    """Write an op that only moves its input, or waits for other work, as `assign`."""
     op.inputs, op.outputs = {"X": op.input("X") or op.input("x")}, {"Out": op.output("Out") or op.output("out")}
     set_type(op, "assign")
 
@@ -200,7 +202,7 @@ def _no_kernel(op: Operator) -> None:
 
 
 def _sum_to(op: Operator) -> None:
-    """As the gradient of a sum, to whose other term the shape is broadcast."""
+    """Write `sum_to` as the gradient of a sum whose other term broadcasts to the shape."""
     x = input_of(op)
     op.inputs = {"X": [filled_like(op, x, 0.0).name], "Y": op.input("Like"), "Out@GRAD": [x.name]}
     op.outputs = {"Y@GRAD": op.output("Out")}

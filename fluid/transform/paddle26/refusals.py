@@ -1,4 +1,4 @@
-"""What Paddle 2.6 would compute wrongly, or end over, and has no form for."""
+"""Ops that Paddle 2.6 would compute wrongly, or end over, and that have no other form there."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _WRONG_BOTH_WAYS: dict[str, tuple[Condition, str]] = {
     "overlap_add": (lambda op: op.attr("hop_length") > _frame(op), "it hops further than a frame is long, which Paddle does not"),
     "psroi_pool": (lambda op: op.attr("output_channels") == 1, "it makes one channel, and Paddle two at least"),
 }
-"""Op -> of which ops something is wrong, and what; of the second table, of its gradient op, too."""
+"""Op -> (condition, fault) of the ops that are refused; the second table covers their gradient ops too."""
 
 
 ROWS = [

@@ -14,7 +14,7 @@ import pytest
 import fluid
 from fluid.errors import ExecutionError, ProgramError
 from fluid.executor import Scope, scope_guard
-from fluid.formats.pir.data import Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from fluid.formats.pir.data import Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
 from fluid.formats.pir.json_writing import serialize_pir
 from fluid.values.types import VarType
 
@@ -249,17 +249,17 @@ def looped_gradient() -> PirProgram:
 
     Paddle 3.0 to 3.3 make such programs, and abort when they should write them.
     """
-    floats, count, one = Type("dtensor", "f32", (2, 3)), Type("dtensor", "i64", (1,)), Type("dtensor", "bool", (1,))
+    floats, count, one = PirType("dtensor", "f32", (2, 3)), PirType("dtensor", "i64", (1,)), PirType("dtensor", "bool", (1,))
     numbers = itertools.count(1)
 
-    def value(type_: Type) -> Value:
-        return Value(next(numbers), type_)
+    def value(type_: PirType) -> PirValue:
+        return PirValue(next(numbers), type_)
 
-    def op(kind: str, operands: list[Value | None], *types: Type, **attrs: Attribute) -> PirOp:
+    def op(kind: str, operands: list[PirValue | None], *types: PirType, **attrs: Attribute) -> PirOp:
         ops.append(PirOp(kind, operands, [value(type_) for type_ in types], attrs))
         return ops[-1]
 
-    def full(number: float, type_: Type, dtype: str) -> Value:
+    def full(number: float, type_: PirType, dtype: str) -> PirValue:
         shape = Attribute("intarray", list(type_.shape))
         described = {"shape": shape, "value": Attribute("f64", number), "dtype": Attribute("dtype", dtype)}
         return op("pd_op.full", [], type_, **described).results[0]
@@ -267,10 +267,10 @@ def looped_gradient() -> PirProgram:
     root = PirBlock()
     ops = root.ops
     (x,) = op("pd_op.data", [], floats, name=Attribute("str", "x")).results
-    stack, inlet, outlet = op("cf.stack_create", [], Type("stack"), Type("inlet"), Type("outlet")).results
+    stack, inlet, outlet = op("cf.stack_create", [], PirType("stack"), PirType("inlet"), PirType("outlet")).results
     start, end, step = (full(number, count, "int64") for number in (0.0, 3.0, 1.0))
     (go,) = op("pd_op.less_than", [start, end], one).results
-    body = PirBlock([Value(-1, count), Value(-2, floats)])
+    body = PirBlock([PirValue(-1, count), PirValue(-2, floats)])
     ops = body.ops
     (y,) = op("pd_op.tanh", [body.args[1]], floats).results
     (i,) = op("pd_op.add", [body.args[0], step], count).results
@@ -282,7 +282,7 @@ def looped_gradient() -> PirProgram:
     loop.regions = [body]
     cotangent = full(1.0, floats, "float32")
     (left,) = op("cf.has_elements", [stack], one).results
-    back = PirBlock([Value(-3, floats)])
+    back = PirBlock([PirValue(-3, floats)])
     ops = back.ops
     (kept,) = op("cf.tuple_pop", [outlet], floats).results
     (gradient,) = op("pd_op.tanh_grad", [kept, back.args[0]], floats).results

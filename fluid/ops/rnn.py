@@ -19,7 +19,7 @@ from ..values.types import VarType
 from .sequence import offsets_of
 from .shapes import fits, may_equal
 
-__all__ = ["ACTIVATIONS", "MODES", "Geometry", "Mode"]
+__all__ = ["ACTIVATIONS", "MODES", "Geometry", "RnnMode"]
 
 ACTIVATIONS = ("", "sigmoid", "tanh", "relu")
 """The activations by their numbers in `gru_unit`; the first means none."""
@@ -29,7 +29,7 @@ _MOST_LAYERS = 256
 
 
 @dataclass(frozen=True)
-class Mode:
+class RnnMode:
     """A type of recurrent network, in numbers of blocks of the size of the hidden state.
 
     Attributes:
@@ -43,7 +43,7 @@ class Mode:
     states: int = 1
 
 
-MODES = {"LSTM": Mode(4, 4, 2), "GRU": Mode(3, 4), "RNN_TANH": Mode(1, 0), "RNN_RELU": Mode(1, 0)}
+MODES = {"LSTM": RnnMode(4, 4, 2), "GRU": RnnMode(3, 4), "RNN_TANH": RnnMode(1, 0), "RNN_RELU": RnnMode(1, 0)}
 
 
 @dataclass(frozen=True)

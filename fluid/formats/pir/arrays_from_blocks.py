@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from ...ir.program import Operator
 from ...opdef.registry import EMPTY, grad_slot
-from .data import DENSE, Attribute, PirOp, Type, Value
+from .data import DENSE, Attribute, PirOp, PirType, PirValue
 from .from_blocks import BlockWriter, Unwritable, is_in_place, writes, writes_arrays
 
 __all__: list[str] = []
 
 
-def _input(at: BlockWriter, op: Operator, slot: str) -> Value:
+def _input(at: BlockWriter, op: Operator, slot: str) -> PirValue:
     value = at.read(op.input(slot)[0])
     if value is None:
         raise Unwritable(f"its input {slot} is missing")
     return value
 
 
-def _computed(at: BlockWriter, op: Operator, kind: str, operands: list[Value], slot: str = "Out", **attrs: Attribute) -> None:
+def _computed(at: BlockWriter, op: Operator, kind: str, operands: list[PirValue], slot: str = "Out", **attrs: Attribute) -> None:
     """Append an op with one result, which is the variable in a slot."""
     (name,) = op.output(slot)
     result = at.define(name)
@@ -58,7 +58,7 @@ def _slice(at: BlockWriter, op: Operator) -> None:
         _computed(at, op, "pd_op.slice_array", [_input(at, op, "Input"), start, _bound(at, op, "ends", "Ends")])
 
 
-def _bound(at: BlockWriter, op: Operator, attr: str, slot: str) -> Value:
+def _bound(at: BlockWriter, op: Operator, attr: str, slot: str) -> PirValue:
     for name in (f"{slot}TensorList", f"{slot}Tensor"):
         if op.inputs.get(name):
             return _input(at, op, name)
@@ -77,7 +77,7 @@ def _pop_from_array(at: BlockWriter, op: Operator) -> None:
     at.bind(op.output("Out")[0], entry)
 
 
-def _copy(at: BlockWriter, array: Value) -> Value:
+def _copy(at: BlockWriter, array: PirValue) -> PirValue:
     result = at.writer.value(array.type, array.stop_gradient)
     at.append(PirOp("pd_op.assign_array", [array], [result]))
     return result
@@ -87,10 +87,10 @@ def _joining(axis: int, use_stack: bool) -> dict[str, Attribute]:
     return {"axis": Attribute("i32", axis), "use_stack": Attribute("bool", use_stack)}
 
 
-def _joined(at: BlockWriter, op: Operator, array: Value, **how: Attribute) -> None:
+def _joined(at: BlockWriter, op: Operator, array: PirValue, **how: Attribute) -> None:
     """Append the op that joins an array's entries into one tensor, and their sizes if the op has them."""
     (name,), sizes = op.output("Out"), (op.outputs.get("OutIndex") or [EMPTY])[0]
-    results = [at.define(name), at.define(sizes) if sizes != EMPTY else at.writer.value(Type(DENSE, "i32", (-1,)), True)]
+    results = [at.define(name), at.define(sizes) if sizes != EMPTY else at.writer.value(PirType(DENSE, "i32", (-1,)), True)]
     at.append(PirOp("pd_op.array_to_tensor", [array], [*results], how))
     at.bind(name, results[0])
     at.bind(sizes, results[1])

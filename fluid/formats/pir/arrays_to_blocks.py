@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import FormatError
-from .data import ARRAY, PirOp, Value
+from .data import ARRAY, PirOp, PirValue
 from .special_to_blocks import expect
 from .to_blocks import BlockReader, special
 
@@ -15,7 +15,7 @@ _END = 2**31 - 1
 """The end of a slice that goes to the end of the array."""
 
 
-def _array(at: BlockReader, op: PirOp, value: Value | None) -> str:
+def _array(at: BlockReader, op: PirOp, value: PirValue | None) -> str:
     """The name of an operand that should be an array."""
     if value is None or value.type.kind != ARRAY:
         raise FormatError(f"{op.name}: its first operand should be an array of tensors")

@@ -13,7 +13,7 @@ from ...errors import FormatError
 from ...ir.program import Block
 from ...ir.versions import outer_names
 from ...values.types import VarType
-from .data import ELEMENTS, PirBlock, PirOp, Value
+from .data import ELEMENTS, PirBlock, PirOp, PirValue
 from .special_to_blocks import expect
 from .to_blocks import BlockReader, special
 
@@ -26,7 +26,7 @@ def _scopes(at: BlockReader, base: str) -> str:
     return name
 
 
-def _yielded(op: PirOp, region: PirBlock, count: int) -> list[Value]:
+def _yielded(op: PirOp, region: PirBlock, count: int) -> list[PirValue]:
     """The values that the last op of a region yields."""
     last = region.ops[-1] if region.ops else None
     values = last.operands if last is not None and last.name == "cf.yield" else []
@@ -113,7 +113,7 @@ def _while(at: BlockReader, op: PirOp) -> None:
     )
 
 
-def _hand_on(at: BlockReader, values: list[Value], targets: list[str]) -> None:
+def _hand_on(at: BlockReader, values: list[PirValue], targets: list[str]) -> None:
     """Overwrite the variables that a loop passes on, all at once; an old value that another one gets is copied before."""
     sources = [at.name(value) for value in values]
     overwritten: set[str] = set()

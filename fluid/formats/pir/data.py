@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from ...values.types import VarType
 
 __all__ = [
-    "ARRAY", "DENSE", "DTYPES", "ELEMENTS", "NULL", "PLAIN", "Attribute", "PirBlock", "PirOp", "PirProgram", "Type", "Value",
+    "ARRAY", "DENSE", "DTYPES", "ELEMENTS", "NULL", "PLAIN", "Attribute", "PirBlock", "PirOp", "PirProgram", "PirType",
+    "PirValue",
 ]  # fmt: skip
 
 ELEMENTS = {
@@ -33,7 +34,7 @@ class Attribute(NamedTuple):
     value: Any
 
 
-class Type(NamedTuple):
+class PirType(NamedTuple):
     """The type of a value.
 
     Attributes:
@@ -47,19 +48,19 @@ class Type(NamedTuple):
     kind: str
     dtype: str = ""
     shape: tuple[int, ...] = ()
-    parts: tuple[Type, ...] = ()
+    parts: tuple[PirType, ...] = ()
     unparsed: Any = None
 
 
-NULL = Type("null")
+NULL = PirType("null")
 
 
 @dataclass(slots=True, eq=False)
-class Value:
+class PirValue:
     """A result of an op, or an argument of a block."""
 
     id: int
-    type: Type
+    type: PirType
     stop_gradient: bool = False
     persistable: bool = False
 
@@ -69,8 +70,8 @@ class PirOp:
     """An op: ``pd_op.relu``, ``cf.yield``, ``builtin.parameter``; None stands for an operand that is left out."""
 
     name: str
-    operands: list[Value | None] = field(default_factory=list)
-    results: list[Value] = field(default_factory=list)
+    operands: list[PirValue | None] = field(default_factory=list)
+    results: list[PirValue] = field(default_factory=list)
     attrs: dict[str, Attribute] = field(default_factory=dict)
     regions: list[PirBlock] = field(default_factory=list)
 
@@ -84,7 +85,7 @@ class PirOp:
 class PirBlock:
     """The block of a region: the values that it is given, and its ops in order."""
 
-    args: list[Value] = field(default_factory=list)
+    args: list[PirValue] = field(default_factory=list)
     ops: list[PirOp] = field(default_factory=list)
 
 

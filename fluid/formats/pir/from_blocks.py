@@ -15,8 +15,8 @@ from ...ir.verify import refuse_deep
 from ...ir.versions import outer_names
 from ...opdef.registry import EMPTY, OpDef, registers
 from ...values.types import VarType
-from .data import ARRAY, DENSE, ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, Type, Value
-from .table import Operand, PirAttr, Row, rows_to, updated_operands
+from .data import ARRAY, DENSE, ELEMENTS, NULL, Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
+from .table import Operand, PirAttr, PirRow, rows_to, updated_operands
 from .to_blocks import NAME_SCOPE, SINGLE, UPDATES, XSHAPE
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "PLACE",
     "WRITERS",
     "BlockWriter",
+    "PirWriter",
     "Unwritable",
-    "Writer",
     "is_in_place",
     "is_of_pir",
     "pir_of",
@@ -88,7 +88,7 @@ def pir_of(program: Program) -> PirProgram:
         ProgramError: lists every op that has no equivalent.
     """
     refuse_deep(program)
-    writer = Writer(program)
+    writer = PirWriter(program)
     root = BlockWriter(writer, program.global_block(), {})
     try:
         writer.declare(root)
@@ -104,7 +104,7 @@ def pir_of(program: Program) -> PirProgram:
     return PirProgram(root.pir)
 
 
-class Writer:
+class PirWriter:
     """The state of writing one program."""
 
     def __init__(self, program: Program) -> None:
@@ -113,14 +113,14 @@ class Writer:
         self._last = 0
         self._last_arg = 0
 
-    def value(self, type_: Type, stop_gradient: bool = False) -> Value:
+    def value(self, type_: PirType, stop_gradient: bool = False) -> PirValue:
         self._last += 1
-        return Value(self._last, type_, stop_gradient)
+        return PirValue(self._last, type_, stop_gradient)
 
-    def argument(self, type_: Type, stop_gradient: bool) -> Value:
+    def argument(self, type_: PirType, stop_gradient: bool) -> PirValue:
         """A value that a block is given: these are numbered downwards."""
         self._last_arg -= 1
-        return Value(self._last_arg, type_, stop_gradient)
+        return PirValue(self._last_arg, type_, stop_gradient)
 
     def refuse(self, op: Operator, position: int, reason: object) -> None:
         key = op.type, str(reason)
@@ -158,24 +158,24 @@ class Writer:
             root.data(block.var(name), persistable=False)
 
 
-def type_of(var: Variable) -> Type:
+def type_of(var: Variable) -> PirType:
     """The type of the value that a variable holds."""
     if var.type not in _KINDS:
         advice = "; build the embedding with is_sparse=False" if var.type is VarType.SELECTED_ROWS else ""
         raise Unwritable(f"{var.name} is a {var.type.name.lower()}, and only tensors and arrays of them are written{advice}")
     if not var.has_dtype or var.dtype not in _NAMES:
         raise Unwritable(f"the element type of {var.name} is not known, or Paddle 3 has none like it")
-    return Type(_KINDS[var.type], _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))
+    return PirType(_KINDS[var.type], _NAMES[var.dtype], tuple(max(size, -1) for size in var._shape or ()))
 
 
 class BlockWriter:
     """Writes the ops of one block into a region; `values` says what names hold around it."""
 
-    def __init__(self, writer: Writer, block: Block, around: Mapping[str, Value]) -> None:
+    def __init__(self, writer: PirWriter, block: Block, around: Mapping[str, PirValue]) -> None:
         self.writer = writer
         self.block = block
-        self.values: dict[str, Value] = dict(around)
-        self.shapes: dict[str, Value] = {}
+        self.values: dict[str, PirValue] = dict(around)
+        self.shapes: dict[str, PirValue] = {}
         """Variable that keeps a shape for gradient ops -> the variable with this shape."""
         self.paired: set[Operator] = set()
         """Ops that have been written with the branch that they belong to."""
@@ -232,7 +232,7 @@ class BlockWriter:
                         self.values[name] = self.writer.value(NULL)
                 seen.add(name)
 
-    def empty_array(self, var: Variable) -> Value:
+    def empty_array(self, var: Variable) -> PirValue:
         """A new array for a variable."""
         type_ = type_of(var)
         value = self.writer.value(type_, var.stop_gradient)
@@ -250,7 +250,7 @@ class BlockWriter:
             raise Unwritable(f"it names {name}, which is not declared")
         return var
 
-    def read(self, name: str) -> Value | None:
+    def read(self, name: str) -> PirValue | None:
         if name == EMPTY:
             return None
         value = self.values.get(name)
@@ -258,19 +258,19 @@ class BlockWriter:
             raise Unwritable(f"it reads {name}, which has no value there")
         return value
 
-    def combined(self, values: Iterable[Value | None]) -> Value:
+    def combined(self, values: Iterable[PirValue | None]) -> PirValue:
         listed = list(values)
         parts = tuple(NULL if value is None else value.type for value in listed)
-        result = self.writer.value(Type("vec", parts=parts))
+        result = self.writer.value(PirType("vec", parts=parts))
         self.append(PirOp("builtin.combine", listed, [result]))
         return result
 
-    def constant(self, value: Any, type_: str) -> Value:
+    def constant(self, value: Any, type_: str) -> PirValue:
         """A constant in the place of an attribute: a list of integers, or one number."""
         if type_.startswith("[]"):
             numbers = [int(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
             attrs = {"value": Attribute("[i64]", numbers), "dtype": Attribute("dtype", type_[2:]), "place": _ON_CPU}
-            result = self.writer.value(Type(DENSE, _PIR_NAMES[type_[2:]], (len(numbers),)), True)
+            result = self.writer.value(PirType(DENSE, _PIR_NAMES[type_[2:]], (len(numbers),)), True)
             self.append(PirOp("pd_op.full_int_array", [], [result], attrs))
             return result
         attrs = {
@@ -279,7 +279,7 @@ class BlockWriter:
             "dtype": Attribute("dtype", type_),
             "place": _ON_CPU,
         }
-        result = self.writer.value(Type(DENSE, _PIR_NAMES[type_], (1,)), True)
+        result = self.writer.value(PirType(DENSE, _PIR_NAMES[type_], (1,)), True)
         self.append(PirOp("pd_op.full", [], [result], attrs))
         return result
 
@@ -295,7 +295,7 @@ class BlockWriter:
         self.append(PirOp("pd_op.data", [], [value], attrs))
         self.values[var.name] = value
 
-    def define(self, name: str, updated: bool = False) -> Value:
+    def define(self, name: str, updated: bool = False) -> PirValue:
         """A new value of a variable, which reads find from now on; one that persists is overwritten, unless the op does that."""
         if name == EMPTY:
             return self.writer.value(NULL)
@@ -304,7 +304,7 @@ class BlockWriter:
         value.persistable = var.persistable and updated
         return value
 
-    def bind(self, name: str, value: Value, updated: bool = False) -> None:
+    def bind(self, name: str, value: PirValue, updated: bool = False) -> None:
         if name == EMPTY:
             return
         if self.var(name).persistable and not updated:
@@ -317,7 +317,7 @@ class BlockWriter:
         self.values[name] = value
 
     # -- ops
-    def fitting_row(self, op: Operator) -> Row:
+    def fitting_row(self, op: Operator) -> PirRow:
         """The first of an op's rows that has a place for all that is given; `Unwritable` if there is none."""
         rows = rows_to(op.type)
         if not rows:
@@ -332,25 +332,25 @@ class BlockWriter:
                 break
         return row
 
-    def by_row(self, op: Operator, row: Row) -> None:
+    def by_row(self, op: Operator, row: PirRow) -> None:
         attrs, definition = attributes_of(op), op.definition
         operands = [self.operand(op, operand, attrs) for operand in row.operands]
         updated = self.updates(row)
-        results: list[Value] = []
-        bound: list[tuple[str, Value, bool]] = []
-        lists: list[tuple[Value, list[Value]]] = []
+        results: list[PirValue] = []
+        bound: list[tuple[str, PirValue, bool]] = []
+        lists: list[tuple[PirValue, list[PirValue]]] = []
         for result in row.results:
             names = op.outputs.get(result.slot, []) if result.slot else []
             if result.many:
                 parts = [self.define(name) for name in names]
-                value = self.writer.value(Type("vec", parts=tuple(part.type for part in parts)))
+                value = self.writer.value(PirType("vec", parts=tuple(part.type for part in parts)))
                 results.append(value)
                 lists.append((value, parts))
                 bound += [(name, part, False) for name, part in zip(names, parts, strict=True)]
                 continue
             name = names[0] if names else EMPTY
             if name == EMPTY and definition is not None and _is_made(definition, result.slot):
-                results.append(self.writer.value(Type(DENSE, "f32")))
+                results.append(self.writer.value(PirType(DENSE, "f32")))
                 continue
             source = op.inputs.get(updated.get(result.name, ""), [])
             in_place = name != EMPTY and source[:1] == [name]
@@ -374,14 +374,14 @@ class BlockWriter:
 
     def as_read(self, op: Operator) -> None:
         """Write an op that PIR alone has, as `to_blocks.BlockReader.unknown` has read it."""
-        operands: list[Value | None] = []
+        operands: list[PirValue | None] = []
         for slot, names in op.inputs.items():
             operands.append(self.combined(map(self.read, names)) if slot.endswith("*") else self.read(names[0]))
         results, bound = [], []
         for slot, names in op.outputs.items():
             parts = [self.define(name) for name in names]
             many = slot.endswith("*")
-            results.append(self.writer.value(Type("vec", parts=tuple(part.type for part in parts))) if many else parts[0])
+            results.append(self.writer.value(PirType("vec", parts=tuple(part.type for part in parts))) if many else parts[0])
             bound += list(zip(names, parts, strict=True))
         attrs = {}
         for key, value in op.attrs.items():
@@ -395,7 +395,7 @@ class BlockWriter:
         for name, value in bound:
             self.bind(name, value)
 
-    def updates(self, row: Row) -> dict[str, str]:
+    def updates(self, row: PirRow) -> dict[str, str]:
         """Result -> the slot of the variable that the op overwrites with it."""
         if not row.pir.endswith("_"):
             return {}
@@ -403,7 +403,7 @@ class BlockWriter:
         slots = {operand.name: operand.slot for operand in row.operands}
         return {result: slots.get(source, "") for result, source in pairs.items()}
 
-    def operand(self, op: Operator, operand: Operand, attrs: Mapping[str, Any]) -> Value | None:
+    def operand(self, op: Operator, operand: Operand, attrs: Mapping[str, Any]) -> PirValue | None:
         for slot in (operand.slot, SINGLE.get(operand.slot, "")):
             names = op.inputs.get(slot, []) if slot else []
             if not any(name != EMPTY for name in names):
@@ -445,7 +445,7 @@ class BlockWriter:
                 value = _EMPTY[attr.type]
         return encoded(value, attr)
 
-    def refuse_unsaid(self, op: Operator, row: Row, attrs: Mapping[str, Any]) -> None:
+    def refuse_unsaid(self, op: Operator, row: PirRow, attrs: Mapping[str, Any]) -> None:
         """Refuse an op with an attribute, or a variable, that its op of PIR has no place for.
 
         A gradient op repeats what the forward op has, needed or not; only another gradient would be lost.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ...errors import FormatError
 from ..room import Room
-from .data import ARRAY, DENSE, NULL, PLAIN, Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from .data import ARRAY, DENSE, NULL, PLAIN, Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
 
 __all__ = ["is_pir", "parse_pir"]
 
@@ -123,9 +123,9 @@ class _Reader:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._values: dict[int, Value] = {}
+        self._values: dict[int, PirValue] = {}
         self._seen: set[int] = set()
-        self._types: dict[Any, Type] = {}
+        self._types: dict[Any, PirType] = {}
         self._where = ""
 
     def fail(self, message: str) -> NoReturn:
@@ -174,19 +174,19 @@ class _Reader:
             del self._values[number]
         return result
 
-    def define(self, number: Any, type_: Any, defined: list[int]) -> Value:
+    def define(self, number: Any, type_: Any, defined: list[int]) -> PirValue:
         self.expect(number, int, "the number of a value")
         if number == 0 or number in self._seen:
             self.fail(
                 f"the value {_shown(number)} is defined again" if number else "a value has the number 0, which stands for none"
             )
         self._room.variable()
-        value = self._values[number] = Value(number, self.type(type_))
+        value = self._values[number] = PirValue(number, self.type(type_))
         self._seen.add(number)
         defined.append(number)
         return value
 
-    def use(self, number: Any) -> Value | None:
+    def use(self, number: Any) -> PirValue | None:
         if number.__class__ is not int:
             self.fail(f"an operand should be the number of a value, not {_shown(number)}")
         if number == 0:
@@ -286,7 +286,7 @@ class _Reader:
             self.fail(f"the attribute {_shown(name)} should hold integers of {limit.bit_length()} bits, not {_shown(value)}")
         return int(value)
 
-    def type(self, tree: Any, depth: int = 0) -> Type:
+    def type(self, tree: Any, depth: int = 0) -> PirType:
         if tree.__class__ is not Tagged or tree.tag.__class__ is not str:
             self.fail(f"a type should have a name and data, not {_shown(tree)}")
         kind = tree.tag.partition("t_")[2] or tree.tag
@@ -300,13 +300,13 @@ class _Reader:
             if len(shape) > _MOST_DIMENSIONS or any(size.__class__ is not int or not -1 <= size < 1 << 62 for size in shape):
                 self.fail(f"a shape should be at most {_MOST_DIMENSIONS} sizes, or -1, not {_shown(shape)}")
             unparsed = None if data[2:] == PLAIN.get(kind) else data[2:]
-            result = Type(kind, data[0].tag.partition("t_")[2], tuple(shape), (), unparsed)
+            result = PirType(kind, data[0].tag.partition("t_")[2], tuple(shape), (), unparsed)
             return self._types.setdefault(repr(result), result)
         if kind == "vec" and depth < 4:
             parts = self.expect(tree.data, list, "the types of a list of values")
             self._room.take(_ATTRIBUTE * len(parts))
-            return Type(kind, parts=tuple(self.type(part, depth + 1) for part in parts))
-        return Type(kind, unparsed=tree.data)
+            return PirType(kind, parts=tuple(self.type(part, depth + 1) for part in parts))
+        return PirType(kind, unparsed=tree.data)
 
 
 _OP, _ATTRIBUTE = 700, 130

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ...errors import ProgramError
-from .data import DENSE, PLAIN, Attribute, PirBlock, PirOp, PirProgram, Type, Value
+from .data import DENSE, PLAIN, Attribute, PirBlock, PirOp, PirProgram, PirType, PirValue
 from .json_reading import DIALECTS
 
 __all__ = ["serialize_pir"]
@@ -65,7 +65,7 @@ class _Writer:
         return tree
 
 
-def _result(value: Value) -> dict[str, Any]:
+def _result(value: PirValue) -> dict[str, Any]:
     return {"%": value.id, "TT": type_tree(value.type)}
 
 
@@ -82,7 +82,7 @@ def _parameter(op: PirOp) -> dict[str, Any]:
     }
 
 
-def type_tree(type_: Type) -> dict[str, Any]:
+def type_tree(type_: PirType) -> dict[str, Any]:
     """A type as JSON."""
     if type_.kind == "null":
         return {"#": "NULL"}

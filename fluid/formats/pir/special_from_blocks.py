@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.program import Block, Operator
 from ...values.types import VarType
-from .data import DENSE, ELEMENTS, Attribute, PirOp, Type, Value
+from .data import DENSE, ELEMENTS, Attribute, PirOp, PirType, PirValue
 from .from_blocks import PLACE, BlockWriter, Unwritable, type_of, writes
 
 __all__: list[str] = []
@@ -85,7 +85,7 @@ def _assign_value(at: BlockWriter, op: Operator) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ branches
-def _inner(at: BlockWriter, op: Operator, around: dict[str, Value]) -> tuple[BlockWriter, Block]:
+def _inner(at: BlockWriter, op: Operator, around: dict[str, PirValue]) -> tuple[BlockWriter, Block]:
     body: Any = op.attrs.get("sub_block")
     if not isinstance(body, Block):
         raise Unwritable("it owns no block")
@@ -94,11 +94,11 @@ def _inner(at: BlockWriter, op: Operator, around: dict[str, Value]) -> tuple[Blo
     return inner, body
 
 
-def _yields(at: BlockWriter, values: list[Value | None]) -> None:
+def _yields(at: BlockWriter, values: list[PirValue | None]) -> None:
     at.append(PirOp("cf.yield", values))
 
 
-def _blank(at: BlockWriter, name: str) -> Value:
+def _blank(at: BlockWriter, name: str) -> PirValue:
     """Zeros, or an empty array, for a variable without a value in the branch that does not run."""
     if at.is_array(name):
         return at.empty_array(at.var(name))
@@ -164,7 +164,7 @@ def _if(at: BlockWriter, op: Operator, partner: Operator | None, results: list[t
         inner, _ = _inner(at, branch or op, at.values)
         if branch is not None:
             inner.write()
-        values: list[Value | None] = []
+        values: list[PirValue | None] = []
         for names in results:
             held = inner.values.get(names[index])
             values.append(held if held is not None else _blank(inner, names[0]))
@@ -186,7 +186,7 @@ def _select_input(at: BlockWriter, op: Operator) -> None:
     if len(names) != 2 or mask is None:
         raise Unwritable(f"it chooses among {len(names)} values")
     (name,) = op.output("Out")
-    condition = at.writer.value(Type(DENSE, "bool", mask.type.shape), True)
+    condition = at.writer.value(PirType(DENSE, "bool", mask.type.shape), True)
     at.append(PirOp("pd_op.cast", [mask], [condition], {"dtype": Attribute("dtype", "bool")}))
     regions = []
     for source in (names[1], names[0]):

@@ -17,8 +17,8 @@ __all__ = [
     "IGNORED",
     "Operand",
     "PirAttr",
+    "PirRow",
     "Result",
-    "Row",
     "row_from",
     "rows_to",
     "types_with_rows",
@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class PirRow:
     """One op of 2.x, and the op of PIR that is the same."""
 
     type: str
@@ -117,10 +117,10 @@ begin with ``+`` are attributes of 2.x that a row implies."""
 
 
 @functools.cache
-def _rows() -> tuple[dict[str, list[Row]], dict[str, Row]]:
+def _rows() -> tuple[dict[str, list[PirRow]], dict[str, PirRow]]:
     """Rows by the op of 2.x, and by the op of PIR that is read as one of 2.x."""
-    to_pir: dict[str, list[Row]] = {}
-    from_pir: dict[str, Row] = {}
+    to_pir: dict[str, list[PirRow]] = {}
+    from_pir: dict[str, PirRow] = {}
     with open(os.path.join(os.path.dirname(__file__), "ops.txt"), encoding="ascii") as file:
         lines = [line for line in file if not line.startswith("#")]
     for line in lines:
@@ -128,7 +128,7 @@ def _rows() -> tuple[dict[str, list[Row]], dict[str, Row]]:
         to_pir[row.type] = [row]
         if row.type not in _SECOND_CHOICE:
             from_pir[row.pir] = row
-    by_hand: dict[str, list[Row]] = {}
+    by_hand: dict[str, list[PirRow]] = {}
     for row in map(_row, map(str.split, BY_HAND.splitlines())):
         by_hand.setdefault(row.type, []).append(row)
         from_pir[row.pir] = row
@@ -136,7 +136,7 @@ def _rows() -> tuple[dict[str, list[Row]], dict[str, Row]]:
     return to_pir, from_pir
 
 
-def rows_to(type_: str) -> list[Row]:
+def rows_to(type_: str) -> list[PirRow]:
     """The rows of an op of 2.x: none, one, or several; the first that fits applies."""
     return _rows()[0].get(type_, [])
 
@@ -146,17 +146,17 @@ def types_with_rows() -> frozenset[str]:
     return frozenset(_rows()[0])
 
 
-def row_from(pir: str) -> Row | None:
+def row_from(pir: str) -> PirRow | None:
     """The row of an op of PIR, by its name without the dialect, or None."""
     return _rows()[1].get(pir)
 
 
-def _row(words: list[str]) -> Row:
+def _row(words: list[str]) -> PirRow:
     implied = dict(word[1:].split("=", 1) for word in words if word.startswith("+"))
     words = [word for word in words if not word.startswith("+")]
     ours = {slot: name for (type_, slot), name in OUR_SLOTS.items() if type_ == words[0]}
     opening, closing = words.index("{"), words.index("}")
-    return Row(
+    return PirRow(
         words[0],
         words[1],
         tuple(_operand(name, text, ours) for name, text in (word.split("=", 1) for word in words[2:opening])),

@@ -18,10 +18,10 @@ from ...ir.program import Block, Operator, OpRole, Program, Variable
 from ...opdef import registry
 from ...opdef.registry import EMPTY
 from ...values.types import VarType
-from .data import ARRAY, DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, Value
-from .table import IGNORED, Operand, Row, row_from, updated_operands
+from .data import ARRAY, DTYPES, ELEMENTS, Attribute, PirBlock, PirOp, PirProgram, PirValue
+from .table import IGNORED, Operand, PirRow, row_from, updated_operands
 
-__all__ = ["NAME_SCOPE", "SINGLE", "UPDATES", "XSHAPE", "BlockReader", "Reader", "program_of", "special"]
+__all__ = ["NAME_SCOPE", "SINGLE", "UPDATES", "XSHAPE", "BlockReader", "PirReader", "program_of", "special"]
 
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 """Ops whose results stand for attributes, where an op takes them as such."""
@@ -69,22 +69,22 @@ def special(*names: str) -> Callable[[Special], Special]:
 
 def program_of(pir: PirProgram) -> Program:
     """The program in blocks; `FormatError` where ops do not fit together."""
-    reader = Reader(pir)
+    reader = PirReader(pir)
     BlockReader(reader, reader.program.global_block()).read(pir.block)
     reader.finish()
     return reader.program
 
 
-class Reader:
+class PirReader:
     """The state of reading one program."""
 
     def __init__(self, pir: PirProgram) -> None:
         self.program = Program()
-        self.names: dict[Value, str] = {}
-        self.lists: dict[Value, list[Value | None]] = {}
+        self.names: dict[PirValue, str] = {}
+        self.lists: dict[PirValue, list[PirValue | None]] = {}
         """Value of type ``vec`` -> the values in it."""
-        self.constants: dict[Value, PirOp] = {}
-        self.stacks: dict[Value, Any] = {}
+        self.constants: dict[PirValue, PirOp] = {}
+        self.stacks: dict[PirValue, Any] = {}
         """Value that stands for a stack -> the state of the stack in `control_to_blocks`."""
         self.xshapes: dict[str, str] = {}
         """Name of an op's input -> the variable that keeps its shape for gradient ops."""
@@ -94,7 +94,7 @@ class Reader:
         self.numbers: dict[str, int] = {}
         """The last number that was put behind a name."""
         self.backward = False
-        self.read_as_tensors: set[Value] = set()
+        self.read_as_tensors: set[PirValue] = set()
         for op in _all_ops(pir.block):
             if op.name in CONSTANTS and len(op.results) == 1:
                 self.constants[op.results[0]] = op
@@ -142,7 +142,7 @@ def _all_ops(block: PirBlock) -> Iterable[PirOp]:
             stack.pop()
 
 
-def row_of(op: PirOp) -> Row | None:
+def row_of(op: PirOp) -> PirRow | None:
     """The row of an op. An op that overwrites an operand may use the row of the op that does not."""
     dialect, _, name = op.name.partition(".")
     if dialect != "pd_op" or op.name in SPECIAL or op.regions:
@@ -175,7 +175,7 @@ def _is_attribute(operand: Operand, constant: PirOp) -> bool:
 class BlockReader:
     """Reads the ops of one block into a block of the program."""
 
-    def __init__(self, reader: Reader, block: Block) -> None:
+    def __init__(self, reader: PirReader, block: Block) -> None:
         self.reader = reader
         self.block = block
 
@@ -190,7 +190,7 @@ class BlockReader:
                 self.unknown(op)
 
     # -- variables
-    def name(self, value: Value | None) -> str:
+    def name(self, value: PirValue | None) -> str:
         """The name of a value; `EMPTY` for none."""
         if value is None:
             return EMPTY
@@ -199,20 +199,20 @@ class BlockReader:
             raise FormatError(f"the value {value.id} of PIR, a {value.type.kind}, is read where a tensor is expected")
         return name
 
-    def all_names(self, value: Value | None) -> list[str]:
+    def all_names(self, value: PirValue | None) -> list[str]:
         """The names of the values in a list; of any other value, its own."""
         if value is None:
             return []
         parts = self.reader.lists.get(value)
         return [self.name(value)] if parts is None else [self.name(part) for part in parts]
 
-    def declare(self, value: Value, base: str, **properties: Any) -> Variable:
+    def declare(self, value: PirValue, base: str, **properties: Any) -> Variable:
         """A variable for a value."""
         name = self.reader.fresh(base)
         self.reader.names[value] = name
         return self.variable(name, value, **properties)
 
-    def variable(self, name: str, value: Value, **properties: Any) -> Variable:
+    def variable(self, name: str, value: PirValue, **properties: Any) -> Variable:
         """A variable of the type that a value has."""
         type_ = value.type
         dtype = ELEMENTS.get(type_.dtype)
@@ -222,7 +222,7 @@ class BlockReader:
         self.block.vars[name] = var
         return var
 
-    def another(self, value: Value, base: str, stop_gradient: bool = False) -> str:
+    def another(self, value: PirValue, base: str, stop_gradient: bool = False) -> str:
         """A new variable of the type that a value has, which is not the value."""
         name = self.reader.fresh(base)
         return self.variable(name, value, persistable=False, stop_gradient=stop_gradient).name
@@ -234,13 +234,13 @@ class BlockReader:
         self.block.vars[name] = Variable(self.block, name=name, shape=sizes, dtype=dtype, stop_gradient=stop_gradient)
         return name
 
-    def results(self, op: PirOp, value: Value, base: str) -> list[str]:
+    def results(self, op: PirOp, value: PirValue, base: str) -> list[str]:
         """Declare a result: one variable, several for a list, `EMPTY` for nothing."""
         if value.type.kind == "null":
             self.reader.names[value] = EMPTY
             return [EMPTY]
         if value.type.kind == "vec":
-            parts = [Value(0, part, value.stop_gradient) for part in value.type.parts]
+            parts = [PirValue(0, part, value.stop_gradient) for part in value.type.parts]
             self.reader.lists[value] = list(parts)
             return [name for at, part in enumerate(parts) for name in self.results(op, part, f"{base}.{at}")]
         return [self.declare(value, base).name]
@@ -266,7 +266,7 @@ class BlockReader:
             self.reader.backward = True
         return OpRole.BACKWARD if self.reader.backward else OpRole.FORWARD
 
-    def by_table(self, op: PirOp, row: Row) -> bool:
+    def by_table(self, op: PirOp, row: PirRow) -> bool:
         """Append the op of 2.x that a row names; return False if an operand or attribute has no place in it."""
         definition = registry.find(row.type)
         inputs: dict[str, list[str]] = {}
@@ -310,7 +310,7 @@ class BlockReader:
             self.complete(new_op, definition)
         return True
 
-    def say_types(self, row: Row, op: PirOp, new_op: Operator, definition: registry.OpDef) -> None:
+    def say_types(self, row: PirRow, op: PirOp, new_op: Operator, definition: registry.OpDef) -> None:
         """Attributes for types of elements, which PIR has in the types of values alone."""
         names = new_op.inputs.get("X")
         source = self.block.find_var(names[0]) if names else None
@@ -323,7 +323,7 @@ class BlockReader:
         ):  # of bools and small integers, it is int64
             new_op.attrs["out_dtype"] = int(result)
 
-    def outputs_of(self, op: PirOp, row: Row) -> dict[str, list[str]]:
+    def outputs_of(self, op: PirOp, row: PirRow) -> dict[str, list[str]]:
         """The variables of the results, by slot: new ones, or operands that the op overwrites."""
         name = op.name.partition(".")[2]
         updated: dict[str, str] = {}
@@ -354,7 +354,7 @@ class BlockReader:
                 outputs[result.slot] = names
         return outputs
 
-    def xshape(self, name: str, value: Value) -> str:
+    def xshape(self, name: str, value: PirValue) -> str:
         """The variable that gives a gradient op the shape of the forward op's input."""
         xshape_name = self.reader.xshapes.get(name)
         if xshape_name is None or self.block.find_var(xshape_name) is None:

@@ -34,7 +34,7 @@ from .writing import reason
 if TYPE_CHECKING:
     from ..values.selected_rows import SelectedRows
 
-__all__ = ["TensorReader", "open_tensors", "read_file", "write_rows", "write_tensor"]
+__all__ = ["RecordReader", "open_tensors", "read_file", "write_rows", "write_tensor"]
 
 Lod = list[list[int]]
 _LARGE_FILE = 4 << 20
@@ -72,7 +72,7 @@ def _bytes_of(array: Any) -> Any:
     return array.reshape(-1).view(np.uint8).data
 
 
-class TensorReader:
+class RecordReader:
     """Reads records one after the other from an untrusted file."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
@@ -213,14 +213,14 @@ class TensorReader:
 
 
 @contextlib.contextmanager
-def open_tensors(path: str, part: str = "") -> Iterator[TensorReader]:
+def open_tensors(path: str, part: str = "") -> Iterator[RecordReader]:
     """A reader of the records in a file; `FormatError` if it cannot be opened."""
     try:
         file = open_saved(path)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}{part}: the file cannot be read: {reason(error)}") from None
     with file:
-        yield TensorReader(file, path)
+        yield RecordReader(file, path)
 
 
 def read_file(path: str) -> bytes:

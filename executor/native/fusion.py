@@ -1,12 +1,15 @@
-"""Gathers nodes of the tensor graph into groups, each of which becomes one kernel.
+"""Fuses nodes of the tensor graph into groups. Each group becomes one kernel.
 
-A group goes over an index space of rows and columns once. In it, a node has a value for each element, or one for each row: what
-is computed of rows (a reduction along them) may be used for all their elements, in a later pass over the row. Sums over rows come
-out when all rows are done. A group may begin with a product of matrices; what follows is then computed of the product's elements
-while they are in registers.
+A group iterates once over an index space of rows and columns. A node of the group has a value per element or per row. A later
+pass over the row may use a per-row value (a reduction along the row) for all elements of the row. Sums over rows are complete when
+all rows are done. A group may begin with a core, such as a matrix product; the other nodes of the group are then its epilogue:
+are computed from the core's elements while these are in registers.
 
-Groups stand in the order in which they run, among the ops that are left to kernels. A node joins the group in which the last of
-its operands is computed, if it fits there, or a later one that reads what it reads; otherwise it begins a new one.
+Groups are in execution order, together with the ops that run on numpy kernels. A node joins the group of its last operand if it
+fits there, or else a later group that reads the same memory. Otherwise it begins a new group.
+
+Cheap elementwise formulas are deferred: they join the group of their first reader. To materialize a deferred formula is to put it
+into a group before that.
 """
 
 from __future__ import annotations
@@ -52,9 +55,9 @@ from .target import Limits
 __all__ = ["HEAVY", "Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
 _LEAVES = frozenset({Constant, Memory, Drawn, Position})
-"""What is there without being computed."""
+"""Nodes that need no computation."""
 _NUMBERS = frozenset({Constant, Position})
-"""What is in no memory."""
+"""Nodes that occupy no memory."""
 
 HEAVY = frozenset(
     {
@@ -62,34 +65,34 @@ HEAVY = frozenset(
         "reciprocal", "pow",
     }
 )  # fmt: skip
-"""Formulas that take long enough not to be computed twice."""
+"""Formulas that are too slow to be computed twice."""
 
 
 def base_of(node: Node) -> Node:
-    """The node whose elements these are, in the same order."""
+    """The node under all reshapes: same elements, same order."""
     while isinstance(node, Reshaped):
         node = node.source
     return node
 
 
 def reads_of(node: Node) -> list[Node]:
-    """The nodes that are read to compute a node: of a view, what it is a view of."""
+    """The nodes that `node` reads; for a view, its source."""
     return [source_of(operand) for operand in operands_of(node)]
 
 
 _ELSEWHERE = frozenset({Reshaped, View, Turned})
-"""What only says where the elements of another node lie."""
+"""Aliases: nodes that only describe how the elements of another node lie in memory."""
 
 
 def source_of(node: Node) -> Node:
-    """The node in whose memory, or group, the elements of a node are found."""
+    """The node under all aliases: the owner of the elements."""
     while type(node) in _ELSEWHERE:
         node = node.source  # type: ignore[attr-defined]
     return node
 
 
 def extents_of(core: Node) -> tuple[int, ...]:
-    """The index space in which what follows a core is computed."""
+    """The index space of a core's epilogue."""
     if isinstance(core, Product):
         return prod(core.shape[:-1]), core.shape[-1]
     if isinstance(core, FilterGradient):
@@ -99,13 +102,13 @@ def extents_of(core: Node) -> tuple[int, ...]:
 
 @lru_cache(1 << 12)
 def breaks_of(shape: Shape) -> frozenset[int]:
-    """The numbers of elements that the last dimensions have: 1, the last one, the last two, and so on."""
+    """Products of the trailing extents: 1, the last extent, the product of the last two, and so on."""
     return frozenset(accumulate(reversed(shape), mul, initial=1))
 
 
 @lru_cache(1 << 12)
 def _is_chain(breaks: frozenset[int]) -> bool:
-    """Whether an index space has dimensions that lie between these breaks."""
+    """Whether each break divides the next one, so that an index space can have these breaks."""
     return all(large % small == 0 for small, large in pairwise(sorted(breaks)))
 
 
@@ -114,11 +117,11 @@ class Group:
     """Nodes that one kernel computes.
 
     Attributes:
-        nodes: in the order in which they are computed.
+        nodes: the nodes, in the order of computation.
         total: elements of the index space.
-        breaks: see `breaks_of`; the extents of the space's dimensions are the quotients of neighbours.
-        columns: elements of a row; None as long as no node asks for rows.
-        core: what it begins with, if that has a kernel of its own.
+        breaks: see `breaks_of`; quotients of neighbouring breaks are the extents of the index space.
+        columns: elements of a row; None while no node needs rows.
+        core: the first node, if it is a core.
         sums: reductions over rows.
     """
 
@@ -130,17 +133,17 @@ class Group:
     per_row: set[Node] = field(default_factory=set)
     sums: set[Node] = field(default_factory=set)
     uniform: list[Node] = field(default_factory=list)
-    """Single numbers that the kernel computes before its loops; other groups may compute them, too."""
+    """Scalars that the kernel computes before its loops; other groups may compute them, too."""
     operands: set[Node] = field(default_factory=set)
-    """What is read that other groups compute, or is there before."""
+    """Nodes that the group reads from memory."""
     touched: set[Node] = field(default_factory=set)
-    """What is read or computed."""
+    """Nodes that the group reads or computes."""
     apart: set[Node] = field(default_factory=set)
-    """What is read elsewhere than at the element that is computed."""
+    """Nodes that the group reads not only at the element it computes."""
     updates: bool = False
-    """Whether it writes to arrays that it reads, so that it may go over its elements only once."""
+    """Whether the group overwrites arrays that it reads, so that it may pass over its elements only once."""
     overwritten: dict[Node, Node] = field(default_factory=dict)
-    """Node of the group that is written in the memory of an older one -> that older node."""
+    """Node of the group -> the older node whose memory it overwrites."""
     ops: list[Any] = field(default_factory=list)
 
     @property
@@ -149,36 +152,36 @@ class Group:
 
 
 class Schedule:
-    """Groups, and ops that are left to kernels, in the order in which they run."""
+    """Groups, and ops that run on numpy kernels, in execution order."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.items: list[Any] = []
         self.home: dict[Node, int] = {}
-        """Node -> position of the item that computes it; -1 for what is there before."""
+        """Node -> position of the item that computes it; -1 for arrays that exist before the first item."""
         self.last_reader: dict[Node, int] = {}
-        """Node -> position of the last item that reads it, as far as it is known."""
+        """Node -> position of its last reader so far."""
         self.uniform: set[Node] = set()
-        """Formulas of single numbers, which each group that needs them computes for itself."""
+        """Scalar formulas; each group that needs one recomputes it."""
         self.uniform_of: dict[Node, list[Node]] = {}
-        """Node -> the formulas of single numbers that are computed of it."""
-        self.floating: dict[Node, None] = {}
-        """Formulas of what is, or will be, in memory; the first that reads one takes it into its group."""
-        self._taken: dict[tuple[Group, Node, int], bool] = {}
+        """Node -> the scalar formulas that read it."""
+        self.deferred: dict[Node, None] = {}
+        """Formulas that wait for their first reader and join its group; their operands are in memory, or will be."""
+        self._fitting: dict[tuple[Group, Node, int], bool] = {}
         self.lasting: set[Node] = set()
-        """Nodes that get memory in any case, since they are read by what is in groups of its own."""
+        """Nodes that always get memory, because their readers are in other groups."""
         self.apart: set[Node] = set()
-        """Nodes that get memory, and are computed once, in any case."""
+        """Nodes that always get memory and are computed once."""
         self.overwrites: dict[Node, Node | None] = {}
-        """Node -> the one whose memory it takes, which has to be read before."""
+        """Node -> the node whose memory it overwrites; all reads of the old node come first."""
         self.op: Any = None
         """The op whose nodes are being placed."""
         self._op_of: dict[Node, Any] = {}
 
     def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[Memory]) -> None:
-        """Add an op that is left to its kernel."""
-        for node in list(self.floating):
-            self._settle(node)
+        """Add an op that runs on its numpy kernel."""
+        for node in list(self.deferred):
+            self._materialize(node)
         position = len(self.items)
         self.items.append(item)
         for node in reads:
@@ -187,7 +190,7 @@ class Schedule:
             self.home[node] = position
 
     def place(self, node: Node) -> int:
-        """Find a group for a node and what it is computed of; returns its position."""
+        """Place a node and all nodes it depends on; returns the node's position."""
         pending = [node]
         while pending:
             current = pending[-1]
@@ -208,24 +211,24 @@ class Schedule:
             elif kind in _ELSEWHERE:
                 source = source_of(current)
                 if kind is not Reshaped:
-                    self._give_memory(source)
+                    self._materialize_number(source)
                 self.home[current] = self.home[source]
             else:
                 self._place_computed(current)
         return self.home[node]
 
     def _place_computed(self, node: Node) -> None:
-        """Place what is computed: with the numbers that groups compute for themselves, among what floats, or in a group."""
+        """Make a computed node uniform, or deferred, or add it to a group."""
         for operand in operands_of(node):
             source = source_of(operand)
             if not isinstance(node, Map) or isinstance(operand, View):
-                self._give_memory(source)
-            if source in self.floating and not _may_float_into(node, operand):
-                self._settle(source)
+                self._materialize_number(source)
+            if source in self.deferred and not _may_defer_into(node, operand):
+                self._materialize(source)
         updates, after = node in self.overwrites, -1
         if updates:
             old = self.overwrites[node]
-            self._settle_readers(node, old)
+            self._materialize_readers(node, old)
             after = self._last_read(old)
         reads = self._reads(node)
         is_free = isinstance(node, Map) and node.within is None and node not in self.apart
@@ -234,19 +237,19 @@ class Schedule:
             for operand in reads:
                 self.uniform_of.setdefault(operand, []).append(node)
             self.home[node] = self._latest(reads)
-        elif is_free and self._may_float(node, reads):
-            self.floating[node] = None
+        elif is_free and self._is_deferrable(node, reads):
+            self.deferred[node] = None
             self.home[node] = self._latest(reads)
         else:
             self._place_in_group(node, reads, after, updates)
 
-    def _may_float(self, node: Node, reads: Sequence[Node]) -> bool:
-        """Whether a formula is of nothing but what is, or will be, in memory, and not too long to wait for what reads it."""
-        are_in_memory = all(type(operand) in _LEAVES or operand in self.floating or operand in self.lasting for operand in reads)
-        return are_in_memory and len(self._floating_of(node)) < self.limits.deferred_nodes
+    def _is_deferrable(self, node: Node, reads: Sequence[Node]) -> bool:
+        """Whether all operands are in memory, or will be, and the chain of deferred formulas is short enough."""
+        are_in_memory = all(type(operand) in _LEAVES or operand in self.deferred or operand in self.lasting for operand in reads)
+        return are_in_memory and len(self._deferred_chain(node)) < self.limits.deferred_nodes
 
     def _latest(self, nodes: Sequence[Node]) -> int:
-        """The position of the last item that computes one of these."""
+        """The position of the last item that computes one of the nodes."""
         return max((self.home[node] for node in nodes), default=-1)
 
     def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
@@ -257,25 +260,25 @@ class Schedule:
             position = len(self.items)
             group = _new_group(node)
             for operand in reads:
-                if operand not in self.floating:
+                if operand not in self.deferred:
                     continue
                 need = self._need_of_all(operand)
                 if need is not None and self._fits(group, operand, position, False):
-                    _, breaks, columns = need  # which the next operands have to fit, too
+                    _, breaks, columns = need  # the next operands have to fit these, too
                     group.breaks, group.columns = group.breaks | breaks, group.columns or columns
                 else:
-                    self._settle(operand)
+                    self._materialize(operand)
                     position = len(self.items)
             self.items.append(group)
         self._add(node, reads, position, updates)
 
     def _add(self, node: Node, reads: Sequence[Node], position: int, updates: bool) -> None:
-        """Add a node to a group, after what floats."""
-        self._taken.clear()
+        """Add a node to a group, after its deferred operands."""
+        self._fitting.clear()
         group = self.items[position]
         for operand in reads:
-            if operand in self.floating:
-                del self.floating[operand]
+            if operand in self.deferred:
+                del self.deferred[operand]
                 self._add(operand, self._reads(operand), position, False)
         self._add_uniform(group, node)
         self._join(group, node)
@@ -293,65 +296,66 @@ class Schedule:
         if op is not None and (not group.ops or group.ops[-1] is not op):
             group.ops.append(op)
 
-    def _settle(self, node: Node) -> None:
-        """Let what floats be computed by a group of its own."""
-        if node in self.floating:
-            del self.floating[node]
+    def _materialize(self, node: Node) -> None:
+        """Compute a deferred formula now, in a separate group if necessary."""
+        if node in self.deferred:
+            del self.deferred[node]
             self._place_in_group(node, self._reads(node), -1, False)
 
-    def _settle_readers(self, node: Node, old: Node | None) -> None:
-        """Let what floats, or is computed by each group for itself, and reads memory that is to be overwritten by a node, be
-        computed before; but not what floats and the node is computed of."""
-        self.keep_numbers_of(old)
-        own: set[Node] = set()
+    def _materialize_readers(self, node: Node, old: Node | None) -> None:
+        """Before `node` overwrites `old`, materialize the deferred formulas that read `old`.
+
+        Formulas that `node` itself depends on stay deferred if they read `old` elementwise.
+        """
+        self.materialize_numbers_of(old)
+        inputs: set[Node] = set()
         pending = [source_of(operand) for operand in operands_of(node)]
         while pending:
             current = pending.pop()
-            if current in self.floating and current not in own:
-                own.add(current)
+            if current in self.deferred and current not in inputs:
+                inputs.add(current)
                 pending += reads_of(current)
-        for floating in list(self.floating):
-            if (floating not in own or not is_elementwise(floating, old)) and old in self._memory_of(floating):
-                self._settle(floating)
+        for formula in list(self.deferred):
+            if (formula not in inputs or not is_elementwise(formula, old)) and old in self._materialized_sources(formula):
+                self._materialize(formula)
 
-    def keep_numbers_of(self, old: Node | None) -> None:
-        """Let single numbers that are computed of memory which is to be overwritten be computed now, once for all groups."""
+    def materialize_numbers_of(self, old: Node | None) -> None:
+        """Before `old` is overwritten, compute its uniform formulas once for all groups."""
         for number in self.uniform_of.pop(old, ()) if old is not None else ():
-            self._give_memory(number)
+            self._materialize_number(number)
 
     def _ready(self, node: Node) -> int:
-        """The position from which on a node can be read: of what floats, that of what it is computed of, some of which may have
-        floated when this did."""
-        if node not in self.floating:
+        """The first position where a node can be read; for a deferred formula, where its materialized sources can be read."""
+        if node not in self.deferred:
             return self.home[node]
-        return max((self.home[leaf] for leaf in self._memory_of(node)), default=-1)
+        return max((self.home[leaf] for leaf in self._materialized_sources(node)), default=-1)
 
-    def _floating_of(self, node: Node) -> set[Node]:
-        """A node, and what floats of all that it is computed of."""
+    def _deferred_chain(self, node: Node) -> set[Node]:
+        """A node and all deferred formulas that it depends on."""
         nodes, pending = {node}, [node]
         while pending:
-            floating = [read for read in self._reads(pending.pop()) if read in self.floating and read not in nodes]
-            nodes.update(floating)
-            pending += floating
+            pending_formulas = [read for read in self._reads(pending.pop()) if read in self.deferred and read not in nodes]
+            nodes.update(pending_formulas)
+            pending += pending_formulas
         return nodes
 
-    def _memory_of(self, node: Node) -> set[Node]:
-        """What a node that floats is computed of, and does not float."""
-        return {read for each in self._floating_of(node) for read in self._reads(each) if read not in self.floating}
+    def _materialized_sources(self, node: Node) -> set[Node]:
+        """The nodes in memory that a deferred formula depends on, directly or through deferred formulas."""
+        return {read for formula in self._deferred_chain(node) for read in self._reads(formula) if read not in self.deferred}
 
     def _last_read(self, old: Node | None) -> int:
-        """The first position at which the memory of a node may be overwritten: it is written before, and read no more."""
+        """The first position where the memory of `old` may be overwritten: after its write and its last read."""
         if old is None:
             return -1
-        written, position = self.home.get(old, -1), self.last_reader.get(old, -1)
-        if position <= written:
-            return written + 1 if written >= 0 else -1
-        item = self.items[position]
+        write_position, read_position = self.home.get(old, -1), self.last_reader.get(old, -1)
+        if read_position <= write_position:
+            return write_position + 1 if write_position >= 0 else -1
+        item = self.items[read_position]
         is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.apart
-        return position if is_elementwise else position + 1
+        return read_position if is_elementwise else read_position + 1
 
-    def _give_memory(self, node: Node) -> None:
-        """Let a number be computed by a group of its own, since what reads it asks for memory."""
+    def _materialize_number(self, node: Node) -> None:
+        """Compute a uniform formula in a group, because its reader needs it in memory."""
         if node in self.uniform:
             self.uniform.discard(node)
             self.apart.add(node)
@@ -359,14 +363,14 @@ class Schedule:
             self.place(node)
 
     def _are_numbers(self, node: Node) -> bool:
-        """Whether a formula is of single numbers that are in memory."""
+        """Whether all sources of a formula are scalars in memory or uniform."""
         return all(
             isinstance(source, (Constant, Memory)) or source in self.uniform or (source.size == 1 and source in self.apart)
             for source in reads_of(node)
         )
 
     def _reads(self, node: Node) -> list[Node]:
-        """The nodes that are read to compute a node, and the numbers that it needs."""
+        """The nodes that a node reads, with uniform formulas replaced by the nodes they read."""
         sources = reads_of(node)
         if self.uniform.isdisjoint(sources):
             return sources
@@ -392,12 +396,12 @@ class Schedule:
             if isinstance(item, Group) and not item.touched.isdisjoint(shared):
                 yield position
 
-    # -- what fits
+    # -- fitting nodes into groups
     def _fits(self, group: Any, node: Node, position: int, updates: bool) -> bool:
         if not isinstance(group, Group):
             return False
         if (group.updates or updates) and any(isinstance(one, (Reduction, Choice)) for one in (*group.nodes, node)):
-            return False  # it would go over its elements more than once
+            return False  # the group would pass over its elements more than once
         if len(group.nodes) >= self.limits.group_nodes or len(group.operands) >= self.limits.group_operands:
             return False
         need = self._need_of_all(node)
@@ -424,38 +428,38 @@ class Schedule:
         return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
 
     def _need_of_all(self, node: Node) -> tuple[int, frozenset[int], int | None] | None:
-        """What a node needs together with what floats and joins its group before it; None if no group has all that."""
+        """The `_need` of a node together with its deferred operands; None if no group can satisfy all of them."""
         need = _need(node)
         if need is None:
             return None
         total, breaks, columns = need
-        for floating in self._floating_of(node) - {node}:
-            its_need = _need(floating)
-            assert its_need is not None, floating
+        for formula in self._deferred_chain(node) - {node}:
+            its_need = _need(formula)
+            assert its_need is not None, formula
             _, its_breaks, its_columns = its_need
             if columns is not None and its_columns not in (None, columns):
                 return None
             breaks, columns = breaks | its_breaks, columns or its_columns
         return total, breaks, columns
 
-    def _takes(self, group: Group, node: Node, position: int) -> bool:
-        """Whether a group can compute what floats. The answer is kept until something is placed: many ways may lead to a node."""
+    def _fits_deferred(self, group: Group, node: Node, position: int) -> bool:
+        """Whether a deferred formula fits a group. Cached until the next node is placed: many paths may lead to one formula."""
         key = group, node, position
-        if key not in self._taken:
-            self._taken[key] = self._fits(group, node, position, False)
-        return self._taken[key]
+        if key not in self._fitting:
+            self._fitting[key] = self._fits(group, node, position, False)
+        return self._fitting[key]
 
     def _reads_fit(self, group: Group, node: Node, operand: Node, position: int, per_row: bool, columns: int | None) -> bool:
-        """Whether an operand that the group itself computes can be used in it."""
+        """Whether a node of the group can use an operand; operands from other groups always fit."""
         source = source_of(operand)
-        if source in self.floating:
-            return self._takes(group, source, position)
+        if source in self.deferred:
+            return self._fits_deferred(group, source, position)
         if self.home[source] != position:
             return True
         if source in self.uniform or isinstance(source, Joined):
-            return False  # it is computed before all else, or consists of what other nodes leave there
+            return False  # computed before the loops, or its parts are stored by other nodes
         if base_of(operand) is not source or source in group.sums:
-            return False  # a view of what is not all there
+            return False  # not complete before the loops end
         if isinstance(node, Choice) and operand is node.source:
             return bool(columns) and source not in group.per_row and operand.shape[-1] == columns
         if isinstance(node, Rows):
@@ -481,8 +485,8 @@ class Schedule:
                 return False
         for operand in node.operands:
             source = source_of(operand)
-            if source in self.floating:
-                if not self._takes(group, source, position):
+            if source in self.deferred:
+                if not self._fits_deferred(group, source, position):
                     return False
             elif self.home[source] == position:
                 if (
@@ -493,7 +497,7 @@ class Schedule:
                 ):
                     return False
             elif isinstance(operand, Position):
-                if node.shape[-1] != extents[-1]:  # kernels of cores count along their own last dimension
+                if node.shape[-1] != extents[-1]:  # a core's kernel counts along the last dimension of the core
                     return False
             elif not isinstance(operand, Constant) and steps_over(operand, node.shape, extents) is None:
                 return False
@@ -524,14 +528,14 @@ class Schedule:
             group.sums.add(node)
 
 
-def _may_float_into(node: Node, operand: Node) -> bool:
-    """Whether each element of what floats is read once, where the element is computed that it belongs to."""
+def _may_defer_into(node: Node, operand: Node) -> bool:
+    """Whether `node` reads each element of a deferred operand once, at the same place of the index space."""
     size = node.source.size if isinstance(node, Reduction) else node.size if isinstance(node, Map) else -1
     return base_of(operand) is source_of(operand) and operand.size == size
 
 
 def is_elementwise(node: Node, source: Node | None) -> bool:
-    """Whether each element of a node is computed of no other element of a source than the one at the same place."""
+    """Whether each element of a node depends only on the element of `source` at the same place."""
     return all(_is_elementwise(node, operand) for operand in operands_of(node) if source_of(operand) is source)
 
 
@@ -544,8 +548,8 @@ def _is_elementwise(node: Node, operand: Node) -> bool:
 def _is_repeated_along_rows(operand: Node, node: Node, columns: int) -> bool:
     """Whether an operand with one element for each row is broadcast over the columns."""
     inner = 1
-    for extent, own in zip(reversed(node.shape), reversed(operand.shape), strict=True):
-        if inner < columns and own != 1:
+    for extent, operand_extent in zip(reversed(node.shape), reversed(operand.shape), strict=True):
+        if inner < columns and operand_extent != 1:
             return False
         inner *= extent
     return True
@@ -557,7 +561,7 @@ def _is_along_rows(node: Reduction) -> bool:
 
 
 def _need(node: Node) -> tuple[int, frozenset[int], int | None] | None:
-    """The size of the index space in which a node is computed, its breaks, and the columns that it asks for."""
+    """The node's requirements for a group: size of the index space, breaks, and columns (None: any)."""
     match node:
         case Map():
             columns = next((operand.shape[-1] for operand in node.operands if isinstance(operand, Position)), None)
@@ -584,33 +588,33 @@ def _new_group(node: Node) -> Group:
 
 
 def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
-    """The steps in memory from one element of an operand to the next, by dimension of an index space.
+    """The strides of an operand over the dimensions of an index space, in elements.
 
     Args:
-        operand: what is read; its extents are those of `shape`, or 1 where it is broadcast.
-        shape: the shape in which it is used.
-        extents: the dimensions of the index space, which has as many elements as `shape`.
+        operand: the operand; each extent is equal to the extent in `shape`, or 1 (broadcast).
+        shape: the shape that the operand is broadcast to.
+        extents: the extents of the index space, with the same number of elements as `shape`.
 
     Returns:
-        None where the steps within a dimension of the space differ.
+        None if the stride is not constant within a dimension of the space.
     """
     steps = _steps(operand.shape, strides_of(operand), tuple(shape), tuple(extents))
     return None if steps is None else list(steps)
 
 
 @lru_cache(1 << 12)
-def _steps(own_shape: Shape, strides: Shape, shape: Shape, extents: Shape) -> list[int] | None:
-    """`steps_over` for an operand of a shape and strides."""
+def _steps(operand_shape: Shape, strides: Shape, shape: Shape, extents: Shape) -> list[int] | None:
+    """`steps_over` for an operand with the given shape and strides."""
     breaks = breaks_of(shape) | breaks_of(extents)
     if not _is_chain(breaks):
         return None
     finest = sorted(breaks)
     fine = []  # (break, stride) of the finest dimensions, the last one first
     inner = 1
-    for extent, own, stride in zip(reversed(shape), reversed(own_shape), reversed(strides), strict=True):
+    for extent, operand_extent, stride in zip(reversed(shape), reversed(operand_shape), reversed(strides), strict=True):
         outer = inner * extent
         fine += [
-            (number, following // number, 0 if own == 1 else stride * (number // inner))
+            (number, following // number, 0 if operand_extent == 1 else stride * (number // inner))
             for number, following in pairwise(finest)
             if inner <= number < outer
         ]

@@ -215,7 +215,7 @@ def _leave(schedule: Schedule, graph: PlanGraph, instruction: Any) -> None:
     for node in reads.values():
         schedule.place(node)
     for value in instruction.written:
-        schedule.keep_numbers_of(graph.overwritten_by(value))
+        schedule.materialize_numbers_of(graph.overwritten_by(value))
     written = [graph.nodes.get(value) for value in instruction.written]
     schedule.add_opaque(instruction, list(reads.values()), [node for node in written if isinstance(node, Memory)])
 

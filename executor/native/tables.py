@@ -1,4 +1,4 @@
-"""Turns calls of kernels into tables of records: kernels, the addresses of their arrays, and flags."""
+"""Builds tables of kernel calls. A record holds the address of a kernel, of its operands' addresses, and flags."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .verifying import verify_accesses
 __all__ = ["Reader", "Tables", "flags_of"]
 
 _WRITING = threading.Lock()
-"""Held while kernels are written: scopes share plans, so that several threads may bind the same regions."""
+"""Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
 
 
 def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
-    """The flags of the records of calls, each of which may need what those before it compute.
+    """The flags of the calls' records; each call may depend on all calls before it.
 
-    There is a barrier where one thread has to wait for another. The first record has none, as all threads have met at the end of
-    the table before; nor has one that the first thread computes alone, as it has those since the last barrier.
+    A barrier stands where a thread has to wait for another one. The first record needs none: all threads have met at the end of
+    the previous table. A serial record after serial records needs none either: the first thread computes all of them.
     """
     is_first, is_shared = True, False
     for call in calls:
@@ -42,31 +42,31 @@ def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
 
 
 class Reader:
-    """Lets native code read a value from another array than its own, where that can be.
+    """Points native code at a caller's array in place of the value's default array, to save a copy.
 
     Args:
-        own: the value's own array.
-        words: where addresses in it stand (see `Tables`).
-        spans: the first and the last byte of each array that a run overwrites, in order.
+        default: the array that the plan allocated for the value.
+        words: table words that hold addresses within the array (see `Tables._places`).
+        spans: first and last byte of each array that a run overwrites, sorted.
     """
 
-    def __init__(self, own: Any, words: Sequence[tuple[Any, int, int]], spans: Sequence[tuple[int, int]]) -> None:
-        self._own, self._words, self._at = own, words, own.ctypes.data
+    def __init__(self, default: Any, words: Sequence[tuple[Any, int, int]], spans: Sequence[tuple[int, int]]) -> None:
+        self._default, self._words, self._at = default, words, default.ctypes.data
         self._firsts = [first for first, _ in spans]
         self._lasts = list(accumulate((last for _, last in spans), max))
 
     def take(self, array: Any) -> bool:
-        """Read the value from `array` in the next run, if that can be; otherwise from its own array. Returns whether it can.
+        """Read the value from `array` in the next run if possible, else from the default array. Returns whether it is possible.
 
-        It has to be laid out like its own, and to share no memory with what a run overwrites.
+        `array` needs the layout of the default array, and must not alias an array that the run overwrites.
         """
         address = array.ctypes.data if self._is_like_own(array) else 0
         is_taken = bool(address) and not self._is_overwritten(address, address + array.nbytes - 1)
-        self._move(address if is_taken else self._own.ctypes.data)
+        self._move(address if is_taken else self._default.ctypes.data)
         return is_taken
 
     def _is_like_own(self, array: Any) -> bool:
-        if type(array) is not np.ndarray or array.dtype != self._own.dtype or array.shape != self._own.shape:
+        if type(array) is not np.ndarray or array.dtype != self._default.dtype or array.shape != self._default.shape:
             return False
         return bool(array.flags.c_contiguous and array.flags.aligned)
 
@@ -82,7 +82,7 @@ class Reader:
 
 
 class _Addresses(dict["PlanValue | None", int]):
-    """Value -> the address of its array; None -> that of the workspace."""
+    """Value -> the address of its array; None -> the address of the workspace."""
 
     def __init__(self, address: Callable[[PlanValue], int]) -> None:
         self._address = address
@@ -99,15 +99,15 @@ class Tables:
         self.target = compiler.host()
         self._tables: list[list[KernelCall]] = []
         self._words: list[Any] = []
-        """The addresses that each table gives its kernels, in order."""
+        """Operand addresses of each table, in the order of its calls."""
         self._steps: list[Callable[[], None]] = []
         self._writers: dict[str, Writer] = {}
         self._workspace_bytes = 0
         self._keep: list[Any] = []
-        """What has to live as long as the steps."""
+        """Objects that must live as long as the steps."""
 
     def add(self, instructions: Sequence[NativeInstruction]) -> Callable[[], None]:
-        """The step that computes some neighbouring instructions, once `compile` has been called."""
+        """Add consecutive instructions as one table; returns a step that runs it, callable after `compile`."""
         place = len(self._tables)
         self._tables.append([call for instruction in instructions for call in instruction.calls])
         for instruction in instructions:
@@ -116,16 +116,20 @@ class Tables:
         return lambda: self._steps[place]()
 
     def compile(self, address: Callable[[PlanValue], int], size: Callable[[PlanValue], int]) -> None:
-        """Compile the kernels, and fill in the tables, of arrays at these addresses, with so many bytes.
+        """Compile the kernels and fill in the tables.
+
+        Args:
+            address: value -> address of its array.
+            size: value -> bytes of its array.
 
         Raises:
-            NativeUnavailable: kernels cannot be made here, or they access more than their operands.
+            NativeUnavailable: kernels cannot be compiled here, or access memory outside their operands.
         """
         with _WRITING:
             kernels = compile_kernels(self._writers, self.target)
         self._writers.clear()
         verify_accesses(chain(*self._tables), kernels.footprints, size, self._workspace_bytes)
-        workspace = aligned_bytes(np.empty, self._workspace_bytes)  # for as many threads as there may be; few pages are touched
+        workspace = aligned_bytes(np.empty, self._workspace_bytes)  # for the most threads possible; few pages are touched
         address_of = _Addresses(address)
         address_of[None] = workspace.ctypes.data
         self._keep = [kernels, workspace]
@@ -142,19 +146,19 @@ class Tables:
             self._words.append(words)
             self._steps.append(pool().caller(rows))
 
-    def reader(self, value: PlanValue, own: Any, overwritten: Sequence[Any]) -> Reader:
-        """What moves the value from array to array, of those that are compiled."""
+    def reader(self, value: PlanValue, default: Any, overwritten: Sequence[Any]) -> Reader:
+        """A `Reader` for a value of the compiled tables; `overwritten` are the arrays that a run overwrites."""
         spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
-        return Reader(own, self._places.get(value, ()), spans)
+        return Reader(default, self._places.get(value, ()), spans)
 
     def let_lie(self, value: PlanValue, address: int) -> None:
-        """Let the array of a value begin at an address, from the next run on, if it is compiled."""
+        """Set the address of a value's array for the next runs; a no-op if no table uses the value."""
         for words, place, offset in self._places.get(value, ()):
             words[place] = address + offset
 
     @cached_property
     def _places(self) -> dict[PlanValue, list[tuple[Any, int, int]]]:
-        """Value -> the words that tell where it is, and what they say more than where its array begins; of what is compiled."""
+        """Value -> table words that hold its address, each with a byte offset."""
         places: dict[PlanValue, list[tuple[Any, int, int]]] = defaultdict(list)
         for words, calls in zip(self._words, self._tables, strict=True):
             for place, (value, offset) in enumerate(operand for call in calls for operand in call.operands):

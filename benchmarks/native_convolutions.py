@@ -30,7 +30,7 @@ from fluid.executor.native.geometry import Convolution
 from fluid.executor.native.images import Images, write_channels_first, write_channels_last
 from fluid.executor.native.kernel import write_kernel
 from fluid.executor.native.pooling import (
-    Pool,
+    PoolGeometry,
     write_average_pool,
     write_average_pool_gradient,
     write_max_pool,
@@ -252,7 +252,9 @@ def pools(target: Target, best: float, word: str) -> None:
 def pool_rows(what: str, n: int, c: int, h: int, k: int, stride: int, pad: int, target: Target, best: float) -> None:
     """Maxima and averages, and their gradients."""
     out = (h + 2 * pad - k) // stride + 1
-    pool = Pool(Images.dense(n, h, h, c, pad), Images.dense(n, out, out, c), (k, k), (stride, stride), ((pad, pad), (pad, pad)))
+    pool = PoolGeometry(
+        Images.dense(n, h, h, c, pad), Images.dense(n, out, out, c), (k, k), (stride, stride), ((pad, pad), (pad, pad))
+    )
     pool = replace(pool, y=Images.dense(n, out, out, c, pool.y_halo))
     (x, x_torch), (dy, dy_torch) = images_of(pool.x), images_of(pool.y)
     y, positions, dx = aligned(pool.y.shape), aligned(pool.y.shape, np.int8), aligned(pool.x.shape)

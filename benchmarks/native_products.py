@@ -19,7 +19,7 @@ from native_calls import HOST, PEAK_STEPS, PEAK_SUMS, Body, Runner, aligned, com
 import fluid
 from fluid.executor.native.emitter import DOUBLE, FLOAT, INT64, Function, Type, Value
 from fluid.executor.native.kernel import Share
-from fluid.executor.native.matmul import Product, packed_bytes, workspace_bytes, write_pack, write_product
+from fluid.executor.native.matmul import MatrixProduct, packed_bytes, workspace_bytes, write_pack, write_product
 
 STEPS = 35
 """Of the recurrence whose B is packed once."""
@@ -34,7 +34,7 @@ class Case:
     order: str = "nn"
     heads: tuple[int, int] = ()
 
-    def product(self, element: Type) -> Product:
+    def product(self, element: Type) -> MatrixProduct:
         """The product; with heads, which lie beside each other in rows of A and of B, one for each of a batch."""
         count = self.heads[1] if self.heads else 1
         a_row = self.inner if self.order[0] == "n" else self.rows
@@ -47,7 +47,7 @@ class Case:
         if self.heads:
             a_size, b_size, c_size = (x * y for x, y in ((sizes[0], sizes[2]), (sizes[2], sizes[1]), (sizes[0], sizes[1])))
             batch = ((self.heads[0], a_size * count, b_size * count, c_size * count), (count, a_row, b_row, c_size))
-        return Product(*sizes, a, b, self.columns, batch, element=element)
+        return MatrixProduct(*sizes, a, b, self.columns, batch, element=element)
 
 
 CUBES = [Case("cube", size, size, size) for size in (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)]
@@ -83,15 +83,15 @@ NETWORKS = [
 ]
 
 
-def product_body(product: Product) -> Body:
+def product_body(product: MatrixProduct) -> Body:
     return lambda f, pointers, share: write_product(f, product, *pointers[:3], share, pointers[3], HOST)
 
 
-def pack_body(product: Product) -> Body:
+def pack_body(product: MatrixProduct) -> Body:
     return lambda f, pointers, share: write_pack(f, product, *pointers, share, HOST)
 
 
-def blas_body(product: Product) -> Body:
+def blas_body(product: MatrixProduct) -> Body:
     """Calls OpenBLAS, whose address is the first operand, for each product of the batch."""
     word = INT64 if blas_words() == 64 else Type("i32")
     rows_a, rows_b = product.a_strides[1] == 1, product.b_strides[1] == 1

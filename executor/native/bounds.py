@@ -1,4 +1,4 @@
-"""Bounds of indices, found while a kernel is written: so what it accesses is known without running it.
+"""IndexBounds of indices, found while a kernel is written: so what it accesses is known without running it.
 
 An index is a `Sum`: a number, and factors times *variables*. A variable stands for what is known by its bounds alone: the turn of
 a loop, the number of a thread, a quotient, the lesser of two indices. Its bounds are sums of older variables, and there may be
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Bounds", "Footprint", "Sum", "Turns", "facts_of"]
+__all__ = ["Footprint", "IndexBounds", "Sum", "Turns", "facts_of"]
 
 Footprint: TypeAlias = "tuple[int, int]"
 """The first byte of an operand that is accessed, and the one after the last, counted from where its pointer points."""
@@ -28,19 +28,19 @@ class Sum(NamedTuple):
     number: int
     terms: tuple[tuple[int, int], ...] = ()
 
-    def plus(self, other: Sum, factor: int = 1) -> Sum:
+    def plus(self, addend: Sum, factor: int = 1) -> Sum:
         """This sum, and a factor times another one."""
-        if not other.terms or not factor:
-            return Sum(self.number + factor * other.number, self.terms)
+        if not addend.terms or not factor:
+            return Sum(self.number + factor * addend.number, self.terms)
         terms = dict(self.terms)
-        for variable, own in other.terms:
-            terms[variable] = terms.get(variable, 0) + factor * own
-        return Sum(self.number + factor * other.number, tuple(sorted([term for term in terms.items() if term[1]], reverse=True)))
+        for variable, coefficient in addend.terms:
+            terms[variable] = terms.get(variable, 0) + factor * coefficient
+        return Sum(self.number + factor * addend.number, tuple(sorted([term for term in terms.items() if term[1]], reverse=True)))
 
     def times(self, factor: int) -> Sum:
         if not factor:
             return Sum(0)
-        return Sum(self.number * factor, tuple([(variable, own * factor) for variable, own in self.terms]))
+        return Sum(self.number * factor, tuple([(variable, coefficient * factor) for variable, coefficient in self.terms]))
 
     def divided(self, by: int) -> Sum | None:
         """The greatest integer that is not above a part of this sum, if that is a sum, too."""
@@ -58,7 +58,7 @@ Bound: TypeAlias = "tuple[Sum, int]"
 """A sum, and what it is divided by."""
 
 
-class Bounds:
+class IndexBounds:
     """The variables of a kernel, and what it accesses."""
 
     def __init__(self) -> None:
@@ -103,9 +103,9 @@ class Bounds:
             return self._greatest[key]
         self._greatest[key] = result = inf
         (variable, factor), *_ = total.terms
-        rest = Sum(total.number, total.terms[1:])
+        remaining = Sum(total.number, total.terms[1:])
         for bound, by in [*(self._highs if factor > 0 else self._lows)[variable], *self._bounds_by(facts, variable, factor > 0)]:
-            value = self.greatest(rest.times(by).plus(bound, factor) if by > 1 else rest.plus(bound, factor), facts)
+            value = self.greatest(remaining.times(by).plus(bound, factor) if by > 1 else remaining.plus(bound, factor), facts)
             result = min(result, value if value in (inf, -inf) else int(value) // by)
         self._greatest[key] = result
         return result
@@ -115,9 +115,9 @@ class Bounds:
         for fact in facts:
             if fact.terms and fact.terms[0][0] == variable and (fact.terms[0][1] < 0) is is_upper:
                 factor = fact.terms[0][1]
-                rest = Sum(fact.number, fact.terms[1:])
-                yield (rest if is_upper else rest.times(-1)), abs(factor)
-                end = _number(self.greatest(rest) // abs(factor))
+                remaining = Sum(fact.number, fact.terms[1:])
+                yield (remaining if is_upper else remaining.times(-1)), abs(factor)
+                end = _number(self.greatest(remaining) // abs(factor))
                 if end is not None:
                     yield end.times(1 if is_upper else -1), 1
 
@@ -137,7 +137,7 @@ class Bounds:
             return a.times(b.number)
         if not a.terms:
             return b.times(a.number)
-        ends = [*(self.least(each) for each in (a, b)), *(self.greatest(each) for each in (a, b))]
+        ends = [*(self.least(operand) for operand in (a, b)), *(self.greatest(operand) for operand in (a, b))]
         if inf in ends or -inf in ends:
             return None
         products = [int(x) * int(y) for x in ends[::2] for y in ends[1::2]]
@@ -159,16 +159,17 @@ class Bounds:
         """The quotient and the remainder of what is not negative."""
         key = a, by
         if key not in self._divided:
-            whole = Sum(a.number // by * by, tuple([term for term in a.terms if term[1] % by == 0]))
-            rest = a.plus(whole, -1)
-            if self.least(rest) >= 0 and self.greatest(rest) < by:
-                self._divided[key] = Sum(whole.number // by, tuple([(v, factor // by) for v, factor in whole.terms])), rest
+            multiple = Sum(a.number // by * by, tuple([term for term in a.terms if term[1] % by == 0]))
+            remaining = a.plus(multiple, -1)
+            if self.least(remaining) >= 0 and self.greatest(remaining) < by:
+                quotient = Sum(multiple.number // by, tuple([(v, factor // by) for v, factor in multiple.terms]))
+                self._divided[key] = quotient, remaining
             else:
                 least, most = (_number(end // by) for end in (self.least(a), self.greatest(a)))
                 quotient = self.variable([least], [most, *[high.divided(by) for high in self._highs_of(a)]])
                 self.bound(quotient, a.plus(Sum(1 - by)), a, by)
-                rest = a.plus(quotient, -by)
-                self._divided[key] = quotient, self.variable([Sum(0), rest], [Sum(by - 1), rest])
+                remaining = a.plus(quotient, -by)
+                self._divided[key] = quotient, self.variable([Sum(0), remaining], [Sum(by - 1), remaining])
         return self._divided[key]
 
     def _highs_of(self, total: Sum) -> list[Sum]:
@@ -180,7 +181,7 @@ class Bounds:
 
     def masked(self, a: Sum | None, b: Sum | None) -> Sum | None:
         """What is left of an index of the bits of a number."""
-        numbers = [each.number for each in (a, b) if each is not None and not each.terms and each.number >= 0]
+        numbers = [operand.number for operand in (a, b) if operand is not None and not operand.terms and operand.number >= 0]
         return self.between(0, numbers[0]) if numbers else None
 
     def either(self, a: Sum | None, b: Sum | None, fact: Sum | None = None) -> Sum | None:
@@ -209,10 +210,10 @@ class Bounds:
 
     def _between(self, a: Sum | None, b: Sum | None, least: bool | None) -> Sum | None:
         if a is None or b is None:
-            known = a if b is None else b
-            if known is None or least is None:
+            bound = a if b is None else b
+            if bound is None or least is None:
                 return None
-            return self.variable([], [known]) if least else self.variable([known], [])
+            return self.variable([], [bound]) if least else self.variable([bound], [])
         apart = b.plus(a, -1)
         nearest, furthest = self.least(apart), self.greatest(apart)
         if nearest == furthest == 0:
@@ -231,7 +232,7 @@ class Bounds:
 
     # -- accesses
     @contextmanager
-    def given(self, facts: Sequence[Sum]) -> Iterator[None]:
+    def assuming(self, facts: Sequence[Sum]) -> Iterator[None]:
         """What is accessed inside is accessed only where these sums are not negative."""
         before = self._facts
         self._facts = (*before, *facts)
@@ -261,13 +262,13 @@ class Bounds:
     def footprints(self) -> dict[int, tuple[float, float]]:
         """Of each root the first byte that is accessed, and the one after the last."""
         self._greatest.clear()
-        found: dict[int, tuple[float, float]] = dict.fromkeys(self._unbounded, (-inf, inf))
+        footprints: dict[int, tuple[float, float]] = dict.fromkeys(self._unbounded, (-inf, inf))
         for (root, terms, facts), (low, high) in self._accesses.items():
-            first, end = found.get(root, (inf, -inf))
+            first, end = footprints.get(root, (inf, -inf))
             least = self.least(Sum(low, terms), facts)
             greatest = self.greatest(Sum(high, terms), facts)
-            found[root] = min(first, least), max(end, greatest)
-        return found
+            footprints[root] = min(first, least), max(end, greatest)
+        return footprints
 
 
 def _number(value: float) -> Sum | None:
@@ -283,7 +284,7 @@ class Turns:
         are_none: whether there is no turn, whatever happens.
     """
 
-    def __init__(self, bounds: Bounds, start: Sum | None, stop: Sum | None, step: int) -> None:
+    def __init__(self, bounds: IndexBounds, start: Sum | None, stop: Sum | None, step: int) -> None:
         self._bounds = bounds
         self.are_none = False
         self._turn, self._count = bounds.variable([Sum(0)]), bounds.variable([Sum(0)])
@@ -314,9 +315,9 @@ class Turns:
         steps = self._bounds.least(step), self._bounds.greatest(step)
         if -inf in steps or inf in steps:
             return None
-        low, high = (first.plus(self._turn, int(each)) for each in steps)
+        low, high = (first.plus(self._turn, int(step_bound)) for step_bound in steps)
         self._bounds.bound(phi, low, high)
-        least, most = (first.plus(self._count, int(each)) for each in steps)
+        least, most = (first.plus(self._count, int(step_bound)) for step_bound in steps)
         return least if steps[0] == steps[1] else self._bounds.variable([least], [most])
 
 

@@ -41,7 +41,7 @@ from .compiler import Library, NativeUnavailable, compile_object, versions
 from .instructions import Writer, WrittenKernel
 from .target import Target
 
-__all__ = ["PLAN", "Kernels", "compile_kernels", "folder", "kept_kernels", "made_by", "read_sealed", "write_sealed"]
+__all__ = ["PLAN", "Kernels", "available_kernels", "compile_kernels", "folder", "made_by", "read_sealed", "write_sealed"]
 
 _FORMAT = 4
 """Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
@@ -89,7 +89,7 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     target = target or compiler.host()
     keys = {signature: _key(signature, target) for signature in writers}
     place = folder()
-    libraries = _kept(place, keys.values())
+    libraries = _available_libraries(place, keys.values())
     missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
     if missing:
         bundle = _compiled(missing, target)
@@ -99,14 +99,14 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     return _kernels(keys, libraries)
 
 
-def kept_kernels(signatures: Iterable[str]) -> Kernels | None:
+def available_kernels(signatures: Iterable[str]) -> Kernels | None:
     """Kernels of this processor that are loaded already or on disk; None if one of them is not."""
     keys = {signature: _key(signature, compiler.host()) for signature in signatures}
-    libraries = _kept(folder(), keys.values())
+    libraries = _available_libraries(folder(), keys.values())
     return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
 
 
-def _kept(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
+def _available_libraries(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
     """Of those kernels that are loaded already or on disk, where they are loaded."""
     libraries = {key: library for key in keys if (library := _loaded.get(key))}
     missing = [key for key in keys if key not in libraries]
@@ -163,7 +163,7 @@ def _modules(writers: Mapping[bytes, Writer], footprints: dict[bytes, Sequence[F
     declared: dict[str, None] = {}
     length = 0
     for key, write in writers.items():
-        text, footprints[key] = _written(_symbol(key), write)
+        text, footprints[key] = _with_private_names(_symbol(key), write)
         lines = text.splitlines()
         declared.update(dict.fromkeys(line for line in lines if line.startswith("declare ")))
         functions += [line for line in lines if not line.startswith("declare ")]
@@ -175,11 +175,11 @@ def _modules(writers: Mapping[bytes, Writer], footprints: dict[bytes, Sequence[F
         yield "\n".join([*declared, *functions])
 
 
-def _written(symbol: str, write: Writer) -> WrittenKernel:
+def _with_private_names(symbol: str, write: Writer) -> WrittenKernel:
     """A kernel with its own functions renamed, so that other kernels may have some of the same names."""
     text, footprints = write(symbol)
-    own = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
-    text = re.sub(r"@([\w.]+)", lambda match: own.get(match[1], match[0]), text) if own else text
+    private_names = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
+    text = re.sub(r"@([\w.]+)", lambda match: private_names.get(match[1], match[0]), text) if private_names else text
     return WrittenKernel(text, footprints)
 
 
@@ -326,8 +326,8 @@ def _write_file(path: str, data: bytes) -> None:
             os.unlink(temporary)
         _FOLDER.warn(place, f"{path}: the file cannot be written: {reason(error)}")
     total = 0
-    for number, (_, other, size) in enumerate(_files(place)):
+    for number, (_, old_path, size) in enumerate(_files(place)):
         total += size
         if total > _MOST_BYTES or number >= _MOST_FILES:
             with suppress(OSError):
-                os.unlink(other)
+                os.unlink(old_path)

@@ -70,17 +70,17 @@ def host() -> Target:
             raise NativeUnavailable(f"this processor lacks {' and '.join(missing)}")
     elif not triple.startswith(("aarch64", "arm64")):
         raise NativeUnavailable(f"kernels are made for x86-64 and 64-bit ARM, not for {triple}")
-    told = ",".join(f"{'+' if features[name] else '-'}{name}" for name in sorted(features))
-    return Target.of(triple, llvm.get_host_cpu_name(), told)
+    feature_flags = ",".join(f"{'+' if features[name] else '-'}{name}" for name in sorted(features))
+    return Target.of(triple, llvm.get_host_cpu_name(), feature_flags)
 
 
 def _features_to_leave_out(features: Collection[str]) -> list[str]:
     """The features, of these, that the user takes from this processor."""
-    told = [word.strip() for word in os.environ.get("FLUID_NATIVE_FEATURES", "").split(",") if word.strip()]
-    wrong = [word for word in told if not word.startswith("-") or word[1:] not in features]
+    removals = [word.strip() for word in os.environ.get("FLUID_NATIVE_FEATURES", "").split(",") if word.strip()]
+    wrong = [word for word in removals if not word.startswith("-") or word[1:] not in features]
     if wrong:
         raise NativeUnavailable(f"FLUID_NATIVE_FEATURES: {wrong[0]} takes no feature from this processor, such as -avx512f does")
-    return [word[1:] for word in told]
+    return [word[1:] for word in removals]
 
 
 def _needs(feature: str, name: str) -> bool:

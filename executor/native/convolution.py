@@ -117,14 +117,14 @@ def _write_walk(
             else:
                 filters, images = f.divided(number, walk.output.count * blocks)
             image, block = f.divided(images, blocks)
-            group, which = f.divided(filters, panel.count)
-            column = affine(f, panel.first, (which, panel.width))
+            group, panel_index = f.divided(filters, panel.count)
+            column = affine(f, panel.first, (panel_index, panel.width))
             base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0]), (group, walk.channels)), g.element)
             at = affine(
                 f,
                 walk.rows_before * width + panel.before * walk.rows,
                 (group, packed_rows * width),
-                (which, panel.width * walk.rows),
+                (panel_index, panel.width * walk.rows),
             )
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
             start, stop = bounds_of(f, block, blocks, walk.extents[0])
@@ -177,7 +177,7 @@ class _Strip:
         (_, tap_columns), length = walk.runs
 
         def tap_row(tap: Value, *sums: Value) -> list[Value]:
-            return f.loop(0, tap_columns, 1, sums, lambda other, *inner: self._run(source, size, tap, other, inner))
+            return f.loop(0, tap_columns, 1, sums, lambda tap_column, *inner: self._run(source, size, tap, tap_column, inner))
 
         sums = [zero(self.element.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         if length:

@@ -107,8 +107,8 @@ def shares_work_of_images(core: Convolved, target: Target) -> bool:
     return _blocks_of(geometry, core.packed.for_input, target) is not None
 
 
-def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.Pool:
-    return pooling.Pool(x, y, windows.kernel, windows.strides, windows.pads, element)
+def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.PoolGeometry:
+    return pooling.PoolGeometry(x, y, windows.kernel, windows.strides, windows.pads, element)
 
 
 def position_type(image: Node, shape: Sequence[int], windows: Windows) -> Any:
@@ -265,7 +265,7 @@ def _product_phases(group: Group, core: Product, target: Target, threads: int) -
     return [write], matmul.workspace_bytes(product, target) * threads
 
 
-def _matrix_product(node: Product) -> matmul.Product:
+def _matrix_product(node: Product) -> matmul.MatrixProduct:
     """A product with its strides, as `matmul` takes it."""
     left, right = strides_of(node.left), strides_of(node.right)
     rows, columns = node.shape[-2:]
@@ -281,15 +281,15 @@ def _matrix_product(node: Product) -> matmul.Product:
     inner = node.left.shape[-1]
     a_strides, b_strides = (left[-2], left[-1]), (right[-2], right[-1])
     is_packed = node.packed is not None
-    return matmul.Product(
+    return matmul.MatrixProduct(
         rows, columns, inner, a_strides, b_strides, columns, tuple(reversed(batch)), False, node.element, is_packed
     )
 
 
-def _packed_product(core: PackedMatrix) -> matmul.Product:
+def _packed_product(core: PackedMatrix) -> matmul.MatrixProduct:
     inner, columns = core.source.shape
     b_strides = strides_of(core.source)
-    return matmul.Product(
+    return matmul.MatrixProduct(
         core.rows, columns, inner, (inner, 1), (b_strides[0], b_strides[1]), columns, (), False, core.element, True
     )
 
@@ -310,8 +310,8 @@ def _on_rows(core: Scattered | Merged | Put | Places | Firsts, target: Target) -
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         output = pointers.output(core)
 
-        def rows(node: Node) -> sparse.Source:
-            return sparse.Source(pointers.first(node), strides_of(node), node.shape, node.element)
+        def rows(node: Node) -> sparse.RowSource:
+            return sparse.RowSource(pointers.first(node), strides_of(node), node.shape, node.element)
 
         match core:
             case Scattered():
@@ -424,8 +424,8 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target
             positions = pointers.start(core.positions)
             pooling.write_max_pool_gradient(f, pool, positions, source, output, share, target, after.epilogue)
         else:
-            inside = core.kind == "inside"
-            pooling.write_average_pool_gradient(f, pool, source, output, inside, share, target, after.epilogue)
+            is_exclusive = core.kind == "inside"
+            pooling.write_average_pool_gradient(f, pool, source, output, is_exclusive, share, target, after.epilogue)
 
     return write
 

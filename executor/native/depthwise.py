@@ -217,7 +217,7 @@ def write_depthwise_partial_filters(
         """Write the sums for some vectors of as many channels, which begin at a first one."""
         output = f.at(partials, affine(f, 0, (partial, g.taps * channels), (first, 1)), element)
 
-        def each(body: Callable[[Value], None]) -> None:
+        def for_vectors(body: Callable[[Value], None]) -> None:
             f.loop(*vectors, 1, [], lambda vector: body(f.mul(vector, lanes)))
 
         def clear(channel: Value) -> None:
@@ -225,7 +225,7 @@ def write_depthwise_partial_filters(
             f.loop(0, g.taps, 1, [], lambda tap: f.store(zero(element.of(lanes)), f.at(at, f.mul(tap, channels), element)))
 
         def image(number: Value) -> None:
-            f.loop(0, blocks, 1, [], lambda block: each(lambda channel: add(number, block, channel)))
+            f.loop(0, blocks, 1, [], lambda block: for_vectors(lambda channel: add(number, block, channel)))
 
         def add(number: Value, block: Value, channel: Value) -> None:
             at = (first, 1), (channel, 1)
@@ -234,21 +234,22 @@ def write_depthwise_partial_filters(
             rows = bounds_of(f, block, blocks, g.y.height)
             _add_block(f, g, source, gradient, f.at(output, channel, element), rows, lanes, target)
 
-        each(clear)
+        for_vectors(clear)
         f.loop(*bounds_of(f, partial, count, g.x.count), 1, [], image)
 
-    whole = channels // lanes
-    cuts = max(1, min(whole, -(-limits.convolution_chunks // count)))
+    full_vectors = channels // lanes
+    cuts = max(1, min(full_vectors, -(-limits.convolution_chunks // count)))
 
     def chunk(number: Value) -> None:
         partial, cut = f.divided(number, cuts)
-        sums(partial, 0, bounds_of(f, cut, cuts, whole), lanes)
+        sums(partial, 0, bounds_of(f, cut, cuts, full_vectors), lanes)
 
-    if whole:
+    if full_vectors:
         f.loop(*share.of(f, count * cuts), 1, [], chunk)
-    for start, rest in parts(channels - whole * lanes, lanes):
+    for start, remaining_lanes in parts(channels - full_vectors * lanes, lanes):
+        first = full_vectors * lanes + start
         f.loop(
-            *share.of(f, count), 1, [], lambda partial, start=start, rest=rest: sums(partial, whole * lanes + start, (0, 1), rest)
+            *share.of(f, count), 1, [], lambda partial, first=first, width=remaining_lanes: sums(partial, first, (0, 1), width)
         )
 
 
@@ -264,7 +265,7 @@ def _add_block(
 ) -> None:
     """Add what some rows of an image give to the sums of one vector of channels, some rows of taps at a time."""
     element, vector, walk = g.element, g.element.of(lanes), forward_walk(g)
-    kept, pixels = target.limits.depthwise_sums, 2 if target.registers == 16 else 4
+    most_sums, pixels = target.limits.depthwise_sums, 2 if target.registers == 16 else 4
 
     def taps(first: Value, count: int) -> None:
         at = f.at(output, f.mul(first, g.kernel[1] * g.x.channels), element)
@@ -307,7 +308,7 @@ def _add_block(
         for place, total in zip(places, totals, strict=True):  # so the error does not grow with the number of images
             f.store(f.add(f.load(place, vector), total), place)
 
-    for start, size, times in split(g.kernel[0], max(1, kept // g.kernel[1])):
+    for start, size, times in split(g.kernel[0], max(1, most_sums // g.kernel[1])):
         f.loop(0, times, 1, [], lambda number, start=start, size=size: taps(affine(f, start, (number, size)), size))
 
 
@@ -325,10 +326,10 @@ def write_depthwise_filter_gradient(
     ``epilogue(f, value, row, column)`` is given neighbours in the row of one channel, from a column on.
     """
     g, element, channels = geometry, geometry.element, geometry.x.channels
-    each = g.taps * channels
+    filter_size = g.taps * channels
 
     def chunk(_: Value) -> None:
-        add_partials(f, element, partials, each, _partials(g, target), each, target)
+        add_partials(f, element, partials, filter_size, _partials(g, target), filter_size, target)
         output = to_filter(f, element, d_filter, g.taps, f.int64(0), epilogue)
         source = from_rows(f, element, partials, channels)
         write_transposed(f, g.taps, channels, square_lanes(element, target), source, output)

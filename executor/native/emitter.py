@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from .bounds import Bounds, Footprint, Sum, Turns, facts_of
+from .bounds import Footprint, IndexBounds, Sum, Turns, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ class Value:
     text: str
     type: Type
     root: int = -1
-    known: Sum | None = field(default=None, compare=False, repr=False)
+    affine: Sum | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -139,7 +139,7 @@ def constant(number: Number, type_: Type) -> Value:
 @lru_cache(1 << 12)
 def _index(number: int) -> Value:
     """A number as an index."""
-    return Value(str(number), INT64, known=Sum(number))
+    return Value(str(number), INT64, affine=Sum(number))
 
 
 def zero(type_: Type) -> Value:
@@ -207,12 +207,12 @@ class Function:
     _lines: list[str] = field(default_factory=list, init=False)
     _count: int = field(default=0, init=False)
     _block: str = field(default="entry", init=False)
-    _made: dict[str, Value] = field(default_factory=dict, init=False)
+    _reusable: dict[str, Value] = field(default_factory=dict, init=False)
     """Instructions since the last label that have no effects -> what they give."""
     _guard: _Guard | None = field(default=None, init=False)
     _stacks: list[int] = field(default_factory=list, init=False)
     """The bytes of each `stack`."""
-    bounds: Bounds = field(default_factory=Bounds, init=False)
+    bounds: IndexBounds = field(default_factory=IndexBounds, init=False)
     """What is known of indices, and what is accessed."""
     _compared: dict[str, tuple[str, Sum, Sum]] = field(default_factory=dict, init=False)
     """Text of a truth value -> the relation of indices that it says."""
@@ -231,22 +231,22 @@ class Function:
         """Add an instruction that gives nothing."""
         self._lines.append(f"  {line}")
 
-    def value(self, instruction: str, type_: Type, root: int = -1, known: Sum | None = None) -> Value:
+    def value(self, instruction: str, type_: Type, root: int = -1, affine: Sum | None = None) -> Value:
         """Add an instruction that gives a value."""
         name = self._new()
         self._lines.append(f"  {name} = {instruction}")
-        return Value(name, type_, root, known)
+        return Value(name, type_, root, affine)
 
     def _label(self, name: str) -> None:
         self._lines.append(f"{name}:")
         self._block = name
-        self._made.clear()
+        self._reusable.clear()
 
-    def _once(self, text: str, type_: Type, root: int = -1, known: Sum | None = None) -> Value:
+    def _once(self, text: str, type_: Type, root: int = -1, affine: Sum | None = None) -> Value:
         """The value that an instruction without effects gives, which is written once in a row of instructions."""
-        if text not in self._made:
-            self._made[text] = self.value(text, type_, root, known)
-        return self._made[text]
+        if text not in self._reusable:
+            self._reusable[text] = self.value(text, type_, root, affine)
+        return self._reusable[text]
 
     def end(self, result: Operand | None = None) -> None:
         """Return, and add the function to its module."""
@@ -289,9 +289,9 @@ class Function:
         else:
             self.write(f"br label %loop{number}")
         before = self._block
-        turns = Turns(self.bounds, self.int64(start).known, self.int64(stop).known, step)
-        index = Value(self._new(), INT64, known=turns.index)
-        phis = [Value(self._new(), value.type, value.root, value.known and self.bounds.variable()) for value in carried]
+        turns = Turns(self.bounds, self.int64(start).affine, self.int64(stop).affine, step)
+        index = Value(self._new(), INT64, affine=turns.index)
+        phis = [Value(self._new(), value.type, value.root, value.affine and self.bounds.variable()) for value in carried]
         self._label(f"loop{number}")
         head = len(self._lines)
         self._lines.append("")
@@ -312,12 +312,12 @@ class Function:
         self._label(f"done{number}")
         results = []
         for first, phi, last in zip(carried, phis, after, strict=True):
-            known = turns.end(first.known, phi.known, last.known)
+            affine = turns.end(first.affine, phi.affine, last.affine)
             if at_least_once:
-                results.append(replace(last, known=known))
+                results.append(replace(last, affine=affine))
             else:
                 phi_text = f"phi {last.type} [ {first}, %{before} ], [ {last}, %{back} ]"
-                results.append(self.value(phi_text, last.type, last.root, known))
+                results.append(self.value(phi_text, last.type, last.root, affine))
         return results
 
     def search(self, start: Value, body: Callable[[Value], tuple[Value, Value]]) -> Value:
@@ -329,13 +329,13 @@ class Function:
         number = self._count
         before = self._block
         self.write(f"br label %look{number}")
-        value = Value(self._new(), start.type, known=start.known and self.bounds.variable())
+        value = Value(self._new(), start.type, affine=start.affine and self.bounds.variable())
         self._label(f"look{number}")
         head = len(self._lines)
         self._lines.append("")
         is_last, following = body(value)
-        if start.known is not None and following.known is not None and value.known is not None:
-            self.bounds.bound(value.known, *self.bounds.hull(start.known, following.known))
+        if start.affine is not None and following.affine is not None and value.affine is not None:
+            self.bounds.bound(value.affine, *self.bounds.hull(start.affine, following.affine))
         self._lines[head] = f"  {value} = phi {value.type} [ {start}, %{before} ], [ {following}, %{self._block} ]"
         self.write(f"br i1 {is_last}, label %end{number}, label %look{number}")
         self._label(f"end{number}")
@@ -348,7 +348,7 @@ class Function:
         number = self._count
         self.write(f"br i1 {condition}, label %then{number}, label %end{number}")
         self._label(f"then{number}")
-        with self.bounds.given(self._facts_of(condition)):
+        with self.bounds.assuming(self._facts_of(condition)):
             yield
         self.write(f"br label %end{number}")
         self._label(f"end{number}")
@@ -356,7 +356,7 @@ class Function:
     # -- what is known
     def between(self, index: Value, low: int, high: int) -> Value:
         """The same index, which lies between two numbers, as who writes this knows, or has asked before."""
-        return replace(index, known=self.bounds.between(low, high))
+        return replace(index, affine=self.bounds.between(low, high))
 
     def _facts_of(self, condition: Value) -> list[Sum]:
         """Sums that are not negative where a condition holds."""
@@ -444,8 +444,8 @@ class Function:
         x, y = self._pair(a, b)
         if x.type.is_float:
             return self.value(f"{floats} {x.type} {x}, {y}", x.type)
-        known = _RESULTS[integers](self.bounds, x.known, y.known) if x.type is INT64 else None
-        return self._once(f"{integers} {x.type} {x}, {y}", x.type, known=known)
+        affine = _RESULTS[integers](self.bounds, x.affine, y.affine) if x.type is INT64 else None
+        return self._once(f"{integers} {x.type} {x}, {y}", x.type, affine=affine)
 
     def add(self, a: Operand, b: Operand) -> Value:
         if isinstance(a, int) and isinstance(b, int):
@@ -474,13 +474,13 @@ class Function:
         if by == 1:
             return index, self.int64(0)
         quotient = self.div(index, by)
-        rest = self.sub(index, self.mul(quotient, by))
-        return quotient, replace(rest, known=self.bounds.remainder(index.known, Sum(by)))
+        remaining = self.sub(index, self.mul(quotient, by))
+        return quotient, replace(remaining, affine=self.bounds.remainder(index.affine, Sum(by)))
 
     def bit_and(self, a: Operand, b: Operand) -> Value:
         x, y = self._pair(a, b)
-        known = self.bounds.masked(x.known, y.known) if x.type is INT64 else None
-        result = self.value(f"and {x.type} {x}, {y}", x.type, known=known)
+        affine = self.bounds.masked(x.affine, y.affine) if x.type is INT64 else None
+        result = self.value(f"and {x.type} {x}, {y}", x.type, affine=affine)
         if x.type is BOOL:
             self._both[result.text] = x, y
         return result
@@ -502,8 +502,8 @@ class Function:
 
     def shift_right_logical(self, a: Value, by: Operand) -> Value:
         """Shifted, with zeros coming in."""
-        known = self.bounds.between(0, (1 << 64 - by) - 1) if a.type is INT64 and isinstance(by, int) and by > 0 else None
-        return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type, known=known)
+        affine = self.bounds.between(0, (1 << 64 - by) - 1) if a.type is INT64 and isinstance(by, int) and by > 0 else None
+        return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type, affine=affine)
 
     def neg(self, a: Value) -> Value:
         return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)
@@ -527,8 +527,8 @@ class Function:
         integers ``eq``, ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``."""
         x, y = self._pair(a, b)
         result = self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", x.type.with_element(BOOL))
-        if x.known is not None and y.known is not None:
-            self._compared[result.text] = relation, x.known, y.known
+        if x.affine is not None and y.affine is not None:
+            self._compared[result.text] = relation, x.affine, y.affine
         return result
 
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
@@ -536,22 +536,22 @@ class Function:
         x, y = self._pair(a, b)
         if condition.type not in (BOOL, x.type.with_element(BOOL)):
             raise TypeError(f"{condition.type!r} chooses between {x.type!r} and another")
-        root, known = -1, None
+        root, affine = -1, None
         if x.type is INT64 or (x.type is POINTER and x.root == y.root):
-            root, known = x.root, self.bounds.either(x.known, y.known, self._fact_of(condition))
-        return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type, root, known)
+            root, affine = x.root, self.bounds.either(x.affine, y.affine, self._fact_of(condition))
+        return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type, root, affine)
 
     def max(self, a: Operand, b: Operand) -> Value:
         """The greater one; of floats `b` where either is NaN."""
         x, y = self._pair(a, b)
         result = self.select(self.compare("ogt" if x.type.is_float else "sgt", x, y), x, y)
-        return replace(result, known=self.bounds.greater(x.known, y.known)) if x.type is INT64 else result
+        return replace(result, affine=self.bounds.greater(x.affine, y.affine)) if x.type is INT64 else result
 
     def min(self, a: Operand, b: Operand) -> Value:
         """The lesser one; of floats `b` where either is NaN."""
         x, y = self._pair(a, b)
         result = self.select(self.compare("olt" if x.type.is_float else "slt", x, y), x, y)
-        return replace(result, known=self.bounds.lesser(x.known, y.known)) if x.type is INT64 else result
+        return replace(result, affine=self.bounds.lesser(x.affine, y.affine)) if x.type is INT64 else result
 
     # -- lanes together
     def across(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
@@ -580,7 +580,7 @@ class Function:
         Unlike what is `opaque` it needs no register there.
         """
         self.module.declare("declare i64 @llvm.expect.i64(i64, i64)")
-        return self.value(f"call i64 @llvm.expect.i64(i64 {index}, i64 0)", INT64, known=index.known)
+        return self.value(f"call i64 @llvm.expect.i64(i64 {index}, i64 0)", INT64, affine=index.affine)
 
     def opaque(self, pointer: Value) -> Value:
         """The same pointer, of which the code generator does not know where it came from.
@@ -588,16 +588,16 @@ class Function:
         A loop that steps such a pointer on keeps it in a register and reads at fixed distances from it. Otherwise LLVM spends
         half of the time of a compilation on looking for better ways to reach many addresses, and finds none.
         """
-        return self.value(f'call ptr asm "", "=r,0"(ptr {pointer})', POINTER, pointer.root, pointer.known)
+        return self.value(f'call ptr asm "", "=r,0"(ptr {pointer})', POINTER, pointer.root, pointer.affine)
 
     def at(self, pointer: Value, index: Operand, element: Type) -> Value:
         """The pointer to an element of an array."""
         if isinstance(index, int) and index == 0:
             return pointer
         at = self.int64(index)
-        known = None if pointer.known is None or at.known is None else pointer.known.plus(at.known, element.bytes)
+        affine = None if pointer.affine is None or at.affine is None else pointer.affine.plus(at.affine, element.bytes)
         text = f"getelementptr inbounds {_in_memory(element)}, ptr {pointer}, i64 {at}"
-        return self._once(text, POINTER, pointer.root, known)
+        return self._once(text, POINTER, pointer.root, affine)
 
     def load(self, pointer: Value, type_: Type, align: int | None = None) -> Value:
         """Read a value, or as many neighbours as the type has lanes. Truth values lie in bytes."""
@@ -691,24 +691,24 @@ class Function:
         Raises:
             ValueError: it may access what belongs to none of them, or nobody knows how much of one.
         """
-        found = self.bounds.footprints()
+        by_root = self.bounds.footprints()
         for number, size in enumerate(self._stacks):
-            low, high = found.pop(-2 - number, (0, 0))
+            low, high = by_root.pop(-2 - number, (0, 0))
             if low < 0 or high > size:
                 raise ValueError(f"{self.name} accesses bytes {low} to {high} of {size} on the stack")
         footprints = []
         for number in range(operands):
-            low, high = found.pop(number, (0, 0))
+            low, high = by_root.pop(number, (0, 0))
             if -inf in (low, high) or inf in (low, high):
                 raise ValueError(f"{self.name} accesses nobody knows how much of operand {number}")
             footprints.append((int(low), int(high)))
-        if found:
+        if by_root:
             raise ValueError(f"{self.name} uses a pointer of which nobody knows where it points")
         return footprints
 
     def within(self, pointer: Value, size: int) -> Value:
         """The pointer for an access of as many bytes: in a function with a guard, one that is safe."""
-        self.bounds.access(pointer.root, pointer.known, size)
+        self.bounds.access(pointer.root, pointer.affine, size)
         if self._guard is None or pointer.root < 0:
             return pointer
         assert size <= _NOWHERE_BYTES, "an access fits in the memory that serves for nothing"
@@ -727,12 +727,12 @@ class Function:
         return self.value(f"call {result} @{name}({arguments})", result)
 
 
-_RESULTS: dict[str, Callable[[Bounds, Sum | None, Sum | None], Sum | None]] = {
+_RESULTS: dict[str, Callable[[IndexBounds, Sum | None, Sum | None], Sum | None]] = {
     "add": lambda bounds, a, b: None if a is None or b is None else a.plus(b),
     "sub": lambda bounds, a, b: None if a is None or b is None else a.plus(b, -1),
-    "mul": Bounds.product,
-    "sdiv": Bounds.quotient,
-    "srem": Bounds.remainder,
+    "mul": IndexBounds.product,
+    "sdiv": IndexBounds.quotient,
+    "srem": IndexBounds.remainder,
 }
 
 

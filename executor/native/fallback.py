@@ -36,9 +36,9 @@ class NativeFault(NativeUnavailable):
     """Native code cannot be made of one program, because of a fault of Fluid."""
 
 
-def fault(what: str) -> NativeFault:
+def fault(problem: str) -> NativeFault:
     """The error that says what is wrong with native code."""
-    return NativeFault(f"{what}. {_WHAT_TO_DO}")
+    return NativeFault(f"{problem}. {_WHAT_TO_DO}")
 
 
 def is_enabled() -> bool:
@@ -59,7 +59,7 @@ def or_unavailable() -> Iterator[None]:
     except NativeUnavailable:
         raise
     except Exception as error:
-        raise NativeFault(_told(error)) from error
+        raise NativeFault(_described(error)) from error
 
 
 def warn_of(error: NativeUnavailable, program: Program | None = None) -> None:
@@ -69,10 +69,10 @@ def warn_of(error: NativeUnavailable, program: Program | None = None) -> None:
 
 def warn_of_lowering(op_type: str, error: Exception, program: Program | None = None) -> None:
     """Warn, once for each op type and program, that native code does not compute the op, as its lowering failed."""
-    _warn(f"native code does not compute {op_type}, numpy does: {_told(error)}", program)
+    _warn(f"native code does not compute {op_type}, numpy does: {_described(error)}", program)
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """What an error says that nobody expects, where it was raised, and what to do."""
     last = extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno}). {_WHAT_TO_DO}"

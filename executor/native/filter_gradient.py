@@ -50,8 +50,8 @@ def _gradient_tiling(g: Convolution, target: Target) -> Tiling:
 
 def _partials(g: Convolution, panels: Sequence[Panel], limits: Limits) -> int:
     """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
-    each = packed_rows(g) * width_of(panels) * g.groups * g.element.bytes
-    return max(1, min(g.x.count, limits.gradient_partials, limits.gradient_partial_bytes // max(each, 1)))
+    partial_bytes = packed_rows(g) * width_of(panels) * g.groups * g.element.bytes
+    return max(1, min(g.x.count, limits.gradient_partials, limits.gradient_partial_bytes // max(partial_bytes, 1)))
 
 
 def partial_elements(geometry: Convolution, target: Target) -> int:
@@ -69,15 +69,15 @@ def write_partial_filters(
     tiling = _gradient_tiling(g, target)
     panels = panels_of(g.filters, tiling)
     count = _partials(g, panels, target.limits)
-    each_group = packed_rows(g) * width_of(panels)
-    each = g.groups * each_group
+    group_size = packed_rows(g) * width_of(panels)
+    partial_size = g.groups * group_size
     for panel in panels:
-        sums = _PartialSums(f, g, walk, panel, tiling.rows, each_group, x, dy, target.limits)
+        sums = _PartialSums(f, g, walk, panel, tiling.rows, group_size, x, dy, target.limits)
         cuts = max(1, min(sums.strips, -(-target.limits.convolution_chunks // count)))
 
         def chunk(number: Value, sums: _PartialSums = sums, cuts: int = cuts) -> None:
             partial, cut = f.divided(number, cuts)
-            output = f.at(partials, affine(f, 0, (partial, each)), g.element)
+            output = f.at(partials, affine(f, 0, (partial, partial_size)), g.element)
             sums.write(output, bounds_of(f, partial, count, g.x.count), bounds_of(f, cut, cuts, sums.strips))
 
         f.loop(*share.of(f, count * cuts), 1, [], chunk)
@@ -96,7 +96,7 @@ class _PartialSums:
     walk: Walk
     panel: Panel
     most: int
-    each_group: int
+    group_size: int
     x: Value
     dy: Value
     limits: Limits
@@ -136,14 +136,14 @@ class _PartialSums:
         f, g, walk, panel = self.f, self.g, self.walk, self.panel
         (tap_rows, tap_columns), length = walk.runs
         filters, tap = f.divided(strip, tap_rows * tap_columns)
-        group, which = f.divided(filters, panel.count)
+        group, panel_index = f.divided(filters, panel.count)
         tap_row, tap_column = f.divided(tap, tap_columns)
         rows = packed_rows(g)
-        steps = (which, panel.width * rows), (tap, length * panel.width)
+        steps = (panel_index, panel.width * rows), (tap, length * panel.width)
         before = panel.before * rows
-        at = affine(f, before, (group, self.each_group), *steps)
+        at = affine(f, before, (group, self.group_size), *steps)
         x = affine(f, walk.start, (group, g.channels), (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1]))
-        dy = affine(f, g.y.start + panel.first, (group, g.filters), (which, panel.width))
+        dy = affine(f, g.y.start + panel.first, (group, g.filters), (panel_index, panel.width))
         return f.at(output, at, g.element), f.at(self.x, x, g.element), f.at(self.dy, dy, g.element), tap_row
 
     def _clear(self, output: Value) -> None:
@@ -228,15 +228,15 @@ def write_filter_gradient(
     """
     g, element = geometry, geometry.element
     panels = panels_of(g.filters, _gradient_tiling(g, target))
-    rows, each_group = packed_rows(g), packed_rows(g) * width_of(panels)
+    rows, group_size = packed_rows(g), packed_rows(g) * width_of(panels)
     for panel in panels:
 
         def chunk(number: Value, panel: Panel = panel) -> None:
-            group, which = f.divided(number, panel.count)
-            start = affine(f, panel.before * rows, (group, each_group), (which, panel.width * rows))
+            group, panel_index = f.divided(number, panel.count)
+            start = affine(f, panel.before * rows, (group, group_size), (panel_index, panel.width * rows))
             sums = f.at(partials, start, element)
-            add_partials(f, element, sums, rows * panel.width, _partials(g, panels, target.limits), g.groups * each_group, target)
-            first = affine(f, panel.first, (group, g.filters), (which, panel.width))
+            add_partials(f, element, sums, rows * panel.width, _partials(g, panels, target.limits), g.groups * group_size, target)
+            first = affine(f, panel.first, (group, g.filters), (panel_index, panel.width))
 
             def place(row: Value) -> Value:
                 return f.at(sums, f.mul(packed_row(f, g, row), panel.width), element)
@@ -277,10 +277,10 @@ def add_partials(f: Function, element: Type, sums: Value, size: int, count: int,
             total = f.add(total, f.load(f.at(place, partial * apart, element), element.of(lanes)))
         f.store(total, place)
 
-    whole = size // lanes * lanes
-    f.loop(0, whole, lanes, [], lambda number: add(number, lanes))
-    for start, rest in parts(size - whole, lanes):
-        add(f.int64(whole + start), rest)
+    main = size // lanes * lanes
+    f.loop(0, main, lanes, [], lambda number: add(number, lanes))
+    for start, remaining_lanes in parts(size - main, lanes):
+        add(f.int64(main + start), remaining_lanes)
 
 
 def filter_gradient_phases(

@@ -45,8 +45,8 @@ def _row_of(source: Node, limits: Limits) -> int:
         return 0
     most = min(limits.reduction_part, size // 2)
     least = max(min(64, most), 2)
-    own: int = next(length for length in accumulate(reversed(source.shape), mul) if length >= least)
-    if own <= most and size // own <= limits.reduction_rows:
-        return own
+    length: int = next(length for length in accumulate(reversed(source.shape), mul) if length >= least)
+    if length <= most and size // length <= limits.reduction_rows:
+        return length
     shortest = max(min(256, most), 2)
     return next((length for length in range(most, shortest - 1, -1) if size % length == 0), 0)

@@ -16,7 +16,7 @@ from fluid.values.spec import Spec
 from ..runtime import spare
 from .instructions import CLEARED
 from .plans import with_native_code
-from .regions import Region
+from .regions import NativeRegion
 from .tables import Tables
 
 __all__ = ["NativeFunction", "native_function"]
@@ -91,8 +91,8 @@ def native_function(
     storage: dict[str, Spec] = {}
     targets: dict[int, int] = {}
     for slot, source in (into or {}).items():
-        (former, *others), (new, *more) = reads[source], writes[slot]
-        if others or more:
+        (former, *more_inputs), (new, *more_outputs) = reads[source], writes[slot]
+        if more_inputs or more_outputs:
             return None
         if former is not None and new is not None:
             value = former[0], 1
@@ -101,7 +101,7 @@ def native_function(
             writes[slot] = [value]
     instruction = _Instruction(_Op(definition.type, attrs), definition, reads, writes)
     regions = with_native_code([instruction], specs, instruction.written, storage, fewest=1)
-    if not regions or not all(isinstance(region, Region) for region in regions):
+    if not regions or not all(isinstance(region, NativeRegion) for region in regions):
         return None
     position = {number: at for at, number in enumerate(number for number, is_passed in enumerate(passed) if is_passed)}
     read = {places[value] for region in regions for value in region.read if value in places}
@@ -117,7 +117,7 @@ class NativeFunction:
 
     def __init__(
         self,
-        regions: Sequence[Region],
+        regions: Sequence[NativeRegion],
         specs: Mapping[Value, Spec],
         places: Mapping[Value, int],
         position: Mapping[int, int],

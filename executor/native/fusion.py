@@ -1,9 +1,9 @@
 """Fuses nodes of the tensor graph into groups. Each group becomes one kernel.
 
 A group iterates once over an index space of rows and columns. A node of the group has a value per element or per row. A later
-pass over the row may use a per-row value (a reduction along the row) for all elements of the row. Sums over rows are complete when
-all rows are done. A group may begin with a core, such as a matrix product; the other nodes of the group are then its epilogue:
-are computed from the core's elements while these are in registers.
+pass over the row may use a per-row value (a reduction along the row) for all elements of the row. Sums over rows are complete
+when all rows are done. A group may begin with a core, such as a matrix product. The other nodes of the group are then its
+epilogue: they are computed from the core's elements while these are in registers.
 
 Groups are in execution order, together with the ops that run on numpy kernels. A node joins the group of its last operand if it
 fits there, or else a later group that reads the same memory. Otherwise it begins a new group.
@@ -31,12 +31,12 @@ from .graph import (
     Firsts,
     Joined,
     Map,
-    Memory,
     Merged,
     Node,
     PackedFilter,
     PackedMatrix,
     Places,
+    PlanArray,
     Position,
     Product,
     Put,
@@ -52,9 +52,9 @@ from .graph import (
 )
 from .target import Limits
 
-__all__ = ["HEAVY", "Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
+__all__ = ["HEAVY", "FusionSchedule", "Group", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
-_LEAVES = frozenset({Constant, Memory, Drawn, Position})
+_LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
 _NUMBERS = frozenset({Constant, Position})
 """Nodes that occupy no memory."""
@@ -151,7 +151,7 @@ class Group:
         return self.total // self.columns if self.columns else 1
 
 
-class Schedule:
+class FusionSchedule:
     """Groups, and ops that run on numpy kernels, in execution order."""
 
     def __init__(self, limits: Limits) -> None:
@@ -178,7 +178,7 @@ class Schedule:
         """The op whose nodes are being placed."""
         self._op_of: dict[Node, Any] = {}
 
-    def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[Memory]) -> None:
+    def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[PlanArray]) -> None:
         """Add an op that runs on its numpy kernel."""
         for node in list(self.deferred):
             self._materialize(node)
@@ -365,7 +365,7 @@ class Schedule:
     def _are_numbers(self, node: Node) -> bool:
         """Whether all sources of a formula are scalars in memory or uniform."""
         return all(
-            isinstance(source, (Constant, Memory)) or source in self.uniform or (source.size == 1 and source in self.apart)
+            isinstance(source, (Constant, PlanArray)) or source in self.uniform or (source.size == 1 and source in self.apart)
             for source in reads_of(node)
         )
 

@@ -1,6 +1,6 @@
 """What ops compute, as a graph of tensors: the form in which native code sees a program.
 
-A node is a tensor of fixed shape: an array of the plan (`Memory`), or what is computed of other nodes. `Map` applies a formula
+A node is a tensor of fixed shape: an array of the plan (`PlanArray`), or what is computed of other nodes. `Map` applies a formula
 to each element, and broadcasts; `Reduction` sums, or takes the greatest, over axes; `Product` multiplies matrices. What only says
 where elements lie (`View`, `Reshaped`) computes nothing. Nodes do not say when they are computed, nor whether they get memory:
 that is found by `fusion`.
@@ -20,11 +20,56 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
-    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "Drawn", "FilterGradient", "Firsts", "Joined", "Map", "Memory",
-    "Merged", "Node", "PackedFilter", "PackedMatrix", "Places", "Pooled", "PooledBack", "Position", "Positions", "Product",
-    "Put", "Reduction", "Reshaped", "Rows", "Scattered", "Shape", "Turned", "View", "Windows", "broadcast_to", "channels_first",
-    "channels_last", "constant", "contiguous", "joined", "mapped", "memory_of", "memory_shape", "offset_of", "operands_of",
-    "plain", "product", "put_within", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
+    "Choice",
+    "Constant",
+    "Convolved",
+    "ConvolvedBack",
+    "Core",
+    "Drawn",
+    "FilterGradient",
+    "Firsts",
+    "Joined",
+    "Map",
+    "Merged",
+    "Node",
+    "PackedFilter",
+    "PackedMatrix",
+    "Places",
+    "PlanArray",
+    "Pooled",
+    "PooledBack",
+    "Position",
+    "Positions",
+    "Product",
+    "Put",
+    "Reduction",
+    "Reshaped",
+    "Rows",
+    "Scattered",
+    "Shape",
+    "Turned",
+    "View",
+    "Windows",
+    "broadcast_to",
+    "channels_first",
+    "channels_last",
+    "constant",
+    "contiguous",
+    "joined",
+    "mapped",
+    "memory_of",
+    "memory_shape",
+    "offset_of",
+    "operands_of",
+    "plain",
+    "product",
+    "put_within",
+    "reduced",
+    "reshaped",
+    "sliced",
+    "strides_of",
+    "transposed",
+    "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -56,14 +101,14 @@ class Node:
 
 
 @dataclass(eq=False, repr=False)
-class Memory(Node):
+class PlanArray(Node):
     """An array of the plan, whose elements lie side by side, rows first."""
 
     value: Value
 
 
 @dataclass(eq=False, repr=False)
-class Drawn(Memory):
+class Drawn(PlanArray):
     """Truth values that the kernel of the op draws, or fills in, before native code runs; `value` is where they are."""
 
     value: Value = ("", 0)
@@ -300,7 +345,7 @@ def _of_nothing(node: Any) -> tuple[Node, ...]:
 
 
 _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
-    **dict.fromkeys((Memory, Drawn, Constant, Position), _of_nothing),
+    **dict.fromkeys((PlanArray, Drawn, Constant, Position), _of_nothing),
     **dict.fromkeys((Reduction, Reshaped, View, Turned, PackedMatrix, Pooled, Positions), _of_source),
     Map: attrgetter("operands"),
     Joined: attrgetter("parts"),
@@ -432,7 +477,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
     runs: list[list[int]] = []
     for axis in wanted:
         between = range(runs[-1][-1] + 1, axis) if runs else ()
-        if runs and all(source.shape[other] == 1 for other in between):
+        if runs and all(source.shape[axis_between] == 1 for axis_between in between):
             runs[-1].append(axis)
         else:
             runs.append([axis])
@@ -476,17 +521,17 @@ def _strides_reshaped(view: View, shape: Shape) -> Shape | None:
             merged.append((extent, stride))
     strides: list[int] = []
     runs = iter(merged)
-    rest, stride = 1, 1
+    remaining, stride = 1, 1
     for extent in shape:
         if extent == 1:
             strides.append(0)
             continue
-        if rest == 1:
-            rest, inner = next(runs, (0, 0))
-            stride = inner * rest
-        if not rest or rest % extent:
+        if remaining == 1:
+            remaining, inner = next(runs, (0, 0))
+            stride = inner * remaining
+        if not remaining or remaining % extent:
             return None
-        rest //= extent
+        remaining //= extent
         stride //= extent
         strides.append(stride)
     return tuple(strides)
@@ -533,9 +578,9 @@ def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node
     return View(shape, node.element, base.source, base.offset + start * base.strides[axis], strides)
 
 
-def put_within(node: Node, whole: Joined, offset: int, strides: Shape) -> Node:
+def put_within(node: Node, container: Joined, offset: int, strides: Shape) -> Node:
     """Let the elements of a node, which nothing else decides, lie in the memory of another node."""
-    node.within = View(node.shape, node.element, whole, offset, strides)
+    node.within = View(node.shape, node.element, container, offset, strides)
     return node
 
 
@@ -553,12 +598,12 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
     shape = (*first.shape[:axis], sum(extents), *first.shape[axis + 1 :])
     strides = contiguous(shape)
     pieces = tuple(Map(part.shape, part.element, "copy", (part,)) for part in parts)
-    whole = Joined(shape, first.element, pieces)
+    result = Joined(shape, first.element, pieces)
     start = 0
     for piece, extent in zip(pieces, extents, strict=True):
-        piece.within = View(piece.shape, piece.element, whole, start * strides[axis], strides)
+        piece.within = View(piece.shape, piece.element, result, start * strides[axis], strides)
         start += extent
-    return whole
+    return result
 
 
 def product(left: Node, right: Node) -> Node:

@@ -19,9 +19,9 @@ from fluid.values.spec import Spec
 
 from .cores import shares_work_of_images
 from .fusion import Group, breaks_of, source_of
-from .graph import Constant, Convolved, Map, Memory, Node, PackedFilter, Pooled, memory_shape, operands_of
-from .instructions import OWN, KernelCall, NativeInstruction, Operand, Writer, values_read
-from .regions import Region
+from .graph import Constant, Convolved, Map, Node, PackedFilter, PlanArray, Pooled, memory_shape, operands_of
+from .instructions import NATIVE_PREFIX, KernelCall, NativeInstruction, Operand, Writer, values_read
+from .regions import NativeRegion
 from .target import Target
 
 __all__ = ["ImageBlocks", "in_blocks", "regions_of"]
@@ -38,7 +38,7 @@ class ImageBlocks(NativeInstruction):
         steps: value that has room for all images -> the bytes of a block of them.
     """
 
-    regions: list[Region]
+    regions: list[NativeRegion]
     images: int
     count: int
     steps: dict[Value, int]
@@ -83,12 +83,12 @@ class ImageBlocks(NativeInstruction):
         return max(region.workspace_bytes for region in self.regions)
 
 
-def regions_of(instructions: Sequence[Any]) -> Iterator[Region]:
+def regions_of(instructions: Sequence[Any]) -> Iterator[NativeRegion]:
     """The regions among instructions, and those that run in blocks."""
     for instruction in instructions:
         if isinstance(instruction, ImageBlocks):
             yield from instruction.regions
-        elif isinstance(instruction, Region):
+        elif isinstance(instruction, NativeRegion):
             yield instruction
 
 
@@ -137,27 +137,27 @@ class _Run:
         target: Target,
     ) -> None:
         self.last_read, self.specs, self.storage, self.target = last_read, specs, storage, target
-        self.members: dict[int, Region] = {}
-        self.before: set[Region] = set()
+        self.members: dict[int, NativeRegion] = {}
+        self.before: set[NativeRegion] = set()
         self.images = 0
         """How many images there are."""
-        self._written: dict[Value, int] = {}
+        self._write_position: dict[Value, int] = {}
         """Value that a member writes -> the member's place."""
         self.end = start
-        while self.end < len(instructions) and isinstance(region := instructions[self.end], Region) and self._takes(region):
+        while self.end < len(instructions) and isinstance(region := instructions[self.end], NativeRegion) and self._takes(region):
             self.end += 1
 
-    def _takes(self, region: Region) -> bool:
+    def _takes(self, region: NativeRegion) -> bool:
         if self._is_member(region):
             self.members[self.end] = region
-            self._written.update(dict.fromkeys(region.written, self.end))
+            self._write_position.update(dict.fromkeys(region.written, self.end))
             return True
         if not isinstance(region.group.core, PackedFilter) or not all(name in self.storage for name, _ in region.read):
             return False
         self.before.add(region)
-        return self._written.keys().isdisjoint(region.read)
+        return self._write_position.keys().isdisjoint(region.read)
 
-    def _is_member(self, region: Region) -> bool:
+    def _is_member(self, region: NativeRegion) -> bool:
         """Whether a region computes each image of itself, or of the same image of others."""
         core = region.group.core
         if not isinstance(core, (Convolved, Pooled)) or core.shape[0] == 1 or core.shape[0] != (self.images or core.shape[0]):
@@ -167,7 +167,7 @@ class _Run:
         self.images = core.shape[0]
         return all(self._is_of_images(region, node) for node in region.group.nodes)
 
-    def _is_of_images(self, region: Region, node: Node) -> bool:
+    def _is_of_images(self, region: NativeRegion, node: Node) -> bool:
         core = region.group.core
         assert core is not None
         if node is core:
@@ -181,9 +181,9 @@ class _Run:
     def _are_images(self, node: Node) -> bool:
         return source_of(node) is node and node.ndim == 4 and node.shape[0] == self.images and node.within is None
 
-    def _is_one_for_all(self, region: Region, node: Node) -> bool:
+    def _is_one_for_all(self, region: NativeRegion, node: Node) -> bool:
         """Whether an operand is the same for all images, and there before them."""
-        return (node.ndim < 4 or node.shape[0] == 1) and region.value_of.get(source_of(node)) not in self._written
+        return (node.ndim < 4 or node.shape[0] == 1) and region.value_of.get(source_of(node)) not in self._write_position
 
     # -- blocks
     def stretch(self) -> tuple[int, int] | None:
@@ -192,14 +192,14 @@ class _Run:
         large = [value for value in self._inner(0, self.end) if self.specs[value].nbytes > most]
         if not large:
             return None
-        return min(self._written[value] for value in large), max(self.last_read[value] for value in large) + 1
+        return min(self._write_position[value] for value in large), max(self.last_read[value] for value in large) + 1
 
     def _inner(self, first: int, end: int) -> list[Value]:
         """The values that are read by nothing but the members between two places that come after what writes them."""
         return [
             value
-            for value, place in self._written.items()
-            if value[0].startswith(OWN) and first <= place < self.last_read.get(value, 0) < end
+            for value, place in self._write_position.items()
+            if value[0].startswith(NATIVE_PREFIX) and first <= place < self.last_read.get(value, 0) < end
         ]
 
     def blocks(self, first: int, end: int) -> ImageBlocks:
@@ -229,7 +229,7 @@ class _Cut:
         self._nodes: dict[Node, Node] = {}
         self.images_of: dict[Value, Node] = {}
 
-    def region(self, region: Region) -> Region:
+    def region(self, region: NativeRegion) -> NativeRegion:
         group, value_of = region.group, region.value_of
         for node in group.nodes:
             self._nodes[node] = self._computed(node, value_of)
@@ -238,7 +238,7 @@ class _Cut:
         for node in region.stored:
             self._keep(node, self._nodes[node], value_of)
         new = Group(prod(core.shape), breaks_of(core.shape), core, nodes=nodes, uniform=group.uniform)  # type: ignore[arg-type]
-        return Region(
+        return NativeRegion(
             region.ops, new, None, value_of, [self._nodes[node] for node in region.stored], {}, core_output, region.target
         )
 
@@ -257,7 +257,7 @@ class _Cut:
             return self._nodes[node]
         if node.ndim != 4 or node.shape[0] != self._images:
             return node
-        self._nodes[node] = cut = Memory((self._fewer, *node.shape[1:]), node.element, value_of[node])
+        self._nodes[node] = cut = PlanArray((self._fewer, *node.shape[1:]), node.element, value_of[node])
         cut.halo = node.halo
         self._keep(node, cut, value_of)
         return cut

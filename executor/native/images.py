@@ -105,10 +105,10 @@ class Images:
         return f.add(affine(f, 0, *places), self.start + pixel.further * self.strides[2])
 
 
-def require_halo(images: Images, least: int, what: str) -> None:
+def require_halo(images: Images, least: int, label: str) -> None:
     """Fail if images have a narrower halo than a kernel reads."""
     if images.halo < least:
-        raise ValueError(f"the {what} has a halo of {images.halo} pixels; this kernel reads {least}")
+        raise ValueError(f"the {label} has a halo of {images.halo} pixels; this kernel reads {least}")
 
 
 def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
@@ -148,10 +148,10 @@ def parts(count: int, most: int) -> list[tuple[int, int]]:
 
 def each_vector(f: Function, count: int, lanes: int, body: Callable[[Operand, int], None]) -> None:
     """Write ``body(first, lanes)`` for so many neighbours: a loop over whole vectors, and what is left."""
-    whole = count // lanes * lanes
-    f.loop(0, whole, lanes, [], lambda first: body(first, lanes))
-    for start, rest in parts(count - whole, lanes):
-        body(whole + start, rest)
+    main = count // lanes * lanes
+    f.loop(0, main, lanes, [], lambda first: body(first, lanes))
+    for start, remaining_lanes in parts(count - main, lanes):
+        body(main + start, remaining_lanes)
 
 
 def store_pixel(
@@ -183,14 +183,14 @@ def transpose(f: Function, rows: list[Value]) -> list[Value]:
 
     def swapped(a: Value, b: Value, distance: int) -> tuple[Value, Value]:
         low = [block for block in range(lanes // span) if not block & distance]
-        kept: list[int] = []
-        moved: list[int] = []
+        low_lanes: list[int] = []
+        high_lanes: list[int] = []
         for block in range(lanes // span):
             first = block if block in low else lanes // span + block - distance
             second = block + distance if block in low else lanes // span + block
-            kept += range(first * span, first * span + span)
-            moved += range(second * span, second * span + span)
-        return f.shuffle(a, b, kept), f.shuffle(a, b, moved)
+            low_lanes += range(first * span, first * span + span)
+            high_lanes += range(second * span, second * span + span)
+        return f.shuffle(a, b, low_lanes), f.shuffle(a, b, high_lanes)
 
     width, half = 1, span // 2
     while width < span:  # the matrices of `span` rows and columns, side by side, are turned over
@@ -204,8 +204,8 @@ def transpose(f: Function, rows: list[Value]) -> list[Value]:
     while distance < lanes // span:  # those matrices change places
         for at in range(lanes):
             if not at // span & distance:
-                other = at + distance * span
-                rows[at], rows[other] = swapped(rows[at], rows[other], distance)
+                partner = at + distance * span
+                rows[at], rows[partner] = swapped(rows[at], rows[partner], distance)
         distance *= 2
     return rows
 
@@ -339,13 +339,13 @@ def _in_parts(f: Function, images: Images, share: Share, most: int, part: Callab
     pixels = images.height * images.width
     least = -(-pixels // most)
     size = next((pixels // count for count in range(max(least, 1), 2 * least + 1) if pixels % count == 0), most)
-    whole, rest = divmod(pixels, size)
+    full_parts, remaining_pixels = divmod(pixels, size)
 
     def chunk(number: Value) -> None:
-        image, which = f.divided(number, whole)
-        part(image, f.mul(which, size), size)
+        image, part_index = f.divided(number, full_parts)
+        part(image, f.mul(part_index, size), size)
 
-    if whole:
-        f.loop(*share.of(f, images.count * whole), 1, [], chunk)
-    if rest:
-        f.loop(*share.of(f, images.count), 1, [], lambda image: part(image, f.int64(whole * size), rest))
+    if full_parts:
+        f.loop(*share.of(f, images.count * full_parts), 1, [], chunk)
+    if remaining_pixels:
+        f.loop(*share.of(f, images.count), 1, [], lambda image: part(image, f.int64(full_parts * size), remaining_pixels))

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .bounds import Footprint
 
 __all__ = [
-    "AFTER_BARRIER", "CLEARED", "OWN", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall", "NativeInstruction",
-    "Operand", "Writer", "WrittenKernel", "is_persistable", "stand_in", "values_read",
+    "AFTER_BARRIER", "CLEARED", "NATIVE_PREFIX", "RECORD_WORDS", "SERIAL", "WORKSPACE", "Check", "KernelCall",
+    "NativeInstruction", "Operand", "Writer", "WrittenKernel", "is_persistable", "stand_in", "values_read",
 ]  # fmt: skip
 
-OWN = "native."
+NATIVE_PREFIX = "native."
 """How the names of values begin that regions hand to each other."""
-CLEARED = f"{OWN}images."
+CLEARED = f"{NATIVE_PREFIX}images."
 """How the names of those begin whose memory holds zeros before the first run: images with a halo."""
 
 
@@ -95,7 +95,7 @@ def values_read(instruction: Any) -> list[Value]:
 
 
 class NativeInstruction(_Reader):
-    """What a table of native code computes (`regions.Region`): of ops, the reading and writing of values.
+    """What a table of native code computes (`regions.NativeRegion`): of ops, the reading and writing of values.
 
     Attributes:
         ops: the ops, of which some may be computed by several regions.

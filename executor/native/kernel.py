@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..runtime.threads import MOST_THREADS
-from .bounds import Bounds, Sum
+from .bounds import IndexBounds, Sum
 from .emitter import INT64, POINTER, Function, Module, Operand, Value
 from .instructions import WrittenKernel
 
@@ -57,7 +57,7 @@ def write_kernel(module: Module, name: str, operands: int, body: Body, most_thre
     if module.checked:
         bounds = [f.load(f.at(words, operands + number, INT64), INT64) for number in range(2 * operands)]
         f.guard(list(zip(bounds[::2], bounds[1::2], strict=True)), f.at(words, 3 * operands, INT64))
-    f.bounds = Bounds()
+    f.bounds = IndexBounds()
     body(f, pointers, Share(f.between(thread, 0, most_threads - 1), threads))
     f.end()
     module.footprints[name] = f.footprints(operands)

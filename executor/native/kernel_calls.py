@@ -13,7 +13,7 @@ from .fusion import source_of
 from .graph import Node, offset_of
 from .instructions import WORKSPACE, KernelCall, Operand, Writer, WrittenKernel
 from .kernel import Share, written_kernel
-from .regions import Region
+from .regions import NativeRegion
 from .signatures import described, signature_of, signed
 from .target import Target
 
@@ -27,7 +27,7 @@ class Pointers:
     that to the first element of a node that is stored.
     """
 
-    def __init__(self, region: Region, pointers: Sequence[Value]) -> None:
+    def __init__(self, region: NativeRegion, pointers: Sequence[Value]) -> None:
         self._reads = dict(zip(region.sources, pointers, strict=False))
         self._targets = dict(zip(region.targets, pointers[len(region.sources) :], strict=False))
         self.stored = frozenset(region.stored)
@@ -43,7 +43,7 @@ class Pointers:
         return self._targets[node, offset_of(node)]
 
 
-def find_calls(regions: Iterable[Region]) -> None:
+def find_calls(regions: Iterable[NativeRegion]) -> None:
     """Find the calls of regions; those that compute the same have the same kernels."""
     finder = _Finder()
     for region in regions:
@@ -57,7 +57,7 @@ class _Finder:
         """What is described of a region -> its kernels, and the bytes of workspace that they need."""
         self.writers: dict[str, Writer] = {}
 
-    def calls_of(self, region: Region) -> Iterator[KernelCall]:
+    def calls_of(self, region: NativeRegion) -> Iterator[KernelCall]:
         value_of, sums = region.value_of, region.partial
         kernels, region.workspace_bytes = self._kernels_of(region)
         operands: list[Operand] = [(value_of[node], at * node.element.bytes) for node, at in region.sources]
@@ -71,7 +71,7 @@ class _Finder:
             kernel = self._totals(region.nest.chunks, region.nest.columns, node.element, region.target)
             yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], is_serial=True)
 
-    def _kernels_of(self, region: Region) -> tuple[list[str], int]:
+    def _kernels_of(self, region: NativeRegion) -> tuple[list[str], int]:
         description = described(region)
         if description not in self._kernels:
             signature = signature_of(description)
@@ -88,7 +88,7 @@ class _Finder:
         return signature
 
 
-def _phases(region: Region) -> tuple[list[Phase], int]:
+def _phases(region: NativeRegion) -> tuple[list[Phase], int]:
     """What the kernels of a region do, one after the other, and the bytes of workspace that they need."""
     nest = region.nest
     if nest is not None:
@@ -96,7 +96,7 @@ def _phases(region: Region) -> tuple[list[Phase], int]:
     return phases_of(region.group, region.target, MOST_THREADS)
 
 
-def _kernel(region: Region, phase: Phase, name: str) -> WrittenKernel:
+def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
     """A kernel of a region."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:

@@ -23,11 +23,11 @@ def stages_of(group: Group) -> tuple[dict[Node, int], int]:
 
     What is computed of a reduction along the row is computed in the pass after that of its source.
     """
-    inside = set(group.nodes)
+    members = set(group.nodes)
     stage: dict[Node, int] = {}
     for node in group.nodes:
         sources = [source_of(operand) for operand in operands_of(node)]
-        stage[node] = max((_available(group, stage, source, node) for source in sources if source in inside), default=0)
+        stage[node] = max((_available(group, stage, source, node) for source in sources if source in members), default=0)
     return stage, 1 + max(stage.values(), default=0)
 
 
@@ -60,7 +60,7 @@ class Nest:
         widest = max((8 * node.element.bytes for node in group.nodes), default=32)
         self.lanes = max(8 * target.vector_bytes // max(widest, 32), 1)
         self.stage, self.passes = stages_of(group)
-        self._inside = {*group.nodes, *group.uniform}
+        self._members = {*group.nodes, *group.uniform}
         self._space()
         self._chunks()
 
@@ -98,7 +98,7 @@ class Nest:
 
     def _is_outside(self, operand: Node) -> bool:
         """Whether an operand is read from memory that another group has written."""
-        return source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position))
+        return source_of(operand) not in self._members and not isinstance(operand, (Constant, Position))
 
     def _all_steps(self, extents: Sequence[int]) -> list[list[int] | None]:
         group, rows = self.group, None
@@ -118,7 +118,7 @@ class Nest:
                 elif rows and (steps := steps_over(node, node.shape, rows)) is not None:
                     results.append(_with_columns(steps, extents))
             if isinstance(node, Reduction):
-                if source_of(node.source) not in self._inside:
+                if source_of(node.source) not in self._members:
                     results.append(steps_over(node.source, node.source.shape, extents))
             elif isinstance(node, Map) and node.size == group.total and node not in group.per_row:
                 results += [steps_over(operand, node.shape, extents) for operand in node.operands if self._is_outside(operand)]
@@ -138,10 +138,10 @@ class Nest:
         self.is_serial = total * cost <= limits.serial or (has_rows and total < limits.serial_rows)
         if self.flat:
             part = min(max(limits.part // self.lanes * self.lanes, self.lanes), max(self.columns, 1))
-            self.rows, self.columns, self.rest = self.columns // part, part, self.columns % part
+            self.rows, self.columns, self.remaining_columns = self.columns // part, part, self.columns % part
             self.row_extents, self.column_extents = [self.rows], [self.columns]
         else:
-            self.rest = 0
+            self.remaining_columns = 0
         self.strip = self.row_extents[-1] if len(self.row_extents) > 1 else 1
         """Rows that follow each other along the last dimension of rows: they share their other coordinates."""
         strips = self.rows // self.strip if self.rows else 0
@@ -155,7 +155,7 @@ class Nest:
             self.chunk = min(self.chunk, max(limits.summed_rows_in_memory // self.strip, 1))
         self.strips = strips
         self.chunks = -(-strips // self.chunk)
-        self.all_chunks = self.chunks + (1 if self.rest else 0)
+        self.all_chunks = self.chunks + (1 if self.remaining_columns else 0)
 
     @property
     def partial_sums(self) -> int:
@@ -172,15 +172,15 @@ class Nest:
             return
 
         def chunk(number: Value) -> None:
-            if not self.rest:
+            if not self.remaining_columns:
                 self._chunk(number)
                 return
             if self.chunks:
                 with f.when(f.compare("slt", number, self.chunks)):
                     self._chunk(number)
             with f.when(f.compare("eq", number, self.chunks)):
-                columns, self.columns = self.columns, self.rest
-                self.column_extents = [self.rest]
+                columns, self.columns = self.columns, self.remaining_columns
+                self.column_extents = [self.remaining_columns]
                 self._strip_places: list[Value] = []
                 self._one_row(f.int64(self.rows), columns, {})
                 self.columns, self.column_extents = columns, [columns]
@@ -211,9 +211,9 @@ class Nest:
             begin = [zero(node.element.of(width)) for node, _, width in places]
 
             def row(index: Value, *values: Value) -> list[Value]:
-                kept = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
-                self._one_row(index, self.columns, kept)
-                return [kept[node, at] for node, at, _ in places]
+                register_sums = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
+                self._one_row(index, self.columns, register_sums)
+                return [register_sums[node, at] for node, at, _ in places]
 
             for (node, at, _), value in zip(places, self._rows(first, last, begin, row), strict=True):
                 f.store(value, f.at(targets[node], at, node.element))
@@ -274,7 +274,7 @@ class Nest:
         return runs
 
     # -- a row
-    def _one_row(self, number: Value, row_size: int, kept: dict[Any, Value] | None) -> None:
+    def _one_row(self, number: Value, row_size: int, register_sums: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
         self._row = _Row(number, [*self._strip_places, self._last_place] if self._strip_places else [number])
         self._row_size = row_size
@@ -285,7 +285,7 @@ class Nest:
                     value = self._row.scalars[node] = self._of_row(node)
                     if node in self.pointers.stored:
                         f.store_number(value, self._place_of_row(node))
-            self._pass(stage, kept)
+            self._pass(stage, register_sums)
 
     def _coordinates(self, number: Value, extents: Sequence[int]) -> list[Value]:
         """The index along each dimension of the element with a number."""
@@ -297,7 +297,7 @@ class Nest:
             number = f.div(number, extent)
         return [number, *reversed(places)]
 
-    def _pass(self, stage: int, kept: dict[Any, Value] | None) -> None:
+    def _pass(self, stage: int, register_sums: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
         here = [node for node in group.nodes if self.stage[node] == stage]
         writes = [node for node in here if node in self.pointers.stored and node not in group.per_row and node not in group.sums]
@@ -316,16 +316,16 @@ class Nest:
                     column = f.add(f.mul(index, width), at + turn * width)
                     self._place = column
                     self._static = None
-                    self._vector(column, width, writes, sums, kept, None)
+                    self._vector(column, width, writes, sums, register_sums, None)
                     for position, node in enumerate(along):
                         value = self._full(node.source, node.source.shape, width)
                         results[position * times + turn] = _combine(f, node, results[position * times + turn], value)
                 return results
 
-            if kept is not None and sums:
+            if register_sums is not None and sums:
                 for vector in range(count):
                     column = at + vector * width
-                    self._vector(f.int64(column), width, writes, sums, kept, column)
+                    self._vector(f.int64(column), width, writes, sums, register_sums, column)
                     for node in along:
                         totals[node].append(self._across(node, width))
                 continue
@@ -335,7 +335,7 @@ class Nest:
                 parts = ends[position * times : (position + 1) * times]
                 totals[node] += [_across(f, node, _tree(f, node, parts))] if parts else []
             for vector in range(main, count):
-                self._vector(f.int64(at + vector * width), width, writes, sums, kept, None)
+                self._vector(f.int64(at + vector * width), width, writes, sums, register_sums, None)
                 for node in along:
                     totals[node].append(self._across(node, width))
         for node in along:
@@ -350,7 +350,7 @@ class Nest:
         width: int,
         writes: Sequence[Node],
         sums: Sequence[Reduction],
-        kept: dict[Any, Value] | None,
+        register_sums: dict[Any, Value] | None,
         static: int | None,
     ) -> None:
         """What is computed for some neighbouring columns."""
@@ -362,9 +362,9 @@ class Nest:
         for node in writes:  # when all has been read: it may be where this is stored
             self._store(self._memo[node], node)
         for node, value in of_sums:
-            if kept is not None:
+            if register_sums is not None:
                 assert static is not None
-                kept[node, static] = f.add(kept[node, static], value)
+                register_sums[node, static] = f.add(register_sums[node, static], value)
             else:
                 place = f.at(self._targets[node], column, node.element)
                 f.store(f.add(f.load(place, node.element.of(width)), value), place)
@@ -417,7 +417,7 @@ class Nest:
         source = source_of(node)
         if source in self._numbers:
             return self._numbers[source]
-        if source not in self._inside:
+        if source not in self._members:
             return self._leaf(node, shape, width)
         if source in self.group.per_row:
             return self._row.scalars[source]
@@ -449,7 +449,7 @@ class Nest:
         f = self.f
         if isinstance(node, Choice):
             number = f.between(f.convert(self._scalar(node.ids, node.ids.shape), INT64), 0, node.source.shape[-1] - 1)
-            if source_of(node.source) in self._inside:
+            if source_of(node.source) in self._members:
                 start = self._row_pointer(source_of(node.source), self._row_size)
             else:
                 place = f.mul(self._row.number, node.source.shape[-1])
@@ -465,7 +465,7 @@ class Nest:
         source = source_of(node)
         if source in self._numbers:
             return self._numbers[source]
-        if source in self._inside:
+        if source in self._members:
             return self._row.scalars[source]
         key = node, tuple(shape), "scalar"
         if key not in self._row.scalars:

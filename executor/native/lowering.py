@@ -1,6 +1,6 @@
 """Lowers ops to the tensor graph: one function per op type, with the op's slots and attributes as parameters.
 
-A function under `lowers` takes tensors (`Tensor`; lists of them for slots of many, None for absent ones), attributes, and
+A function under `lowers` takes tensors (`GraphTensor`; lists of them for slots of many, None for absent ones), attributes, and
 ``wanted``, the set of output slots that are read; ``inputs``, ``attrs`` and ``specs`` are all of them by name. It returns the
 tensor of the first output, or slot -> tensor. Raising `NotLowered` leaves the op, with these shapes and attributes, to its
 kernel. Gradient ops are lowered by their rules, run over tensors, where they have no function of their own, or where that
@@ -28,8 +28,8 @@ __all__ = [
     "NAMESPACE",
     "ByRule",
     "GraphNamespace",
+    "GraphTensor",
     "NotLowered",
-    "Tensor",
     "element_of",
     "lower",
     "lowers",
@@ -70,7 +70,7 @@ def number_like(value: float, like: Node) -> Constant:
     return constant(value, like.element)
 
 
-class Tensor(ValueOperators):
+class GraphTensor(ValueOperators):
     """A node of the graph, as gradient rules see it."""
 
     __slots__ = ("node",)
@@ -99,20 +99,20 @@ class Tensor(ValueOperators):
 
     if TYPE_CHECKING:  # operators give tensors
 
-        def __neg__(self) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
-        def astype(self, dtype: Any) -> Tensor: ...
+        def __neg__(self) -> GraphTensor: ...
+        def __lt__(self, other: Any) -> GraphTensor: ...
+        def __le__(self, other: Any) -> GraphTensor: ...
+        def __gt__(self, other: Any) -> GraphTensor: ...
+        def __ge__(self, other: Any) -> GraphTensor: ...
+        def astype(self, dtype: Any) -> GraphTensor: ...
 
     # Arithmetic of floats is written down at once; asking for the op each time takes three times as long.
-    def _formula(self, formula: str, other: Any, swap: bool = False) -> Tensor | None:
+    def _formula(self, formula: str, other: Any, swap: bool = False) -> GraphTensor | None:
         """A formula of floats; None for other elements, and where the operands differ in theirs."""
         node = self.node
         if not node.element.is_float:
             return None
-        if isinstance(other, Tensor):
+        if isinstance(other, GraphTensor):
             operand = other.node
             if operand.element != node.element:
                 return None
@@ -120,44 +120,44 @@ class Tensor(ValueOperators):
             operand = constant(other, node.element)
         else:
             return None
-        return Tensor(mapped(formula, operand, node) if swap else mapped(formula, node, operand))
+        return GraphTensor(mapped(formula, operand, node) if swap else mapped(formula, node, operand))
 
-    def __add__(self, other: Any) -> Tensor:
+    def __add__(self, other: Any) -> GraphTensor:
         result = self._formula("add", other)
         return super().__add__(other) if result is None else result
 
-    def __sub__(self, other: Any) -> Tensor:
+    def __sub__(self, other: Any) -> GraphTensor:
         result = self._formula("sub", other)
         return super().__sub__(other) if result is None else result
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self, other: Any) -> GraphTensor:
         result = self._formula("sub", other, swap=True)
         return super().__rsub__(other) if result is None else result
 
-    def __mul__(self, other: Any) -> Tensor:
+    def __mul__(self, other: Any) -> GraphTensor:
         result = self._formula("mul", other)
         return super().__mul__(other) if result is None else result
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __truediv__(self, other: Any) -> Tensor:
-        result = self._formula("div", other) if isinstance(other, Tensor) else None
+    def __truediv__(self, other: Any) -> GraphTensor:
+        result = self._formula("div", other) if isinstance(other, GraphTensor) else None
         return super().__truediv__(other) if result is None else result
 
 
-def only_floats(*tensors: Tensor | None) -> None:
+def only_floats(*tensors: GraphTensor | None) -> None:
     """`NotLowered` unless the elements of tensors are floats."""
     if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
         raise NotLowered("elements that are no floats")
 
 
-def only_numbers(*tensors: Tensor | None) -> None:
+def only_numbers(*tensors: GraphTensor | None) -> None:
     """`NotLowered` if the elements of tensors are truth values."""
     if any(tensor is not None and tensor.node.element == BOOL for tensor in tensors):
         raise NotLowered("truth values as numbers")
 
 
-def only_truths(*tensors: Tensor) -> None:
+def only_truths(*tensors: GraphTensor) -> None:
     """`NotLowered` unless tensors hold truth values."""
     if any(tensor.node.element != BOOL for tensor in tensors):
         raise NotLowered("elements that are no truth values")
@@ -184,7 +184,7 @@ class GraphNamespace(OpNamespace):
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, op_type: str) -> Callable[..., Tensor]: ...
+        def __getattr__(self, op_type: str) -> Callable[..., GraphTensor]: ...
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
@@ -251,7 +251,7 @@ def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, A
     for slot in wanted:
         gradient, spec = gradients.get(slot), specs[grad_slot(slot)]
         pairs = zip(gradient or (), spec, strict=True) if isinstance(spec, list) else [(gradient, spec)]
-        if any(one is not None and (each is None or each.node.size != prod(one.shape)) for each, one in pairs):
+        if any(one is not None and (tensor is None or tensor.node.size != prod(one.shape)) for tensor, one in pairs):
             raise NotLowered(f"a gradient of {definition.type} that is zero")
         results[grad_slot(slot)] = gradient
     return results

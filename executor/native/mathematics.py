@@ -137,9 +137,9 @@ def _exp(f: Function, x: Value) -> Value:
     form = _format(x)
     # Half of the integer, rounded down and up, ends in the exponents of two powers of 2 whose product is 2**n: neither overflows
     # nor is denormal where the result does or is. The large number's own bits are zeros there.
-    bits, rest = _modulo(f, x, form.ln2, 2 * form.bias)
+    bits, reduced = _modulo(f, x, form.ln2, 2 * form.bias)
     half = f.shift_right_logical(bits, 1)
-    result = _polynomial(f, rest, (*form.exp, 1.0, 1.0))
+    result = _polynomial(f, reduced, (*form.exp, 1.0, 1.0))
     for power_ in (half, f.sub(bits, half)):
         result = f.mul(result, f.bits_as(f.shift_left(power_, form.fraction), x.type))
     return result
@@ -167,9 +167,9 @@ def expm1(f: Function, x: Value) -> Value:
     form = _format(x)
     _, high = form.exp_bounds
     low = -0.7 * (form.fraction + 3)  # below, the result rounds to -1
-    bits, rest = _modulo(f, f.min(high, f.max(low, x)), form.ln2, form.bias - 1)
+    bits, reduced = _modulo(f, f.min(high, f.max(low, x)), form.ln2, form.bias - 1)
     scale = f.bits_as(f.shift_left(bits, form.fraction), x.type)  # 2**(n - 1), since 2**n may be infinite
-    result = f.mul(f.fma(scale, _near_expm1(f, rest), f.sub(scale, 0.5)), 2.0)
+    result = f.mul(f.fma(scale, _near_expm1(f, reduced), f.sub(scale, 0.5)), 2.0)
     is_small = f.compare("olt", absolute(f, x), 2.0 ** (-2 - form.fraction))
     return f.select(is_small, x, result)
 
@@ -180,9 +180,9 @@ def tanh(f: Function, x: Value) -> Value:
     low = -0.7 * (form.fraction + 3)  # below, e rounds to -1
     # With e = exp(-2|x|) - 1 = (2**n - 1) + 2**n * near, where n <= 0, it is -e / (2 + e). As 2**n falls faster than the error of
     # n * log(2) grows, the nearest number to the logarithm does.
-    bits, rest = _modulo(f, f.max(low, f.mul(absolute(f, x), -2.0)), form.ln2[:1], form.bias)
+    bits, reduced = _modulo(f, f.max(low, f.mul(absolute(f, x), -2.0)), form.ln2[:1], form.bias)
     scale = f.bits_as(f.shift_left(bits, form.fraction), x.type)
-    e = f.fma(scale, _near_expm1(f, rest), f.sub(scale, 1.0))
+    e = f.fma(scale, _near_expm1(f, reduced), f.sub(scale, 1.0))
     return copysign(f, f.div(e, f.add(e, 2.0)), x)
 
 
@@ -320,11 +320,11 @@ def log(f: Function, x: Value) -> Value:
     # 1 + m above 2/3. That k + bias is an integer from 0 on, and the last bits of 2**fraction + k + bias.
     two_thirds = form.one - (1 << form.fraction) + (1 << form.fraction) // 3
     above = f.add(bits, form.one - two_thirds)
-    whole = 2.0**form.fraction
+    integer_offset = 2.0**form.fraction
     k_bits = f.bit_or(f.shift_right_logical(above, form.fraction), form.one + (form.fraction << form.fraction))
     k = f.sub(
         f.bits_as(k_bits, x.type),
-        f.select(is_denormal, constant(whole + form.bias + form.fraction, x.type), whole + form.bias),
+        f.select(is_denormal, constant(integer_offset + form.bias + form.fraction, x.type), integer_offset + form.bias),
     )
     m_bits = f.add(f.bit_and(above, (1 << form.fraction) - 1), two_thirds)
     m = f.sub(f.bits_as(m_bits, x.type), 1.0)
@@ -418,9 +418,9 @@ def _turned(f: Function, x: Value, name: str, quarters: int) -> Value:
     """The sine of x and as many quarters of a turn; `name` is what LLVM calls that."""
     if x.type.element == "float":
         return f.convert(_turned(f, f.convert(x, DOUBLE), name, quarters), FLOAT)
-    quarter, rest = _modulo(f, x, _HALF_PI, quarters)
-    square = f.mul(rest, rest)
-    sine = f.fma(f.mul(square, rest), _polynomial(f, square, _SIN), rest)
+    quarter, reduced = _modulo(f, x, _HALF_PI, quarters)
+    square = f.mul(reduced, reduced)
+    sine = f.fma(f.mul(square, reduced), _polynomial(f, square, _SIN), reduced)
     cosine = f.fma(f.mul(square, square), _polynomial(f, square, _COS), f.fma(square, -0.5, 1.0))
     near = f.select(f.compare("ne", f.bit_and(quarter, 1), 0), cosine, sine)
     flip = f.shift_left(f.bit_and(quarter, 2), 62)
@@ -543,7 +543,7 @@ def fmod(f: Function, a: Value, b: Operand) -> Value:
 
 def remainder(f: Function, a: Value, b: Value) -> Value:
     """What is left of a after a division by b that is rounded down: numpy's ``a % b``, with the sign of b."""
-    rest = f.rem(a, b)
-    is_opposite = f.bit_xor(f.compare("olt", rest, 0.0), f.compare("olt", b, 0.0))
-    exact = f.compare("oeq", rest, 0.0)
-    return f.select(exact, copysign(f, rest, b), f.select(is_opposite, f.add(rest, b), rest))
+    result = f.rem(a, b)
+    is_opposite = f.bit_xor(f.compare("olt", result, 0.0), f.compare("olt", b, 0.0))
+    exact = f.compare("oeq", result, 0.0)
+    return f.select(exact, copysign(f, result, b), f.select(is_opposite, f.add(result, b), result))

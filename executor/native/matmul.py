@@ -29,7 +29,7 @@ from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
 from .kernel import Share
 from .target import Target
 
-__all__ = ["Epilogue", "Product", "keeps_partial_sums", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
+__all__ = ["Epilogue", "MatrixProduct", "keeps_partial_sums", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
 
 Epilogue: TypeAlias = Callable[[Function, Value, Value, Value], "Value | None"]
 """``epilogue(f, value, row, column)``: what is stored in place of a finished vector, neighbours in a row; None if it has stored
@@ -44,7 +44,7 @@ _IN_FLIGHT = 8
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """C[rows, columns] = A[rows, inner] B[inner, columns], or a batch of such products.
 
     Attributes:
@@ -100,23 +100,23 @@ class _Tiling:
     depth: int
     axis: str
 
-    def panel_bytes(self, product: Product) -> int:
+    def panel_bytes(self, product: MatrixProduct) -> int:
         """Bytes of a copied panel of B."""
         return -(-self.columns * self.depth * product.element.bytes // 64) * 64 if self.packs else 0
 
-    def workspace_bytes(self, product: Product) -> int:
+    def workspace_bytes(self, product: MatrixProduct) -> int:
         """Bytes for one thread: a panel of B, and A to the depth, whose last row is stored with lanes too many."""
         rows = -(-(product.rows * self.depth + self.lanes) * product.element.bytes // 64) * 64 if self.packs_a else 0
         return self.panel_bytes(product) + rows
 
 
 @cache
-def _tiling(product: Product, target: Target) -> _Tiling:
+def _tiling(product: MatrixProduct, target: Target) -> _Tiling:
     """Choose the way with the fewest steps, vectors that are multiplied or moved; another one than spread has more code."""
     rows, columns, inner = product.rows, product.columns, product.inner
     lanes = target.vector_bytes // product.element.bytes
 
-    def spread_steps(product: Product) -> int:
+    def spread_steps(product: MatrixProduct) -> int:
         transposing = 0 if product.b_is_packed or product.b_strides[1] == 1 else 5
         return inner * -(-product.columns // lanes) * (product.rows + transposing)
 
@@ -134,7 +134,7 @@ def _tiling(product: Product, target: Target) -> _Tiling:
     return _spread_tiling(product, target, 4)
 
 
-def _spread_tiling(product: Product, target: Target, widest: int) -> _Tiling:
+def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tiling:
     """Choose tiles of at most so many vectors beside each other, those that load least; and what to copy."""
     rows, columns, inner, element_bytes = product.rows, product.columns, product.inner, product.element.bytes
     most = target.vector_bytes // element_bytes
@@ -158,7 +158,7 @@ def _spread_tiling(product: Product, target: Target, widest: int) -> _Tiling:
     return _Tiling("spread", lanes, height, width * lanes, packs, packs_a, depth, axis)
 
 
-def _packs(product: Product, target: Target) -> tuple[bool, bool]:
+def _packs(product: MatrixProduct, target: Target) -> tuple[bool, bool]:
     """Whether copies pay: of panels of B; and of A if it lies by columns, whose every step is in another cache line.
 
     As measured on Zen 4. Wide tiles read more of a row at once, and less often: below these sizes they are faster by up to a
@@ -175,7 +175,7 @@ def _packs(product: Product, target: Target) -> tuple[bool, bool]:
     ), is_by_columns and is_far and columns >= limits.packed_left_columns
 
 
-def _dots_tiling(product: Product, target: Target) -> _Tiling:
+def _dots_tiling(product: MatrixProduct, target: Target) -> _Tiling:
     """Choose tiles that load as little as they can."""
     rows, columns = product.rows, product.columns
     sizes = _sizes(min(rows, target.limits.dot_rows), columns, target)
@@ -193,7 +193,7 @@ def _sizes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
     return [(height, width) for height, width in sizes if height * width + width + 1 < target.registers]
 
 
-def _axis(product: Product, tiles: int, panels: int, copying: Mapping[str, int]) -> tuple[str, float]:
+def _axis(product: MatrixProduct, tiles: int, panels: int, copying: Mapping[str, int]) -> tuple[str, float]:
     """What threads share, and what part of four of them does something useful then.
 
     Threads that share rows copy all of B, each, and threads that share columns all of A: `copying` says how many rows, or
@@ -208,7 +208,7 @@ def _axis(product: Product, tiles: int, panels: int, copying: Mapping[str, int])
     return axis, useful[axis]
 
 
-def _plain(product: Product) -> Product:
+def _plain(product: MatrixProduct) -> MatrixProduct:
     """The same product, with strides of 1 where there is no second element."""
     (a_row, a_inner), (b_inner, b_column) = product.a_strides, product.b_strides
     if product.inner == 1:
@@ -220,19 +220,19 @@ def _plain(product: Product) -> Product:
     return replace(product, a_strides=(a_row, a_inner), b_strides=(b_inner, b_column))
 
 
-def _turned(product: Product) -> Product:
+def _turned(product: MatrixProduct) -> MatrixProduct:
     """C^T = B^T A^T."""
     batch = tuple((extent, b, a, c) for extent, a, b, c in product.batch)
     a_strides, b_strides = product.b_strides[::-1], product.a_strides[::-1]
     return replace(product, rows=product.columns, columns=product.rows, a_strides=a_strides, b_strides=b_strides, batch=batch)
 
 
-def _is_one_column(product: Product) -> bool:
+def _is_one_column(product: MatrixProduct) -> bool:
     """Whether C is one column whose elements are neighbours."""
     return product.columns == product.c_stride == 1
 
 
-def workspace_bytes(product: Product, target: Target) -> int:
+def workspace_bytes(product: MatrixProduct, target: Target) -> int:
     """Bytes of the workspace for each thread: threads' parts follow each other. Best at a multiple of 64 bytes."""
     product = _plain(product)
     if not product.rows or not product.columns:
@@ -241,18 +241,18 @@ def workspace_bytes(product: Product, target: Target) -> int:
     return tiling.workspace_bytes(_turned(product) if tiling.way == "turned" else product)
 
 
-def keeps_partial_sums(product: Product, target: Target) -> bool:
+def keeps_partial_sums(product: MatrixProduct, target: Target) -> bool:
     """Whether C holds partial sums while the kernel runs, since the inner extent is computed in several parts."""
     return _tiling(_plain(product), target).depth < product.inner
 
 
-def packed_bytes(product: Product, target: Target) -> int:
+def packed_bytes(product: MatrixProduct, target: Target) -> int:
     """Bytes that `write_pack` fills."""
     lanes = _tiling(replace(_plain(product), b_is_packed=True), target).lanes
     return -(-product.columns // lanes) * lanes * product.inner * product.element.bytes
 
 
-def write_pack(f: Function, product: Product, b: Value, packed: Value, share: Share, target: Target) -> None:
+def write_pack(f: Function, product: MatrixProduct, b: Value, packed: Value, share: Share, target: Target) -> None:
     """Write code that copies B to where products with `b_is_packed` read it best: panel after panel, each contiguous."""
     product = _plain(product)
     tiling = replace(_tiling(replace(product, b_is_packed=True), target), axis="columns")
@@ -268,7 +268,7 @@ def write_pack(f: Function, product: Product, b: Value, packed: Value, share: Sh
 
 def write_product(
     f: Function,
-    product: Product,
+    product: MatrixProduct,
     a: Value,
     b: Value,
     c: Value,
@@ -350,7 +350,7 @@ class _Writer:
     """Writes a product that is cut in one way: A, B and C^T exchanged already if that is turned."""
 
     f: Function
-    product: Product
+    product: MatrixProduct
     tiling: _Tiling
     share: Share
     workspace: Value
@@ -360,8 +360,8 @@ class _Writer:
         product, width = self.product, self.tiling.columns
         self.vector = product.element.of(self.tiling.lanes)
         self.is_one_column = self.tiling.way == "turned" and _is_one_column(_turned(product))
-        panels, rest = divmod(product.columns, width)
-        self.panels: list[_Group] = [(0, panels, width, 0), (panels, int(rest > 0), rest, panels * width)]
+        panels, remaining = divmod(product.columns, width)
+        self.panels: list[_Group] = [(0, panels, width, 0), (panels, int(remaining > 0), remaining, panels * width)]
         self.tiles = _even(product.rows, self.tiling.rows)
         counts = {"batch": product.items}
         counts |= {axis: sum(group[1] for group in groups) for axis, groups in (("columns", self.panels), ("rows", self.tiles))}
@@ -392,9 +392,9 @@ class _Writer:
         rows = product.columns if self.tiling.way == "turned" else product.rows
 
         def item(number: Value) -> None:
-            pointers, rest = [a, b, c], number
+            pointers, outer = [a, b, c], number
             for extent, *strides in reversed(product.batch):
-                index, rest = f.rem(rest, extent), f.div(rest, extent)
+                index, outer = f.rem(outer, extent), f.div(outer, extent)
                 pointers = [self.at(pointer, f.mul(index, stride)) for pointer, stride in zip(pointers, strides, strict=True)]
             a_item, b_item, c_item = pointers
             self._parts(_Item(a_item, b_item, c_item, f.mul(number, rows)), rows_of_a)
@@ -405,10 +405,10 @@ class _Writer:
         f, inner, depth, a_inner = self.f, self.product.inner, self.tiling.depth, self.product.a_strides[1]
 
         def part(start: Value) -> None:
-            rest = f.sub(inner, start)
+            remaining = f.sub(inner, start)
             this = _Part(start, inner, None, None)
             if inner > depth:
-                this = _Part(start, f.min(rest, depth), f.compare("eq", start, 0), f.compare("sle", rest, depth))
+                this = _Part(start, f.min(remaining, depth), f.compare("eq", start, 0), f.compare("sle", remaining, depth))
             a = self.at(item.a, f.mul(start, a_inner))
             if self.tiling.packs_a:
                 self._pack_rows(a, rows_of_a, this.extent)
@@ -419,9 +419,9 @@ class _Writer:
 
     def for_panels(self, body: Callable[[Value, int], None]) -> None:
         """Write loops over this thread's panels: ``body(column, width)``."""
-        self._each("columns", self.panels, body)
+        self._for_groups("columns", self.panels, body)
 
-    def _each(self, axis: str, groups: Sequence[_Group], body: Callable[[Value, int], None]) -> None:
+    def _for_groups(self, axis: str, groups: Sequence[_Group], body: Callable[[Value, int], None]) -> None:
         """Write loops over this thread's part of groups: ``body(begin, size)``."""
         f, (start, stop) = self.f, self.bounds[axis]
 
@@ -459,7 +459,7 @@ class _Writer:
                 finish = self._finish_turned if tiling.way == "turned" and not self.is_one_column else self._finish
                 finish(this, pieces)
 
-        self._each("rows", self.tiles, tile)
+        self._for_groups("rows", self.tiles, tile)
 
     def _tile(self, item: _Item, part: _Part, row: Value, column: Value, rows: int, columns: int) -> _Tile:
         if self.tiling.way == "turned":
@@ -480,7 +480,7 @@ class _Writer:
 
             self._loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
 
-        self._each("rows", self.tiles, tile)
+        self._for_groups("rows", self.tiles, tile)
 
     def pack(self, source: Value, to: Value, depth: Operand, width: int) -> None:
         """Copy a panel so that its rows follow each other, filled up with zeros to whole vectors."""
@@ -524,16 +524,16 @@ class _Writer:
 
                 self._loop(begin, stop, edge, [], one)
 
-            whole = width // edge * edge
-            self._loop(0, whole, edge, [], partial(beside, columns=edge))
-            self._loop(whole, width, edge, [], partial(beside, columns=width - whole))
+            main = width // edge * edge
+            self._loop(0, main, edge, [], partial(beside, columns=edge))
+            self._loop(main, width, edge, [], partial(beside, columns=width - main))
             self._loop(-(-width // edge) * edge, pitch, edge, [], partial(beside, columns=0))
 
-        whole, rest, far = self._multiple(depth, edge), self.product.inner % edge, 4 * edge
-        self._loop(0, whole, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), whole), edge))
-        if rest:
-            with f.when(f.compare("slt", f.int64(whole), depth)):
-                squares(f.int64(whole), depth, rest)
+        main, remaining_rows, far = self._multiple(depth, edge), self.product.inner % edge, 4 * edge
+        self._loop(0, main, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), main), edge))
+        if remaining_rows:
+            with f.when(f.compare("slt", f.int64(main), depth)):
+                squares(f.int64(main), depth, remaining_rows)
 
     def _multiple(self, extent: Operand, step: int) -> Operand:
         """The greatest multiple of a step within an extent."""
@@ -581,10 +581,10 @@ class _Writer:
             y = vectors(self.at(b, number * lanes), columns, product.b_strides[1], count)
             return [f.fma(*pair, value) for pair, value in zip(itertools.product(x, y), sums, strict=True)]
 
-        whole, rest = divmod(product.inner, lanes)
-        a, b, sums = self._along(whole, 1, (a, b), (lanes, lanes), rows * columns, step)
-        if rest:
-            sums = step(0, a, b, sums, rest)
+        full_vectors, remaining_lanes = divmod(product.inner, lanes)
+        a, b, sums = self._along(full_vectors, 1, (a, b), (lanes, lanes), rows * columns, step)
+        if remaining_lanes:
+            sums = step(0, a, b, sums, remaining_lanes)
         pieces = []
         for row, column in itertools.product(range(rows), range(0, columns, lanes)):
             count = min(columns - column, lanes)
@@ -618,13 +618,13 @@ class _Writer:
         def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
             return *self._moved((a, b), strides), *step(0, a, b, sums)
 
-        whole = self._multiple(extent, unrolled)
-        a, b, *sums = self._loop(0, whole, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
+        main = self._multiple(extent, unrolled)
+        a, b, *sums = self._loop(0, main, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
         while len(sums) > count:
             half = len(sums) // count // 2 * count
             sums = [f.add(x, y) for x, y in zip(sums[:half], sums[half : 2 * half], strict=True)] + sums[2 * half :]
         if unrolled > 1:
-            a, b, *sums = self._loop(whole, extent, 1, [a, b, *sums], one)
+            a, b, *sums = self._loop(main, extent, 1, [a, b, *sums], one)
         return a, b, sums
 
     # -- results
@@ -647,22 +647,22 @@ class _Writer:
         """Finish a tile whose transpose was computed, some rows at a time: LLVM takes long for many shuffles."""
         f, product, edge = self.f, self.product, min(self.tiling.lanes, _SQUARE)
         vector = product.element.of(edge)
-        kept = f.stack(product.element, tile.columns * tile.rows)
-        self._store(pieces, kept, tile.rows)
+        staged = f.stack(product.element, tile.columns * tile.rows)
+        self._store(pieces, staged, tile.rows)
 
         def some(begin: Value, rows: int) -> None:
             turned = []
             for column in range(0, tile.columns, edge):
                 width = min(edge, tile.columns - column)
-                places = [self.at(kept, f.add(begin, (column + number) * tile.rows)) for number in range(width)]
+                places = [self.at(staged, f.add(begin, (column + number) * tile.rows)) for number in range(width)]
                 vectors = [f.load_first(place, vector, rows) for place in places] + [zero(vector)] * (edge - width)
                 turned += [_Piece(row, column, values, width) for row, values in enumerate(_transposed(f, vectors)[:rows])]
             place = self.at(tile.c, f.mul(begin, product.c_stride))
             self._finish(replace(tile, rows=rows, row=f.add(tile.row, begin), c=place), turned)
 
-        whole = tile.rows // edge * edge
-        self._loop(0, whole, edge, [], partial(some, rows=edge))
-        self._loop(whole, tile.rows, edge, [], partial(some, rows=tile.rows - whole))
+        main = tile.rows // edge * edge
+        self._loop(0, main, edge, [], partial(some, rows=edge))
+        self._loop(main, tile.rows, edge, [], partial(some, rows=tile.rows - main))
 
     def _added(self, tile: _Tile, piece: _Piece) -> Value:
         """A piece added to what C holds, if anything."""
@@ -678,12 +678,12 @@ class _Writer:
     def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
         """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
-        kept = f.stack(product.element, tile.rows * tile.columns)
-        self._store(pieces, kept, tile.columns)
+        staged = f.stack(product.element, tile.rows * tile.columns)
+        self._store(pieces, staged, tile.columns)
 
         def line(row: Value) -> None:
             def piece(column: Value, lanes: int) -> None:
-                value = f.load(self.at(kept, f.add(f.mul(row, tile.columns), column)), product.element.of(lanes))
+                value = f.load(self.at(staged, f.add(f.mul(row, tile.columns), column)), product.element.of(lanes))
                 result = epilogue(f, value, f.add(tile.row, row), f.add(tile.column, column))
                 if result is not None:
                     f.store(result, self.at(tile.c, f.add(f.mul(row, product.c_stride), column)))
@@ -700,8 +700,8 @@ class _Writer:
 def _totals(f: Function, vectors: Sequence[Value]) -> Value:
     """The sums of all lanes of vectors, as the first lanes of one vector."""
     lanes = segment = vectors[0].type.lanes
-    rest = list(vectors) + [zero(vectors[0].type)] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))
-    count = len(rest)
+    remaining = list(vectors) + [zero(vectors[0].type)] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))
+    count = len(remaining)
 
     def halves(x: Value, y: Value, sides: Sequence[int]) -> Value:
         """The two halves of each segment, of one vector or of two, added: sums stay in order."""
@@ -709,10 +709,10 @@ def _totals(f: Function, vectors: Sequence[Value]) -> Value:
         low = [start + lane for start in starts for lane in range(segment // 2)]
         return f.add(f.shuffle(x, y, low), f.shuffle(x, y, [lane + segment // 2 for lane in low]))
 
-    while len(rest) > 1:
-        rest = [halves(x, y, (0, lanes)) for x, y in zip(rest[::2], rest[1::2], strict=True)]
+    while len(remaining) > 1:
+        remaining = [halves(x, y, (0, lanes)) for x, y in zip(remaining[::2], remaining[1::2], strict=True)]
         segment //= 2
-    total = rest[0]
+    total = remaining[0]
     while total.type.lanes > max(count, 2):
         total = halves(total, total, (0,))
         segment //= 2

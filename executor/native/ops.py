@@ -43,20 +43,20 @@ from .graph import (
     transposed,
 )  # fmt: skip
 from .loss_lowering import is_label, labels_of, minus_log, picked
-from .lowering import ByRule, NotLowered, Tensor, element_of, lowers, number_like, only_floats, only_numbers, only_truths
-from .sparse_lowering import kept_ids
+from .lowering import ByRule, GraphTensor, NotLowered, element_of, lowers, number_like, only_floats, only_numbers, only_truths
+from .sparse_lowering import masked_ids
 
 
-def _one(tensor: Tensor, ndim: int) -> Node:
+def _one(tensor: GraphTensor, ndim: int) -> Node:
     """A tensor of one element, of as many dimensions."""
     return reshaped(tensor.node, (1,) * ndim)
 
 
 # --------------------------------------------------------------------------------------------------------- elementwise
-def _unary(formula: str) -> Callable[[Tensor], Tensor]:
-    def of_one(X: Tensor) -> Tensor:
+def _unary(formula: str) -> Callable[[GraphTensor], GraphTensor]:
+    def of_one(X: GraphTensor) -> GraphTensor:
         only_floats(X)
-        return Tensor(mapped(formula, X.node))
+        return GraphTensor(mapped(formula, X.node))
 
     return of_one
 
@@ -70,32 +70,32 @@ for _type, _formula in {
     lowers(_type)(_unary(_formula))
 
 
-def _aligned(tensor: Tensor, ndim: int, axis: int) -> Node:
+def _aligned(tensor: GraphTensor, ndim: int, axis: int) -> Node:
     return reshaped(tensor.node, aligned_shape(tensor.shape, ndim, axis))
 
 
-def _pair(X: Tensor, Y: Tensor, axis: int) -> tuple[Node, Node]:
+def _pair(X: GraphTensor, Y: GraphTensor, axis: int) -> tuple[Node, Node]:
     if X.node.element != Y.node.element:
         raise NotLowered("operands of different element types")
     ndim = max(X.ndim, Y.ndim)
     return _aligned(X, ndim, axis), _aligned(Y, ndim, axis)
 
 
-def _binary(formula: str) -> Callable[[Tensor, Tensor, int], Tensor]:
+def _binary(formula: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
     of_integers = formula not in ("div", "pow")
 
-    def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
+    def of_two(X: GraphTensor, Y: GraphTensor, axis: int) -> GraphTensor:
         (only_numbers if of_integers else only_floats)(X, Y)
-        return Tensor(mapped(formula, *_pair(X, Y, axis)))
+        return GraphTensor(mapped(formula, *_pair(X, Y, axis)))
 
     return of_two
 
 
-def _comparison(relation: str) -> Callable[[Tensor, Tensor, int], Tensor]:
-    def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
+def _comparison(relation: str) -> Callable[[GraphTensor, GraphTensor, int], GraphTensor]:
+    def of_two(X: GraphTensor, Y: GraphTensor, axis: int) -> GraphTensor:
         if X.node.element == BOOL and relation not in ("oeq", "une"):
             raise NotLowered("an order of truth values")
-        return Tensor(mapped(relation, *_pair(X, Y, axis), element=BOOL))
+        return GraphTensor(mapped(relation, *_pair(X, Y, axis), element=BOOL))
 
     return of_two
 
@@ -109,15 +109,15 @@ for _type, _relation in {
 
 
 @lowers("minus")
-def minus(X: Tensor, Y: Tensor) -> Tensor:
+def minus(X: GraphTensor, Y: GraphTensor) -> GraphTensor:
     only_numbers(X, Y)
-    return Tensor(mapped("sub", X.node, Y.node))
+    return GraphTensor(mapped("sub", X.node, Y.node))
 
 
-def _logical(formula: str) -> Callable[[Tensor, Tensor], Tensor]:
-    def of_two(X: Tensor, Y: Tensor) -> Tensor:
+def _logical(formula: str) -> Callable[[GraphTensor, GraphTensor], GraphTensor]:
+    def of_two(X: GraphTensor, Y: GraphTensor) -> GraphTensor:
         only_truths(X, Y)
-        return Tensor(mapped(formula, *_pair(X, Y, -1)))
+        return GraphTensor(mapped(formula, *_pair(X, Y, -1)))
 
     return of_two
 
@@ -127,23 +127,23 @@ for _type in ("and", "or", "xor"):
 
 
 @lowers("logical_not")
-def logical_not(X: Tensor) -> Tensor:
+def logical_not(X: GraphTensor) -> GraphTensor:
     only_truths(X)
-    return Tensor(mapped("not", X.node, element=BOOL))
+    return GraphTensor(mapped("not", X.node, element=BOOL))
 
 
 @lowers("sum")
-def sum_(X: list[Tensor]) -> Tensor:
+def sum_(X: list[GraphTensor]) -> GraphTensor:
     nodes = [tensor.node for tensor in X if tensor is not None]
     only_numbers(*X)
     total = nodes[0]
     for node in nodes[1:]:
         total = mapped("add", total, node)
-    return Tensor(total if len(nodes) > 1 else mapped("copy", total))
+    return GraphTensor(total if len(nodes) > 1 else mapped("copy", total))
 
 
 @lowers("scale")
-def scale(X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
+def scale(X: GraphTensor, ScaleTensor: GraphTensor | None, scale: float, bias: float, bias_after_scale: bool) -> GraphTensor:
     only_numbers(X)
     node = X.node
     factor = number_like(scale, node) if ScaleTensor is None else _one(ScaleTensor, node.ndim)
@@ -153,66 +153,66 @@ def scale(X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias
         node = mapped("mul", node, factor)
     if bias and bias_after_scale:
         node = mapped("add", node, number_like(bias, node))
-    return Tensor(node)
+    return GraphTensor(node)
 
 
 @lowers("clip")
-def clip(X: Tensor, Min: Tensor | None, Max: Tensor | None, min: float, max: float) -> Tensor:
+def clip(X: GraphTensor, Min: GraphTensor | None, Max: GraphTensor | None, min: float, max: float) -> GraphTensor:
     only_floats(X, Min, Max)
     low = number_like(min, X.node) if Min is None else _one(Min, X.ndim)
     high = number_like(max, X.node) if Max is None else _one(Max, X.ndim)
-    return Tensor(mapped("min", high, mapped("max", low, X.node)))
+    return GraphTensor(mapped("min", high, mapped("max", low, X.node)))
 
 
 @lowers("cast")
-def cast(X: Tensor, out_dtype: int) -> Tensor:
-    return Tensor(mapped("convert", X.node, element=element_of(as_dtype(out_dtype))))
+def cast(X: GraphTensor, out_dtype: int) -> GraphTensor:
+    return GraphTensor(mapped("convert", X.node, element=element_of(as_dtype(out_dtype))))
 
 
 @lowers("increment")
-def increment(X: Tensor, step: float) -> Tensor:
+def increment(X: GraphTensor, step: float) -> GraphTensor:
     only_numbers(X)
-    return Tensor(mapped("add", X.node, number_like(step, X.node)))
+    return GraphTensor(mapped("add", X.node, number_like(step, X.node)))
 
 
 @lowers("fill_any_like")
-def fill_any_like(X: Tensor, value: float, specs: dict[str, Any]) -> Tensor:
-    return Tensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
+def fill_any_like(X: GraphTensor, value: float, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(broadcast_to(constant(value, element_of(specs["Out"].dtype)), X.shape))
 
 
 @lowers("assign")
-def assign(X: Tensor) -> Tensor:
-    return Tensor(mapped("copy", X.node))
+def assign(X: GraphTensor) -> GraphTensor:
+    return GraphTensor(mapped("copy", X.node))
 
 
 @lowers("pow")
-def pow_(X: Tensor, FactorTensor: Tensor | None, factor: float) -> Tensor:
+def pow_(X: GraphTensor, FactorTensor: GraphTensor | None, factor: float) -> GraphTensor:
     only_floats(X)
     formula = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", 1.0: "copy", -0.5: "rsqrt"}.get(factor)
     if FactorTensor is not None:
         only_floats(FactorTensor)
-        return Tensor(mapped("pow", X.node, mapped("convert", _one(FactorTensor, X.ndim), element=X.node.element)))
-    return Tensor(mapped("pow", X.node, number_like(factor, X.node)) if formula is None else mapped(formula, X.node))
+        return GraphTensor(mapped("pow", X.node, mapped("convert", _one(FactorTensor, X.ndim), element=X.node.element)))
+    return GraphTensor(mapped("pow", X.node, number_like(factor, X.node)) if formula is None else mapped(formula, X.node))
 
 
 @lowers("fill_zeros_like")
-def fill_zeros_like(X: Tensor) -> Tensor:
-    return Tensor(broadcast_to(number_like(0.0, X.node), X.shape))
+def fill_zeros_like(X: GraphTensor) -> GraphTensor:
+    return GraphTensor(broadcast_to(number_like(0.0, X.node), X.shape))
 
 
 @lowers("fill_constant")
 def fill_constant(
     ShapeTensor: Any, ShapeTensorList: Any, ValueTensor: Any, shape: list[int], dtype: int, value: float, str_value: str
-) -> Tensor:
+) -> GraphTensor:
     if ShapeTensor is not None or ShapeTensorList or ValueTensor is not None:
         raise NotLowered("a constant that is not said")
-    return Tensor(broadcast_to(_constant(value, str_value, element_of(as_dtype(dtype))), tuple(shape)))
+    return GraphTensor(broadcast_to(_constant(value, str_value, element_of(as_dtype(dtype))), tuple(shape)))
 
 
 @lowers("fill_constant_batch_size_like")
-def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str, Any]) -> Tensor:
+def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str, Any]) -> GraphTensor:
     out = specs["Out"]
-    return Tensor(broadcast_to(_constant(value, str_value, element_of(out.dtype)), out.shape))
+    return GraphTensor(broadcast_to(_constant(value, str_value, element_of(out.dtype)), out.shape))
 
 
 def _constant(value: float, text: str, element: Type) -> Constant:
@@ -228,16 +228,16 @@ _EXACT = 1 << 53
 
 
 @lowers("where")
-def where(Condition: Tensor, X: Tensor | None, Y: Tensor | None) -> Tensor:
+def where(Condition: GraphTensor, X: GraphTensor | None, Y: GraphTensor | None) -> GraphTensor:
     if X is None or Y is None:
         raise NotLowered("positions")
-    return Tensor(mapped("select", Condition.node, X.node, Y.node, element=X.node.element))
+    return GraphTensor(mapped("select", Condition.node, X.node, Y.node, element=X.node.element))
 
 
 @lowers("leaky_relu")
-def leaky_relu(X: Tensor, alpha: float) -> Tensor:
+def leaky_relu(X: GraphTensor, alpha: float) -> GraphTensor:
     only_floats(X)
-    return Tensor(
+    return GraphTensor(
         mapped(
             "select",
             mapped("ogt", X.node, number_like(0, X.node), element=BOOL),
@@ -249,7 +249,7 @@ def leaky_relu(X: Tensor, alpha: float) -> Tensor:
 
 
 @lowers("gelu")
-def gelu(X: Tensor, approximate: bool) -> Tensor:
+def gelu(X: GraphTensor, approximate: bool) -> GraphTensor:
     only_floats(X)
     x = X.node
     if approximate:
@@ -262,54 +262,54 @@ def gelu(X: Tensor, approximate: bool) -> Tensor:
         share = mapped("tanh", inner)
     else:
         share = mapped("erf", mapped("mul", x, number_like(0.5**0.5, x)))
-    return Tensor(mapped("mul", mapped("mul", mapped("add", share, number_like(1.0, x)), number_like(0.5, x)), x))
+    return GraphTensor(mapped("mul", mapped("mul", mapped("add", share, number_like(1.0, x)), number_like(0.5, x)), x))
 
 
 # ------------------------------------------------------------------------------------------------- shapes and positions
 @lowers(
     "reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range"
 )
-def reshape(X: Tensor, specs: dict[str, Any]) -> Tensor:
-    return Tensor(mapped("copy", reshaped(X.node, specs["Out"].shape)))
+def reshape(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(mapped("copy", reshaped(X.node, specs["Out"].shape)))
 
 
 @lowers(
     "reshape2_grad", "reshape_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad", "flatten_grad", "squeeze_grad",
     "unsqueeze_grad", "flatten_contiguous_range_grad",
 )  # fmt: skip
-def reshape_grad(dOut: Tensor, specs: dict[str, Any]) -> dict[str, Tensor]:
-    return {"X@GRAD": Tensor(mapped("copy", reshaped(dOut.node, specs["X@GRAD"].shape)))}
+def reshape_grad(dOut: GraphTensor, specs: dict[str, Any]) -> dict[str, GraphTensor]:
+    return {"X@GRAD": GraphTensor(mapped("copy", reshaped(dOut.node, specs["X@GRAD"].shape)))}
 
 
 @lowers("reshape_like")
-def reshape_like(X: Tensor, Like: Tensor) -> Tensor:
-    return Tensor(reshaped(X.node, Like.shape))
+def reshape_like(X: GraphTensor, Like: GraphTensor) -> GraphTensor:
+    return GraphTensor(reshaped(X.node, Like.shape))
 
 
 @lowers("transpose2", "transpose")
-def transpose(X: Tensor, axis: list[int]) -> Tensor:
-    return Tensor(mapped("copy", transposed(X.node, [place % X.ndim for place in axis])))
+def transpose(X: GraphTensor, axis: list[int]) -> GraphTensor:
+    return GraphTensor(mapped("copy", transposed(X.node, [place % X.ndim for place in axis])))
 
 
 @lowers("transpose2_grad", "transpose_grad")
-def transpose_grad(dOut: Tensor, axis: list[int]) -> dict[str, Tensor]:
+def transpose_grad(dOut: GraphTensor, axis: list[int]) -> dict[str, GraphTensor]:
     places = [place % dOut.ndim for place in axis]
-    return {"X@GRAD": Tensor(mapped("copy", transposed(dOut.node, [places.index(number) for number in range(len(places))])))}
+    return {"X@GRAD": GraphTensor(mapped("copy", transposed(dOut.node, [places.index(number) for number in range(len(places))])))}
 
 
 @lowers("expand_to")
-def expand_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
-    return Tensor(broadcast_to(_aligned(X, Like.ndim, axis), Like.shape))
+def expand_to(X: GraphTensor, Like: GraphTensor, axis: int) -> GraphTensor:
+    return GraphTensor(broadcast_to(_aligned(X, Like.ndim, axis), Like.shape))
 
 
 @lowers("sum_to")
-def sum_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
+def sum_to(X: GraphTensor, Like: GraphTensor, axis: int) -> GraphTensor:
     if X.node.size == prod(Like.shape):
-        return Tensor(reshaped(X.node, Like.shape))
+        return GraphTensor(reshaped(X.node, Like.shape))
     only_floats(X)
     small = aligned_shape(Like.shape, X.ndim, axis)
     axes = [place for place, extent in enumerate(small) if extent != X.shape[place]]
-    return Tensor(reshaped(reduced("sum", X.node, axes), Like.shape))
+    return GraphTensor(reshaped(reduced("sum", X.node, axes), Like.shape))
 
 
 # ----------------------------------------------------------------------------------------------------------- reductions
@@ -318,7 +318,7 @@ def _mean(node: Node, axes: Any) -> Node:
     return mapped("mul", reduced("sum", node, axes), number_like(1.0 / count, node)) if count else node
 
 
-def _of_reduced(X: Tensor, dim: list[int], reduce_all: bool) -> tuple[int, ...]:
+def _of_reduced(X: GraphTensor, dim: list[int], reduce_all: bool) -> tuple[int, ...]:
     only_floats(X)
     if not X.node.size:
         raise NotLowered("nothing to reduce")
@@ -326,24 +326,24 @@ def _of_reduced(X: Tensor, dim: list[int], reduce_all: bool) -> tuple[int, ...]:
 
 
 @lowers("reduce_sum")
-def reduce_sum(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
-    return Tensor(reshaped(reduced("sum", X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
+def reduce_sum(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(reshaped(reduced("sum", X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
 
 
 @lowers("reduce_mean")
-def reduce_mean(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
-    return Tensor(reshaped(_mean(X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
+def reduce_mean(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(reshaped(_mean(X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
 
 
 @lowers("mean")
-def mean(X: Tensor, specs: dict[str, Any]) -> Tensor:
-    return Tensor(reshaped(_mean(X.node, _of_reduced(X, [], True)), specs["Out"].shape))
+def mean(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(reshaped(_mean(X.node, _of_reduced(X, [], True)), specs["Out"].shape))
 
 
 @lowers("squared_l2_norm")
-def squared_l2_norm(X: Tensor, specs: dict[str, Any]) -> Tensor:
+def squared_l2_norm(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     square = mapped("square", X.node)
-    return Tensor(reshaped(reduced("sum", square, _of_reduced(X, [], True)), specs["Out"].shape))
+    return GraphTensor(reshaped(reduced("sum", square, _of_reduced(X, [], True)), specs["Out"].shape))
 
 
 # ---------------------------------------------------------------------------------------------------------- products
@@ -355,14 +355,14 @@ def _scaled(node: Node, alpha: float) -> Node:
     return node if alpha == 1.0 else mapped("mul", node, number_like(alpha, node))
 
 
-def _product(X: Tensor, Y: Tensor, turn_x: bool, turn_y: bool, alpha: float) -> Tensor:
+def _product(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool, alpha: float) -> GraphTensor:
     only_floats(X, Y)
     left, right, shape = _as_matrices(X, Y, turn_x, turn_y)
-    whole = _of_stacks(_turned(left, turn_x), _turned(right, turn_y))
-    return Tensor(_scaled(reshaped(whole, shape(whole.shape)), alpha))
+    result = _of_stacks(_turned(left, turn_x), _turned(right, turn_y))
+    return GraphTensor(_scaled(reshaped(result, shape(result.shape)), alpha))
 
 
-def _as_matrices(X: Tensor, Y: Tensor, turn_x: bool, turn_y: bool) -> tuple[Node, Node, Callable[[Shape], Shape]]:
+def _as_matrices(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool) -> tuple[Node, Node, Callable[[Shape], Shape]]:
     """The factors of a product, where a vector is a row on the left and a column on the right; and what is the shape of the
     product, of that with these dimensions."""
     if (X.ndim == 1 and turn_x) or (Y.ndim == 1 and turn_y):
@@ -377,8 +377,8 @@ def _of_stacks(left: Node, right: Node) -> Node:
     """The product of stacks of matrices; where the right one is a matrix, all rows of the left make one."""
     if right.ndim == 2 and left.ndim > 2 and not _is_view(left):
         rows = prod(left.shape[:-1])
-        whole = product(reshaped(left, (rows, left.shape[-1])), right)
-        return reshaped(whole, (*left.shape[:-1], right.shape[-1]))
+        result = product(reshaped(left, (rows, left.shape[-1])), right)
+        return reshaped(result, (*left.shape[:-1], right.shape[-1]))
     return product(left, right)
 
 
@@ -394,16 +394,16 @@ def _product_to(left: Node, right: Node, shape: tuple[int, ...]) -> Node:
         if not _is_view(turned) and not _is_view(right):
             count = prod(turned.shape[:-1])
             return product(_turned(reshaped(turned, (count, turned.shape[-1])), True), reshaped(right, (count, right.shape[-1])))
-    whole = _of_stacks(left, right)
-    if whole.shape == shape:
-        return whole
-    small = (1,) * (whole.ndim - len(shape)) + shape
-    return reshaped(reduced("sum", whole, [axis for axis, extent in enumerate(small) if extent != whole.shape[axis]]), shape)
+    result = _of_stacks(left, right)
+    if result.shape == shape:
+        return result
+    small = (1,) * (result.ndim - len(shape)) + shape
+    return reshaped(reduced("sum", result, [axis for axis, extent in enumerate(small) if extent != result.shape[axis]]), shape)
 
 
 def _product_grad(
-    X: Tensor, Y: Tensor, dOut: Tensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]
-) -> dict[str, Tensor]:
+    X: GraphTensor, Y: GraphTensor, dOut: GraphTensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]
+) -> dict[str, GraphTensor]:
     only_floats(X, Y, dOut)
     left, right, _ = _as_matrices(X, Y, turn_x, turn_y)
     x, y = _turned(left, turn_x), _turned(right, turn_y)
@@ -412,32 +412,34 @@ def _product_grad(
     results = {}
     if "X@GRAD" in wanted:
         pair = (y, _turned(gradient, True)) if turn_x else (gradient, _turned(y, True))
-        results["X@GRAD"] = Tensor(_scaled(reshaped(_product_to(*pair, left.shape), X.shape), alpha))
+        results["X@GRAD"] = GraphTensor(_scaled(reshaped(_product_to(*pair, left.shape), X.shape), alpha))
     if "Y@GRAD" in wanted:
         pair = (_turned(gradient, True), x) if turn_y else (_turned(x, True), gradient)
-        results["Y@GRAD"] = Tensor(_scaled(reshaped(_product_to(*pair, right.shape), Y.shape), alpha))
+        results["Y@GRAD"] = GraphTensor(_scaled(reshaped(_product_to(*pair, right.shape), Y.shape), alpha))
     return results
 
 
 @lowers("matmul")
-def matmul(X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float) -> Tensor:
+def matmul(X: GraphTensor, Y: GraphTensor, transpose_X: bool, transpose_Y: bool, alpha: float) -> GraphTensor:
     return _product(X, Y, transpose_X, transpose_Y, alpha)
 
 
 @lowers("matmul_grad")
 def matmul_grad(
-    X: Tensor, Y: Tensor, dOut: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, wanted: set[str]
-) -> dict[str, Tensor]:
+    X: GraphTensor, Y: GraphTensor, dOut: GraphTensor, transpose_X: bool, transpose_Y: bool, alpha: float, wanted: set[str]
+) -> dict[str, GraphTensor]:
     return _product_grad(X, Y, dOut, transpose_X, transpose_Y, alpha, wanted)
 
 
 @lowers("matmul_v2")
-def matmul_v2(X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
+def matmul_v2(X: GraphTensor, Y: GraphTensor, trans_x: bool, trans_y: bool) -> GraphTensor:
     return _product(X, Y, trans_x, trans_y, 1.0)
 
 
 @lowers("matmul_v2_grad")
-def matmul_v2_grad(X: Tensor, Y: Tensor, dOut: Tensor, trans_x: bool, trans_y: bool, wanted: set[str]) -> dict[str, Tensor]:
+def matmul_v2_grad(
+    X: GraphTensor, Y: GraphTensor, dOut: GraphTensor, trans_x: bool, trans_y: bool, wanted: set[str]
+) -> dict[str, GraphTensor]:
     return _product_grad(X, Y, dOut, trans_x, trans_y, 1.0, wanted)
 
 
@@ -446,37 +448,39 @@ def _matrix(node: Node, rows: int) -> Node:
 
 
 @lowers("mul")
-def mul(X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int, specs: dict[str, Any]) -> Tensor:
+def mul(X: GraphTensor, Y: GraphTensor, x_num_col_dims: int, y_num_col_dims: int, specs: dict[str, Any]) -> GraphTensor:
     only_floats(X, Y)
-    return Tensor(reshaped(product(_matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims)), specs["Out"].shape))
+    return GraphTensor(reshaped(product(_matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims)), specs["Out"].shape))
 
 
 @lowers("mul_grad")
-def mul_grad(X: Tensor, Y: Tensor, dOut: Tensor, x_num_col_dims: int, y_num_col_dims: int, wanted: set[str]) -> dict[str, Tensor]:
+def mul_grad(
+    X: GraphTensor, Y: GraphTensor, dOut: GraphTensor, x_num_col_dims: int, y_num_col_dims: int, wanted: set[str]
+) -> dict[str, GraphTensor]:
     only_floats(X, Y, dOut)
     x, y, gradient = _matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims), _matrix(dOut.node, x_num_col_dims)
     results = {}
     if "X@GRAD" in wanted:
-        results["X@GRAD"] = Tensor(reshaped(product(gradient, _turned(y, True)), X.shape))
+        results["X@GRAD"] = GraphTensor(reshaped(product(gradient, _turned(y, True)), X.shape))
     if "Y@GRAD" in wanted:
-        results["Y@GRAD"] = Tensor(reshaped(product(_turned(x, True), gradient), Y.shape))
+        results["Y@GRAD"] = GraphTensor(reshaped(product(_turned(x, True), gradient), Y.shape))
     return results
 
 
 # ------------------------------------------------------------------------------------------------------ softmax and loss
-def _axis_last(tensor: Tensor, axis: int) -> tuple[Node, Callable[[Node], Tensor]]:
+def _axis_last(tensor: GraphTensor, axis: int) -> tuple[Node, Callable[[Node], GraphTensor]]:
     """A tensor with an axis at the end, where rows lie side by side; and what brings it back in a result of this shape."""
     only_floats(tensor)
     node, ndim = tensor.node, tensor.ndim
     if not node.size:
         raise NotLowered("nothing to reduce")
     if axis % max(ndim, 1) == max(ndim, 1) - 1:
-        return node, Tensor
+        return node, GraphTensor
     if ndim == 4 and axis % ndim == 1:
-        return plain(channels_last(node)), lambda result: Tensor(channels_first(result))
+        return plain(channels_last(node)), lambda result: GraphTensor(channels_first(result))
     order = [*(place for place in range(ndim) if place != axis % ndim), axis % ndim]
     back = [order.index(place) for place in range(ndim)]
-    return plain(transposed(node, order)), lambda result: Tensor(mapped("copy", transposed(result, back)))
+    return plain(transposed(node, order)), lambda result: GraphTensor(mapped("copy", transposed(result, back)))
 
 
 def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
@@ -488,27 +492,27 @@ def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
 
 
 @lowers("softmax")
-def softmax(X: Tensor, axis: int) -> Tensor:
+def softmax(X: GraphTensor, axis: int) -> GraphTensor:
     x, back = _axis_last(X, axis)
     return back(_softmax(x, x.ndim - 1)[0])
 
 
 @lowers("softmax_grad")
-def softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
+def softmax_grad(Out: GraphTensor, dOut: GraphTensor, axis: int) -> dict[str, GraphTensor]:
     (out, back), (gradient, _) = _axis_last(Out, axis), _axis_last(dOut, axis)
     total = reduced("sum", mapped("mul", gradient, out), [out.ndim - 1])
     return {"X@GRAD": back(mapped("mul", mapped("sub", gradient, total), out))}
 
 
 @lowers("log_softmax")
-def log_softmax(X: Tensor, axis: int) -> Tensor:
+def log_softmax(X: GraphTensor, axis: int) -> GraphTensor:
     x, back = _axis_last(X, axis)
     _, top, total = _softmax(x, x.ndim - 1)
     return back(mapped("sub", mapped("sub", x, top), mapped("log", total)))
 
 
 @lowers("log_softmax_grad")
-def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
+def log_softmax_grad(Out: GraphTensor, dOut: GraphTensor, axis: int) -> dict[str, GraphTensor]:
     (out, back), (gradient, _) = _axis_last(Out, axis), _axis_last(dOut, axis)
     total = reduced("sum", gradient, [out.ndim - 1])
     return {"X@GRAD": back(mapped("sub", gradient, mapped("mul", mapped("exp", out), total)))}
@@ -517,8 +521,14 @@ def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
 # ---------------------------------------------------------------------------------------------------------- cross entropy
 @lowers("softmax_with_cross_entropy")
 def softmax_with_cross_entropy(
-    Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]
-) -> dict[str, Tensor]:
+    Logits: GraphTensor,
+    Label: GraphTensor,
+    soft_label: bool,
+    use_softmax: bool,
+    ignore_index: int,
+    axis: int,
+    specs: dict[str, Any],
+) -> dict[str, GraphTensor]:
     x, back = _axis_last(Logits, axis)
     last = x.ndim - 1
     if use_softmax:
@@ -530,35 +540,35 @@ def softmax_with_cross_entropy(
         logs = mapped("sub", mapped("sub", x, top), mapped("log", total)) if use_softmax else mapped("neg", minus_log(x))
         loss = mapped("neg", reduced("sum", mapped("mul", label, logs), [last]))
     else:
-        ids, kept = labels_of(_labels_last(Label, axis), x.shape, ignore_index)
+        ids, is_valid = labels_of(_labels_last(Label, axis), x.shape, ignore_index)
         chosen = picked(x, ids)
         missed = mapped("sub", mapped("log", total), mapped("sub", chosen, top)) if use_softmax else minus_log(chosen)
-        loss = mapped("select", kept, missed, number_like(0.0, x), element=x.element)
+        loss = mapped("select", is_valid, missed, number_like(0.0, x), element=x.element)
     losses = back(loss)
     return {
         "Softmax": back(softmax),
-        "Loss": Tensor(reshaped(losses.node, specs["Loss"].shape)) if specs.get("Loss") else losses,
+        "Loss": GraphTensor(reshaped(losses.node, specs["Loss"].shape)) if specs.get("Loss") else losses,
     }
 
 
-def _labels_last(Label: Tensor, axis: int) -> Tensor:
+def _labels_last(Label: GraphTensor, axis: int) -> GraphTensor:
     """Labels, of extent 1 along an axis, in the order of rows along that axis."""
     order = [place for place in range(Label.ndim) if place != axis % Label.ndim]
-    return Tensor(plain(transposed(Label.node, [*order, axis % Label.ndim])))
+    return GraphTensor(plain(transposed(Label.node, [*order, axis % Label.ndim])))
 
 
 @lowers("softmax_with_cross_entropy_grad")
 def softmax_with_cross_entropy_grad(
-    Label: Tensor,
-    Softmax: Tensor,
-    dLoss: Tensor | None,
-    dSoftmax: Tensor | None,
+    Label: GraphTensor,
+    Softmax: GraphTensor,
+    dLoss: GraphTensor | None,
+    dSoftmax: GraphTensor | None,
     soft_label: bool,
     use_softmax: bool,
     ignore_index: int,
     axis: int,
     wanted: set[str],
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     if not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
         raise ByRule
     softmax, back = _axis_last(Softmax, axis)
@@ -568,15 +578,15 @@ def softmax_with_cross_entropy_grad(
         weighted = mapped("mul", _axis_last(Label, axis)[0], gradient)
         result = mapped("sub", mapped("mul", softmax, reduced("sum", weighted, [last])), weighted)
     else:
-        ids, kept = labels_of(_labels_last(Label, axis), softmax.shape, ignore_index)
-        gradient = mapped("select", kept, gradient, number_like(0.0, gradient), element=gradient.element)
+        ids, is_valid = labels_of(_labels_last(Label, axis), softmax.shape, ignore_index)
+        gradient = mapped("select", is_valid, gradient, number_like(0.0, gradient), element=gradient.element)
         hit = mapped("convert", is_label(softmax.shape, ids), element=softmax.element)
         result = mapped("mul", mapped("sub", softmax, hit), gradient)
     return {"Logits@GRAD": back(result)}
 
 
 # --------------------------------------------------------------------------------------------------------------- images
-def _images_of(tensor: Tensor, data_format: str) -> Node:
+def _images_of(tensor: GraphTensor, data_format: str) -> Node:
     """Images as [N, H, W, C]."""
     only_floats(tensor)
     if tensor.ndim != 4:
@@ -584,8 +594,8 @@ def _images_of(tensor: Tensor, data_format: str) -> Node:
     return tensor.node if data_format == "NHWC" else channels_last(tensor.node)
 
 
-def _as_tensor(node: Node, data_format: str) -> Tensor:
-    return Tensor(node if data_format == "NHWC" else channels_first(node))
+def _as_tensor(node: Node, data_format: str) -> GraphTensor:
+    return GraphTensor(node if data_format == "NHWC" else channels_first(node))
 
 
 def _format_of(attrs: dict[str, Any]) -> str:
@@ -597,20 +607,20 @@ def _channels_last(shape: Shape, data_format: str) -> Shape:
     return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
 
 
-def _windows_of_filter(shape: Shape, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
+def _windows_of_filter(shape: Shape, Filter: GraphTensor, attrs: dict[str, Any]) -> Windows:
     """How a filter goes over images [N, H, W, C] of a shape."""
     _, pads, dilations = conv_geometry(shape, Filter.shape[2:], {**attrs, "data_format": "NHWC"})
     kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
     return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
 
 
-def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Shape, Shape], for_input: bool) -> PackedFilter:
+def _packed(Filter: GraphTensor, windows: Windows, shapes: tuple[Shape, Shape], for_input: bool) -> PackedFilter:
     node = plain(Filter.node)
     return PackedFilter((0,), node.element, node, windows, shapes, for_input)
 
 
 @lowers("conv2d", "depthwise_conv2d")
-def conv2d(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     data_format = _format_of(attrs)
     image = _images_of(Input, data_format)
     windows = _windows_of_filter(image.shape, Filter, attrs)
@@ -619,7 +629,7 @@ def conv2d(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str
     return _as_tensor(node, data_format)
 
 
-def _convolved_back(Filter: Tensor, gradient: Tensor, shape: Shape, attrs: dict[str, Any]) -> Tensor:
+def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
     """The gradient, for images of a shape, of a convolution, of that of its output."""
     data_format = _format_of(attrs)
     source, shape = _images_of(gradient, data_format), _channels_last(shape, data_format)
@@ -628,30 +638,30 @@ def _convolved_back(Filter: Tensor, gradient: Tensor, shape: Shape, attrs: dict[
 
 
 @lowers("conv2d_backprop_input")
-def conv2d_backprop_input(Filter: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def conv2d_backprop_input(Filter: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     return _convolved_back(Filter, Output, Like.shape, attrs)
 
 
 @lowers("conv2d_backprop_filter")
-def conv2d_backprop_filter(Input: Tensor, Output: Tensor, Like: Tensor, attrs: dict[str, Any]) -> Tensor:
+def conv2d_backprop_filter(Input: GraphTensor, Output: GraphTensor, Like: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     data_format = _format_of(attrs)
     image, gradient = _images_of(Input, data_format), _images_of(Output, data_format)
     windows = _windows_of_filter(image.shape, Like, attrs)
-    return Tensor(FilterGradient(Like.shape, image.element, image, gradient, windows))
+    return GraphTensor(FilterGradient(Like.shape, image.element, image, gradient, windows))
 
 
 @lowers("conv2d_transpose", "depthwise_conv2d_transpose")
-def conv2d_transpose(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+def conv2d_transpose(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     if attrs["padding_algorithm"] == "SAME":
         raise NotLowered("margins that are chosen for another image")
     return _convolved_back(Filter, Input, specs["Output"].shape, attrs)
 
 
-def _channels(tensor: Tensor, ndim: int) -> Node:
+def _channels(tensor: GraphTensor, ndim: int) -> Node:
     return reshaped(tensor.node, (1,) * (ndim - 1) + (tensor.node.size,))
 
 
-def _rows_of_channels(X: Tensor, data_layout: str) -> Node:
+def _rows_of_channels(X: GraphTensor, data_layout: str) -> Node:
     """X with the channels in the last dimension."""
     only_floats(X)
     if X.ndim == 2 or data_layout == "NHWC":
@@ -661,27 +671,28 @@ def _rows_of_channels(X: Tensor, data_layout: str) -> Node:
     return channels_last(reshaped(X.node, (*X.shape[:2], prod(X.shape[2:]), 1)))
 
 
-def _of_channel_rows(result: Node, X: Tensor, x: Node) -> Tensor:
+def _of_channel_rows(result: Node, X: GraphTensor, x: Node) -> GraphTensor:
     """A result as X is, computed of `x`, which is X with the channels in the last dimension."""
-    return Tensor(result if x is X.node else reshaped(channels_first(result), X.shape))
+    return GraphTensor(result if x is X.node else reshaped(channels_first(result), X.shape))
 
 
 @lowers("batch_norm")
 def batch_norm(
-    X: Tensor, Scale: Tensor, Bias: Tensor, Mean: Tensor, Variance: Tensor, MomentumTensor: Tensor | None, is_test: bool,
+    X: GraphTensor, Scale: GraphTensor, Bias: GraphTensor, Mean: GraphTensor, Variance: GraphTensor,
+    MomentumTensor: GraphTensor | None, is_test: bool,
     momentum: float, epsilon: float, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, GraphTensor]:  # fmt: skip
     if MomentumTensor is not None or Scale is None or Bias is None or Scale.node.element != X.node.element:
         raise NotLowered("a momentum that is a tensor")
     x = _rows_of_channels(X, data_layout)
     ndim = x.ndim
     scale, bias, mean, variance = (_channels(tensor, ndim) for tensor in (Scale, Bias, Mean, Variance))
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
-    results: dict[str, Tensor] = {}
-    unchanged: dict[str, Tensor] = {}
+    results: dict[str, GraphTensor] = {}
+    unchanged: dict[str, GraphTensor] = {}
     axes = list(range(ndim - 1))
     if is_global:
-        unchanged = {"MeanOut": Tensor(mapped("copy", Mean.node)), "VarianceOut": Tensor(mapped("copy", Variance.node))}
+        unchanged = {"MeanOut": GraphTensor(mapped("copy", Mean.node)), "VarianceOut": GraphTensor(mapped("copy", Variance.node))}
         used, spread = mapped("copy", mean), variance  # a copy, as MeanOut overwrites the mean before the gradient reads it
         centered = mapped("sub", x, used)
     else:
@@ -690,20 +701,21 @@ def batch_norm(
         spread = _mean(mapped("square", centered), axes)
         for slot, running, new in (("MeanOut", Mean, used), ("VarianceOut", Variance, spread)):
             moved = mapped("mul", reshaped(new, running.shape), number_like(1.0 - momentum, new))
-            results[slot] = Tensor(mapped("add", mapped("mul", running.node, number_like(momentum, running.node)), moved))
+            results[slot] = GraphTensor(mapped("add", mapped("mul", running.node, number_like(momentum, running.node)), moved))
     inverse = mapped("reciprocal", mapped("sqrt", mapped("add", spread, number_like(epsilon, spread))))
     y = mapped("add", mapped("mul", centered, mapped("mul", inverse, scale)), bias)
     results["Y"] = _of_channel_rows(y, X, x)
-    results["SavedMean"], results["SavedVariance"] = (Tensor(reshaped(node, Mean.shape)) for node in (used, inverse))
+    results["SavedMean"], results["SavedVariance"] = (GraphTensor(reshaped(node, Mean.shape)) for node in (used, inverse))
     return results | unchanged
 
 
 @lowers("batch_norm_grad")
 def batch_norm_grad(
-    X: Tensor, Scale: Tensor, SavedMean: Tensor, SavedVariance: Tensor, dY: Tensor, dSavedMean: Tensor | None,
-    dSavedVariance: Tensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
+    X: GraphTensor, Scale: GraphTensor, SavedMean: GraphTensor, SavedVariance: GraphTensor, dY: GraphTensor,
+    dSavedMean: GraphTensor | None,
+    dSavedVariance: GraphTensor | None, is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
     wanted: set[str],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, GraphTensor]:  # fmt: skip
     if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
         raise ByRule
     x, d_y = _rows_of_channels(X, data_layout), _rows_of_channels(dY, data_layout)
@@ -721,7 +733,7 @@ def batch_norm_grad(
         shift = mapped("add", mapped("mul", normal, mapped("mul", d_scale, share)), mapped("mul", d_bias, share))
         d_x = mapped("mul", mapped("sub", d_y, shift), factor)
     results = {"X@GRAD": _of_channel_rows(d_x, X, x)}
-    results["Scale@GRAD"], results["Bias@GRAD"] = (Tensor(reshaped(node, Scale.shape)) for node in (d_scale, d_bias))
+    results["Scale@GRAD"], results["Bias@GRAD"] = (GraphTensor(reshaped(node, Scale.shape)) for node in (d_scale, d_bias))
     return {slot: tensor for slot, tensor in results.items() if slot in wanted}
 
 
@@ -735,7 +747,7 @@ def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple
 
 
 @lowers("pool2d")
-def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def pool2d(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     data_format = _format_of(attrs)
     image = _images_of(X, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
@@ -744,7 +756,7 @@ def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
 
 
 @lowers("pool2d_grad")
-def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+def pool2d_grad(X: GraphTensor, dOut: GraphTensor, attrs: dict[str, Any]) -> dict[str, GraphTensor]:
     data_format = _format_of(attrs)
     image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
     windows, out, kind = _windows_of_pool(image, attrs)
@@ -758,8 +770,13 @@ def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Ten
 # -------------------------------------------------------------------------------------------------------- layer norm
 @lowers("layer_norm")
 def layer_norm(
-    X: Tensor, Scale: Tensor | None, Bias: Tensor | None, begin_norm_axis: int, epsilon: float, specs: dict[str, Any]
-) -> dict[str, Tensor]:
+    X: GraphTensor,
+    Scale: GraphTensor | None,
+    Bias: GraphTensor | None,
+    begin_norm_axis: int,
+    epsilon: float,
+    specs: dict[str, Any],
+) -> dict[str, GraphTensor]:
     only_floats(X, Scale, Bias)
     rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     if any(tensor is not None and tensor.node.element != X.node.element for tensor in (Scale, Bias)):
@@ -774,18 +791,19 @@ def layer_norm(
         y = mapped("mul", y, reshaped(Scale.node, (1, width)))
     if Bias is not None:
         y = mapped("add", y, reshaped(Bias.node, (1, width)))
-    results = {"Y": Tensor(reshaped(y, X.shape))}
+    results = {"Y": GraphTensor(reshaped(y, X.shape))}
     for slot, node in (("Mean", mean), ("Variance", variance)):
         if specs.get(slot) is not None:
-            results[slot] = Tensor(reshaped(node, specs[slot].shape))
+            results[slot] = GraphTensor(reshaped(node, specs[slot].shape))
     return results
 
 
 @lowers("layer_norm_grad")
 def layer_norm_grad(
-    X: Tensor, Scale: Tensor | None, Mean: Tensor, Variance: Tensor, dY: Tensor, begin_norm_axis: int, epsilon: float,
+    X: GraphTensor, Scale: GraphTensor | None, Mean: GraphTensor, Variance: GraphTensor, dY: GraphTensor,
+    begin_norm_axis: int, epsilon: float,
     wanted: set[str], specs: dict[str, Any],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, GraphTensor]:  # fmt: skip
     only_floats(X, Scale, dY)
     rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     if Mean is None or Variance is None or (Scale is not None and Scale.node.element != X.node.element):
@@ -799,32 +817,32 @@ def layer_norm_grad(
     if "X@GRAD" in wanted:
         first, second = _mean(scaled, [1]), _mean(mapped("mul", scaled, normal), [1])
         d_x = mapped("mul", mapped("sub", mapped("sub", scaled, first), mapped("mul", normal, second)), inverse)
-        results["X@GRAD"] = Tensor(reshaped(d_x, X.shape))
+        results["X@GRAD"] = GraphTensor(reshaped(d_x, X.shape))
     if "Scale@GRAD" in wanted:
-        results["Scale@GRAD"] = Tensor(reshaped(reduced("sum", mapped("mul", d_y, normal), [0]), specs["Scale@GRAD"].shape))
+        results["Scale@GRAD"] = GraphTensor(reshaped(reduced("sum", mapped("mul", d_y, normal), [0]), specs["Scale@GRAD"].shape))
     if "Bias@GRAD" in wanted:
-        results["Bias@GRAD"] = Tensor(reshaped(reduced("sum", d_y, [0]), specs["Bias@GRAD"].shape))
+        results["Bias@GRAD"] = GraphTensor(reshaped(reduced("sum", d_y, [0]), specs["Bias@GRAD"].shape))
     return results
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
 @lowers("lookup_table", "lookup_table_v2")
-def lookup_table(W: Tensor, Ids: Tensor, padding_idx: int, specs: dict[str, Any]) -> Tensor:
+def lookup_table(W: GraphTensor, Ids: GraphTensor, padding_idx: int, specs: dict[str, Any]) -> GraphTensor:
     only_floats(W)
     if W.ndim != 2:
         raise NotLowered("a table of other than two dimensions")
-    _, ids, is_kept = kept_ids(Ids.node, padding_idx)
+    _, ids, is_kept = masked_ids(Ids.node, padding_idx)
     rows: Node = Rows((ids.size, W.shape[1]), W.node.element, W.node, ids)
     if is_kept is not None:
         rows = mapped("select", is_kept, rows, number_like(0.0, rows), element=rows.element)
-    return Tensor(reshaped(rows, specs["Out"].shape))
+    return GraphTensor(reshaped(rows, specs["Out"].shape))
 
 
 @lowers("scatter_rows_like")
-def scatter_rows_like(X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) -> Tensor:
+def scatter_rows_like(X: GraphTensor, Ids: GraphTensor, Like: GraphTensor, padding_idx: int) -> GraphTensor:
     only_floats(X)
     if Like.ndim != 2:
         raise NotLowered("a table of other than two dimensions")
-    ids, _, _ = kept_ids(Ids.node, padding_idx)
+    ids, _, _ = masked_ids(Ids.node, padding_idx)
     rows = reshaped(plain(X.node), (ids.size, Like.shape[1]))
-    return Tensor(Scattered(Like.shape, X.node.element, rows, ids))
+    return GraphTensor(Scattered(Like.shape, X.node.element, rows, ids))

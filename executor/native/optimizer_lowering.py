@@ -11,38 +11,38 @@ from ..kernels.optimizer import TINY_DECAY
 from .activation_lowering import chosen
 from .emitter import FLOAT
 from .graph import mapped, reduced, reshaped
-from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
+from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
 
 f = NAMESPACE
 
 
-def _number_for(tensor: Tensor, param: Tensor) -> Tensor:
+def _number_for(tensor: GraphTensor, param: GraphTensor) -> GraphTensor:
     """A tensor of one element, such as a learning rate, of as many dimensions as a parameter and of its precision."""
     only_floats(tensor, param)
     node = reshaped(tensor.node, (1,) * param.ndim)
     same = node.element == param.node.element
-    return Tensor(node if same else mapped("convert", node, element=param.node.element))
+    return GraphTensor(node if same else mapped("convert", node, element=param.node.element))
 
 
 def _plain_update(*absent: Any) -> None:
     """`NotLowered` if an update has more than its usual inputs, such as a copy of higher precision."""
-    if any(isinstance(value, Tensor) or value for value in absent):
+    if any(isinstance(value, GraphTensor) or value for value in absent):
         raise NotLowered("an update with further inputs")
 
 
-def _rest_of(beta: float, like: Tensor) -> Tensor:
+def _rest_of(beta: float, like: GraphTensor) -> GraphTensor:
     """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
     number = np.float32 if like.node.element == FLOAT else np.float64
-    return Tensor(number_like(float(number(1) - number(beta)), like.node))
+    return GraphTensor(number_like(float(number(1) - number(beta)), like.node))
 
 
-def _average(mean: Tensor, value: Tensor, beta: float, rest: Tensor | None = None) -> Tensor:
+def _average(mean: GraphTensor, value: GraphTensor, beta: float, one_minus_beta: GraphTensor | None = None) -> GraphTensor:
     """``beta * mean + rest * value``; the rest is ``1 - beta`` if none is given."""
-    return mean * beta + value * (1.0 - beta if rest is None else rest)
+    return mean * beta + value * (1.0 - beta if one_minus_beta is None else one_minus_beta)
 
 
 @lowers("sgd")
-def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor | None) -> Tensor:
+def sgd(Param: GraphTensor, LearningRate: GraphTensor, Grad: GraphTensor, MasterParam: GraphTensor | None) -> GraphTensor:
     _plain_update(MasterParam)
     only_floats(Param, Grad)
     return Param - Grad * _number_for(LearningRate, Param)
@@ -50,18 +50,18 @@ def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor |
 
 @lowers("momentum")
 def momentum(
-    Param: Tensor,
-    Grad: Tensor,
-    Velocity: Tensor,
-    LearningRate: Tensor,
-    MasterParam: Tensor | None,
+    Param: GraphTensor,
+    Grad: GraphTensor,
+    Velocity: GraphTensor,
+    LearningRate: GraphTensor,
+    MasterParam: GraphTensor | None,
     mu: float,
     use_nesterov: bool,
     regularization_method: str,
     regularization_coeff: float,
     rescale_grad: float,
     multi_precision: bool,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, Grad, Velocity)
     _plain_update(MasterParam, multi_precision)
     gradient = Grad if rescale_grad == 1.0 else Grad * rescale_grad
@@ -74,20 +74,20 @@ def momentum(
 
 @lowers("adam", "adamw")
 def adam(
-    Param: Tensor,
-    Grad: Tensor,
-    LearningRate: Tensor,
-    Moment1: Tensor,
-    Moment2: Tensor,
-    Beta1Pow: Tensor,
-    Beta2Pow: Tensor,
-    MasterParam: Tensor | None,
-    SkipUpdate: Tensor | None,
-    Beta1Tensor: Tensor | None,
-    Beta2Tensor: Tensor | None,
-    EpsilonTensor: Tensor | None,
+    Param: GraphTensor,
+    Grad: GraphTensor,
+    LearningRate: GraphTensor,
+    Moment1: GraphTensor,
+    Moment2: GraphTensor,
+    Beta1Pow: GraphTensor,
+    Beta2Pow: GraphTensor,
+    MasterParam: GraphTensor | None,
+    SkipUpdate: GraphTensor | None,
+    Beta1Tensor: GraphTensor | None,
+    Beta2Tensor: GraphTensor | None,
+    EpsilonTensor: GraphTensor | None,
     attrs: dict[str, Any],
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, Grad, Moment1, Moment2)
     _plain_update(MasterParam, SkipUpdate, Beta1Tensor, Beta2Tensor, EpsilonTensor, attrs["multi_precision"])
     beta1, beta2 = attrs["beta1"], attrs["beta2"]
@@ -103,26 +103,26 @@ def adam(
     return results | _raised(Beta1Pow, Beta2Pow, *((1.0, 1.0) if attrs["use_global_beta_pow"] else (beta1, beta2)))
 
 
-def _raised(Beta1Pow: Tensor, Beta2Pow: Tensor, beta1: float, beta2: float) -> dict[str, Tensor]:
+def _raised(Beta1Pow: GraphTensor, Beta2Pow: GraphTensor, beta1: float, beta2: float) -> dict[str, GraphTensor]:
     """The powers of betas for the next step."""
     pairs = (("Beta1PowOut", Beta1Pow, beta1), ("Beta2PowOut", Beta2Pow, beta2))
-    return {slot: Tensor(mapped("mul", power.node, number_like(beta, power.node))) for slot, power, beta in pairs}
+    return {slot: GraphTensor(mapped("mul", power.node, number_like(beta, power.node))) for slot, power, beta in pairs}
 
 
 @lowers("adamax")
 def adamax(
-    Param: Tensor,
-    Grad: Tensor,
-    LearningRate: Tensor,
-    Moment: Tensor,
-    InfNorm: Tensor,
-    Beta1Pow: Tensor,
-    MasterParam: Tensor | None,
+    Param: GraphTensor,
+    Grad: GraphTensor,
+    LearningRate: GraphTensor,
+    Moment: GraphTensor,
+    InfNorm: GraphTensor,
+    Beta1Pow: GraphTensor,
+    MasterParam: GraphTensor | None,
     beta1: float,
     beta2: float,
     epsilon: float,
     multi_precision: bool,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, Grad, Moment, InfNorm)
     _plain_update(MasterParam, multi_precision)
     rate = _number_for(LearningRate, Param) / (1.0 - _number_for(Beta1Pow, Param))
@@ -133,42 +133,44 @@ def adamax(
 
 @lowers("adagrad")
 def adagrad(
-    Param: Tensor,
-    Grad: Tensor,
-    Moment: Tensor,
-    LearningRate: Tensor,
-    MasterParam: Tensor | None,
+    Param: GraphTensor,
+    Grad: GraphTensor,
+    Moment: GraphTensor,
+    LearningRate: GraphTensor,
+    MasterParam: GraphTensor | None,
     epsilon: float,
     multi_precision: bool,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     _plain_update(MasterParam, multi_precision)
     return _by_root(Param, Grad, Moment + f.square(Grad), LearningRate, epsilon)
 
 
 @lowers("decayed_adagrad")
 def decayed_adagrad(
-    Param: Tensor, Grad: Tensor, Moment: Tensor, LearningRate: Tensor, decay: float, epsilon: float
-) -> dict[str, Tensor]:
+    Param: GraphTensor, Grad: GraphTensor, Moment: GraphTensor, LearningRate: GraphTensor, decay: float, epsilon: float
+) -> dict[str, GraphTensor]:
     return _by_root(Param, Grad, _average(Moment, f.square(Grad), decay), LearningRate, epsilon)
 
 
-def _by_root(Param: Tensor, Grad: Tensor, moment: Tensor, LearningRate: Tensor, epsilon: float) -> dict[str, Tensor]:
+def _by_root(
+    Param: GraphTensor, Grad: GraphTensor, moment: GraphTensor, LearningRate: GraphTensor, epsilon: float
+) -> dict[str, GraphTensor]:
     step = Grad / (f.sqrt(moment) + epsilon)
     return {"ParamOut": Param - step * _number_for(LearningRate, Param), "MomentOut": moment}
 
 
 @lowers("adadelta")
 def adadelta(
-    Param: Tensor,
-    Grad: Tensor,
-    AvgSquaredGrad: Tensor,
-    AvgSquaredUpdate: Tensor,
-    LearningRate: Tensor | None,
-    MasterParam: Tensor | None,
+    Param: GraphTensor,
+    Grad: GraphTensor,
+    AvgSquaredGrad: GraphTensor,
+    AvgSquaredUpdate: GraphTensor,
+    LearningRate: GraphTensor | None,
+    MasterParam: GraphTensor | None,
     rho: float,
     epsilon: float,
     multi_precision: bool,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, Grad, AvgSquaredGrad, AvgSquaredUpdate)
     _plain_update(MasterParam, multi_precision)
     squares = _average(AvgSquaredGrad, f.square(Grad), rho)
@@ -182,19 +184,19 @@ def adadelta(
 
 @lowers("rmsprop")
 def rmsprop(
-    Param: Tensor,
-    MeanSquare: Tensor,
-    Grad: Tensor,
-    Moment: Tensor,
-    LearningRate: Tensor,
-    MeanGrad: Tensor | None,
-    MasterParam: Tensor | None,
+    Param: GraphTensor,
+    MeanSquare: GraphTensor,
+    Grad: GraphTensor,
+    Moment: GraphTensor,
+    LearningRate: GraphTensor,
+    MeanGrad: GraphTensor | None,
+    MasterParam: GraphTensor | None,
     epsilon: float,
     decay: float,
     momentum: float,
     centered: bool,
     multi_precision: bool,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, MeanSquare, Grad, Moment)
     _plain_update(MasterParam, multi_precision)
     square = _average(MeanSquare, f.square(Grad), decay)
@@ -213,15 +215,15 @@ def rmsprop(
 
 @lowers("ftrl")
 def ftrl(
-    Param: Tensor,
-    SquaredAccumulator: Tensor,
-    LinearAccumulator: Tensor,
-    Grad: Tensor,
-    LearningRate: Tensor,
+    Param: GraphTensor,
+    SquaredAccumulator: GraphTensor,
+    LinearAccumulator: GraphTensor,
+    Grad: GraphTensor,
+    LearningRate: GraphTensor,
     l1: float,
     l2: float,
     lr_power: float,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, Grad, SquaredAccumulator, LinearAccumulator)
     rate = _number_for(LearningRate, Param)
     squared = SquaredAccumulator + f.square(Grad)
@@ -232,12 +234,12 @@ def ftrl(
 
 
 # ------------------------------------------------------------------------------------------------------- rates by norms
-def _norm(tensor: Tensor) -> Tensor:
+def _norm(tensor: GraphTensor) -> GraphTensor:
     """The Euclidean norm, of as many dimensions."""
-    return f.sqrt(Tensor(reduced("sum", mapped("square", tensor.node), range(tensor.ndim))))
+    return f.sqrt(GraphTensor(reduced("sum", mapped("square", tensor.node), range(tensor.ndim))))
 
 
-def _ratio(above: Tensor, below: Tensor, *positive: Tensor) -> Tensor:
+def _ratio(above: GraphTensor, below: GraphTensor, *positive: GraphTensor) -> GraphTensor:
     """``above / below``, or 1 unless some numbers are positive."""
     usable = positive[0] > 0.0
     for number in positive[1:]:
@@ -247,22 +249,22 @@ def _ratio(above: Tensor, below: Tensor, *positive: Tensor) -> Tensor:
 
 @lowers("lamb")
 def lamb(
-    Param: Tensor,
-    Grad: Tensor,
-    LearningRate: Tensor,
-    Moment1: Tensor,
-    Moment2: Tensor,
-    Beta1Pow: Tensor,
-    Beta2Pow: Tensor,
-    MasterParam: Tensor | None,
-    SkipUpdate: Tensor | None,
+    Param: GraphTensor,
+    Grad: GraphTensor,
+    LearningRate: GraphTensor,
+    Moment1: GraphTensor,
+    Moment2: GraphTensor,
+    Beta1Pow: GraphTensor,
+    Beta2Pow: GraphTensor,
+    MasterParam: GraphTensor | None,
+    SkipUpdate: GraphTensor | None,
     weight_decay: float,
     beta1: float,
     beta2: float,
     epsilon: float,
     always_adapt: bool,
     multi_precision: bool,
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(Param, Grad, Moment1, Moment2)
     _plain_update(MasterParam, SkipUpdate, multi_precision)
     rest1, rest2 = (1.0 - _number_for(power, Param) for power in (Beta1Pow, Beta2Pow))
@@ -278,13 +280,13 @@ def lamb(
 
 @lowers("lars_momentum")
 def lars_momentum(
-    Param: list[Tensor],
-    Grad: list[Tensor],
-    Velocity: list[Tensor],
-    LearningRate: list[Tensor],
+    Param: list[GraphTensor],
+    Grad: list[GraphTensor],
+    Velocity: list[GraphTensor],
+    LearningRate: list[GraphTensor],
     MasterParam: Sequence[Any] | None,
     attrs: dict[str, Any],
-) -> dict[str, list[Tensor]]:
+) -> dict[str, list[GraphTensor]]:
     _plain_update(attrs["multi_precision"], *(MasterParam or ()))
     decays = attrs["lars_weight_decay"]
     decays = decays if len(decays) == len(Param) else decays * len(Param)

@@ -70,9 +70,9 @@ def write_packed_filter(f: Function, geometry: Convolution, filter_: Value, pack
     for panel in panels:
 
         def chunk(number: Value, panel: Panel = panel) -> None:
-            group, which = f.divided(number, panel.count)
-            start = affine(f, panel.before * rows, (group, rows * width_of(panels)), (which, panel.width * rows))
-            first = affine(f, panel.first, (group, g.filters), (which, panel.width))
+            group, panel_index = f.divided(number, panel.count)
+            start = affine(f, panel.before * rows, (group, rows * width_of(panels)), (panel_index, panel.width * rows))
+            first = affine(f, panel.first, (group, g.filters), (panel_index, panel.width))
             source = f.at(filter_, f.mul(first, rows), element)
             packed_panel = f.at(packed, start, element)
 
@@ -110,13 +110,13 @@ def write_packed_filter_for_input(
     for panel in panels:
 
         def chunk(number: Value, panel: Panel = panel) -> None:
-            group, which = f.divided(number, panel.count)
-            first = affine(f, panel.first, (which, panel.width))
+            group, panel_index = f.divided(number, panel.count)
+            first = affine(f, panel.first, (panel_index, panel.width))
             source = f.at(filter_, affine(f, 0, (group, g.filters * g.channels * g.taps), (first, g.taps)), element)
             targets = []
             for walk in input_walks(g):
                 start = walk.rows_before * width + panel.before * walk.rows
-                steps = (group, g.taps * g.filters * width), (which, panel.width * walk.rows)
+                steps = (group, g.taps * g.filters * width), (panel_index, panel.width * walk.rows)
                 targets.append((walk, f.at(packed, affine(f, start, *steps), element)))
 
             def row(filter_: Value) -> None:
@@ -147,7 +147,7 @@ def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Va
 
 def _copy_row(f: Function, element: Type, source: Value, output: Value, apart: int, panel: Panel) -> None:
     """Copy elements that are so far apart to a row of a panel, and zeros to what of it has no filter."""
-    whole = panel.filters // _AT_ONCE * _AT_ONCE
+    main = panel.filters // _AT_ONCE * _AT_ONCE
 
     def some(start: Value) -> None:
         copy(f.opaque(f.at(source, f.mul(start, apart), element)), f.opaque(f.at(output, start, element)), _AT_ONCE)
@@ -160,7 +160,7 @@ def _copy_row(f: Function, element: Type, source: Value, output: Value, apart: i
         for start, lanes in parts(panel.filters, panel.vectors[0]):
             f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(output, start, element))
     else:
-        f.loop(0, whole, _AT_ONCE, [], some)
-        copy(f.at(source, whole * apart, element), f.at(output, whole, element), panel.filters - whole)
+        f.loop(0, main, _AT_ONCE, [], some)
+        copy(f.at(source, main * apart, element), f.at(output, main, element), panel.filters - main)
     for column in range(panel.filters, panel.width):
         f.store_number(zero(element), f.at(output, column, element))

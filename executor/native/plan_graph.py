@@ -18,9 +18,9 @@ from ..kernels.table import CHECKS, load_kernels
 from .emitter import FLOAT
 from .fallback import warn_of_lowering
 from .fusion import Group, source_of
-from .graph import Choice, Drawn, Map, Memory, Node, Put, Rows, Scattered, constant, operands_of, reshaped
+from .graph import Choice, Drawn, Map, Node, PlanArray, Put, Rows, Scattered, constant, operands_of, reshaped
 from .instructions import Check, is_persistable, values_read
-from .lowering import NotLowered, Tensor, element_of, lower
+from .lowering import GraphTensor, NotLowered, element_of, lower
 from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 
 __all__ = ["PlanGraph"]
@@ -39,9 +39,11 @@ class PlanGraph:
         as_rows: sparse gradients that something reads which is left to its kernel.
     """
 
-    def __init__(self, specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]) -> None:
+    def __init__(
+        self, specs: dict[Value, Spec], materialized: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]
+    ) -> None:
         load_kernels()  # which say what is checked
-        self.specs, self.kept, self.storage = specs, set(kept), storage
+        self.specs, self.materialized, self.storage = specs, set(materialized), storage
         self.as_rows = as_rows
         self.sparse: dict[Value, SparseTensor] = {}
         self.nodes: dict[Value, Node] = {}
@@ -67,7 +69,7 @@ class PlanGraph:
             spec = self.specs.get(value)
             if spec is None or not spec.known:
                 raise NotLowered(f"{value[0]} has no shape")
-            self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
+            self.nodes[value] = PlanArray(spec.shape, element_of(spec.dtype), value)
         return self.nodes[value]
 
     def overwritten_by(self, value: Value) -> Node | None:
@@ -82,7 +84,7 @@ class PlanGraph:
             while self._is_copy(node):
                 node = source_of(operands_of(node)[0])
             place = bisect_right(self.origins, node.serial, key=itemgetter(0)) - 1
-            if place >= 0 and not isinstance(node, Memory):
+            if place >= 0 and not isinstance(node, PlanArray):
                 ops[place] = self.origins[place][1]
         return [ops[place] for place in sorted(ops)] or group.ops
 
@@ -101,7 +103,7 @@ class PlanGraph:
             return
         self._checked.add(key)
         self.checks[number] = check
-        self.kept.update(check.read)
+        self.materialized.update(check.read)
 
     def _is_checked(self, instruction: Any) -> bool:
         """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
@@ -115,8 +117,8 @@ class PlanGraph:
         definition = check.instruction.definition
         return (definition.forward or definition).type, tuple(check.read)
 
-    def _tensor_of(self, value: Value) -> Tensor | SparseTensor:
-        return self.sparse.get(value) or Tensor(self.node_of(value))
+    def _tensor_of(self, value: Value) -> GraphTensor | SparseTensor:
+        return self.sparse.get(value) or GraphTensor(self.node_of(value))
 
     def _is_empty(self, value: Value | None) -> bool:
         spec = self.specs.get(value) if value is not None else None
@@ -132,13 +134,13 @@ class PlanGraph:
             warn_of_lowering(instruction.op.type, error, _program_of(instruction.op))
             results = None
         if results is None:
-            self.kept.update(values_read(instruction))
+            self.materialized.update(values_read(instruction))
             if instruction.op.type == "c_allgather":  # each worker has checked its own before it sends them
                 (source,), (gathered,) = instruction.read, instruction.written
                 self._checked |= {(op_type, (gathered,)) for op_type, read in self._checked if read == (source,)}
             for value in instruction.written:
                 self.nodes.pop(value, None)
-                self.kept.add(value)
+                self.materialized.add(value)
         else:
             self.lowered[number] = results
             self.nodes.update(results)
@@ -151,7 +153,7 @@ class PlanGraph:
                     with suppress(NotLowered):  # a node, so that who reads or writes that memory before is known
                         self.node_of(before)
                 self.latest[value[0]] = value
-                self.kept.add(value)
+                self.materialized.add(value)
 
     def _results(self, instruction: Any) -> dict[Value, Node]:
         """The nodes of an op's outputs; `NotLowered` if it is left to its kernel."""
@@ -248,7 +250,7 @@ class PlanGraph:
     def _draw(self, instruction: Any, outputs: Mapping[str, Any]) -> None:
         """Let the op's kernel draw the random numbers that its outputs are computed of, whatever its inputs hold."""
         for slot, tensor in outputs.items():
-            if not isinstance(tensor, Tensor) or not isinstance(tensor.node, Drawn):
+            if not isinstance(tensor, GraphTensor) or not isinstance(tensor.node, Drawn):
                 continue
             (value,) = instruction.writes[slot]
             tensor.node.value, self.nodes[value] = value, tensor.node
@@ -271,14 +273,18 @@ class PlanGraph:
         ordered: dict[Value, Node] = {}
         while len(ordered) < len(results):
             left = [value for value in results if value not in ordered]
-            free = [value for value in left if not any(olds.get(value) in nodes_of[other][0] for other in left if other != value)]
+            free = [
+                value
+                for value in left
+                if not any(olds.get(value) in nodes_of[sibling][0] for sibling in left if sibling != value)
+            ]
             if not free:
                 raise NotLowered("outputs that overwrite what the others read")
             ordered.update((value, results[value]) for value in free)
         for value, old in olds.items():
             node = ordered[value]
-            others = [nodes_of[other] for other in results if other != value]
-            if any(old in read and source_of(node) in computed for read, computed in others):
+            siblings = [nodes_of[sibling] for sibling in results if sibling != value]
+            if any(old in read and source_of(node) in computed for read, computed in siblings):
                 ordered[value] = Map(node.shape, node.element, "copy", (node,))  # written when the others are computed
         return ordered
 
@@ -314,7 +320,7 @@ def _read_and_computed(node: Node, first: int) -> tuple[set[Node], set[Node]]:
     pending = [node]
     while pending:
         current = pending.pop()
-        if current.serial <= first or isinstance(current, Memory):
+        if current.serial <= first or isinstance(current, PlanArray):
             computed.discard(current)
             read.add(source_of(current))
             continue
@@ -343,6 +349,6 @@ def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
     return False
 
 
-def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
+def _tensors(values: Mapping[str, Any]) -> Iterator[GraphTensor]:
     for value in values.values():
         yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)

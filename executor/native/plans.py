@@ -27,11 +27,11 @@ __all__ = ["with_native_code"]
 
 
 def with_native_code(
-    instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], fewest: int
+    instructions: Sequence[Any], specs: dict[Value, Spec], live_out: Iterable[Value], storage: Mapping[str, Spec], fewest: int
 ) -> list[Any]:
     """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
     target = compiler.host()
-    results = native_regions(instructions, specs, kept, storage, target, fewest)
+    results = native_regions(instructions, specs, live_out, storage, target, fewest)
     results = in_blocks(results, specs, storage, target)
     regions = list(regions_of(results))
     verify_order(results, storage)

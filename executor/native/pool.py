@@ -264,8 +264,8 @@ done:
 
 def _family_of(target: Target) -> str | None:
     """The processor family of a target on which there are threads; None elsewhere."""
-    family, _, rest = target.triple.partition("-")
-    return family if "linux" in rest and family in _FUTEX else None
+    family, _, platform = target.triple.partition("-")
+    return family if "linux" in platform and family in _FUTEX else None
 
 
 _FUNCTIONS = ("run_alone", "run", "worker")

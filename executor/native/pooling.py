@@ -19,7 +19,7 @@ from .images import Epilogue, Images, Pixel, affine, bounds_of, parts, require_h
 from .kernel import Share
 from .target import Target
 
-__all__ = ["Pool", "write_average_pool", "write_average_pool_gradient", "write_max_pool", "write_max_pool_gradient"]
+__all__ = ["PoolGeometry", "write_average_pool", "write_average_pool_gradient", "write_max_pool", "write_max_pool_gradient"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Axis:
         """The windows, from one number up to another, and whether these lie within the image."""
         first = min(-(-self.pad[0] // self.step), self.out)
         end = max(first, min(self.out, (self.extent - self.size + self.pad[0]) // self.step + 1))
-        return [each for each in ((0, first, False), (first, end, True), (end, self.out, False)) if each[0] < each[1]]
+        return [span for span in ((0, first, False), (first, end, True), (end, self.out, False)) if span[0] < span[1]]
 
     @property
     def overlap(self) -> int:
@@ -76,7 +76,7 @@ class _Axis:
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolGeometry:
     """The geometry of a pool with windows of one size.
 
     Attributes:
@@ -128,7 +128,7 @@ class Pool:
 
 def write_max_pool(
     f: Function,
-    pool: Pool,
+    pool: PoolGeometry,
     x: Value,
     y: Value | None,
     share: Share,
@@ -138,7 +138,7 @@ def write_max_pool(
 ) -> None:
     """The maxima of windows, and the positions of the first ones, each where its array is given. NaN is greater than all.
 
-    Positions have the element type `Pool.position`, and lie like the output.
+    Positions have the element type `PoolGeometry.position`, and lie like the output.
     """
     integer = INT32 if pool.element.bits == 32 else INT64
     infinity = constant(-math.inf, pool.element)
@@ -156,17 +156,17 @@ def write_max_pool(
         def tap(row: Value, column: Value, *carried: Value) -> list[Value]:
             at = f.at(source, affine(f, 0, (row, pool.x.strides[1]), (column, pool.x.strides[2])), pool.element)
             place = f.convert(affine(f, 0, (row, pool.position_row), (column, 1)), integer)
-            greater, there = [], []
+            greater, new_places = [], []
             for number, (start, lanes) in enumerate(vectors):
                 value = f.load(f.at(at, start, pool.element), pool.element.of(lanes))
                 is_nan = f.compare("uno", value, value)
                 if places:
                     is_new = f.bit_or(f.compare("ogt", value, carried[number]), is_nan)
                     greater.append(f.select(is_new, value, carried[number]))
-                    there.append(f.select(is_new, f.splat(place, lanes), carried[len(vectors) + number]))
+                    new_places.append(f.select(is_new, f.splat(place, lanes), carried[len(vectors) + number]))
                 else:
                     greater.append(f.select(is_nan, value, f.max(value, carried[number])))
-            return greater + there
+            return greater + new_places
 
         after = _over(f, rows, columns, [*maxima, *places], tap, target.limits.pool_unrolled)
         for number, (start, _) in enumerate(vectors):
@@ -187,7 +187,7 @@ def write_max_pool(
 
 def write_max_pool_gradient(
     f: Function,
-    pool: Pool,
+    pool: PoolGeometry,
     positions: Value,
     dy: Value,
     dx: Value,
@@ -196,7 +196,7 @@ def write_max_pool_gradient(
     epilogue: Epilogue | None = None,
 ) -> None:
     """The gradient of maxima: what windows have goes to the elements at their positions. `dy` has a halo of zeros that is
-    `Pool.y_halo` wide, at least, and `positions` lies like it, whatever is in its halo."""
+    `PoolGeometry.y_halo` wide, at least, and `positions` lies like it, whatever is in its halo."""
     require_halo(pool.y, pool.y_halo, "gradient of the output")
 
     def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
@@ -215,7 +215,7 @@ def write_max_pool_gradient(
 
 def write_average_pool(
     f: Function,
-    pool: Pool,
+    pool: PoolGeometry,
     x: Value,
     y: Value,
     exclusive: bool,
@@ -224,7 +224,7 @@ def write_average_pool(
     epilogue: Epilogue | None = None,
 ) -> None:
     """The averages of windows; if `exclusive`, of what of them lies within the image. `x` has a halo of zeros that is
-    `Pool.x_halo` wide, at least."""
+    `PoolGeometry.x_halo` wide, at least."""
     require_halo(pool.x, pool.x_halo, "input")
 
     def window(pixel: Pixel, channel: Value, vectors: Sequence[tuple[int, int]]) -> None:
@@ -248,7 +248,7 @@ def write_average_pool(
 
 def write_average_pool_gradient(
     f: Function,
-    pool: Pool,
+    pool: PoolGeometry,
     dy: Value,
     dx: Value,
     exclusive: bool,
@@ -256,7 +256,7 @@ def write_average_pool_gradient(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The gradient of averages. `dy` has a halo of zeros that is `Pool.y_halo` wide, at least."""
+    """The gradient of averages. `dy` has a halo of zeros that is `PoolGeometry.y_halo` wide, at least."""
     require_halo(pool.y, pool.y_halo, "gradient of the output")
 
     def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
@@ -282,7 +282,7 @@ _Windows = Sequence[tuple[Value, Value]]
 
 def _write_gathered(
     f: Function,
-    pool: Pool,
+    pool: PoolGeometry,
     dx: Value,
     share: Share,
     target: Target,
@@ -326,7 +326,7 @@ def _over(
     """Two loops, one inside the other, those of at most so many turns written without a loop: ``body(i, j, *values)``."""
 
     def row(number: Value, *values: Value) -> list[Value]:
-        return _loop(f, inner, values, lambda other, *further: body(number, other, *further), most)
+        return _loop(f, inner, values, lambda inner_number, *further: body(number, inner_number, *further), most)
 
     return _loop(f, outer, carried, row, most)
 
@@ -359,7 +359,7 @@ def _each_pixel(
         return
     lanes = target.vector_bytes // element.bytes
     at_once = lanes * target.limits.pool_vectors
-    whole = images.channels // at_once * at_once
+    main = images.channels // at_once * at_once
     blocks = min(images.height, -(-target.limits.convolution_chunks // images.count))
 
     def chunk(number: Value) -> None:
@@ -368,8 +368,8 @@ def _each_pixel(
         f.loop(start, stop, 1, [], lambda row: f.loop(*columns, 1, [], lambda column: channels(Pixel(image, row, column))))
 
     def channels(pixel: Pixel) -> None:
-        f.loop(0, whole, at_once, [], lambda channel: body(pixel, channel, parts(at_once, lanes)))
-        if whole < images.channels:
-            body(pixel, f.int64(whole), parts(images.channels - whole, lanes))
+        f.loop(0, main, at_once, [], lambda channel: body(pixel, channel, parts(at_once, lanes)))
+        if main < images.channels:
+            body(pixel, f.int64(main), parts(images.channels - main, lanes))
 
     f.loop(*share.of(f, images.count * blocks), 1, [], chunk)

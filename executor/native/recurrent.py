@@ -30,7 +30,7 @@ from .graph import (
     transposed,
     viewed,
 )  # fmt: skip
-from .lowering import NotLowered, Tensor, lowers
+from .lowering import GraphTensor, NotLowered, lowers
 
 _MOST_STEPS = 256
 """Steps are written down one by one, so there may not be too many."""
@@ -41,7 +41,7 @@ def _turned(matrix: Node) -> Node:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _ReserveLayout:
     """What `cudnn_lstm` keeps for its gradient, in one array: of each layer the gates [step, direction, batch, gate, hidden], and
     the states [state, step + 1, direction, batch, hidden]."""
 
@@ -75,7 +75,7 @@ class _Weights:
     biases: tuple[Node, Node]
 
 
-def _weights_of(g: Geometry, W: Tensor | None, WeightList: Sequence[Tensor] | None) -> list[Node]:
+def _weights_of(g: Geometry, W: GraphTensor | None, WeightList: Sequence[GraphTensor] | None) -> list[Node]:
     shapes = g.weight_shapes()
     if W is None:
         return [tensor.node for tensor in WeightList or ()]
@@ -92,7 +92,7 @@ def _of_pass(g: Geometry, weights: Sequence[Node], layer: int, direction: int) -
     return _Weights(weights[first], weights[first + 1], (weights[biases], weights[biases + 1]))
 
 
-def _geometry(Input: Tensor, SequenceLength: Any, attrs: dict[str, Any]) -> Geometry:
+def _geometry(Input: GraphTensor, SequenceLength: Any, attrs: dict[str, Any]) -> Geometry:
     if SequenceLength is not None or drops(attrs) or Input.shape[0] * attrs["num_layers"] > _MOST_STEPS:
         raise NotLowered("sequences of different lengths, dropout, or very many steps")
     return Geometry.of(attrs, "LSTM")
@@ -109,19 +109,20 @@ def _product_with(left: Node, right: Node, packed: PackedMatrix) -> Product:
 def _step_of(array: Node, step: int, columns: tuple[int, int]) -> Node:
     """One step [batch, size] of an array [time, batch, features]: some of its columns."""
     _, batch, features = array.shape
-    whole = reshaped(plain(array), array.shape)
-    return viewed(whole, (batch, columns[1]), step * batch * features + columns[0], (features, 1))
+    dense = reshaped(plain(array), array.shape)
+    return viewed(dense, (batch, columns[1]), step * batch * features + columns[0], (features, 1))
 
 
 @lowers("cudnn_lstm")
 def cudnn_lstm(
-    Input: Tensor, InitH: Tensor, InitC: Tensor, W: Tensor | None, WeightList: list[Tensor] | None, SequenceLength: Any,
+    Input: GraphTensor, InitH: GraphTensor, InitC: GraphTensor, W: GraphTensor | None, WeightList: list[GraphTensor] | None,
+    SequenceLength: Any,
     attrs: dict[str, Any], specs: dict[str, Any],
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, GraphTensor]:  # fmt: skip
     g = _geometry(Input, SequenceLength, attrs)
     weights = _weights_of(g, W, WeightList)
     steps, batch, _ = Input.shape
-    kept, hidden = _Kept(g, steps, batch), g.hidden
+    layout, hidden = _ReserveLayout(g, steps, batch), g.hidden
     reserve = Joined((g.reserve_size(steps, batch),), Input.node.element, ())
     parts: list[Node] = []
 
@@ -144,9 +145,9 @@ def cudnn_lstm(
             h, c = (
                 keep(
                     mapped("copy", reshaped(sliced(plain(state.node), 0, number, 1), (batch, hidden))),
-                    kept.state(layer, direction, 0, which),
+                    layout.state(layer, direction, 0, state_index),
                 )
-                for which, state in enumerate((InitH, InitC))
+                for state_index, state in enumerate((InitH, InitC))
             )
             by_step = []
             for step in range(steps):
@@ -154,14 +155,14 @@ def cudnn_lstm(
                 z = mapped("add", _product_with(h, right, packed), sliced(coming, 0, time * batch, batch))
                 pieces = [sliced(z, 1, gate * hidden, hidden) for gate in range(4)]
                 i, forget, candidate, out = (
-                    keep(mapped("tanh" if gate == 2 else "sigmoid", piece), kept.gate(layer, direction, step, gate))
+                    keep(mapped("tanh" if gate == 2 else "sigmoid", piece), layout.gate(layer, direction, step, gate))
                     for gate, piece in enumerate(pieces)
                 )
                 c = keep(
                     mapped("add", mapped("mul", forget, c), mapped("mul", i, candidate)),
-                    kept.state(layer, direction, step + 1, 1),
+                    layout.state(layer, direction, step + 1, 1),
                 )
-                h = keep(mapped("mul", out, mapped("tanh", c)), kept.state(layer, direction, step + 1, 0))
+                h = keep(mapped("mul", out, mapped("tanh", c)), layout.state(layer, direction, step + 1, 0))
                 by_step.append(h)
             outs.append(by_step[::-1] if direction else by_step)
             for last, state in zip(lasts, (h, c), strict=True):
@@ -172,23 +173,24 @@ def cudnn_lstm(
         ]
         x = joined(in_time, 0)
     reserve.parts = tuple(parts)
-    results = {"Out": Tensor(x), "LastH": Tensor(joined(lasts[0], 0)), "LastC": Tensor(joined(lasts[1], 0))}
+    results = {"Out": GraphTensor(x), "LastH": GraphTensor(joined(lasts[0], 0)), "LastC": GraphTensor(joined(lasts[1], 0))}
     if specs.get("Reserve") is not None:
-        results["Reserve"] = Tensor(reserve)
+        results["Reserve"] = GraphTensor(reserve)
     return results
 
 
 @lowers("cudnn_lstm_grad")
 def cudnn_lstm_grad(
-    Input: Tensor, W: Tensor | None, WeightList: list[Tensor] | None, SequenceLength: Any, Reserve: Tensor, dOut: Tensor | None,
-    dLastH: Tensor | None, dLastC: Tensor | None, attrs: dict[str, Any], wanted: set[str],
+    Input: GraphTensor, W: GraphTensor | None, WeightList: list[GraphTensor] | None, SequenceLength: Any,
+    Reserve: GraphTensor, dOut: GraphTensor | None,
+    dLastH: GraphTensor | None, dLastC: GraphTensor | None, attrs: dict[str, Any], wanted: set[str],
 ) -> dict[str, Any]:  # fmt: skip
     g = _geometry(Input, SequenceLength, attrs)
     if g.layers > 1 or g.directions > 1:
         raise NotLowered("gradients of several layers or directions")
     weights = _weights_of(g, W, WeightList)
     steps, batch, features = Input.shape
-    kept, hidden, element = _Kept(g, steps, batch), g.hidden, Input.node.element
+    layout, hidden, element = _ReserveLayout(g, steps, batch), g.hidden, Input.node.element
     reserve = plain(Reserve.node)
 
     def of_step(place: tuple[int, tuple[int, int]]) -> Node:
@@ -200,11 +202,11 @@ def cudnn_lstm_grad(
     zeros = mapped("copy", constant(0.0, element))
     d_h, d_c = (zeros if tensor is None else reshaped(plain(tensor.node), (batch, hidden)) for tensor in (dLastH, dLastC))
     all_gates = Joined((steps * batch, 4 * hidden), element, ())
-    whole: list[Node] = []
+    parts: list[Node] = []
     wide = 4 * hidden
     for step in reversed(range(steps)):
-        i, forget, candidate, out = (of_step(kept.gate(0, 0, step, gate)) for gate in range(4))
-        before, cell = of_step(kept.state(0, 0, step, 1)), mapped("tanh", of_step(kept.state(0, 0, step + 1, 1)))
+        i, forget, candidate, out = (of_step(layout.gate(0, 0, step, gate)) for gate in range(4))
+        before, cell = of_step(layout.state(0, 0, step, 1)), mapped("tanh", of_step(layout.state(0, 0, step + 1, 1)))
         if d_out is not None:
             d_h = mapped("add", d_h, _step_of(d_out, step, (0, hidden)))
         d_c = mapped("add", d_c, mapped("mul", mapped("mul", d_h, out), _one_minus_square(cell)))
@@ -218,17 +220,17 @@ def cudnn_lstm_grad(
         for gate, slope in enumerate(slopes):
             put_within(slope, d_gates, gate * hidden, (wide, 1))
         put_within(d_gates, all_gates, step * batch * wide, (wide, 1))
-        whole.append(d_gates)
+        parts.append(d_gates)
         d_h, d_c = _product_with(d_gates, w.hidden, packed), mapped("mul", d_c, forget)
-    all_gates.parts = tuple(whole)
+    all_gates.parts = tuple(parts)
     results: dict[str, Any] = {}
     turned = _turned(all_gates)
     if "Input@GRAD" in wanted:
-        results["Input@GRAD"] = Tensor(reshaped(product(all_gates, w.input), Input.shape))
+        results["Input@GRAD"] = GraphTensor(reshaped(product(all_gates, w.input), Input.shape))
     for slot, node in (("InitH@GRAD", d_h), ("InitC@GRAD", d_c)):
         if slot in wanted:
-            results[slot] = Tensor(reshaped(node, (1, batch, hidden)))
-    hidden_states = viewed(reserve, (steps * batch, hidden), kept.state(0, 0, 0, 0)[0], (hidden, 1))
+            results[slot] = GraphTensor(reshaped(node, (1, batch, hidden)))
+    hidden_states = viewed(reserve, (steps * batch, hidden), layout.state(0, 0, 0, 0)[0], (hidden, 1))
     d_bias = reshaped(reduced("sum", all_gates, [0]), (wide,))
     gradients = [
         product(turned, reshaped(plain(Input.node), (steps * batch, features))),
@@ -237,9 +239,9 @@ def cudnn_lstm_grad(
         mapped("copy", d_bias),
     ]
     if "W@GRAD" in wanted:
-        results["W@GRAD"] = Tensor(joined([reshaped(node, (node.size,)) for node in gradients], 0))
+        results["W@GRAD"] = GraphTensor(joined([reshaped(node, (node.size,)) for node in gradients], 0))
     if "WeightList@GRAD" in wanted:
-        results["WeightList@GRAD"] = [Tensor(node) for node in gradients]
+        results["WeightList@GRAD"] = [GraphTensor(node) for node in gradients]
     return results
 
 

@@ -12,12 +12,12 @@ from fluid.ops.reduction import reduced_axes
 from .activation_lowering import at_least, chosen
 from .emitter import BOOL
 from .graph import Node, broadcast_to, mapped, plain, reduced, reshaped
-from .lowering import NAMESPACE, NotLowered, Tensor, lowers, number_like, only_floats
+from .lowering import NAMESPACE, GraphTensor, NotLowered, lowers, number_like, only_floats
 
 f = NAMESPACE
 
 
-def _axes(X: Tensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
+def _axes(X: GraphTensor, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
     only_floats(X)
     return reduced_axes(X.ndim, dim, reduce_all)
 
@@ -35,85 +35,85 @@ def _least(node: Node, axes: Sequence[int]) -> Node:
 
 
 @lowers("reduce_max", "reduce_amax")
-def reduce_max(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
-    return Tensor(reshaped(mapped("copy", _greatest(X.node, _axes(X, dim, reduce_all))), specs["Out"].shape))
+def reduce_max(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(reshaped(mapped("copy", _greatest(X.node, _axes(X, dim, reduce_all))), specs["Out"].shape))
 
 
 @lowers("reduce_min", "reduce_amin")
-def reduce_min(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
-    return Tensor(reshaped(_least(X.node, _axes(X, dim, reduce_all)), specs["Out"].shape))
+def reduce_min(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(reshaped(_least(X.node, _axes(X, dim, reduce_all)), specs["Out"].shape))
 
 
 @lowers("expand_reduced")
-def expand_reduced(X: Tensor, Like: Tensor, dim: list[int], reduce_all: bool, average: bool) -> Tensor:
+def expand_reduced(X: GraphTensor, Like: GraphTensor, dim: list[int], reduce_all: bool, average: bool) -> GraphTensor:
     only_floats(X)
     shape, axes = Like.shape, reduced_axes(Like.ndim, dim, reduce_all)
     node = reshaped(X.node, tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)))
     if average:
         node = mapped("mul", node, number_like(1.0 / max(prod(shape[axis] for axis in axes), 1), node))
-    return Tensor(broadcast_to(node, shape))
+    return GraphTensor(broadcast_to(node, shape))
 
 
 @lowers("logsumexp")
-def logsumexp(X: Tensor, axis: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
+def logsumexp(X: GraphTensor, axis: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
     axes = _axes(X, axis, reduce_all)
-    top = Tensor(_greatest(X.node, axes))
+    top = GraphTensor(_greatest(X.node, axes))
     top = chosen(f.abs(top) < inf, top, 0.0)
-    logs = f.log(Tensor(_total(f.exp(X - top).node, axes))) + top
-    return Tensor(reshaped(logs.node, specs["Out"].shape))
+    logs = f.log(GraphTensor(_total(f.exp(X - top).node, axes))) + top
+    return GraphTensor(reshaped(logs.node, specs["Out"].shape))
 
 
 # ----------------------------------------------------------------------------------------------------------------- norms
-def _norm(X: Tensor, axes: Sequence[int], order: float) -> Tensor:
+def _norm(X: GraphTensor, axes: Sequence[int], order: float) -> GraphTensor:
     """The norm over axes, which remain with extent 1."""
     if order == 2.0:
-        return f.sqrt(Tensor(_total(f.square(X).node, axes)))
+        return f.sqrt(GraphTensor(_total(f.square(X).node, axes)))
     if order == 0.0:
         is_any = mapped("une", X.node, number_like(0.0, X.node), element=BOOL)
-        return Tensor(_total(mapped("convert", is_any, element=X.node.element), axes))
+        return GraphTensor(_total(mapped("convert", is_any, element=X.node.element), axes))
     size = f.abs(X)
     if abs(order) == inf:
-        return Tensor((_greatest if order > 0 else _least)(size.node, axes))
+        return GraphTensor((_greatest if order > 0 else _least)(size.node, axes))
     if order == 1.0:
-        return Tensor(_total(size.node, axes))
-    return f.pow(Tensor(_total(f.pow(size, factor=order).node, axes)), factor=1.0 / order)
+        return GraphTensor(_total(size.node, axes))
+    return f.pow(GraphTensor(_total(f.pow(size, factor=order).node, axes)), factor=1.0 / order)
 
 
-def _norm_of(X: Tensor, axes: Sequence[int], order: float, specs: dict[str, Any]) -> Tensor:
+def _norm_of(X: GraphTensor, axes: Sequence[int], order: float, specs: dict[str, Any]) -> GraphTensor:
     only_floats(X)
-    return Tensor(reshaped(mapped("copy", _norm(X, axes, order).node), specs["Out"].shape))
+    return GraphTensor(reshaped(mapped("copy", _norm(X, axes, order).node), specs["Out"].shape))
 
 
 @lowers("frobenius_norm")
-def frobenius_norm(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
+def frobenius_norm(X: GraphTensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> GraphTensor:
     return _norm_of(X, _axes(X, dim, reduce_all), 2.0, specs)
 
 
 @lowers("p_norm")
-def p_norm(X: Tensor, porder: float, axis: int, asvector: bool, specs: dict[str, Any]) -> Tensor:
+def p_norm(X: GraphTensor, porder: float, axis: int, asvector: bool, specs: dict[str, Any]) -> GraphTensor:
     return _norm_of(X, _axes(X, [axis], asvector), porder, specs)
 
 
 @lowers("dist")
-def dist(X: Tensor, Y: Tensor, p: float, specs: dict[str, Any]) -> Tensor:
+def dist(X: GraphTensor, Y: GraphTensor, p: float, specs: dict[str, Any]) -> GraphTensor:
     apart = X - Y
     return _norm_of(apart, range(apart.ndim), p, specs)
 
 
 @lowers("l1_norm")
-def l1_norm(X: Tensor, specs: dict[str, Any]) -> Tensor:
+def l1_norm(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
     return _norm_of(X, range(X.ndim), 1.0, specs)
 
 
 @lowers("norm")
-def norm(X: Tensor, axis: int, epsilon: float) -> dict[str, Tensor]:
+def norm(X: GraphTensor, axis: int, epsilon: float) -> dict[str, GraphTensor]:
     only_floats(X)
-    size = f.sqrt(Tensor(_total(f.square(X).node, [axis % X.ndim])) + epsilon)
+    size = f.sqrt(GraphTensor(_total(f.square(X).node, [axis % X.ndim])) + epsilon)
     return {"Out": X / size, "Norm": size}
 
 
 @lowers("clip_by_norm")
-def clip_by_norm(X: Tensor, max_norm: float) -> Tensor:
+def clip_by_norm(X: GraphTensor, max_norm: float) -> GraphTensor:
     only_floats(X)
     return X * (f.fill_any_like(size := _norm(X, range(X.ndim), 2.0), value=max_norm) / at_least(size, max_norm))
 
@@ -128,7 +128,7 @@ def _normalized(x: Node, epsilon: float) -> tuple[Node, Node, Node, Node]:
     return mapped("mul", centered, inverse), mean, variance, inverse
 
 
-def _scaled(node: Node, Scale: Tensor | None, Bias: Tensor | None, axis: int) -> Node:
+def _scaled(node: Node, Scale: GraphTensor | None, Bias: GraphTensor | None, axis: int) -> Node:
     """A node with a factor and a term for each channel."""
     for formula, tensor in (("mul", Scale), ("add", Bias)):
         if tensor is not None:
@@ -139,65 +139,65 @@ def _scaled(node: Node, Scale: Tensor | None, Bias: Tensor | None, axis: int) ->
     return node
 
 
-def _statistics(nodes: dict[str, Node], specs: dict[str, Any]) -> dict[str, Tensor]:
-    return {slot: Tensor(reshaped(node, specs[slot].shape)) for slot, node in nodes.items() if specs.get(slot) is not None}
+def _statistics(nodes: dict[str, Node], specs: dict[str, Any]) -> dict[str, GraphTensor]:
+    return {slot: GraphTensor(reshaped(node, specs[slot].shape)) for slot, node in nodes.items() if specs.get(slot) is not None}
 
 
 @lowers("group_norm")
 def group_norm(
-    X: Tensor,
-    Scale: Tensor | None,
-    Bias: Tensor | None,
+    X: GraphTensor,
+    Scale: GraphTensor | None,
+    Bias: GraphTensor | None,
     groups: int,
     epsilon: float,
     data_layout: str,
     specs: dict[str, Any],
-) -> dict[str, Tensor]:
+) -> dict[str, GraphTensor]:
     only_floats(X)
     if channel_axis(data_layout, X.ndim) != 1:
         raise NotLowered("groups of channels that lie last")
     rows = X.shape[0] * groups
     y, mean, variance, _ = _normalized(reshaped(plain(X.node), (rows, X.node.size // rows)), epsilon)
     y = _scaled(reshaped(y, X.shape), Scale, Bias, 1)
-    return {"Y": Tensor(y), **_statistics({"Mean": mean, "Variance": variance}, specs)}
+    return {"Y": GraphTensor(y), **_statistics({"Mean": mean, "Variance": variance}, specs)}
 
 
 @lowers("instance_norm")
 def instance_norm(
-    X: Tensor, Scale: Tensor | None, Bias: Tensor | None, epsilon: float, specs: dict[str, Any]
-) -> dict[str, Tensor]:
+    X: GraphTensor, Scale: GraphTensor | None, Bias: GraphTensor | None, epsilon: float, specs: dict[str, Any]
+) -> dict[str, GraphTensor]:
     only_floats(X)
     rows = X.shape[0] * X.shape[1]
     y, mean, _, inverse = _normalized(reshaped(plain(X.node), (rows, X.node.size // rows)), epsilon)
     y = _scaled(reshaped(y, X.shape), Scale, Bias, 1)
-    return {"Y": Tensor(y), **_statistics({"SavedMean": mean, "SavedVariance": inverse}, specs)}
+    return {"Y": GraphTensor(y), **_statistics({"SavedMean": mean, "SavedVariance": inverse}, specs)}
 
 
 @lowers("affine_channel")
-def affine_channel(X: Tensor, Scale: Tensor, Bias: Tensor, data_layout: str) -> Tensor:
+def affine_channel(X: GraphTensor, Scale: GraphTensor, Bias: GraphTensor, data_layout: str) -> GraphTensor:
     only_floats(X)
-    return Tensor(_scaled(X.node, Scale, Bias, channel_axis(data_layout, X.ndim)))
+    return GraphTensor(_scaled(X.node, Scale, Bias, channel_axis(data_layout, X.ndim)))
 
 
 # -------------------------------------------------------------------------------------------------------------- products
 @lowers("bmm")
-def bmm(X: Tensor, Y: Tensor) -> Tensor:
+def bmm(X: GraphTensor, Y: GraphTensor) -> GraphTensor:
     return f.matmul_v2(X, Y)
 
 
 @lowers("mv")
-def mv(X: Tensor, Vec: Tensor, specs: dict[str, Any]) -> Tensor:
-    product = f.matmul_v2(X, Tensor(reshaped(Vec.node, (Vec.node.size, 1))))
-    return Tensor(reshaped(product.node, specs["Out"].shape))
+def mv(X: GraphTensor, Vec: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    product = f.matmul_v2(X, GraphTensor(reshaped(Vec.node, (Vec.node.size, 1))))
+    return GraphTensor(reshaped(product.node, specs["Out"].shape))
 
 
 @lowers("dot")
-def dot(X: Tensor, Y: Tensor, specs: dict[str, Any]) -> Tensor:
-    each = X * Y
-    only_floats(each)
-    return Tensor(reshaped(_total(each.node, [each.ndim - 1]), specs["Out"].shape))
+def dot(X: GraphTensor, Y: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    products = X * Y
+    only_floats(products)
+    return GraphTensor(reshaped(_total(products.node, [products.ndim - 1]), specs["Out"].shape))
 
 
 @lowers("addmm")
-def addmm(Input: Tensor, X: Tensor, Y: Tensor, Alpha: float, Beta: float) -> Tensor:
+def addmm(Input: GraphTensor, X: GraphTensor, Y: GraphTensor, Alpha: float, Beta: float) -> GraphTensor:
     return Input * Beta + f.matmul_v2(X, Y) * Alpha

@@ -15,7 +15,7 @@ from fluid.values.types import VarType
 from .cores import halos_of, is_small, keeps_partial_sums, output_of
 from .emitter import BYTE, FLOAT, Type
 from .fitting import fit
-from .fusion import HEAVY, Group, Schedule, base_of, is_elementwise, reads_of, source_of
+from .fusion import HEAVY, FusionSchedule, Group, base_of, is_elementwise, reads_of, source_of
 from .graph import (
     Choice,
     Constant,
@@ -25,10 +25,10 @@ from .graph import (
     FilterGradient,
     Joined,
     Map,
-    Memory,
     Merged,
     Node,
     PackedFilter,
+    PlanArray,
     Pooled,
     PooledBack,
     Position,
@@ -48,17 +48,17 @@ from .graph import (
     offset_of,
     operands_of,
 )  # fmt: skip
-from .instructions import CLEARED, OWN, Check, KernelCall, NativeInstruction, Writer, values_read
+from .instructions import CLEARED, NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, values_read
 from .loops import Nest, stages_of
 from .lowering import ELEMENTS
 from .plan_graph import PlanGraph
 from .target import Target
 
-__all__ = ["Region", "native_regions"]
+__all__ = ["NativeRegion", "native_regions"]
 
 
 @dataclass(eq=False)
-class Region(NativeInstruction):
+class NativeRegion(NativeInstruction):
     """Ops that one native kernel computes, in the place of a plan's instructions.
 
     Attributes:
@@ -115,13 +115,13 @@ class Region(NativeInstruction):
     def sources(self) -> list[tuple[Node, int]]:
         """Where elements are read from: nodes that have memory, and offsets in it."""
         nodes = [*self.group.uniform, *self.group.nodes]
-        inside = set(nodes)
+        members = set(nodes)
         places: dict[tuple[Node, int], None] = {}
         for node in nodes:
             by_start = self.by_start if node is self.group.core else ()
             for operand in operands_of(node):
                 source = source_of(operand)
-                if source not in inside:
+                if source not in members:
                     if not isinstance(source, (Constant, Position)):
                         places[source, 0 if operand in by_start else offset_of(operand)] = None
                 elif operand is not source and source in self.stored:
@@ -152,7 +152,7 @@ class Region(NativeInstruction):
 def native_regions(
     instructions: Sequence[Any],
     specs: dict[Value, Spec],
-    kept: Iterable[Value],
+    live_out: Iterable[Value],
     storage: Mapping[str, Spec],
     target: Target,
     fewest: int,
@@ -167,7 +167,7 @@ def native_regions(
         target: the processor that native code is for.
         fewest: ops that have to become native code, at least, or none does.
     """
-    graph = _graph_of(instructions, specs, set(kept), storage)
+    graph = _graph_of(instructions, specs, set(live_out), storage)
     if len(graph.lowered) < fewest:
         return list(instructions)
     owners = _owners(graph)
@@ -175,7 +175,7 @@ def native_regions(
     needed = _needed(owners)
     stored = set(owners.values())
     _give_halos(needed, stored)
-    schedule = Schedule(target.limits)
+    schedule = FusionSchedule(target.limits)
     schedule.apart = stored
     schedule.lasting = _lasting(needed) | stored
     schedule.overwrites = {owners[value]: graph.overwritten_by(value) for value in graph.former if value in owners}
@@ -188,52 +188,54 @@ def native_regions(
             schedule.add_opaque(check, [graph.node_of(value) for value in check.read], [])
         schedule.op = instruction.op
         for value, node in results.items():
-            own = owners.get(value) or source_of(node)
-            if own in needed:
-                schedule.place(own)
+            owner = owners.get(value) or source_of(node)
+            if owner in needed:
+                schedule.place(owner)
         schedule.op = None
     return _with_regions(schedule, graph, owners, target)
 
 
-def _graph_of(instructions: Sequence[Any], specs: dict[Value, Spec], kept: set[Value], storage: Mapping[str, Spec]) -> PlanGraph:
+def _graph_of(
+    instructions: Sequence[Any], specs: dict[Value, Spec], live_out: set[Value], storage: Mapping[str, Spec]
+) -> PlanGraph:
     """The graph of what can be lowered. Sparse gradients that kernels read turn out on the way: then all is lowered anew."""
     as_rows: set[Value] = set()
     while True:
-        graph = PlanGraph(specs, kept, storage, as_rows)
+        graph = PlanGraph(specs, live_out, storage, as_rows)
         for number, instruction in enumerate(instructions):
             graph.lower(number, instruction)
-        refused = graph.sparse.keys() & graph.kept
+        refused = graph.sparse.keys() & graph.materialized
         if not refused:
             graph.last = constant(0, FLOAT).serial
             return graph
         as_rows |= refused
 
 
-def _leave(schedule: Schedule, graph: PlanGraph, instruction: Any) -> None:
+def _leave(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None:
     """Leave an op to its kernel, which reads memory and writes it."""
     reads = {value: graph.nodes[value] for value in values_read(instruction) if value in graph.nodes}
     for node in reads.values():
         schedule.place(node)
     for value in instruction.written:
         schedule.materialize_numbers_of(graph.overwritten_by(value))
-    written = [graph.nodes.get(value) for value in instruction.written]
-    schedule.add_opaque(instruction, list(reads.values()), [node for node in written if isinstance(node, Memory)])
+    write_nodes = [graph.nodes.get(value) for value in instruction.written]
+    schedule.add_opaque(instruction, list(reads.values()), [node for node in write_nodes if isinstance(node, PlanArray)])
 
 
 def _owners(graph: PlanGraph) -> dict[Value, Node]:
     """Value that has to be in memory -> the node that is stored there; a copy where a node is there already, or only a view."""
     owners: dict[Value, Node] = {}
-    taken: set[Node] = set()
+    owned: set[Node] = set()
     for results in graph.lowered.values():
         for value, node in results.items():
-            if value not in graph.kept:
+            if value not in graph.materialized:
                 continue
             base = base_of(node)
             old = graph.overwritten_by(value)
-            if isinstance(base, (View, Turned, Memory, Constant, Position)) or base in taken or not is_elementwise(base, old):
+            if isinstance(base, (View, Turned, PlanArray, Constant, Position)) or base in owned or not is_elementwise(base, old):
                 base = Map(node.shape, node.element, "copy", (node,))
                 graph.nodes[value] = base
-            taken.add(base)
+            owned.add(base)
             owners[value] = base
             graph.specs.setdefault(value, Spec(node.shape, _DTYPES[node.element]))
     return owners
@@ -260,7 +262,7 @@ def _lasting(needed: set[Node]) -> set[Node]:
             lasting.update(source for source in reads_of(node) if isinstance(source, Core))  # in a group with a kernel of its own
         elif isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
             lasting.update(reads_of(node))
-    return {node for node in lasting if not isinstance(node, (Memory, Constant, Position))}
+    return {node for node in lasting if not isinstance(node, (PlanArray, Constant, Position))}
 
 
 _READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, Merged, Put)
@@ -281,7 +283,7 @@ def _give_halos(needed: set[Node], owners: set[Node]) -> None:
     for source, halo in widest.items():
         if isinstance(source, (Map, Core)) and (source not in dense or not halo):
             source.halo = halo
-        elif halo or not isinstance(source, Memory):
+        elif halo or not isinstance(source, PlanArray):
             copies[source] = copy = Map(source.shape, source.element, "copy", (source,))
             copy.halo = halo
     for node in halos:
@@ -290,7 +292,7 @@ def _give_halos(needed: set[Node], owners: set[Node]) -> None:
             node.gradient = copies.get(node.gradient, node.gradient)
 
 
-def _with_regions(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target) -> list[Any]:
+def _with_regions(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target) -> list[Any]:
     """The items of a schedule in order, with regions in the place of groups; checks of what is there from the beginning first."""
     stored = _stored(schedule, graph, owners)
     values = _Values(graph, owners)
@@ -307,7 +309,7 @@ def _with_regions(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, N
     return [*graph.draws, *first, *items]
 
 
-def _stored(schedule: Schedule, graph: PlanGraph, owners: Mapping[Value, Node]) -> dict[int, set[Node]]:
+def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node]) -> dict[int, set[Node]]:
     """Position of a group -> its nodes that get memory; groups of which nobody needs anything have none."""
     must = set(owners.values())
     for position, item in enumerate(schedule.items):
@@ -332,7 +334,7 @@ class _Values:
         self.of: dict[Node, Value] = {node: value for value, node in owners.items()}
         self._count = 0
 
-    def new(self, shape: Shape, element: Type, prefix: str = OWN) -> Value:
+    def new(self, shape: Shape, element: Type, prefix: str = NATIVE_PREFIX) -> Value:
         """A value of what regions hand to each other."""
         value = f"{prefix}{self._count}", 0
         self._count += 1
@@ -341,17 +343,17 @@ class _Values:
 
     def give(self, node: Node) -> None:
         """Give a node memory, that of the node within which it lies."""
-        whole = memory_of(node)
-        value = self.of.get(whole) or self.of.get(node)
+        container = memory_of(node)
+        value = self.of.get(container) or self.of.get(node)
         if value is None:
-            value = self.new(memory_shape(whole), node.element, CLEARED if node.halo else OWN)
+            value = self.new(memory_shape(container), node.element, CLEARED if node.halo else NATIVE_PREFIX)
         self.of[node] = value
         while node.within is not None:
             node = node.within.source
             self.of[node] = value
 
 
-def _region(group: Group, stored: set[Node], values: _Values, target: Target) -> Region:
+def _region(group: Group, stored: set[Node], values: _Values, target: Target) -> NativeRegion:
     in_order = [node for node in group.nodes if node in stored]
     core_output = output_of(group, in_order, target) if group.core is not None else None
     if core_output is not None and core_output not in stored:
@@ -360,17 +362,17 @@ def _region(group: Group, stored: set[Node], values: _Values, target: Target) ->
         values.give(node)
     for node in [*group.uniform, *group.nodes]:
         for source in reads_of(node):
-            if isinstance(source, Memory):
+            if isinstance(source, PlanArray):
                 values.of[source] = source.value
     nest = None if group.core is not None else Nest(group, in_order, target)
     partial: dict[Node, Value] = {}
     if nest is not None and nest.chunks > 1:
         sums = [node for node in group.nodes if node in group.sums]
         partial = {node: values.new((nest.chunks, nest.columns), node.element) for node in sums}
-    return Region(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output, target)
+    return NativeRegion(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output, target)
 
 
-def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:
+def _must_store(schedule: FusionSchedule, group: Group, position: int) -> set[Node]:
     """What other groups, or later passes of this one, read from memory."""
     must: set[Node] = set(group.sums)
     stage = stages_of(group)[0] if group.core is None else {}

@@ -27,7 +27,7 @@ from .graph import (
     sliced,
     transposed,
 )
-from .lowering import NotLowered, Tensor, lowers, number_like, only_floats
+from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 
 _OF_CHANNELS_LAST = (0, 3, 1, 2)
 """Where the dimensions of images [N, C, H, W] are among [N, H, W, C]."""
@@ -75,22 +75,22 @@ def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, rang
 
 
 @lowers("slice", "strided_slice")
-def slice_(Input: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+def slice_(Input: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     _none_but(inputs, "Input")
     node = Input.node
     for axis, places in _slices(Input.shape, attrs):
         node = _cut(node, axis, places)
-    return Tensor(mapped("copy", reshaped(node, specs["Out"].shape)))
+    return GraphTensor(mapped("copy", reshaped(node, specs["Out"].shape)))
 
 
 @lowers("slice_like", "strided_slice_like")
-def slice_like(X: Tensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+def slice_like(X: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any], specs: dict[str, Any]) -> GraphTensor:
     _none_but(inputs, "X", "Like")
     return slice_(X, {}, attrs, specs)
 
 
 @lowers("unslice", "strided_unslice")
-def unslice(X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> Tensor:
+def unslice(X: GraphTensor, Like: GraphTensor, inputs: dict[str, Any], attrs: dict[str, Any]) -> GraphTensor:
     _none_but(inputs, "X", "Like")
     cuts = _slices(Like.shape, attrs)
     if any(places.step != 1 for _, places in cuts):
@@ -99,53 +99,53 @@ def unslice(X: Tensor, Like: Tensor, inputs: dict[str, Any], attrs: dict[str, An
     for axis, places in cuts:
         pads[axis] = places.start, shape[axis] - places.stop
         shape[axis] = len(places)
-    return Tensor(_padded(reshaped(X.node, tuple(shape)), pads, 0.0))
+    return GraphTensor(_padded(reshaped(X.node, tuple(shape)), pads, 0.0))
 
 
 @lowers("split")
 def split(
-    X: Tensor, AxisTensor: Any, SectionsTensorList: Any, axis: int, num: int, sections: list[int], specs: dict[str, Any]
+    X: GraphTensor, AxisTensor: Any, SectionsTensorList: Any, axis: int, num: int, sections: list[int], specs: dict[str, Any]
 ) -> dict[str, Any]:
     _none(AxisTensor, SectionsTensorList)
     axis %= X.ndim
     return {"Out": _parts(X, axis, cut_sizes(X.shape, axis, num or len(specs["Out"]), sections))}
 
 
-def _parts(X: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+def _parts(X: GraphTensor, axis: int, sizes: Sequence[int]) -> list[GraphTensor]:
     """X cut along an axis."""
     start, parts = 0, []
     for size in sizes:
-        parts.append(Tensor(mapped("copy", _cut(X.node, axis, range(start, start + size)))))
+        parts.append(GraphTensor(mapped("copy", _cut(X.node, axis, range(start, start + size)))))
         start += size
     return parts
 
 
 @lowers("split_like")
-def split_like(X: Tensor, Like: list[Tensor], AxisTensor: Any, axis: int) -> dict[str, Any]:
+def split_like(X: GraphTensor, Like: list[GraphTensor], AxisTensor: Any, axis: int) -> dict[str, Any]:
     _none(AxisTensor)
     axis %= X.ndim
     return {"Out": _parts(X, axis, [like.shape[axis] for like in Like])}
 
 
 @lowers("unstack", "unbind")
-def unstack(X: Tensor, axis: int, specs: dict[str, Any]) -> dict[str, Any]:
+def unstack(X: GraphTensor, axis: int, specs: dict[str, Any]) -> dict[str, Any]:
     axis %= X.ndim
-    rest = (*X.shape[:axis], *X.shape[axis + 1 :])
-    parts = [Tensor(reshaped(part.node, rest)) for part in _parts(X, axis, [1] * X.shape[axis])]
+    part_shape = (*X.shape[:axis], *X.shape[axis + 1 :])
+    parts = [GraphTensor(reshaped(part.node, part_shape)) for part in _parts(X, axis, [1] * X.shape[axis])]
     return {next(iter(specs)): parts}
 
 
 @lowers("concat")
-def concat(X: list[Tensor], AxisTensor: Any, axis: int) -> Tensor:
+def concat(X: list[GraphTensor], AxisTensor: Any, axis: int) -> GraphTensor:
     _none(AxisTensor)
-    return Tensor(_joined([tensor.node for tensor in X], axis % X[0].ndim))
+    return GraphTensor(_joined([tensor.node for tensor in X], axis % X[0].ndim))
 
 
 @lowers("stack")
-def stack(X: list[Tensor], axis: int) -> Tensor:
+def stack(X: list[GraphTensor], axis: int) -> GraphTensor:
     place = axis % (X[0].ndim + 1)
     parts = [reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X]
-    return Tensor(
+    return GraphTensor(
         _joined([broadcast_to(part, (1,)) if not part.shape else part for part in parts], place)
     )  # numbers without shape
 
@@ -168,68 +168,68 @@ def _pairs(paddings: Sequence[int]) -> list[tuple[int, int]]:
 
 
 @lowers("pad")
-def pad(X: Tensor, paddings: list[int], pad_value: float) -> Tensor:
-    return Tensor(_padded(X.node, _pairs(paddings), pad_value))
+def pad(X: GraphTensor, paddings: list[int], pad_value: float) -> GraphTensor:
+    return GraphTensor(_padded(X.node, _pairs(paddings), pad_value))
 
 
 @lowers("pad2d")
-def pad2d(X: Tensor, Paddings: Any, paddings: list[int], mode: str, pad_value: float, data_format: str) -> Tensor:
+def pad2d(X: GraphTensor, Paddings: Any, paddings: list[int], mode: str, pad_value: float, data_format: str) -> GraphTensor:
     _none(Paddings)
     if mode != "constant":
         raise NotLowered("copies of elements around images")
-    return Tensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, False)), pad_value))
+    return GraphTensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, False)), pad_value))
 
 
 @lowers("pad3d")
-def pad3d(X: Tensor, paddings: list[int], mode: str, value: float, data_format: str) -> Tensor:
+def pad3d(X: GraphTensor, paddings: list[int], mode: str, value: float, data_format: str) -> GraphTensor:
     if mode != "constant":
         raise NotLowered("copies of elements around volumes")
-    return Tensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, True)), value))
+    return GraphTensor(_padded(X.node, _pairs(all_paddings(paddings, data_format, True)), value))
 
 
 # -------------------------------------------------------------------------------------------------------------- repeated
 @lowers("expand_v2")
-def expand_v2(X: Tensor, Shape: Any, expand_shapes_tensor: Any, specs: dict[str, Any]) -> Tensor:
+def expand_v2(X: GraphTensor, Shape: Any, expand_shapes_tensor: Any, specs: dict[str, Any]) -> GraphTensor:
     _none(Shape, expand_shapes_tensor)
-    return Tensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
+    return GraphTensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
 
 
 @lowers("expand_as_v2")
-def expand_as_v2(X: Tensor, specs: dict[str, Any]) -> Tensor:
-    return Tensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
+def expand_as_v2(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    return GraphTensor(mapped("copy", broadcast_to(X.node, specs["Out"].shape)))
 
 
 def _in_tiles(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...]:
     """The shape of a large tensor in tiles of a small one: for each dimension how many there are, and the tile's extent."""
     small = (1,) * (len(large) - len(small)) + tuple(small)
-    return tuple(number for extent, whole in zip(small, large, strict=True) for number in (whole // extent, extent))
+    return tuple(number for extent, full_extent in zip(small, large, strict=True) for number in (full_extent // extent, extent))
 
 
 @lowers("tile", "expand", "expand_as", "tile_like")
 def tile(
-    X: Tensor,
+    X: GraphTensor,
     RepeatTimes: Any,
     repeat_times_tensor: Any,
     ExpandTimes: Any,
     expand_times_tensor: Any,
     specs: dict[str, Any],
-) -> Tensor:
+) -> GraphTensor:
     _none(RepeatTimes, repeat_times_tensor, ExpandTimes, expand_times_tensor)
     shape = specs["Out"].shape
     tiles = _in_tiles(X.shape, shape)
     one = tuple(extent if place % 2 else 1 for place, extent in enumerate(tiles))
-    return Tensor(reshaped(mapped("copy", broadcast_to(reshaped(X.node, one), tiles)), shape))
+    return GraphTensor(reshaped(mapped("copy", broadcast_to(reshaped(X.node, one), tiles)), shape))
 
 
 @lowers("untile")
-def untile(X: Tensor, Like: Tensor) -> Tensor:
+def untile(X: GraphTensor, Like: GraphTensor) -> GraphTensor:
     only_floats(X)
     tiles = _in_tiles(Like.shape, X.shape)
-    return Tensor(reshaped(reduced("sum", reshaped(X.node, tiles), range(0, len(tiles), 2)), Like.shape))
+    return GraphTensor(reshaped(reduced("sum", reshaped(X.node, tiles), range(0, len(tiles), 2)), Like.shape))
 
 
 # --------------------------------------------------------------------------------------------------------- rows by number
-def _ids_of(tensor: Tensor) -> Node:
+def _ids_of(tensor: GraphTensor) -> Node:
     """Indices as a column."""
     if tensor.node.element not in (INT32, INT64):
         raise NotLowered("indices that are no integers")
@@ -241,9 +241,9 @@ def _table(node: Node, rows: int) -> Node:
     return reshaped(plain(node), (prod(node.shape[:rows]), prod(node.shape[rows:])))
 
 
-def _taken(X: Tensor, ids: Node, rows: int, shape: tuple[int, ...]) -> Tensor:
+def _gathered_rows(X: GraphTensor, ids: Node, rows: int, shape: tuple[int, ...]) -> GraphTensor:
     table = _table(X.node, rows)
-    return Tensor(reshaped(Rows((ids.size, table.shape[1]), table.element, table, ids), shape))
+    return GraphTensor(reshaped(Rows((ids.size, table.shape[1]), table.element, table, ids), shape))
 
 
 def _only_first(axis: int, ndim: int) -> None:
@@ -252,28 +252,28 @@ def _only_first(axis: int, ndim: int) -> None:
 
 
 @lowers("gather")
-def gather(X: Tensor, Index: Tensor, Axis: Any, axis: int, specs: dict[str, Any]) -> Tensor:
+def gather(X: GraphTensor, Index: GraphTensor, Axis: Any, axis: int, specs: dict[str, Any]) -> GraphTensor:
     _none(Axis)
     _only_first(axis, X.ndim)
-    return _taken(X, _ids_of(Index), 1, specs["Out"].shape)
+    return _gathered_rows(X, _ids_of(Index), 1, specs["Out"].shape)
 
 
 @lowers("index_select")
-def index_select(X: Tensor, Index: Tensor, dim: int, specs: dict[str, Any]) -> Tensor:
+def index_select(X: GraphTensor, Index: GraphTensor, dim: int, specs: dict[str, Any]) -> GraphTensor:
     return gather(X, Index, None, dim, specs)
 
 
 @lowers("scatter_add_like")
-def scatter_add_like(X: Tensor, Index: Tensor, Like: Tensor, Axis: Any, axis: int) -> Tensor:
+def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis: Any, axis: int) -> GraphTensor:
     _none(Axis)
     only_floats(X)
     _only_first(axis, Like.ndim)
     ids, shape = _ids_of(Index), (Like.shape[0], prod(Like.shape[1:]))
     rows = reshaped(plain(X.node), (ids.size, shape[1]))
-    return Tensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
+    return GraphTensor(reshaped(Scattered(shape, X.node.element, rows, ids), Like.shape))
 
 
-def _flat_ids(Index: Tensor, shape: Sequence[int]) -> Node:
+def _flat_ids(Index: GraphTensor, shape: Sequence[int]) -> Node:
     """The numbers of rows, of indices along each of the dimensions that come before them."""
     if Index.node.element not in (INT32, INT64) or not Index.shape[-1]:
         raise NotLowered("indices that are no integers, or none")
@@ -286,34 +286,34 @@ def _flat_ids(Index: Tensor, shape: Sequence[int]) -> Node:
 
 
 @lowers("gather_nd")
-def gather_nd(X: Tensor, Index: Tensor, specs: dict[str, Any]) -> Tensor:
-    return _taken(X, _flat_ids(Index, X.shape), Index.shape[-1], specs["Out"].shape)
+def gather_nd(X: GraphTensor, Index: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
+    return _gathered_rows(X, _flat_ids(Index, X.shape), Index.shape[-1], specs["Out"].shape)
 
 
 @lowers("scatter_nd_add")
-def scatter_nd_add(X: Tensor, Index: Tensor, Updates: Tensor) -> Tensor:
+def scatter_nd_add(X: GraphTensor, Index: GraphTensor, Updates: GraphTensor) -> GraphTensor:
     only_floats(X, Updates)
     ids, table = _flat_ids(Index, X.shape), _table(X.node, Index.shape[-1])
     rows = reshaped(plain(Updates.node), (ids.size, table.shape[1]))
-    return Tensor(reshaped(mapped("add", table, Scattered(table.shape, table.element, rows, ids)), X.shape))
+    return GraphTensor(reshaped(mapped("add", table, Scattered(table.shape, table.element, rows, ids)), X.shape))
 
 
 @lowers("one_hot", "one_hot_v2")
-def one_hot(X: Tensor, depth_tensor: Any, specs: dict[str, Any]) -> Tensor:
+def one_hot(X: GraphTensor, depth_tensor: Any, specs: dict[str, Any]) -> GraphTensor:
     _none(depth_tensor)
     if X.node.element not in (INT32, INT64):
         raise NotLowered("indices that are no integers")
     out = specs["Out"]
     ids = reshaped(X.node, (*out.shape[:-1], 1))
-    return Tensor(mapped("oeq", Position(out.shape, ids.element), ids, element=BOOL)).astype(out.dtype)
+    return GraphTensor(mapped("oeq", Position(out.shape, ids.element), ids, element=BOOL)).astype(out.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------- channels shuffled
 @lowers("shuffle_channel", "channel_shuffle")
-def shuffle_channel(X: Tensor, attrs: dict[str, Any]) -> Tensor:
+def shuffle_channel(X: GraphTensor, attrs: dict[str, Any]) -> GraphTensor:
     data_format = attrs.get("data_format", "NCHW")
     image = X.node if data_format == "NHWC" else channels_last(X.node)
     groups = attrs["group" if "group" in attrs else "groups"]
     inner = reshaped(image, (*image.shape[:3], groups, image.shape[3] // groups))
     result = reshaped(mapped("copy", transposed(inner, (0, 1, 2, 4, 3))), image.shape)
-    return Tensor(result if data_format == "NHWC" else channels_first(result))
+    return GraphTensor(result if data_format == "NHWC" else channels_first(result))

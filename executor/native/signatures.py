@@ -10,7 +10,7 @@ from .fusion import source_of
 from .graph import Constant, Node, PackedFilter, PackedMatrix, Turned, View, offset_of, strides_of
 
 if TYPE_CHECKING:
-    from .regions import Region
+    from .regions import NativeRegion
 
 __all__ = ["described", "signature_of", "signed"]
 
@@ -20,7 +20,7 @@ def signed(*parts: Any) -> str:
     return sha256(repr(parts).encode()).hexdigest()
 
 
-def described(region: Region) -> tuple[Any, ...]:
+def described(region: NativeRegion) -> tuple[Any, ...]:
     """What a region computes, in which shapes, and where operands lie; not which arrays it reads and writes.
 
     Numbers are texts: those that are equal may differ, such as two zeros.
@@ -42,7 +42,7 @@ def signature_of(description: tuple[Any, ...]) -> str:
 class _Description:
     """Says of the nodes of a region what its text depends on."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: NativeRegion) -> None:
         group = region.group
         self._per_row, self._sums = group.per_row, group.sums
         self._by_start = region.by_start

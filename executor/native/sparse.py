@@ -13,11 +13,11 @@ from .images import affine, parts
 from .kernel import Share
 from .target import Target
 
-__all__ = ["Source", "hash_bytes", "write_firsts", "write_merged", "write_places", "write_put", "write_scattered"]
+__all__ = ["RowSource", "hash_bytes", "write_firsts", "write_merged", "write_places", "write_put", "write_scattered"]
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """Rows that are read: a pointer to the first element, steps to the next row and column, extents, and the type of elements."""
 
     pointer: Value
@@ -44,14 +44,14 @@ def _by_columns(f: Function, width: int, element: Type, share: Share, target: Ta
     """Write ``body(first, vectors)`` for each thread's columns; `vectors` are as `images.parts` says, from the first on."""
     most = target.vector_bytes // element.bytes
     block = most * max(1, min(target.limits.table_vectors, -(-width // most) // 2))
-    whole, rest = divmod(width, block)
-    f.loop(*share.of(f, whole), 1, [], lambda number: body(f.mul(number, block), parts(block, most)))
-    if rest:
-        f.loop(*share.of(f, 1), 1, [], lambda _: body(f.int64(whole * block), parts(rest, most)))
+    full_blocks, remaining_columns = divmod(width, block)
+    f.loop(*share.of(f, full_blocks), 1, [], lambda number: body(f.mul(number, block), parts(block, most)))
+    if remaining_columns:
+        f.loop(*share.of(f, 1), 1, [], lambda _: body(f.int64(full_blocks * block), parts(remaining_columns, most)))
 
 
 def write_scattered(
-    f: Function, rows: Source, ids: Source, table: Value, height: int, cleared: int, share: Share, target: Target
+    f: Function, rows: RowSource, ids: RowSource, table: Value, height: int, cleared: int, share: Share, target: Target
 ) -> None:
     """Add rows to those of a table of a height, of which as many are zeros before; negative ids name none."""
     (count, width), element = rows.shape, rows.element
@@ -75,7 +75,7 @@ def write_scattered(
     _by_columns(f, width, element, share, target, columns)
 
 
-def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share: Share, target: Target) -> None:
+def write_merged(f: Function, rows: RowSource, firsts: RowSource, merged: Value, share: Share, target: Target) -> None:
     """See `graph.Merged`."""
     (count, width), element = rows.shape, rows.element
 
@@ -87,8 +87,8 @@ def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share
             number = firsts.number(f, row)
             is_first = f.compare("eq", number, row)
             for start, lanes in vectors:
-                own = f.select(f.splat(is_first, lanes), rows.part(f, row, first, start, lanes), zero(element.of(lanes)))
-                f.store(own, place(row, start))
+                first_row = f.select(f.splat(is_first, lanes), rows.part(f, row, first, start, lanes), zero(element.of(lanes)))
+                f.store(first_row, place(row, start))
             is_further = f.bit_and(f.compare("sge", number, 0), f.bit_xor(is_first, 1))
             with f.when(is_further):
                 number = f.between(number, 0, count - 1)
@@ -104,7 +104,7 @@ def write_merged(f: Function, rows: Source, firsts: Source, merged: Value, share
 
 
 def write_put(
-    f: Function, rows: Source, ids: Source, firsts: Source, table: Value, height: int, share: Share, target: Target
+    f: Function, rows: RowSource, ids: RowSource, firsts: RowSource, table: Value, height: int, share: Share, target: Target
 ) -> None:
     """See `graph.Put`; the table has as many rows as `height` says."""
     (count, width), element = rows.shape, rows.element
@@ -122,7 +122,9 @@ def write_put(
     _by_columns(f, width, element, share, target, columns)
 
 
-def write_places(f: Function, ids: Source, firsts: Source, places: Value, height: int, share: Share, target: Target) -> None:
+def write_places(
+    f: Function, ids: RowSource, firsts: RowSource, places: Value, height: int, share: Share, target: Target
+) -> None:
     """See `graph.Places`."""
     count = ids.shape[0]
 
@@ -150,8 +152,8 @@ def write_places(f: Function, ids: Source, firsts: Source, places: Value, height
 
 def _segments(count: int, lanes: int) -> list[tuple[int, int, int]]:
     """Runs of vectors: the first element, the number of vectors, and their lanes."""
-    whole = count // lanes
-    return [(0, whole, lanes), (whole * lanes, count - whole * lanes, 1)]
+    full_vectors = count // lanes
+    return [(0, full_vectors, lanes), (full_vectors * lanes, count - full_vectors * lanes, 1)]
 
 
 # ---------------------------------------------------------------------------------------------------------- equal ids
@@ -169,7 +171,7 @@ def hash_bytes(count: int) -> int:
     return _slots(count) * INT32.bytes
 
 
-def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: Share) -> None:
+def write_firsts(f: Function, ids: RowSource, firsts: Value, slots: Value, share: Share) -> None:
     """See `graph.Firsts`. A slot holds the place of an id, counted from 1; 0 where it is free."""
     count, size = ids.shape[0], _slots(ids.shape[0])
 
@@ -185,8 +187,8 @@ def write_firsts(f: Function, ids: Source, firsts: Value, slots: Value, share: S
                 place = entry(slot)
                 is_free = f.compare("eq", place, 0)
                 row = f.between(f.sub(f.select(is_free, f.int64(1), place), 1), 0, count - 1)
-                other = ids.number(f, row)
-                return f.bit_or(is_free, f.compare("eq", other, number)), f.bit_and(f.add(slot, 1), size - 1)
+                slot_id = ids.number(f, row)
+                return f.bit_or(is_free, f.compare("eq", slot_id, number)), f.bit_and(f.add(slot, 1), size - 1)
 
             start = f.shift_right_logical(f.mul(number, f.int64(_HASH)), 64 - (size.bit_length() - 1))
             slot = f.search(start, fits)

@@ -15,9 +15,9 @@ from fluid.opdef.registry import OpDef, updated_input
 
 from .emitter import BOOL, INT64
 from .graph import Firsts, Merged, Node, Places, Put, Rows, Scattered, constant, joined, mapped, plain, reshaped, sliced
-from .lowering import NotLowered, Tensor, lower
+from .lowering import GraphTensor, NotLowered, lower
 
-__all__ = ["SparseTensor", "kept_ids", "lower_sparse", "makes_sparse_gradient"]
+__all__ = ["SparseTensor", "lower_sparse", "makes_sparse_gradient", "masked_ids"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +71,13 @@ def _sparse(shape: tuple[int, ...], rows: Node, ids: Node, table_ids: Node) -> S
     return SparseTensor((shape[0], shape[1]), rows, ids, table_ids, Firsts(ids.shape, INT64, ids))
 
 
-def kept_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
+def masked_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
     """Ids [R, 1] with -1 for `padding_idx` and with 0 for it, and which are others; None where all are (`padding_idx` is -1)."""
     ids = reshaped(plain(ids), (ids.size, 1))
     if padding_idx == -1:
         return ids, ids, None
     is_kept = mapped("une", ids, constant(padding_idx, ids.element), element=BOOL)
-    negative, zero = (mapped("select", is_kept, ids, constant(other, ids.element), element=ids.element) for other in (-1, 0))
+    negative, zero = (mapped("select", is_kept, ids, constant(padding, ids.element), element=ids.element) for padding in (-1, 0))
     return negative, zero, is_kept
 
 
@@ -117,7 +117,7 @@ def lower_sparse(
 @_lowers("lookup_table_grad", "lookup_table_v2_grad")
 def _lookup_table_grad(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     table, gradient = inputs["W"], inputs["Out@GRAD"].node
-    ids, table_ids, _ = kept_ids(inputs["Ids"].node, attrs["padding_idx"])
+    ids, table_ids, _ = masked_ids(inputs["Ids"].node, attrs["padding_idx"])
     rows = reshaped(plain(gradient), (ids.size, table.shape[-1]))
     return {"W@GRAD": _sparse(table.shape, rows, ids, table_ids)}
 
@@ -134,17 +134,17 @@ def _sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, An
         parts = ([getattr(term, name) for term in terms] for name in ("rows", "ids", "table_ids"))
         rows, ids, table_ids = (joined(nodes, 0) if len(nodes) > 1 else nodes[0] for nodes in parts)
         return {"Out": _sparse(terms[0].shape, rows, ids, table_ids)}
-    total, *others = (term.dense() if isinstance(term, SparseTensor) else term.node for term in terms)
-    for other in others:
-        total = mapped("add", total, other)
-    return {"Out": Tensor(total)}
+    total, *addends = (term.dense() if isinstance(term, SparseTensor) else term.node for term in terms)
+    for addend in addends:
+        total = mapped("add", total, addend)
+    return {"Out": GraphTensor(total)}
 
 
 def _on_rows(definition: OpDef, X: SparseTensor, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     """What an op that leaves zeros as they are makes of the rows."""
     if any(isinstance(value, SparseTensor) for slot, value in inputs.items() if slot != "X"):
         raise NotLowered("several sparse inputs")
-    result = lower(definition, {**inputs, "X": Tensor(X.rows)}, attrs, specs)["Out"].node
+    result = lower(definition, {**inputs, "X": GraphTensor(X.rows)}, attrs, specs)["Out"].node
     if result.shape != X.rows.shape or result.element != X.rows.element:
         raise NotLowered("rows of another shape")
     return {"Out": replace(X, rows=result)}
@@ -158,9 +158,11 @@ def _assign(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str,
 @_lowers("elementwise_mul", "elementwise_div")
 def _by_number(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     factor = inputs["Y"]
-    if not isinstance(factor, Tensor) or factor.node.size != 1:
+    if not isinstance(factor, GraphTensor) or factor.node.size != 1:
         raise NotLowered("a factor for each row or column")
-    return _on_rows(definition, inputs["X"], {**inputs, "Y": Tensor(reshaped(factor.node, (1, 1)))}, {**attrs, "axis": -1}, specs)
+    return _on_rows(
+        definition, inputs["X"], {**inputs, "Y": GraphTensor(reshaped(factor.node, (1, 1)))}, {**attrs, "axis": -1}, specs
+    )
 
 
 @_lowers("scale")
@@ -198,7 +200,7 @@ def _square(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str,
 def _reduce_sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     if not attrs["reduce_all"]:
         raise NotLowered("sums of columns")
-    return lower(definition, {"X": Tensor(inputs["X"].rows)}, attrs, specs)
+    return lower(definition, {"X": GraphTensor(inputs["X"].rows)}, attrs, specs)
 
 
 # ------------------------------------------------------------------------------------------------------------- optimizers
@@ -211,32 +213,32 @@ def _sgd(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, An
     if inputs.get("MasterParam") is not None or not grad.rows.element == param.element == rate.element:
         raise NotLowered("parameters of another precision")
     steps = mapped("neg", mapped("mul", grad.rows, reshaped(rate, (1, 1))))
-    return {"ParamOut": Tensor(Scattered(param.shape, param.element, steps, grad.ids, param))}
+    return {"ParamOut": GraphTensor(Scattered(param.shape, param.element, steps, grad.ids, param))}
 
 
 def _tables(inputs: Any) -> list[str]:
     """The slots that hold a number for each element of the parameter, but for the gradient."""
     shape = inputs["Param"].shape
-    return [slot for slot, value in inputs.items() if slot != "Grad" and isinstance(value, Tensor) and value.shape == shape]
+    return [slot for slot, value in inputs.items() if slot != "Grad" and isinstance(value, GraphTensor) and value.shape == shape]
 
 
 def _row_by_row(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     """Update the rows that the gradient has, and nothing else."""
     grad = inputs["Grad"].merged()
     tables = {slot: inputs[slot].node for slot in _tables(inputs)}
-    own = {slot: Tensor(grad.of_table(table)) for slot, table in tables.items()}
-    results = lower(definition, {**inputs, **own, "Grad": Tensor(grad.rows)}, attrs, specs)
+    gathered = {slot: GraphTensor(grad.of_table(table)) for slot, table in tables.items()}
+    results = lower(definition, {**inputs, **gathered, "Grad": GraphTensor(grad.rows)}, attrs, specs)
     for slot in results:
         table = tables.get(updated_input(definition, slot) or "")
         if table is not None:
             put = Put(table.shape, table.element, table, results[slot].node, grad.ids, grad.firsts)
-            results[slot] = Tensor(put)
+            results[slot] = GraphTensor(put)
     return results
 
 
 def _everywhere(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
     """Update the whole table."""
-    return lower(definition, {**inputs, "Grad": Tensor(inputs["Grad"].dense())}, attrs, specs)
+    return lower(definition, {**inputs, "Grad": GraphTensor(inputs["Grad"].dense())}, attrs, specs)
 
 
 _lowers("adagrad")(_row_by_row)

@@ -22,7 +22,7 @@ from .instructions import AFTER_BARRIER, RECORD_WORDS, SERIAL, KernelCall, Nativ
 from .pool import pool
 from .verifying import verify_accesses
 
-__all__ = ["Reader", "Tables", "flags_of"]
+__all__ = ["FeedReader", "Tables", "flags_of"]
 
 _WRITING = threading.Lock()
 """Held while kernels are written: scopes share plans, so several threads may bind the same regions."""
@@ -41,7 +41,7 @@ def flags_of(calls: Iterable[KernelCall]) -> Iterator[int]:
         is_first, is_shared = False, not call.is_serial
 
 
-class Reader:
+class FeedReader:
     """Points native code at a caller's array in place of the value's default array, to save a copy.
 
     Args:
@@ -146,10 +146,10 @@ class Tables:
             self._words.append(words)
             self._steps.append(pool().caller(rows))
 
-    def reader(self, value: PlanValue, default: Any, overwritten: Sequence[Any]) -> Reader:
-        """A `Reader` for a value of the compiled tables; `overwritten` are the arrays that a run overwrites."""
+    def reader(self, value: PlanValue, default: Any, overwritten: Sequence[Any]) -> FeedReader:
+        """A `FeedReader` for a value of the compiled tables; `overwritten` are the arrays that a run overwrites."""
         spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
-        return Reader(default, self._places.get(value, ()), spans)
+        return FeedReader(default, self._places.get(value, ()), spans)
 
     def let_lie(self, value: PlanValue, address: int) -> None:
         """Set the address of a value's array for the next runs; a no-op if no table uses the value."""

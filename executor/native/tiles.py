@@ -68,11 +68,12 @@ class Panel:
 def panels_of(filters: int, tiling: Tiling) -> list[Panel]:
     """Filters in panels as wide as tiles, and one narrower panel for those that are left."""
     lanes, width = tiling.lanes, tiling.lanes * tiling.vectors
-    whole, rest = divmod(filters, width)
-    panels = [Panel((lanes,) * tiling.vectors, width, whole, 0, 0)] if whole else []
-    if rest:
-        last = (lanes,) * (rest // lanes) + ((1 << (rest % lanes - 1).bit_length(),) if rest % lanes else ())
-        panels.append(Panel(last, rest, 1, whole * width, whole * width))
+    full_panels, remaining_filters = divmod(filters, width)
+    panels = [Panel((lanes,) * tiling.vectors, width, full_panels, 0, 0)] if full_panels else []
+    if remaining_filters:
+        full_vectors, tail = divmod(remaining_filters, lanes)
+        last = (lanes,) * full_vectors + ((1 << (tail - 1).bit_length(),) if tail else ())
+        panels.append(Panel(last, remaining_filters, 1, full_panels * width, full_panels * width))
     return panels
 
 
@@ -88,7 +89,7 @@ def split(count: int, most: int) -> list[tuple[int, int, int]]:
         return []
     size, larger = divmod(count, parts)
     sizes = [(0, size + 1, larger), (larger * (size + 1), size, parts - larger)]
-    return [each for each in sizes if each[2]]
+    return [span for span in sizes if span[2]]
 
 
 def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int, least: int = 1) -> Tiling:
@@ -113,7 +114,7 @@ def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int
     most = max(1, min(4, -(-filters // lanes)))
     ways = _WAYS if apart * element.bytes % _ALIASED_BYTES == 0 else registers
     choices = [Tiling(min((registers - 1 - vectors) // vectors, ways), vectors, lanes) for vectors in range(1, most + 1)]
-    return min([each for each in choices if each.rows >= least] or choices, key=cost)
+    return min([tiling for tiling in choices if tiling.rows >= least] or choices, key=cost)
 
 
 def add_products(

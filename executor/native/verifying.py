@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from fluid.ir.versions import Value
 
 from .fallback import fault
-from .instructions import OWN, KernelCall, is_persistable, values_read
+from .instructions import NATIVE_PREFIX, KernelCall, is_persistable, values_read
 
 if TYPE_CHECKING:
     from .bounds import Footprint
-    from .regions import Region
+    from .regions import NativeRegion
 
 __all__ = ["verify_accesses", "verify_order", "verify_partial_sums", "verify_writes"]
 
@@ -27,30 +27,30 @@ def verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
     Args:
         storage: names whose values live in the scope, where they are overwritten in place.
     """
-    written: set[Value] = set()
+    defined: set[Value] = set()
     versions: dict[str, int] = {}
     for instruction in instructions:
         for name, version in values_read(instruction):
-            is_there = versions.get(name, 0) == version if name in storage else (name, version) in written
-            if not is_there and (name in storage or name.startswith(OWN)):
+            is_there = versions.get(name, 0) == version if name in storage else (name, version) in defined
+            if not is_there and (name in storage or name.startswith(NATIVE_PREFIX)):
                 raise fault(f"{instruction.describe()} reads {name} at a wrong time")
         for name, version in instruction.written:
             if name in storage and version < versions.get(name, 0):
                 raise fault(f"{instruction.describe()} writes {name} too late")
             versions[name] = version
-            written.add((name, version))
+            defined.add((name, version))
 
 
-def verify_writes(given: Sequence[Any], instructions: Sequence[Any]) -> None:
+def verify_writes(originals: Sequence[Any], instructions: Sequence[Any]) -> None:
     """The last value of each variable of the scope that the given instructions write is still written."""
-    written = {value for instruction in instructions for value in instruction.written}
-    last = {name: (name, version) for each in given for name, version in each.written if is_persistable(each.op, name)}
-    lost = [name for name, value in last.items() if value not in written]
+    stored = {value for instruction in instructions for value in instruction.written}
+    last = {name: (name, version) for op in originals for name, version in op.written if is_persistable(op.op, name)}
+    lost = [name for name, value in last.items() if value not in stored]
     if lost:
         raise fault(f"no instruction writes {', '.join(lost)}")
 
 
-def verify_partial_sums(regions: Iterable[Region], storage: Container[str]) -> None:
+def verify_partial_sums(regions: Iterable[NativeRegion], storage: Container[str]) -> None:
     """A kernel that keeps partial sums in its output reads nothing else in that memory."""
     for region in regions:
         if (output := region.keeps_partial_sums_in) is None:

@@ -83,8 +83,8 @@ class Tiles:
     def row_of(self, count: int) -> int:
         """Elements from a row of as many to the next: whole vectors, and one more where rows would take the same places of a
         cache."""
-        whole = -(-count // self.lanes) * self.lanes
-        return whole + self.lanes if whole * FLOAT.bytes % _ALIASED_BYTES == 0 else whole
+        padded = -(-count // self.lanes) * self.lanes
+        return padded + self.lanes if padded * FLOAT.bytes % _ALIASED_BYTES == 0 else padded
 
     def bytes_with(self, row: int) -> int:
         """Bytes of workspace for a block of transformed tiles, and for as many rows of so many elements, at each place."""
@@ -204,9 +204,11 @@ def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, output:
     for panel in blocks.panels:
 
         def row(number: Value, panel: Panel = panel) -> None:
-            which, channel = f.divided(number, channels)
-            source = affine(f, panel.before * TAPS * channels, (which, panel.width * TAPS * channels), (channel, panel.width))
-            start = affine(f, panel.before * channels, (which, panel.width * channels), (channel, panel.width))
+            panel_index, channel = f.divided(number, channels)
+            source = affine(
+                f, panel.before * TAPS * channels, (panel_index, panel.width * TAPS * channels), (channel, panel.width)
+            )
+            start = affine(f, panel.before * channels, (panel_index, panel.width * channels), (channel, panel.width))
 
             def some(column: Operand, lanes: int) -> None:
                 at = f.opaque(f.at(packed, f.add(source, column), FLOAT))
@@ -247,9 +249,9 @@ class ImageTiles:
 
     def transform(self, first: Value) -> None:
         """Write the transformation of a block, from a row of tiles on."""
-        self.each(first, self._transform)
+        self.for_tiles(first, self._transform)
 
-    def each(self, first: Value, body: Callable[[Tile], None]) -> None:
+    def for_tiles(self, first: Value, body: Callable[[Tile], None]) -> None:
         """Write ``body(tile)`` for the tiles of a block, from a row of tiles on."""
         f, (rows, columns) = self.f, self.tiles.of_image
 
@@ -320,12 +322,12 @@ def write_blocks(
     sums = f.at(images.output, PLACES * tiles.plane_of(tiles.apart), FLOAT)
 
     def chunk(number: Value) -> None:
-        part, which = f.divided(number, tiles.blocks)
-        first = f.mul(which, tiles.rows)
+        part, block_index = f.divided(number, tiles.blocks)
+        first = f.mul(block_index, tiles.rows)
         block = _Block(f, blocks, images, filter_, output, sums, part, epilogue)
         images.transform(first)
         f.loop(0, PLACES, 1, [], block.multiply)
-        images.each(first, block.store)
+        images.for_tiles(first, block.store)
 
     f.loop(*share.of(f, blocks.parts * tiles.blocks), 1, [], chunk)
 
@@ -352,9 +354,9 @@ class _Block:
         filters, images = f.at(self.filter, of_part, FLOAT), self.images.at_place(place)
         for panel in blocks.panels:
 
-            def with_panel(which: Value, panel: Panel = panel) -> None:
-                packed = f.at(filters, affine(f, panel.before * channels, (which, panel.width * channels)), FLOAT)
-                column = f.at(sums, affine(f, panel.before, (which, panel.width)), FLOAT)
+            def with_panel(panel_index: Value, panel: Panel = panel) -> None:
+                packed = f.at(filters, affine(f, panel.before * channels, (panel_index, panel.width * channels)), FLOAT)
+                column = f.at(sums, affine(f, panel.before, (panel_index, panel.width)), FLOAT)
                 for start, size, count in split(tiles.size, blocks.tiling.rows):
 
                     def rows(number: Value, start: int = start, size: int = size) -> None:

@@ -95,9 +95,9 @@ def _of_products(f: Function, s: Row) -> Row:
 def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value, workspace: Value, share: Share) -> None:
     """The sums of products over some of the tiles each; the workspace has the shared bytes, and then those of each thread."""
     tiles = blocks.tiles
-    own = f.at(workspace, affine(f, blocks.shared_bytes, (share.thread, blocks.bytes)), BYTE)
-    images = ImageTiles(f, tiles, x, own)
-    gradients = f.at(own, PLACES * tiles.plane_of(tiles.apart), FLOAT)
+    local = f.at(workspace, affine(f, blocks.shared_bytes, (share.thread, blocks.bytes)), BYTE)
+    images = ImageTiles(f, tiles, x, local)
+    gradients = f.at(local, PLACES * tiles.plane_of(tiles.apart), FLOAT)
 
     def chunk(number: Value) -> None:
         part, partial = f.divided(number, blocks.partials)
@@ -105,10 +105,10 @@ def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value,
         sums = _Sums(f, blocks, images, gradients, dy, f.at(workspace, affine(f, 0, *steps), FLOAT), part)
         each_vector(f, blocks.elements // blocks.parts, tiles.lanes, sums.clear)
 
-        def block(which: Value) -> None:
-            first = f.mul(which, tiles.rows)
+        def block(block_index: Value) -> None:
+            first = f.mul(block_index, tiles.rows)
             images.transform(first)
-            images.each(first, sums.transform)
+            images.for_tiles(first, sums.transform)
             f.loop(0, PLACES, 1, [], sums.add)
 
         f.loop(*bounds_of(f, partial, blocks.partials, tiles.blocks), 1, [], block)
@@ -172,9 +172,9 @@ class _Sums:
         gradients = f.at(self.gradients, f.mul(place, tiles.plane_of(blocks.apart)), FLOAT)
         for panel in blocks.panels:
 
-            def with_panel(which: Value, panel: Panel = panel) -> None:
-                columns = f.at(gradients, affine(f, panel.before, (which, panel.width)), FLOAT)
-                before = (which, PLACES * channels * panel.width), (place, channels * panel.width)
+            def with_panel(panel_index: Value, panel: Panel = panel) -> None:
+                columns = f.at(gradients, affine(f, panel.before, (panel_index, panel.width)), FLOAT)
+                before = (panel_index, PLACES * channels * panel.width), (place, channels * panel.width)
                 sums = f.at(self.sums, affine(f, panel.before * PLACES * channels, *before), FLOAT)
                 for start, size, count in split(channels, blocks.tiling.rows):
 
@@ -221,15 +221,15 @@ def write_filter_gradient(
     for panel in blocks.panels:
         size = PLACES * channels * panel.width
 
-        def chunk(which: Value, panel: Panel = panel, size: int = size) -> None:
-            sums = f.at(workspace, affine(f, panel.before * PLACES * channels, (which, size)), FLOAT)
+        def chunk(panel_index: Value, panel: Panel = panel, size: int = size) -> None:
+            sums = f.at(workspace, affine(f, panel.before * PLACES * channels, (panel_index, size)), FLOAT)
             add_partials(f, FLOAT, sums, size, blocks.partials, blocks.elements, target)
             f.loop(0, channels, 1, [], lambda channel: _transform_back(f, sums, channels, channel, panel, blocks.tiles.lanes))
 
             def place(row: Value) -> Value:
                 return f.at(sums, f.mul(packed_row(f, g, row), panel.width), FLOAT)
 
-            first = affine(f, panel.first, (which, panel.width))
+            first = affine(f, panel.first, (panel_index, panel.width))
             source, output = from_places(f, FLOAT, place), to_filter(f, FLOAT, d_filter, rows, first, epilogue)
             write_transposed(f, rows, panel.filters, square_lanes(FLOAT, target), source, output)
 

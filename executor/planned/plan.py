@@ -26,7 +26,7 @@ from fluid.values.types import VarType
 
 from ..kernels.table import kernel_of
 from ..native.fallback import NativeUnavailable, or_unavailable, warn_of
-from ..native.instructions import CLEARED, OWN, Check, NativeInstruction
+from ..native.instructions import CLEARED, NATIVE_PREFIX, Check, NativeInstruction
 from ..runtime.scope import Scope
 from ..runtime.specs import spec_of
 from ..stepwise.handlers import HANDLERS
@@ -199,7 +199,7 @@ class Plan:
         texts = []
         for value in region.written:
             layout = region.layouts.get(value)
-            if layout is not None or value[0].startswith(OWN):
+            if layout is not None or value[0].startswith(NATIVE_PREFIX):
                 texts.append(f"{value[0]}: {self.specs[value]}" + (f", {layout}" if layout is not None else ""))
         return texts
 

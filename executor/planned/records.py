@@ -31,9 +31,9 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, check_of
-from ..native.cache import PLAN, Kernels, folder, kept_kernels, made_by, read_sealed, write_sealed
+from ..native.cache import PLAN, Kernels, available_kernels, folder, made_by, read_sealed, write_sealed
 from ..native.fallback import NativeUnavailable, fault
-from ..native.instructions import OWN, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
+from ..native.instructions import NATIVE_PREFIX, Check, KernelCall, NativeInstruction, Writer, WrittenKernel, values_read
 from ..native.verifying import verify_accesses, verify_order, verify_writes
 from ..stepwise.handlers import HANDLERS
 
@@ -171,7 +171,7 @@ class _Recorder:
             "instructions": written,
             "kernels": list(self._kernels),
             "values": [
-                [*value, *([self._specs[value].shape, self._specs[value].dtype] if value[0].startswith(OWN) else [])]
+                [*value, *([self._specs[value].shape, self._specs[value].dtype] if value[0].startswith(NATIVE_PREFIX) else [])]
                 for value in self._values
             ],
         }
@@ -246,7 +246,7 @@ def read_native_code(
         return None
     try:
         record = json.loads(body)
-        kernels = kept_kernels(record["kernels"])
+        kernels = available_kernels(record["kernels"])
         if kernels is None:
             return None
         code = _Reader(record, given, specs).native_code(kernels)
@@ -301,7 +301,7 @@ class _Reader:
         self._specs: dict[Value, Spec] = {}
         for number, (name, version, *spec) in enumerate(record["values"]):
             self._values[number] = value = _text(name), _number(version)
-            if name.startswith(OWN):
+            if name.startswith(NATIVE_PREFIX):
                 shape, dtype = spec
                 self._specs[value] = Spec(tuple(map(_number, shape)), VarType(dtype))
             elif value not in specs:

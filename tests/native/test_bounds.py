@@ -1,4 +1,4 @@
-"""Bounds of indices beside the indices themselves: none lies outside, and where kernels ask for it, the bounds are exact."""
+"""IndexBounds of indices beside the indices themselves: none lies outside, and where kernels ask for it, the bounds are exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from checks import Checks, each
 from harness import texts
 
-from fluid.executor.native.bounds import Bounds, Footprint, Sum, Turns, facts_of
+from fluid.executor.native.bounds import Footprint, IndexBounds, Sum, Turns, facts_of
 from fluid.executor.native.emitter import FLOAT, INT64, POINTER, Function, Operand, Value
 from fluid.executor.native.kernel import Share
 
@@ -25,7 +25,7 @@ class Indices:
     """
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.bounds = random.Random(seed), Bounds()
+        self.rng, self.bounds = random.Random(seed), IndexBounds()
         self.made: list[tuple[Sum | None, Any]] = [(Sum(number), np.array([number])) for number in (0, 1, 3, 8, 17)]
 
     def pick(self) -> tuple[Sum | None, Any]:

@@ -17,8 +17,8 @@ from fluid import layers
 from fluid.executor.kernels.table import load_kernels
 from fluid.executor.native import cache, compiler, fallback, kernel_calls, lowering, tables
 from fluid.executor.native.fallback import NativeUnavailable
-from fluid.executor.native.fusion import Schedule
-from fluid.executor.native.regions import Region
+from fluid.executor.native.fusion import FusionSchedule
+from fluid.executor.native.regions import NativeRegion
 
 load_kernels()
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -47,8 +47,8 @@ def step(fresh: None) -> Iterator[Callable[..., Any]]:
     yield run
 
 
-def regions(plan: Any) -> list[Region]:
-    return [instruction for instruction in plan.instructions if isinstance(instruction, Region)]
+def regions(plan: Any) -> list[NativeRegion]:
+    return [instruction for instruction in plan.instructions if isinstance(instruction, NativeRegion)]
 
 
 def raising(error: Exception) -> Callable[..., Any]:
@@ -95,10 +95,15 @@ FAULTS = {
     "no kernel can be compiled": (tables, "compile_kernels", NativeUnavailable("LLVM makes no code"), "LLVM makes no code$"),
     "a compiled kernel cannot be loaded": (cache, "Library", NativeUnavailable("cannot be loaded"), "cannot be loaded$"),
     "the pool cannot be made": (tables, "pool", NativeUnavailable("no pool"), "no pool$"),
-    "a fault of fusion": (Schedule, "place", AssertionError("what?"), r"AssertionError: what\? \(test_fallback.py:\d+\).*report"),
+    "a fault of fusion": (
+        FusionSchedule,
+        "place",
+        AssertionError("what?"),
+        r"AssertionError: what\? \(test_fallback.py:\d+\).*report",
+    ),
     "a fault of emission": (kernel_calls, "written_kernel", KeyError("x"), r"KeyError: 'x'.*please report it"),
     "a fault of signatures": (kernel_calls, "signature_of", KeyError("x"), r"KeyError: 'x'.*please report it"),
-    "a fault of regions": (Region, "sources", ValueError("y"), "ValueError: y.*please report it"),
+    "a fault of regions": (NativeRegion, "sources", ValueError("y"), "ValueError: y.*please report it"),
 }
 
 
@@ -131,7 +136,7 @@ def test_an_op_whose_lowering_fails_is_left_to_its_kernel(step: Callable[..., An
         values = [step() for _ in range(3)]
     np.testing.assert_allclose(values, expected, 1e-5)
     assert len(told) == 1
-    kinds = [instruction.op.type for instruction in step.plan().instructions if not isinstance(instruction, Region)]
+    kinds = [instruction.op.type for instruction in step.plan().instructions if not isinstance(instruction, NativeRegion)]
     assert "tanh" in kinds and "mul" not in kinds and regions(step.plan())
 
 
@@ -178,7 +183,7 @@ def test_each_program_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
                     fluid.Executor().run(program, {"x": X[:rows]}, outs)
             return len(told)
 
-    monkeypatch.setattr(Schedule, "place", raising(AssertionError("what?")))
+    monkeypatch.setattr(FusionSchedule, "place", raising(AssertionError("what?")))
     assert runs(3) == 3
-    monkeypatch.setattr(Schedule, "place", raising(NativeUnavailable("no memory")))
+    monkeypatch.setattr(FusionSchedule, "place", raising(NativeUnavailable("no memory")))
     assert runs(3) == 1

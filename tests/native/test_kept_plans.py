@@ -25,7 +25,7 @@ from fluid import layers
 from fluid.executor.kernels.table import CHECKS, check_of
 from fluid.executor.native import cache, compiler, plans
 from fluid.executor.native.compiler import NativeUnavailable
-from fluid.executor.native.instructions import OWN
+from fluid.executor.native.instructions import NATIVE_PREFIX
 from fluid.executor.planned import records
 from fluid.opdef import registry
 
@@ -186,7 +186,7 @@ def test_checks_are_kept(planned: list[int]) -> None:
 
 def path_of(plan: Any, fetches: list[str] | None = None) -> str | None:
     """The file of a plan's native code."""
-    specs = {value: spec for value, spec in plan.specs.items() if not value[0].startswith(OWN)}
+    specs = {value: spec for value, spec in plan.specs.items() if not value[0].startswith(NATIVE_PREFIX)}
     return records.record_path(plan.program, specs, plan.storage, fetches or plan.fetches)
 
 

@@ -14,7 +14,7 @@ from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.kernel import Share
 from fluid.executor.native.matmul import (
     Epilogue,
-    Product,
+    MatrixProduct,
     _plain,
     _tiling,
     packed_bytes,
@@ -109,7 +109,7 @@ class Operands:
         a, b, c = ([stride // dtype().itemsize for stride in array.strides] for array in (self.a, self.b, self.c))
         batch = tuple(zip(case.batch, a[:-2], b[:-2], c[:-2], strict=True))
         sizes = case.rows, case.columns, case.inner
-        self.product = Product(*sizes, (a[-2], a[-1]), (b[-2], b[-1]), c[-2], batch, case.accumulates, element)
+        self.product = MatrixProduct(*sizes, (a[-2], a[-1]), (b[-2], b[-1]), c[-2], batch, case.accumulates, element)
 
     def exact(self) -> tuple[Array, Array]:
         """The product in float64, and how far a kernel may be from it."""
@@ -122,7 +122,7 @@ class Operands:
         return np.full((threads, workspace_bytes(self.product, target) // 4), np.nan, np.float32)
 
 
-def _product(product: Product, target: Target, epilogue: Epilogue | None = None) -> Body:
+def _product(product: MatrixProduct, target: Target, epilogue: Epilogue | None = None) -> Body:
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         a, b, c, workspace = pointers
         write_product(f, product, a, b, c, share, workspace, target, epilogue)
@@ -189,7 +189,7 @@ def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:
         Case(3, 21, 8, batch=(2, 3)),
     ]
 
-    def kernel(product: Product, target: Target, gives: bool) -> Body:
+    def kernel(product: MatrixProduct, target: Target, gives: bool) -> Body:
         """Products times the numbers of another array, which are incremented, or become the result."""
 
         def body(f: Function, pointers: Sequence[Value], share: Share) -> None:

@@ -19,7 +19,7 @@ from random_updates import check_updates
 
 import fluid
 from fluid import layers
-from fluid.executor.native.fusion import Schedule
+from fluid.executor.native.fusion import FusionSchedule
 from fluid.formats import tensors
 from fluid.values.unchanging import never_changes, unchanging
 
@@ -100,8 +100,8 @@ def check_random(instructions: list[Instruction], seed: int, monkeypatch: pytest
 def test_formulas_of_formulas_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each formula is read thrice by the next: 3 ** 9 ways lead from the last to the first."""
     asked = []
-    fits = Schedule._fits
-    monkeypatch.setattr(Schedule, "_fits", lambda *arguments: asked.append(1) or fits(*arguments))
+    fits = FusionSchedule._fits
+    monkeypatch.setattr(FusionSchedule, "_fits", lambda *arguments: asked.append(1) or fits(*arguments))
     with fresh_programs() as (main, _):
         h = fluid.data("x", [8])
         for _ in range(9):

@@ -15,7 +15,7 @@ from fluid.executor.binding.compiled import apply_op
 from fluid.executor.native.emitter import BYTE, DOUBLE, FLOAT, Type
 from fluid.executor.native.images import Images
 from fluid.executor.native.pooling import (
-    Pool,
+    PoolGeometry,
     write_average_pool,
     write_average_pool_gradient,
     write_max_pool,
@@ -52,11 +52,11 @@ class Case:
         drawn = random.standard_normal(self.shape) if not self.levels else random.integers(0, self.levels, self.shape)
         return drawn.astype(np.float32 if self.element == FLOAT else np.float64)
 
-    def pool(self, out: tuple[int, ...]) -> Pool:
+    def pool(self, out: tuple[int, ...]) -> PoolGeometry:
         n, c, height, width = self.shape
         top, bottom, left, right = self.pads
         x, y = Images.dense(n, height, width, c), Images.dense(n, *out[2:], c)
-        p = Pool(x, y, self.kernel, self.strides, ((top, bottom), (left, right)), self.element)
+        p = PoolGeometry(x, y, self.kernel, self.strides, ((top, bottom), (left, right)), self.element)
         return replace(p, x=Images.dense(n, height, width, c, p.x_halo), y=Images.dense(n, *out[2:], c, p.y_halo))
 
 

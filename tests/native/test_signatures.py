@@ -14,7 +14,7 @@ from checks import fresh_programs
 import fluid
 from fluid import layers
 from fluid.executor.native import kernel_calls
-from fluid.executor.native.regions import Region
+from fluid.executor.native.regions import NativeRegion
 from fluid.executor.native.signatures import described, signature_of
 
 
@@ -66,7 +66,7 @@ PROGRAMS: list[Callable[[], Any]] = [
 ]
 
 
-def regions_of(build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[Region]:
+def regions_of(build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[NativeRegion]:
     """The regions of a program, which trains if it has parameters."""
     with fresh_programs() as (main, startup):
         loss = build()
@@ -78,7 +78,7 @@ def regions_of(build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> lis
             patch.setenv("FLUID_NATIVE", "0")
             executor.run(startup)
         plan = executor.plan(main, feed=feed, fetch_list=[loss])
-        return [instruction for instruction in plan.instructions if isinstance(instruction, Region)]
+        return [instruction for instruction in plan.instructions if isinstance(instruction, NativeRegion)]
 
 
 def test_a_signature_determines_the_text(monkeypatch: pytest.MonkeyPatch) -> None:

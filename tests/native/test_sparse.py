@@ -194,13 +194,13 @@ def test_kernels_touch_what_belongs_to_them_alone() -> None:
             np.testing.assert_array_equal(actual, places)
 
 
-def _source(pointer: Value, array: Any) -> sparse.Source:
+def _source(pointer: Value, array: Any) -> sparse.RowSource:
     element = {"float32": FLOAT, "int64": INT64}[array.dtype.name]
-    return sparse.Source(pointer, [stride // array.itemsize for stride in array.strides], array.shape, element)
+    return sparse.RowSource(pointer, [stride // array.itemsize for stride in array.strides], array.shape, element)
 
 
-def _ids_of(pointer: Value, count: int) -> sparse.Source:
-    return sparse.Source(pointer, (1, 1), (count, 1), INT64)
+def _ids_of(pointer: Value, count: int) -> sparse.RowSource:
+    return sparse.RowSource(pointer, (1, 1), (count, 1), INT64)
 
 
 def _firsts(count: int) -> Any:

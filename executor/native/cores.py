@@ -1,6 +1,6 @@
-"""Kernels of groups that begin with a core: a product of matrices, a convolution, a pool.
+"""Kernels of groups that begin with a core: a matrix product, a convolution or a pool.
 
-What follows in the group is computed of each part of the core's result while it is in registers.
+The epilogue (all other nodes of the group) is computed from the core's results while they are in registers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 
 Phase: TypeAlias = "Callable[[Function, Any, Value, Share], None]"
-"""Writes a kernel of a core, from the pointers to its operands and that to the workspace."""
+"""Writes a kernel of a core, given the pointers to its operands and to the workspace."""
 
 
 # ------------------------------------------------------------------------------------------------------------ geometry
@@ -86,7 +86,7 @@ def _of_shapes(shapes: tuple[Sequence[int], Sequence[int]], windows: Windows, el
 
 
 def packed_filter_size(core: PackedFilter, target: Target) -> int:
-    """The elements of a packed filter."""
+    """Number of elements of a packed filter."""
     geometry, for_input = _of_shapes(core.images, core.windows, core.element), core.for_input
     if depthwise.is_depthwise(geometry):
         return geometry.taps * geometry.x.channels
@@ -102,7 +102,7 @@ def _blocks_of(geometry: convolution.Convolution, for_input: bool, target: Targe
 
 
 def shares_work_of_images(core: Convolved, target: Target) -> bool:
-    """Whether how the filter is packed depends on the number of images, as some kernels compute several images together."""
+    """Whether the filter's packing depends on the number of images: some kernels compute several images together."""
     geometry = _of_shapes(core.packed.images, core.packed.windows, core.element)
     return _blocks_of(geometry, core.packed.for_input, target) is not None
 
@@ -112,12 +112,12 @@ def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.PoolG
 
 
 def position_type(image: Node, shape: Sequence[int], windows: Windows) -> Any:
-    """The element type of `Positions`, for pooled images of a shape."""
+    """The element type of `Positions` for pooled images of the given shape."""
     return _pool(_images(image, 0), Images.dense(*shape), windows, image.element).position
 
 
 def halos_of(core: Node) -> dict[Node, int]:
-    """The images that a core reads, and the halo that each has to have, at least."""
+    """Image that a core reads -> the minimal width of its halo."""
     match core:
         case Convolved():
             geometry = _of_shapes((core.source.shape, core.shape), core.packed.windows, core.element)
@@ -144,10 +144,10 @@ def keeps_partial_sums(core: Node, target: Target) -> bool:
 
 
 def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
-    """The node that the kernel of a core stores itself: the last one that fits, or the core, which then gets memory.
+    """The node that the kernel of a core stores directly: the last one that fits, or else the core itself.
 
-    A node fits if its columns lie side by side, and, where the kernel keeps partial sums in its output, if nothing in the group
-    reads the memory that the node overwrites.
+    A node fits if its columns are contiguous. If the kernel keeps partial sums in its output, also no node of the group may read
+    the memory that the output overwrites.
     """
     core = group.core
     assert core is not None
@@ -166,7 +166,7 @@ def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
 
 
 class _After:
-    """What follows a core, at one place of its index space."""
+    """Writes the epilogue of a core: the other nodes of its group, at one place of the index space."""
 
     def __init__(self, f: Function, group: Group, pointers: Any) -> None:
         assert group.core is not None
@@ -174,11 +174,11 @@ class _After:
         self.extents = extents_of(group.core)
         self.numbers = numbers_of(f, group, pointers)
         self.output = pointers.core_output
-        """The node that the core's kernel itself stores."""
+        """The node that the core's kernel stores directly."""
 
     @property
     def epilogue(self) -> Callable[..., Value | None] | None:
-        """What the kernel of the core calls for each vector; None if nothing follows."""
+        """The callback for each vector of the core's result; None if the group has only the core."""
         if not any(isinstance(node, Map) for node in self.group.nodes):
             return None
         return self._of_pixel if len(self.extents) == 4 else self._of_row
@@ -191,7 +191,7 @@ class _After:
         return self._at(value, [pixel.image, pixel.row, column, channel], pixel.further)
 
     def _at(self, value: Value, places: Sequence[Value], further: int = 0) -> Value:
-        """What follows at a place, so many columns further on."""
+        """Compute the epilogue at `places`, moved by `further` columns, and return the vector for the output."""
         f, width = self.f, value.type.lanes
         values: dict[Node, Value] = {**self.numbers, self.core: value}
         stores: list[Callable[[], None]] = []
@@ -205,7 +205,7 @@ class _After:
             if source in values:
                 return values[source]
             steps = steps_over(operand, shape, self.extents)
-            assert steps is not None, "what does not fit is not in the group"
+            assert steps is not None, "operands of a group fit its index space"
             pointer = self._place(self.pointers.first(operand), places, steps, further, operand.element)
             return f.load_steps(pointer, operand.element.of(width), steps[-1])
 
@@ -216,7 +216,7 @@ class _After:
                 steps = steps_over(node, node.shape, self.extents)
                 assert steps is not None
                 stores.append(partial(self._store, spread(f, values[node], width), node, places, steps, further))
-        for store in stores:  # when all has been read: it may be where this is stored
+        for store in stores:  # after all loads: an output may alias an operand
             store()
         return spread(f, values[self.output], width)
 
@@ -224,13 +224,13 @@ class _After:
         self.f.store(value, self._place(self.pointers.output(node), places, steps, further, node.element))
 
     def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], further: int, element: Any) -> Value:
-        """The pointer to a place, so many columns further on: pixels of a tile are found from the first one."""
+        """The pointer to `places`, moved by `further` columns. Pixels of a tile share the address of the first pixel."""
         first = self.f.at(pointer, affine(self.f, 0, *zip(places, steps, strict=True)), element)
         return self.f.at(first, further * steps[-2], element) if further else first
 
 
 def phases_of(group: Group, target: Target, threads: int) -> tuple[list[Phase], int]:
-    """The kernels of a group that begins with a core, and the bytes of workspace that they need."""
+    """The kernels of a group that begins with a core, in order, and their workspace in bytes."""
     core = group.core
     match core:
         case Product():
@@ -266,7 +266,7 @@ def _product_phases(group: Group, core: Product, target: Target, threads: int) -
 
 
 def _matrix_product(node: Product) -> matmul.MatrixProduct:
-    """A product with its strides, as `matmul` takes it."""
+    """A product node as the input of `matmul`, with its strides."""
     left, right = strides_of(node.left), strides_of(node.right)
     rows, columns = node.shape[-2:]
     batch = []
@@ -295,7 +295,7 @@ def _packed_product(core: PackedMatrix) -> matmul.MatrixProduct:
 
 
 def packed_matrix_size(core: PackedMatrix, target: Target) -> int:
-    """The elements of a packed matrix."""
+    """Number of elements of a packed matrix."""
     return matmul.packed_bytes(_packed_product(core), target) // core.element.bytes
 
 
@@ -431,7 +431,7 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target
 
 
 def work_of(core: Core) -> int:
-    """About how many multiplications a core takes."""
+    """Approximate number of multiplications of a core."""
     match core:
         case Product():
             return core.size * core.left.shape[-1]
@@ -449,5 +449,5 @@ def work_of(core: Core) -> int:
 
 
 def is_small(core: Core, target: Target) -> bool:
-    """Whether one thread computes a core."""
+    """Whether a core is so small that one thread computes it."""
     return work_of(core) < target.limits.small_core

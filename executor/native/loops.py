@@ -1,4 +1,4 @@
-"""Writes the kernel of a group without a product: loops over rows and columns (see `fusion.Group`)."""
+"""Writes the kernel of a group without a core: loops over rows and columns (see `fusion.Group`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Nest", "applied", "numbers_of", "positions", "spread", "stages_of"]
 
 
 def stages_of(group: Group) -> tuple[dict[Node, int], int]:
-    """The pass over a row in which each node is computed, and how many passes there are.
+    """Node -> number of the pass over a row that computes it; and the number of passes.
 
-    What is computed of a reduction along the row is computed in the pass after that of its source.
+    A node that reads a reduction along the row is computed one pass after the reduction.
     """
     members = set(group.nodes)
     stage: dict[Node, int] = {}
@@ -39,7 +39,7 @@ def _available(group: Group, stage: Mapping[Node, int], source: Node, reader: No
 
 @dataclass
 class _Row:
-    """What is at hand in one row: its number, values for the whole row, and pointers to its beginning in operands."""
+    """State of one row: its number, values that are constant along the row, and pointers to its start in operands."""
 
     number: Value
     places: list[Value]
@@ -48,10 +48,10 @@ class _Row:
 
 
 class Nest:
-    """The loops of a group.
+    """The loop nest of a group.
 
     Args:
-        group: what is computed.
+        group: the nodes to compute.
         stored: nodes of the group that get memory.
     """
 
@@ -66,7 +66,7 @@ class Nest:
 
     # -- the index space
     def _space(self) -> None:
-        """Merge dimensions that lie side by side in all operands; the last one is that of the columns."""
+        """Merge dimensions that are contiguous in all operands; the last dimension is the columns."""
         group = self.group
         breaks = sorted(group.breaks | ({group.columns} if group.columns else set()), reverse=True)
         extents = [large // small for large, small in pairwise(breaks)]
@@ -97,7 +97,7 @@ class Nest:
         self.flat = columns is None and self.rows == 1
 
     def _is_outside(self, operand: Node) -> bool:
-        """Whether an operand is read from memory that another group has written."""
+        """Whether an operand is in memory that another group has written."""
         return source_of(operand) not in self._members and not isinstance(operand, (Constant, Position))
 
     def _all_steps(self, extents: Sequence[int]) -> list[list[int] | None]:
@@ -126,7 +126,7 @@ class Nest:
                 for operand in node.operands:
                     if self._is_outside(operand):
                         steps = steps_over(operand, node.shape, rows)
-                        if steps is not None:  # rows may be merged only where these can be, too
+                        if steps is not None:  # rows can merge only where these operands can merge, too
                             results.append(_with_columns(steps, extents))
         return results
 
@@ -143,7 +143,7 @@ class Nest:
         else:
             self.remaining_columns = 0
         self.strip = self.row_extents[-1] if len(self.row_extents) > 1 else 1
-        """Rows that follow each other along the last dimension of rows: they share their other coordinates."""
+        """Rows along the last dimension of rows; rows of a strip differ only in that coordinate."""
         strips = self.rows // self.strip if self.rows else 0
         least = 1 if not self.group.sums else -(-strips // limits.sum_chunks)
         self.chunk = max(-(-limits.part // max(self.columns * self.strip, 1)), least, 1)
@@ -159,12 +159,12 @@ class Nest:
 
     @property
     def partial_sums(self) -> int:
-        """How many sums over a part of the rows each reduction over rows comes to; they are added up afterwards."""
+        """Number of partial sums of each reduction over rows; another kernel adds them up."""
         return self.chunks
 
     # -- writing
     def write(self, f: Function, pointers: Any, share: Share) -> None:
-        """Write the loops; `pointers` has what is read and what is stored."""
+        """Write the loops; `pointers` holds the pointers to operands and outputs."""
         self.f, self.pointers = f, pointers
         self._numbers = numbers_of(f, self.group, pointers)
         start, stop = (0, self.all_chunks) if self.is_serial else share.of(f, self.all_chunks)
@@ -229,7 +229,7 @@ class Nest:
         self._rows(first, last, [], lambda index: self._one_row(index, self.columns, None))
 
     def _rows(self, first: Any, last: Any, begin: Sequence[Value], body: Callable[..., Any]) -> list[Value]:
-        """Loop over strips, and over the rows of each; `begin` are sums that the loops carry."""
+        """Loop over strips and their rows; `begin` are the initial values of the sums that the loops carry."""
         f = self.f
 
         def strip(number: Value, *values: Value) -> list[Value]:
@@ -250,7 +250,7 @@ class Nest:
     def _summed(
         self, first: Operand, last: Operand, count: int, most: int, totals: Sequence[Value], body: Callable[..., list[Value]]
     ) -> list[Value]:
-        """Loop over at most `count` numbers. Sums begin anew after `most` of them, so that errors do not grow with the count."""
+        """Loop over at most `count` numbers. Sums restart after `most` of them, so that rounding errors do not grow."""
         f = self.f
         if not totals or count <= most:
             return f.loop(first, last, 1, totals, body, at_least_once=True)
@@ -288,7 +288,7 @@ class Nest:
             self._pass(stage, register_sums)
 
     def _coordinates(self, number: Value, extents: Sequence[int]) -> list[Value]:
-        """The index along each dimension of the element with a number."""
+        """Split a linear index into one index per dimension."""
         if len(extents) <= 1:
             return [number]
         f, places = self.f, []
@@ -353,13 +353,13 @@ class Nest:
         register_sums: dict[Any, Value] | None,
         static: int | None,
     ) -> None:
-        """What is computed for some neighbouring columns."""
+        """Compute one vector of neighbouring columns."""
         f = self.f
         self._column, self._memo = column, {}
         for node in writes:
             self._memo[node] = spread(f, self._full(node, node.shape, width), width)
         of_sums = [(node, spread(f, self._full(node.source, node.source.shape, width), width)) for node in sums]
-        for node in writes:  # when all has been read: it may be where this is stored
+        for node in writes:  # after all loads: an output may alias an operand
             self._store(self._memo[node], node)
         for node, value in of_sums:
             if register_sums is not None:
@@ -370,31 +370,31 @@ class Nest:
                 f.store(f.add(f.load(place, node.element.of(width)), value), place)
 
     def _row_pointer(self, node: Node, step: int) -> Value:
-        """The pointer to the first element of the row in a node of the group."""
-        key = node, "own"
+        """The pointer to the start of the current row of a stored node."""
+        key = node, "stored"
         if _lies_apart(node) and key not in self._row.pointers:
-            outer = self._own_steps(node)[: len(self.row_extents)]
+            outer = self._stored_steps(node)[: len(self.row_extents)]
             self._row.pointers[key] = self._stepped(self.pointers.output(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
             self._row.pointers[key] = self.f.at(self.pointers.output(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
 
-    def _own_steps(self, node: Node) -> list[int]:
-        """The steps of a node of the group in the memory where it is stored."""
+    def _stored_steps(self, node: Node) -> list[int]:
+        """The strides of a stored node."""
         return self._steps(node, node.shape)
 
     def _steps(self, node: Node, shape: Sequence[int]) -> list[int]:
-        """The steps over rows and columns of a node that is used in a shape."""
+        """The strides of an operand, broadcast to `shape`, over the dimensions of rows and columns."""
         extents = [prod(shape)] if self.flat else [*self.row_extents, *self.column_extents]
         steps = steps_over(node, shape, extents)
         assert steps is not None, "dimensions are merged only where operands allow it"
         return [steps[0] * self._row_size, steps[0]] if self.flat else steps
 
     def _store(self, value: Value, node: Node) -> None:
-        """Store neighbouring columns of a node."""
+        """Store a vector of neighbouring columns of a node."""
         f = self.f
         pointer = self._row_pointer(node, self._row_size)
-        inner = self._own_steps(node)[len(self.row_extents) :] if _lies_apart(node) else [1]
+        inner = self._stored_steps(node)[len(self.row_extents) :] if _lies_apart(node) else [1]
         if inner == [1]:
             f.store(value, f.at(pointer, self._column, node.element))
             return
@@ -403,12 +403,12 @@ class Nest:
             f.store_number(f.lane(value, lane), self._stepped(pointer, places, inner, node.element))
 
     def _across(self, node: Reduction, width: int) -> Value:
-        """What the columns of one vector contribute to a reduction along the row."""
+        """Reduce the current vector of columns to one number."""
         return _across(self.f, node, spread(self.f, self._full(node.source, node.source.shape, width), width))
 
     # -- values
     def _full(self, node: Node, shape: Sequence[int], width: int) -> Value:
-        """The value of an operand, used in `shape`, at the columns where the vector stands: a number where all are equal."""
+        """The value of an operand, broadcast to `shape`, at the current columns; a number if it is the same for all columns."""
         f = self.f
         if isinstance(node, Constant):
             return constant(node.number, node.element)
@@ -445,7 +445,7 @@ class Nest:
         return applied(f, node, values, width)
 
     def _of_row(self, node: Node) -> Value:
-        """The value of a node that has one for each row."""
+        """Compute a per-row node for the current row."""
         f = self.f
         if isinstance(node, Choice):
             number = f.between(f.convert(self._scalar(node.ids, node.ids.shape), INT64), 0, node.source.shape[-1] - 1)
@@ -459,7 +459,7 @@ class Nest:
         return applied(f, node, [self._scalar(operand, node.shape) for operand in node.operands], 1)
 
     def _scalar(self, node: Node, shape: Sequence[int]) -> Value:
-        """The value of an operand that has one for each row."""
+        """The value of a per-row operand in the current row."""
         if isinstance(node, Constant):
             return constant(node.number, node.element)
         source = source_of(node)
@@ -476,7 +476,7 @@ class Nest:
         return self._row.scalars[key]
 
     def _place_of_row(self, node: Node) -> Value:
-        """Where the one element of the row lies of a node that has one for each."""
+        """The pointer to the current row's element of a per-row node."""
         if not _lies_apart(node):
             return self.f.at(self.pointers.output(node), self._row.number, node.element)
         steps = steps_over(node, node.shape, self.row_extents)
@@ -514,7 +514,7 @@ class Nest:
 
 
 def positions(f: Function, column: Value, width: int, element: Type) -> Value:
-    """The numbers of neighbouring columns, from a first one on."""
+    """A vector of consecutive column numbers, starting at `column`."""
     first = f.splat(column, width)
     if width == 1:
         return f.convert(first, element)
@@ -523,7 +523,7 @@ def positions(f: Function, column: Value, width: int, element: Type) -> Value:
 
 
 def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
-    """The single numbers that a group computes before its loops."""
+    """Compute the uniform scalars of a group, before its loops."""
     numbers: dict[Node, Value] = {}
     for node in group.uniform:
         assert isinstance(node, Map)
@@ -541,12 +541,12 @@ def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
 
 
 def spread(f: Function, value: Value, lanes: int) -> Value:
-    """A vector: of a number, with that in all lanes."""
+    """Broadcast a number to all lanes; vectors stay as they are."""
     return value if value.type.is_vector else f.splat(value, lanes)
 
 
 def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Value:
-    """The formula of a node: of numbers a number, else of vectors of so many lanes."""
+    """Apply the formula of a node: to numbers, or to vectors of `lanes` lanes if any value is a vector."""
     if node.formula == "convert":
         return f.convert(values[0], node.element)
     if any(value.type.is_vector for value in values):
@@ -555,12 +555,12 @@ def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Valu
 
 
 def _lies_apart(node: Node) -> bool:
-    """Whether the elements of a node do not lie side by side: they have a halo, or are a part of a larger array."""
+    """Whether a node is not contiguous in memory: it has a halo, or is part of a larger array."""
     return bool(node.halo) or node.within is not None
 
 
 def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
-    """Steps over rows as steps over rows and columns, along which they do not move."""
+    """Append strides of 0 for the columns to strides over rows."""
     return [*steps, *[0] * (len(extents) - len(steps))]
 
 
@@ -579,7 +579,7 @@ def _across(f: Function, node: Reduction, vector: Value) -> Value:
 
 
 def _tree(f: Function, node: Reduction, parts: Sequence[Value]) -> Value:
-    """Values combined in pairs."""
+    """Combine values pairwise, as a tree."""
     values = list(parts)
     while len(values) > 1:
         paired = [_combine(f, node, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]

@@ -1,16 +1,15 @@
-"""Matrix products, written for one shape each.
+"""Matrix products. Each kernel is written for one shape.
 
-A product is cut in tiles of C that stay in registers while the kernel goes along the inner extent. There are three ways:
+A product is cut into tiles of C. A tile stays in registers while the kernel loops over the inner extent. There are three ways:
 
-- spread: lanes lie along the columns. Each step of the inner extent multiplies one number of A by a vector of B. Rows of B are
-  read where they lie if they are contiguous; else, and for large products, a panel of B, as wide as a tile, is copied into
-  the workspace first, transposed on the way where its columns are contiguous. Where A lies by columns and is large, it is
-  copied too.
-- turned: C^T = B^T A^T is computed in that way and tiles are transposed before they are stored. For few columns.
-- dots: lanes lie along the inner extent, and are summed at the end. For few rows or columns whose transposing would not pay.
+- spread: lanes run along the columns. Each step of the inner extent multiplies one number of A by a vector of B. Contiguous rows
+  of B are read in place. Otherwise, and for large products, a panel of B, as wide as a tile, is first copied into the
+  workspace; a panel with contiguous columns is transposed on the way. A large A that lies by columns is copied, too.
+- turned: the kernel computes C^T = B^T A^T as above and transposes tiles before storing them. For few columns.
+- dots: lanes run along the inner extent and are summed at the end. For few rows or columns, where transposing would not pay.
 
-Each element of C is a sum of products in an order that shape and strides give, each step rounded once (FMA): it differs from
-the exact one by at most ``(inner + 1) * eps * (|A| |B| + |C|)``, C if the product accumulates; threads do not change a bit.
+Shape and strides alone fix the order of summation in each element of C, and each step rounds once (FMA). The error is at most
+``(inner + 1) * eps * (|A| |B| + |C|)`` (C only if the product accumulates). The number of threads does not change a bit.
 
 There is no call of a BLAS: at one thread these kernels were as fast as OpenBLAS or faster for nearly all shapes measured
 (``benchmarks/native_products.py``), by up to three times. Slower were 64 x 10 x 512 (0.8) and 2048 cubed (0.92), in float64.
@@ -32,15 +31,15 @@ from .target import Target
 __all__ = ["Epilogue", "MatrixProduct", "keeps_partial_sums", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
 
 Epilogue: TypeAlias = Callable[[Function, Value, Value, Value], "Value | None"]
-"""``epilogue(f, value, row, column)``: what is stored in place of a finished vector, neighbours in a row; None if it has stored
-something elsewhere. In a batch, rows are counted on from product to product."""
+"""``epilogue(f, value, row, column)``: the vector to store in place of a finished vector (neighbours in a row); None if the
+epilogue has stored its results itself. In a batch, the row numbers continue from product to product."""
 
 _BALANCED = 4
-"""Threads that chunks are made for: as many chunks or a multiple are best."""
+"""Number of threads that the tiling assumes: the best number of chunks is a multiple of it."""
 _SQUARE = 8
-"""The edge of squares that are transposed, at most: LLVM takes 10 ms for the shuffles of 16 x 16."""
+"""Largest edge of the squares that are transposed: LLVM takes 10 ms for the shuffles of 16 x 16."""
 _IN_FLIGHT = 8
-"""Fused multiply-adds that have to be under way to keep a processor busy: latency times how many begin in a cycle."""
+"""Independent fused multiply-adds that keep a processor busy: latency times issues per cycle."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,12 @@ class MatrixProduct:
     """C[rows, columns] = A[rows, inner] B[inner, columns], or a batch of such products.
 
     Attributes:
-        a_strides: elements from row to row, and from one inner index to the next.
-        b_strides: elements from one inner index to the next, and from column to column.
-        c_stride: elements from row to row; columns of C are neighbours.
-        batch: extents, outermost first, and the strides of A, B and C for each.
-        accumulates: whether the product is added to what C holds.
-        b_is_packed: whether B is what `write_pack` has written, of a B with these strides.
+        a_strides: strides of A along rows and along the inner extent, in elements.
+        b_strides: strides of B along the inner extent and along columns.
+        c_stride: stride of C along rows; its columns are contiguous.
+        batch: (extent, strides of A, B and C) of each batch dimension, outermost first.
+        accumulates: whether the product is added to the old contents of C.
+        b_is_packed: whether B was packed by `write_pack`, from a matrix with these strides.
     """
 
     rows: int
@@ -73,22 +72,22 @@ class MatrixProduct:
 
     @property
     def items(self) -> int:
-        """Products in the batch."""
+        """Number of products in the batch."""
         return math.prod(extent for extent, *_ in self.batch)
 
 
 @dataclass(frozen=True)
 class _Tiling:
-    """How a product is cut.
+    """The tiling of a product.
 
     Attributes:
         way: "spread", "turned" or "dots".
-        lanes: of the vectors.
-        rows, columns: of a tile, at most.
+        lanes: lanes of a vector.
+        rows, columns: largest extents of a tile.
         packs: whether panels of B are copied.
         packs_a: whether the tiles' rows of A are copied.
-        depth: how far tiles go along the inner extent before the next part of it, at most.
-        axis: what threads share: "batch", "columns" or "rows".
+        depth: largest part of the inner extent that one pass over the tiles computes.
+        axis: the dimension that threads share: "batch", "columns" or "rows".
     """
 
     way: str
@@ -105,14 +104,14 @@ class _Tiling:
         return -(-self.columns * self.depth * product.element.bytes // 64) * 64 if self.packs else 0
 
     def workspace_bytes(self, product: MatrixProduct) -> int:
-        """Bytes for one thread: a panel of B, and A to the depth, whose last row is stored with lanes too many."""
+        """Bytes for one thread: a panel of B, and a part of A plus one vector, because the last store exceeds the row."""
         rows = -(-(product.rows * self.depth + self.lanes) * product.element.bytes // 64) * 64 if self.packs_a else 0
         return self.panel_bytes(product) + rows
 
 
 @cache
 def _tiling(product: MatrixProduct, target: Target) -> _Tiling:
-    """Choose the way with the fewest steps, vectors that are multiplied or moved; another one than spread has more code."""
+    """Choose the way with the fewest steps (vectors multiplied or moved); prefer spread in a tie, as it has the least code."""
     rows, columns, inner = product.rows, product.columns, product.inner
     lanes = target.vector_bytes // product.element.bytes
 
@@ -135,7 +134,7 @@ def _tiling(product: MatrixProduct, target: Target) -> _Tiling:
 
 
 def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tiling:
-    """Choose tiles of at most so many vectors beside each other, those that load least; and what to copy."""
+    """Choose the tiles with the fewest loads, at most `widest` vectors wide, and whether to copy A and B."""
     rows, columns, inner, element_bytes = product.rows, product.columns, product.inner, product.element.bytes
     most = target.vector_bytes // element_bytes
     lanes = min(most, 1 << (columns - 1).bit_length())
@@ -159,10 +158,10 @@ def _spread_tiling(product: MatrixProduct, target: Target, widest: int) -> _Tili
 
 
 def _packs(product: MatrixProduct, target: Target) -> tuple[bool, bool]:
-    """Whether copies pay: of panels of B; and of A if it lies by columns, whose every step is in another cache line.
+    """Whether it pays to copy panels of B, and to copy an A that lies by columns (each of its steps is in another cache line).
 
-    As measured on Zen 4. Wide tiles read more of a row at once, and less often: below these sizes they are faster by up to a
-    third where B is read in its place, and narrow ones are slower by as much from far smaller sizes on.
+    Measured on Zen 4. Wide tiles read more of a row at once and less often: below these sizes they are up to a third faster
+    with B in place. Narrow tiles are slower by as much already at far smaller sizes.
     """
     (a_row, a_inner), (_, b_column) = product.a_strides, product.b_strides
     rows, columns, depth_bytes = product.rows, product.columns, product.inner * product.element.bytes
@@ -176,7 +175,7 @@ def _packs(product: MatrixProduct, target: Target) -> tuple[bool, bool]:
 
 
 def _dots_tiling(product: MatrixProduct, target: Target) -> _Tiling:
-    """Choose tiles that load as little as they can."""
+    """Choose the tiles with the fewest loads."""
     rows, columns = product.rows, product.columns
     sizes = _sizes(min(rows, target.limits.dot_rows), columns, target)
     height, width = min(
@@ -187,17 +186,17 @@ def _dots_tiling(product: MatrixProduct, target: Target) -> _Tiling:
 
 
 def _sizes(rows: int, columns: int, target: Target) -> list[tuple[int, int]]:
-    """Sizes of tiles, in vectors, that fit in registers with a row and one number, and one to spare."""
+    """Tile sizes (rows, vectors) that fit in registers together with a row of B, one number of A and a spare register."""
     limits = target.limits
     sizes = itertools.product(range(1, min(rows, limits.tile_rows) + 1), range(1, min(columns, limits.tile_vectors) + 1))
     return [(height, width) for height, width in sizes if height * width + width + 1 < target.registers]
 
 
 def _axis(product: MatrixProduct, tiles: int, panels: int, copying: Mapping[str, int]) -> tuple[str, float]:
-    """What threads share, and what part of four of them does something useful then.
+    """Choose the axis that threads share; also returns the fraction of useful work at four threads.
 
-    Threads that share rows copy all of B, each, and threads that share columns all of A: `copying` says how many rows, or
-    columns, could be computed in that time.
+    Threads that share rows each copy all of B; threads that share columns each copy all of A. `copying` gives this cost as a
+    number of rows or columns that could be computed in the same time.
     """
     counts = {"batch": product.items, "columns": panels, "rows": tiles}
     useful = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
@@ -209,7 +208,7 @@ def _axis(product: MatrixProduct, tiles: int, panels: int, copying: Mapping[str,
 
 
 def _plain(product: MatrixProduct) -> MatrixProduct:
-    """The same product, with strides of 1 where there is no second element."""
+    """Set strides along extents of 1 to 1."""
     (a_row, a_inner), (b_inner, b_column) = product.a_strides, product.b_strides
     if product.inner == 1:
         a_inner = b_inner = 1
@@ -233,7 +232,7 @@ def _is_one_column(product: MatrixProduct) -> bool:
 
 
 def workspace_bytes(product: MatrixProduct, target: Target) -> int:
-    """Bytes of the workspace for each thread: threads' parts follow each other. Best at a multiple of 64 bytes."""
+    """Bytes of workspace per thread; the threads' parts are consecutive. Fastest if aligned to 64 bytes."""
     product = _plain(product)
     if not product.rows or not product.columns:
         return 0
@@ -242,7 +241,7 @@ def workspace_bytes(product: MatrixProduct, target: Target) -> int:
 
 
 def keeps_partial_sums(product: MatrixProduct, target: Target) -> bool:
-    """Whether C holds partial sums while the kernel runs, since the inner extent is computed in several parts."""
+    """Whether C holds partial sums while the kernel runs, because the inner extent is computed in several parts."""
     return _tiling(_plain(product), target).depth < product.inner
 
 
@@ -253,7 +252,7 @@ def packed_bytes(product: MatrixProduct, target: Target) -> int:
 
 
 def write_pack(f: Function, product: MatrixProduct, b: Value, packed: Value, share: Share, target: Target) -> None:
-    """Write code that copies B to where products with `b_is_packed` read it best: panel after panel, each contiguous."""
+    """Write code that packs B for products with `b_is_packed`: panel after panel, each contiguous."""
     product = _plain(product)
     tiling = replace(_tiling(replace(product, b_is_packed=True), target), axis="columns")
     writer = _Writer(f, product, tiling, share, packed)
@@ -277,13 +276,13 @@ def write_product(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """Write code for a product, of which `share` is one thread's part.
+    """Write code for one thread's share of a product.
 
     Args:
-        a, b, c: pointers to the first elements. Where `keeps_partial_sums`, C holds partial sums until the last part of the
-            inner extent is computed, also if the epilogue stores elsewhere; so the epilogue must not read C's memory.
-        workspace: pointer to `workspace_bytes` for each thread; not read where that is 0.
-        epilogue: makes of finished vectors what is stored. Called for each element once, also within loops.
+        a, b, c: pointers to the first elements. If `keeps_partial_sums`, C holds partial sums until the last part of the
+            inner extent is computed, even if the epilogue stores to other memory. So the epilogue must not read C's memory.
+        workspace: pointer to `workspace_bytes` per thread; unused if that is 0.
+        epilogue: transforms finished vectors before they are stored. Runs once per element; its code may be inside loops.
     """
     product = _plain(product)
     if product.rows and product.columns:
@@ -294,11 +293,11 @@ def write_product(
 
 
 _Group: TypeAlias = "tuple[int, int, int, int]"
-"""Neighbouring tiles of one size: the first one's number, how many, the size, where the first one begins."""
+"""Neighbouring tiles of one size: number of the first tile, count, size, start of the first tile."""
 
 
 def _even(extent: int, most: int) -> list[_Group]:
-    """Cut an extent in as few parts as possible, of sizes that differ by one."""
+    """Cut an extent into the fewest parts of at most `most`; sizes differ by at most one."""
     parts = -(-extent // most)
     size, longer = divmod(extent, parts)
     return [(0, longer, size + 1, 0), (longer, parts - longer, size, longer * (size + 1))]
@@ -306,7 +305,7 @@ def _even(extent: int, most: int) -> list[_Group]:
 
 @dataclass(frozen=True)
 class _Item:
-    """A product of the batch: its operands, and how many rows of C come before it."""
+    """One product of a batch: its operands, and the number of rows of all products before it."""
 
     a: Value
     b: Value
@@ -316,7 +315,7 @@ class _Item:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the inner extent. Whether it is the first or last one is None if there is no other."""
+    """A part of the inner extent. `is_first` and `is_last` are None if it is the only part."""
 
     start: Value
     extent: Operand
@@ -326,7 +325,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of C in one part of the inner extent: where it begins, rows counted through the batch, and its pointer."""
+    """A tile of C in one part of the inner extent: extents, start (row numbers continue through the batch), and pointer."""
 
     rows: int
     columns: int
@@ -337,7 +336,7 @@ class _Tile:
 
 
 class _Piece(NamedTuple):
-    """Some of a tile's results: where they begin in it, a vector, and how many of its lanes count."""
+    """A vector of a tile's results: its place in the tile, and the number of valid lanes."""
 
     row: int
     column: int
@@ -347,7 +346,7 @@ class _Piece(NamedTuple):
 
 @dataclass
 class _Writer:
-    """Writes a product that is cut in one way: A, B and C^T exchanged already if that is turned."""
+    """Writes a product with a given tiling. If the way is "turned", `product` is already C^T = B^T A^T."""
 
     f: Function
     product: MatrixProduct
@@ -372,7 +371,7 @@ class _Writer:
         return self.f.at(pointer, index, self.product.element)
 
     def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int = 1) -> tuple[Value, Value]:
-        """Two pointers, so many steps further on."""
+        """Advance two pointers by `steps` strides."""
         first, second = (self.f.opaque(self.at(place, steps * stride)) for place, stride in zip(pointers, strides, strict=True))
         return first, second
 
@@ -380,7 +379,7 @@ class _Writer:
     def _loop(
         self, start: Operand, stop: Operand, step: int, carried: Sequence[Value], body: Callable[..., Iterable[Value] | None]
     ) -> list[Value]:
-        """A loop whose index the code generator sees: products are some 5 % faster with it."""
+        """A loop with its index visible to the code generator, which makes products some 5 % faster."""
         return self.f.loop(start, stop, step, carried, body, shows_index=True)
 
     def write(self, a: Value, b: Value, c: Value) -> None:
@@ -422,7 +421,7 @@ class _Writer:
         self._for_groups("columns", self.panels, body)
 
     def _for_groups(self, axis: str, groups: Sequence[_Group], body: Callable[[Value, int], None]) -> None:
-        """Write loops over this thread's part of groups: ``body(begin, size)``."""
+        """Write loops over this thread's part of tile groups: ``body(begin, size)``."""
         f, (start, stop) = self.f, self.bounds[axis]
 
         def loop(first: int, count: int, size: int, begin: int) -> None:
@@ -435,7 +434,7 @@ class _Writer:
                 loop(*group)
 
     def _panel(self, item: _Item, a: Value, part: _Part, column: Value, width: int) -> None:
-        """All tiles of some columns."""
+        """Write all tiles of a panel of columns."""
         f, product, tiling = self.f, self.product, self.tiling
         pitch = -(-width // tiling.lanes) * tiling.lanes
         b_inner, b_column = product.b_strides
@@ -469,12 +468,12 @@ class _Writer:
 
     # -- copies
     def _pack_rows(self, source: Value, to: Value, extent: Operand) -> None:
-        """Copy this thread's rows of A, which lie by columns: the rows of a tile beside each other, tile after tile."""
+        """Copy this thread's rows of an A that lies by columns, tile after tile, with the rows of a tile contiguous."""
         f, lanes, a_inner = self.f, self.tiling.lanes, self.product.a_strides[1]
 
         def tile(row: Value, rows: int) -> None:
             def column(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
-                for begin in range(0, rows, lanes):  # lanes too many are overwritten by what follows
+                for begin in range(0, rows, lanes):  # surplus lanes are overwritten by the next store
                     f.store(f.load_first(self.at(source, begin), self.vector, min(lanes, rows - begin)), self.at(to, begin))
                 return self._moved((source, to), (a_inner, rows))
 
@@ -483,7 +482,7 @@ class _Writer:
         self._for_groups("rows", self.tiles, tile)
 
     def pack(self, source: Value, to: Value, depth: Operand, width: int) -> None:
-        """Copy a panel so that its rows follow each other, filled up with zeros to whole vectors."""
+        """Copy a panel with consecutive rows, each padded with zeros to full vectors."""
         f, lanes, (b_inner, b_column) = self.f, self.tiling.lanes, self.product.b_strides
         pitch = -(-width // lanes) * lanes
 
@@ -507,7 +506,7 @@ class _Writer:
             self._loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
 
     def _pack_transposed(self, source: Value, to: Value, depth: Operand, width: int, pitch: int) -> None:
-        """Copy a panel of contiguous columns by squares, a few along the columns at a time: cache lines are read whole."""
+        """Copy a panel with contiguous columns in squares, a few along each column, so that full cache lines are read."""
         f, edge, stride = self.f, min(self.tiling.lanes, _SQUARE), self.product.b_strides[1]
         vector = self.product.element.of(edge)
 
@@ -536,7 +535,7 @@ class _Writer:
                 squares(f.int64(main), depth, remaining_rows)
 
     def _multiple(self, extent: Operand, step: int) -> Operand:
-        """The greatest multiple of a step within an extent."""
+        """The greatest multiple of `step` up to `extent`."""
         return self.f.mul(self.f.div(extent, step), step) if isinstance(extent, Value) else int(extent) // step * step
 
     # -- tiles
@@ -551,7 +550,7 @@ class _Writer:
         extent: Operand,
         is_packed: bool,
     ) -> list[_Piece]:
-        """Compute a tile whose lanes lie along the columns."""
+        """Compute a tile with lanes along the columns."""
         f, lanes, element, (a_row, a_inner) = self.f, self.tiling.lanes, self.product.element, a_strides
         vectors = [(begin, min(lanes, columns - begin)) for begin in range(0, columns, lanes)]
 
@@ -570,7 +569,7 @@ class _Writer:
         return [_Piece(row, begin, value, count) for (row, (begin, count)), value in zip(places, sums, strict=True)]
 
     def _dots(self, rows: int, columns: int, a: Value, b: Value) -> list[_Piece]:
-        """Compute a tile whose lanes lie along the inner extent."""
+        """Compute a tile with lanes along the inner extent."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
 
         def vectors(pointer: Value, extent: int, stride: int, count: int) -> list[Value]:
@@ -601,10 +600,10 @@ class _Writer:
         count: int,
         step: Callable[[int, Value, Value, Sequence[Value]], list[Value]],
     ) -> tuple[Value, Value, list[Value]]:
-        """Write a loop of steps along the inner extent: ``step(number, a, b, sums)`` gives as many sums as `count` says.
+        """Write a loop along the inner extent: ``step(number, a, b, sums)`` returns the `count` new sums.
 
-        Few sums are kept in several copies, which steps use in turn and which are added at the end: else each would have to
-        wait for the one before.
+        If there are few sums, the loop keeps several copies, uses them in turn and adds them at the end. Otherwise each step
+        would wait for the previous one.
         """
         f, copies = self.f, max(_IN_FLIGHT // count, 1)
         unrolled = max(unrolled, copies)
@@ -629,7 +628,7 @@ class _Writer:
 
     # -- results
     def _finish(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
-        """Store a tile, or what the epilogue makes of it."""
+        """Store a tile, after the epilogue if there is one."""
         f, part, stride = self.f, tile.part, self.product.c_stride
         if self.product.accumulates or part.is_first is not None:
             pieces = [piece._replace(vector=self._added(tile, piece)) for piece in pieces]
@@ -644,7 +643,7 @@ class _Writer:
                 self._store(pieces, tile.c, stride)
 
     def _finish_turned(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
-        """Finish a tile whose transpose was computed, some rows at a time: LLVM takes long for many shuffles."""
+        """Transpose and finish a tile, a few rows at a time: LLVM takes long for many shuffles."""
         f, product, edge = self.f, self.product, min(self.tiling.lanes, _SQUARE)
         vector = product.element.of(edge)
         staged = f.stack(product.element, tile.columns * tile.rows)
@@ -665,7 +664,7 @@ class _Writer:
         self._loop(main, tile.rows, edge, [], partial(some, rows=tile.rows - main))
 
     def _added(self, tile: _Tile, piece: _Piece) -> Value:
-        """A piece added to what C holds, if anything."""
+        """Add the old contents of C to a piece, except in the first part of a product that does not accumulate."""
         f, is_first = self.f, tile.part.is_first
         place = self.at(tile.c, piece.row * self.product.c_stride + piece.column)
         value = f.add(piece.vector, f.load_first(place, piece.vector.type, piece.lanes))
@@ -676,7 +675,7 @@ class _Writer:
             self.f.store_first(vector, self.at(to, row * stride + column), lanes)
 
     def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
-        """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""
+        """Apply the epilogue to a tile in a loop, so that there are few copies of its code, and store the results."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
         staged = f.stack(product.element, tile.rows * tile.columns)
         self._store(pieces, staged, tile.columns)
@@ -698,13 +697,13 @@ class _Writer:
 
 
 def _totals(f: Function, vectors: Sequence[Value]) -> Value:
-    """The sums of all lanes of vectors, as the first lanes of one vector."""
+    """Sum the lanes of each vector; returns the sums as the first lanes of one vector."""
     lanes = segment = vectors[0].type.lanes
     remaining = list(vectors) + [zero(vectors[0].type)] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))
     count = len(remaining)
 
     def halves(x: Value, y: Value, sides: Sequence[int]) -> Value:
-        """The two halves of each segment, of one vector or of two, added: sums stay in order."""
+        """Add the two halves of each segment of one or two vectors; the order of the sums stays."""
         starts = [side + start for side in sides for start in range(0, x.type.lanes, segment)]
         low = [start + lane for start in starts for lane in range(segment // 2)]
         return f.add(f.shuffle(x, y, low), f.shuffle(x, y, [lane + segment // 2 for lane in low]))
@@ -720,7 +719,7 @@ def _totals(f: Function, vectors: Sequence[Value]) -> Value:
 
 
 def _transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """The columns of a square whose rows are vectors. Shuffles first stay within 128 bits, then move such quarters."""
+    """Transpose a square of vectors. Shuffles first stay within 128 bits, then move 128-bit blocks."""
     vectors, lanes = list(rows), len(rows)
     quarter = min(16 // rows[0].type.bytes, lanes)
 

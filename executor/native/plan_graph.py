@@ -26,42 +26,42 @@ from .sparse_lowering import SparseTensor, lower_sparse, makes_sparse_gradient
 __all__ = ["PlanGraph"]
 
 _WORKSPACES = frozenset({"ReserveSpace", "StateOut", "Reserve", "DropoutState"})
-"""Slots of what other backends of Paddle's keep, which may have no elements."""
+"""Workspace slots of other Paddle backends; their arrays may be empty."""
 
 
 class PlanGraph:
-    """The nodes of a plan's values.
+    """Tensor graph of a plan: the node of each value.
 
     Args:
         specs: the specs of values.
-        kept: values that are needed after the plan has run; those are added that kernels read, or write.
-        storage: names whose values live in the scope, where they are overwritten in place.
-        as_rows: sparse gradients that something reads which is left to its kernel.
+        materialized: values that need memory: the plan's results; values that numpy kernels read or write are added.
+        storage: names whose values live in the scope and are overwritten in place.
+        as_rows: sparse gradients that a numpy kernel reads.
     """
 
     def __init__(
         self, specs: dict[Value, Spec], materialized: set[Value], storage: Mapping[str, Spec], as_rows: set[Value]
     ) -> None:
-        load_kernels()  # which say what is checked
+        load_kernels()  # they register the checks of inputs
         self.specs, self.materialized, self.storage = specs, set(materialized), storage
         self.as_rows = as_rows
         self.sparse: dict[Value, SparseTensor] = {}
         self.nodes: dict[Value, Node] = {}
-        """The node of each value."""
+        """Value -> its node."""
         self.former: dict[Value, Value] = {}
-        """Value of the scope -> the one that it overwrites."""
+        """Value of the scope -> the value that it overwrites."""
         self.latest: dict[str, Value] = {}
-        """Name in the scope -> its value at this point."""
+        """Name in the scope -> its current value."""
         self.lowered: dict[int, dict[Value, Node]] = {}
-        """Number of an op that is lowered -> the nodes of its outputs."""
+        """Number of a lowered op -> the nodes of its outputs."""
         self.origins: list[tuple[int, Operator]] = []
-        """Ops in order, with the number of a node that is older than their own."""
+        """Ops in order, each with a serial number lower than those of its nodes."""
         self.last = 0
-        """The number of a node that is newer than those of all ops."""
+        """A serial number higher than those of all ops' nodes."""
         self.checks: dict[int, Check] = {}
-        """Number of an op -> what checks the values that it reads."""
+        """Number of an op -> the check of its inputs."""
         self.draws: list[Any] = []
-        """What draws random numbers for ops that are lowered."""
+        """Instructions that draw random numbers for lowered ops."""
         self._checked: set[Any] = set()
 
     def node_of(self, value: Value) -> Node:
@@ -73,12 +73,12 @@ class PlanGraph:
         return self.nodes[value]
 
     def overwritten_by(self, value: Value) -> Node | None:
-        """The node in whose memory a value of the scope is written, if something computes or reads that."""
+        """The node whose memory a value of the scope overwrites; None if no op computes or reads that memory."""
         old = self.nodes.get(self.former[value]) if value in self.former else None
         return source_of(old) if old is not None else None
 
     def ops_of(self, group: Group) -> list[Operator]:
-        """The ops that a group computes something of; a copy belongs to the op of what is copied."""
+        """The ops that a group computes, wholly or in part; a copy counts as part of the op that made the original."""
         ops: dict[int, Operator] = {}
         for node in [*group.uniform, *group.nodes]:
             while self._is_copy(node):
@@ -89,11 +89,11 @@ class PlanGraph:
         return [ops[place] for place in sorted(ops)] or group.ops
 
     def _is_copy(self, node: Node) -> bool:
-        """Whether a node was made after all ops had been lowered."""
+        """Whether a node is a copy, created after all ops had been lowered."""
         return isinstance(node, Map) and node.serial > self.last
 
     def _check(self, number: int, instruction: Any) -> None:
-        """Note that an op's inputs are checked before native code reads them; what an op has checked, its gradient need not."""
+        """Register a check of an op's inputs before native code reads them. A gradient op skips its forward op's checks."""
         definition = instruction.definition
         if definition.type not in CHECKS:
             return
@@ -106,14 +106,14 @@ class PlanGraph:
         self.materialized.update(check.read)
 
     def _is_checked(self, instruction: Any) -> bool:
-        """Whether the indices that an op reads are looked at: by itself, or by the op of which it is the gradient."""
+        """Whether the indices that an op reads are checked, by the op or by its forward op."""
         definition = instruction.definition
         is_gradient = definition.forward is not None
         return definition.type in CHECKS or (is_gradient and self._key(Check(instruction, self.specs)) in self._checked)
 
     @staticmethod
     def _key(check: Check) -> Any:
-        """What an op and its gradient op have in common that check the same values."""
+        """A key that an op and its gradient op share if they check the same values."""
         definition = check.instruction.definition
         return (definition.forward or definition).type, tuple(check.read)
 
@@ -125,17 +125,17 @@ class PlanGraph:
         return spec is not None and 0 in spec.shape
 
     def lower(self, number: int, instruction: Any) -> None:
-        """Lower an op, or note that what it reads has to be in memory."""
+        """Lower an op; if that is impossible, materialize all values that it reads and writes."""
         try:
             results = self._results(instruction)
         except NotLowered:
             results = None
-        except Exception as error:  # a fault in the lowering of one op: the others need not suffer
+        except Exception as error:  # a fault in one lowering must not affect other ops
             warn_of_lowering(instruction.op.type, error, _program_of(instruction.op))
             results = None
         if results is None:
             self.materialized.update(values_read(instruction))
-            if instruction.op.type == "c_allgather":  # each worker has checked its own before it sends them
+            if instruction.op.type == "c_allgather":  # each worker has checked its values before it sends them
                 (source,), (gathered,) = instruction.read, instruction.written
                 self._checked |= {(op_type, (gathered,)) for op_type, read in self._checked if read == (source,)}
             for value in instruction.written:
@@ -150,13 +150,13 @@ class PlanGraph:
                 before = self.latest.get(value[0], (value[0], 0))
                 if before != value:
                     self.former[value] = before
-                    with suppress(NotLowered):  # a node, so that who reads or writes that memory before is known
+                    with suppress(NotLowered):  # create a node, so that earlier reads and writes of that memory are tracked
                         self.node_of(before)
                 self.latest[value[0]] = value
                 self.materialized.add(value)
 
     def _results(self, instruction: Any) -> dict[Value, Node]:
-        """The nodes of an op's outputs; `NotLowered` if it is left to its kernel."""
+        """The nodes of an op's outputs; raises `NotLowered` if the op stays on its numpy kernel."""
         op, definition, read = instruction.op, instruction.definition, instruction.read
         is_sparse = (bool(self.sparse) and not self.sparse.keys().isdisjoint(read)) or (
             definition is not None and makes_sparse_gradient(definition, op.attrs)
@@ -183,7 +183,7 @@ class PlanGraph:
         return self._in_order(nodes, first)
 
     def _inputs(self, definition: OpDef, reads: Mapping[str, list[Value | None]]) -> dict[str, Any]:
-        """What an op reads, by slot."""
+        """The tensors that an op reads, by slot."""
         inputs: dict[str, Any] = {}
         for slot, values in reads.items():
             declared = definition.inputs.get(slot)
@@ -201,7 +201,7 @@ class PlanGraph:
     def _wanted(
         self, op: Operator, definition: OpDef, writes: Mapping[str, list[Value | None]], follows_sparse: bool
     ) -> dict[str, Any]:
-        """The specs of what an op writes, by slot."""
+        """The specs of an op's outputs, by slot."""
         first_out = next(iter(definition.outputs))
         if not definition.outputs[first_out].optional and any(map(self._is_empty, writes.get(first_out, ()))):
             raise NotLowered("no elements")
@@ -222,7 +222,7 @@ class PlanGraph:
         return wanted
 
     def _nodes_of(self, instruction: Any, outputs: Mapping[str, Any]) -> dict[Value, Node]:
-        """The nodes of what an op writes, of its outputs by slot."""
+        """The nodes of the values that an op writes; `outputs` are its tensors by slot."""
         op = instruction.op
         nodes: dict[Value, Node] = {}
         for slot, values in instruction.writes.items():
@@ -248,7 +248,7 @@ class PlanGraph:
         return nodes
 
     def _draw(self, instruction: Any, outputs: Mapping[str, Any]) -> None:
-        """Let the op's kernel draw the random numbers that its outputs are computed of, whatever its inputs hold."""
+        """Let the op's numpy kernel draw the random numbers that the outputs depend on; they do not depend on the inputs."""
         for slot, tensor in outputs.items():
             if not isinstance(tensor, GraphTensor) or not isinstance(tensor.node, Drawn):
                 continue
@@ -257,10 +257,10 @@ class PlanGraph:
             self.draws.append(instruction.drawing(slot, self.specs))
 
     def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
-        """The outputs of an op, those that overwrite memory behind those that read what it held before.
+        """Order the outputs of an op: reads of old memory before its overwriting.
 
         Args:
-            first: nodes of the op have higher numbers.
+            first: nodes of the op have serial numbers above this.
         """
         olds = {}
         for value in results:
@@ -285,7 +285,7 @@ class PlanGraph:
             node = ordered[value]
             siblings = [nodes_of[sibling] for sibling in results if sibling != value]
             if any(old in read and source_of(node) in computed for read, computed in siblings):
-                ordered[value] = Map(node.shape, node.element, "copy", (node,))  # written when the others are computed
+                ordered[value] = Map(node.shape, node.element, "copy", (node,))  # stored after the siblings are computed
         return ordered
 
     def _keep_sparse(self, op: Operator, value: Value, tensor: SparseTensor) -> None:
@@ -295,26 +295,26 @@ class PlanGraph:
         self.sparse[value] = tensor
 
     def _must_overwrite(self, value: Value, table: Node) -> None:
-        """`NotLowered` unless a value lies in the memory of a table of which it has other rows."""
+        """Raise `NotLowered` unless `value` updates `table` in place."""
         former = self.latest.get(value[0], (value[0], 0))
         if value[0] not in self.storage or self.nodes.get(former) is not table:
             raise NotLowered("a table that is not updated in place")
 
 
 def _program_of(op: Operator) -> Program | None:
-    """The program of an op; None for an op that is computed by itself."""
+    """The program of an op; None for a single op outside of programs."""
     block: Block | None = op.block
     return block.program if block is not None else None
 
 
 def _declared(op: Operator, value: Value) -> Spec | None:
-    """The spec that the program declares for a value, if that says all."""
+    """The spec that the program declares for a value; None if it is incomplete."""
     var = op.block.find_var(value[0])
     return var.spec if var is not None and var.has_shape and var.spec.known else None
 
 
 def _read_and_computed(node: Node, first: int) -> tuple[set[Node], set[Node]]:
-    """What a node is computed of: what was there before, and the nodes that were made from a number on."""
+    """The nodes that a node depends on: those older than `first` (read), and the newer ones (computed)."""
     read: set[Node] = set()
     computed = {node}
     pending = [node]
@@ -331,11 +331,11 @@ def _read_and_computed(node: Node, first: int) -> tuple[set[Node], set[Node]]:
 
 
 _BY_INDEX = frozenset({Rows, Choice, Scattered})
-"""Nodes that are found by the values of others."""
+"""Nodes that read or write at indices given by another node."""
 
 
 def _reads_by_index(outputs: Mapping[str, Any], first: int) -> bool:
-    """Whether outputs are found by indices, in the nodes that were made from a number on."""
+    """Whether outputs depend on indices, through nodes with a serial number above `first`."""
     pending = [tensor.node for tensor in _tensors(outputs)]
     seen: set[Node] = set()
     while pending:

@@ -1,4 +1,4 @@
-"""Finds the parts of a plan that become native code: its ops, lowered to the tensor graph and gathered into groups."""
+"""Selects the native regions of a plan: lowers ops to the tensor graph and fuses the nodes into groups."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ __all__ = ["NativeRegion", "native_regions"]
 
 @dataclass(eq=False)
 class NativeRegion(NativeInstruction):
-    """Ops that one native kernel computes, in the place of a plan's instructions.
+    """A group of nodes as an instruction of a plan. It replaces the instructions of its ops.
 
     Attributes:
-        ops: the ops, of which some may be computed by several regions.
-        group: what is computed.
-        value_of: node -> the value in whose memory it is read or stored.
-        stored: the nodes of the group that get memory.
-        partial: sums over rows -> the value of the partial sums that they are added up from.
-        core_output: the node that the kernel of the group's core stores itself; None if there is no core.
-        target: the processor that its kernels are for.
+        ops: the ops of the region; several regions may compute parts of one op.
+        group: the nodes to compute.
+        value_of: node -> the value whose memory holds it.
+        stored: nodes of the group that get memory.
+        partial: sum over rows -> the value that holds its partial sums.
+        core_output: the node that the core's kernel stores directly; None without a core.
+        target: the processor that the kernels are for.
     """
 
     ops: list[Operator]
@@ -98,7 +98,7 @@ class NativeRegion(NativeInstruction):
         } | dict.fromkeys(self.partial.values(), "parts of a sum")
 
     def describe(self) -> str:
-        """What is computed, in a line."""
+        """The index space and the formulas, in one line."""
         words = [
             node.formula if isinstance(node, Map) else f"{type(node).__name__.lower()}{list(node.shape)}"
             for node in [*self.group.uniform, *self.group.nodes]
@@ -108,12 +108,12 @@ class NativeRegion(NativeInstruction):
 
     @cached_property
     def by_start(self) -> frozenset[Node]:
-        """Images that the core reads, of which it is given the beginning of their memory, which may be in the halo."""
+        """Images whose pointer for the core is the start of the memory, halo included."""
         return frozenset(halos_of(self.group.core)) if self.group.core is not None else frozenset()
 
     @cached_property
     def sources(self) -> list[tuple[Node, int]]:
-        """Where elements are read from: nodes that have memory, and offsets in it."""
+        """Nodes that the region reads from memory, each with an offset in elements."""
         nodes = [*self.group.uniform, *self.group.nodes]
         members = set(nodes)
         places: dict[tuple[Node, int], None] = {}
@@ -130,13 +130,13 @@ class NativeRegion(NativeInstruction):
 
     @cached_property
     def targets(self) -> list[tuple[Node, int]]:
-        """Where elements are stored: nodes of the group, and offsets in their memory."""
+        """Nodes that the region stores, each with an offset in elements."""
         starts = [(node, 0) for node in self.stored] if self.group.core is not None else []
         return list(dict.fromkeys([*((node, offset_of(node)) for node in self.stored), *starts]))
 
     @property
     def keeps_partial_sums_in(self) -> Value | None:
-        """The value in whose memory the kernel of the core keeps partial sums; None if it keeps none."""
+        """The value whose memory holds partial sums while the core's kernel runs; None if there are none."""
         core, output = self.group.core, self.core_output
         return self.value_of[output] if core and output and keeps_partial_sums(core, self.target) else None
 
@@ -157,15 +157,15 @@ def native_regions(
     target: Target,
     fewest: int,
 ) -> list[Any]:
-    """The instructions of a plan, with regions in the place of what becomes native code.
+    """The instructions of a plan, with native regions in place of the ops that can be lowered.
 
     Args:
         instructions: all ops of the plan, in order.
-        specs: the specs of all values; those of what regions hand to each other are added.
-        kept: values that are needed after the plan has run.
-        storage: names whose values live in the scope, where they are overwritten in place.
+        specs: the specs of all values; specs of new intermediate values are added.
+        live_out: values that are needed after the plan has run.
+        storage: names whose values live in the scope and are overwritten in place.
         target: the processor that native code is for.
-        fewest: ops that have to become native code, at least, or none does.
+        fewest: if fewer ops than this can be lowered, none is.
     """
     graph = _graph_of(instructions, specs, set(live_out), storage)
     if len(graph.lowered) < fewest:
@@ -198,7 +198,10 @@ def native_regions(
 def _graph_of(
     instructions: Sequence[Any], specs: dict[Value, Spec], live_out: set[Value], storage: Mapping[str, Spec]
 ) -> PlanGraph:
-    """The graph of what can be lowered. Sparse gradients that kernels read turn out on the way: then all is lowered anew."""
+    """Lower all ops to one graph.
+
+    Only lowering shows which sparse gradients numpy kernels read. If there are any, all ops are lowered again.
+    """
     as_rows: set[Value] = set()
     while True:
         graph = PlanGraph(specs, live_out, storage, as_rows)
@@ -212,7 +215,7 @@ def _graph_of(
 
 
 def _leave(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None:
-    """Leave an op to its kernel, which reads memory and writes it."""
+    """Leave an op to its numpy kernel: place its operands in memory first."""
     reads = {value: graph.nodes[value] for value in values_read(instruction) if value in graph.nodes}
     for node in reads.values():
         schedule.place(node)
@@ -223,7 +226,10 @@ def _leave(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None
 
 
 def _owners(graph: PlanGraph) -> dict[Value, Node]:
-    """Value that has to be in memory -> the node that is stored there; a copy where a node is there already, or only a view."""
+    """Value that needs memory -> the node stored there.
+
+    A copy is made if the node is an alias, or already has memory, or cannot overwrite the old value elementwise.
+    """
     owners: dict[Value, Node] = {}
     owned: set[Node] = set()
     for results in graph.lowered.values():
@@ -242,7 +248,7 @@ def _owners(graph: PlanGraph) -> dict[Value, Node]:
 
 
 def _needed(owners: Mapping[Value, Node]) -> set[Node]:
-    """All nodes that what is kept is computed of."""
+    """The nodes that the stored values depend on."""
     pending = list(owners.values())
     needed: set[Node] = set()
     while pending:
@@ -254,12 +260,12 @@ def _needed(owners: Mapping[Value, Node]) -> set[Node]:
 
 
 def _lasting(needed: set[Node]) -> set[Node]:
-    """Nodes that get memory in any case: what cores, views and the like read, and sums over rows, which are read by others."""
+    """Nodes that always get memory: operands of cores, views and the like, and sums over rows, read by other groups."""
     lasting: set[Node] = set()
     for node in needed:
         if isinstance(node, Reduction):
             lasting.add(node)
-            lasting.update(source for source in reads_of(node) if isinstance(source, Core))  # in a group with a kernel of its own
+            lasting.update(source for source in reads_of(node) if isinstance(source, Core))  # computed in another group
         elif isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
             lasting.update(reads_of(node))
     return {node for node in lasting if not isinstance(node, (PlanArray, Constant, Position))}
@@ -270,7 +276,7 @@ _READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, 
 
 
 def _give_halos(needed: set[Node], owners: set[Node]) -> None:
-    """Decide how wide a halo images have in memory; what cannot have one is copied to where there is one."""
+    """Choose the halo width of each image in memory; copy images that cannot have a halo."""
     halos = {node: sources for node in needed if isinstance(node, Core) and (sources := halos_of(node))}
     if not halos:
         return
@@ -293,7 +299,7 @@ def _give_halos(needed: set[Node], owners: set[Node]) -> None:
 
 
 def _with_regions(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node], target: Target) -> list[Any]:
-    """The items of a schedule in order, with regions in the place of groups; checks of what is there from the beginning first."""
+    """The items of a schedule as instructions. Checks of values that exist before the first item come first."""
     stored = _stored(schedule, graph, owners)
     values = _Values(graph, owners)
     items: list[Any] = []
@@ -310,7 +316,7 @@ def _with_regions(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Va
 
 
 def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, Node]) -> dict[int, set[Node]]:
-    """Position of a group -> its nodes that get memory; groups of which nobody needs anything have none."""
+    """Position of a group -> its nodes that get memory; groups without a needed result are absent."""
     must = set(owners.values())
     for position, item in enumerate(schedule.items):
         if isinstance(item, Group):
@@ -327,7 +333,7 @@ def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, N
 
 
 class _Values:
-    """The values in whose memory nodes are read and stored."""
+    """Assigns a value, and so its memory, to each node that is read or stored."""
 
     def __init__(self, graph: PlanGraph, owners: Mapping[Value, Node]) -> None:
         self.graph = graph
@@ -335,14 +341,14 @@ class _Values:
         self._count = 0
 
     def new(self, shape: Shape, element: Type, prefix: str = NATIVE_PREFIX) -> Value:
-        """A value of what regions hand to each other."""
+        """A new intermediate value."""
         value = f"{prefix}{self._count}", 0
         self._count += 1
         self.graph.specs[value] = Spec(shape, _DTYPES[element])
         return value
 
     def give(self, node: Node) -> None:
-        """Give a node memory, that of the node within which it lies."""
+        """Assign memory to a node: part of its container's memory, if it has a container."""
         container = memory_of(node)
         value = self.of.get(container) or self.of.get(node)
         if value is None:
@@ -373,7 +379,7 @@ def _region(group: Group, stored: set[Node], values: _Values, target: Target) ->
 
 
 def _must_store(schedule: FusionSchedule, group: Group, position: int) -> set[Node]:
-    """What other groups, or later passes of this one, read from memory."""
+    """Nodes of the group that other groups, or later passes of this group, read from memory."""
     must: set[Node] = set(group.sums)
     stage = stages_of(group)[0] if group.core is None else {}
     for node in [*group.uniform, *group.nodes]:
@@ -394,7 +400,7 @@ def _must_store(schedule: FusionSchedule, group: Group, position: int) -> set[No
 
 
 def _is_heavy(node: Node, group: Group, memo: dict[Node, int]) -> bool:
-    """Whether a node takes too long to be computed again in a later pass."""
+    """Whether a node is too slow to be recomputed in a later pass."""
 
     def cost(node: Node) -> int:
         if node not in memo:

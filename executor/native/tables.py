@@ -60,12 +60,12 @@ class FeedReader:
 
         `array` needs the layout of the default array, and must not alias an array that the run overwrites.
         """
-        address = array.ctypes.data if self._is_like_own(array) else 0
+        address = array.ctypes.data if self._has_default_layout(array) else 0
         is_taken = bool(address) and not self._is_overwritten(address, address + array.nbytes - 1)
         self._move(address if is_taken else self._default.ctypes.data)
         return is_taken
 
-    def _is_like_own(self, array: Any) -> bool:
+    def _has_default_layout(self, array: Any) -> bool:
         if type(array) is not np.ndarray or array.dtype != self._default.dtype or array.shape != self._default.shape:
             return False
         return bool(array.flags.c_contiguous and array.flags.aligned)

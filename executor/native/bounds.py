@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Footprint", "IndexBounds", "Sum", "Turns", "facts_of"]
 
 Footprint: TypeAlias = "tuple[int, int]"
-"""The first byte of an operand that is accessed, and the one after the last, counted from where its pointer points."""
+"""The first byte of an operand that is accessed, and the byte after the last, relative to the operand's pointer."""
 
 
 class Sum(NamedTuple):
-    """A number, and the sum of variables, the newest first, times factors that are not zero."""
+    """An affine sum: a number plus variables, the newest first, times factors that are not zero."""
 
     number: int
     terms: tuple[tuple[int, int], ...] = ()
 
     def plus(self, addend: Sum, factor: int = 1) -> Sum:
-        """This sum, and a factor times another one."""
+        """This sum plus a factor times another sum."""
         if not addend.terms or not factor:
             return Sum(self.number + factor * addend.number, self.terms)
         terms = dict(self.terms)
@@ -43,42 +43,42 @@ class Sum(NamedTuple):
         return Sum(self.number * factor, tuple([(variable, coefficient * factor) for variable, coefficient in self.terms]))
 
     def divided(self, by: int) -> Sum | None:
-        """The greatest integer that is not above a part of this sum, if that is a sum, too."""
+        """This sum divided by a number and rounded down; None if that is not a sum."""
         if any(factor % by for _, factor in self.terms):
             return None
         return Sum(self.number // by, tuple([(variable, factor // by) for variable, factor in self.terms]))
 
     @property
     def unit(self) -> int:
-        """The greatest number that this is a multiple of, whatever the variables are; 0 for 0."""
+        """The greatest common divisor of the number and the factors: it divides every value of the sum. 0 for 0."""
         return gcd(self.number, *[factor for _, factor in self.terms])
 
 
 Bound: TypeAlias = "tuple[Sum, int]"
-"""A sum, and what it is divided by."""
+"""A sum and its divisor."""
 
 
 class IndexBounds:
-    """The variables of a kernel, and what it accesses."""
+    """The variables of a kernel, their bounds, and the kernel's accesses."""
 
     def __init__(self) -> None:
         self._lows: list[list[Bound]] = []
         self._highs: list[list[Bound]] = []
         self._facts: tuple[Sum, ...] = ()
-        """Sums that are not negative where what is being written runs."""
+        """Sums that are not negative in the code being written."""
         self._is_run = True
-        """Whether what is being written can run at all."""
+        """Whether the code being written can run at all."""
         self._greatest: dict[object, float] = {}
         self._divided: dict[tuple[Sum, int], tuple[Sum, Sum]] = {}
         """Sum and divisor -> the quotient and the remainder."""
         self._accesses: dict[tuple[int, tuple[tuple[int, int], ...], tuple[Sum, ...]], tuple[int, int]] = {}
-        """Root, terms and facts of accesses -> the least number, and the greatest one with the access's bytes."""
+        """Root, terms and facts of accesses -> the first byte, and the byte after the last, without the terms."""
         self._unbounded: set[int] = set()
-        """Roots of accesses of which nobody knows where they are."""
+        """Roots of accesses at unknown offsets."""
 
     # -- variables
     def variable(self, lows: Iterable[Sum | None] = (), highs: Iterable[Sum | None] = ()) -> Sum:
-        """A new variable with such bounds; those that are None are not known."""
+        """A new variable with the given bounds; None stands for an unknown bound."""
         self._lows.append([(low, 1) for low in lows if low is not None])
         self._highs.append([(high, 1) for high in highs if high is not None])
         return Sum(0, ((len(self._lows) - 1, 1),))
@@ -88,14 +88,14 @@ class IndexBounds:
         return self.variable([Sum(low)], [Sum(high)])
 
     def bound(self, variable: Sum, low: Sum | None = None, high: Sum | None = None, by: int = 1) -> None:
-        """Tell more bounds of a variable, divided by a number."""
+        """Add bounds of a variable, each divided by a number."""
         ((number, _),) = variable.terms
         self._lows[number] += [] if low is None else [(low, by)]
         self._highs[number] += [] if high is None else [(high, by)]
         self._greatest.clear()
 
     def greatest(self, total: Sum, facts: Sequence[Sum] = ()) -> float:
-        """The greatest value that a sum may have; infinity if that is not known."""
+        """The greatest possible value of a sum; infinity if it is unknown."""
         if not total.terms:
             return total.number
         key = total, facts
@@ -111,7 +111,7 @@ class IndexBounds:
         return result
 
     def _bounds_by(self, facts: Sequence[Sum], variable: int, is_upper: bool) -> Iterator[Bound]:
-        """The bounds of a variable that facts give whose newest variable it is."""
+        """Bounds of a variable from the facts that have it as their newest variable."""
         for fact in facts:
             if fact.terms and fact.terms[0][0] == variable and (fact.terms[0][1] < 0) is is_upper:
                 factor = fact.terms[0][1]
@@ -122,14 +122,14 @@ class IndexBounds:
                     yield end.times(1 if is_upper else -1), 1
 
     def least(self, total: Sum, facts: Sequence[Sum] = ()) -> float:
-        """The least value that a sum may have; minus infinity if that is not known."""
+        """The least possible value of a sum; minus infinity if it is unknown."""
         return -self.greatest(total.times(-1), facts)
 
     def hull(self, a: Sum, b: Sum) -> tuple[Sum | None, Sum | None]:
-        """Numbers that are not greater, and not less, than either."""
+        """A lower and an upper bound of both sums, as numbers."""
         return _number(min(self.least(a), self.least(b))), _number(max(self.greatest(a), self.greatest(b)))
 
-    # -- what instructions give; None stands for what is not known
+    # -- results of instructions; None stands for unknown
     def product(self, a: Sum | None, b: Sum | None) -> Sum | None:
         if a is None or b is None:
             return None
@@ -144,11 +144,11 @@ class IndexBounds:
         return self.between(min(products), max(products))
 
     def quotient(self, a: Sum | None, b: Sum | None) -> Sum | None:
-        """What a division gives that cuts towards zero."""
+        """The quotient of a truncating division."""
         return None if a is None or b is None or b.terms or b.number < 1 or self.least(a) < 0 else self._parts(a, b.number)[0]
 
     def remainder(self, a: Sum | None, b: Sum | None) -> Sum | None:
-        """What a division leaves that cuts towards zero."""
+        """The remainder of a truncating division."""
         if b is None or b.terms or b.number < 1:
             return None
         if a is None or self.least(a) < 0:
@@ -156,7 +156,7 @@ class IndexBounds:
         return self._parts(a, b.number)[1]
 
     def _parts(self, a: Sum, by: int) -> tuple[Sum, Sum]:
-        """The quotient and the remainder of what is not negative."""
+        """Quotient and remainder of a sum that is not negative."""
         key = a, by
         if key not in self._divided:
             multiple = Sum(a.number // by * by, tuple([term for term in a.terms if term[1] % by == 0]))
@@ -173,19 +173,19 @@ class IndexBounds:
         return self._divided[key]
 
     def _highs_of(self, total: Sum) -> list[Sum]:
-        """Upper bounds of a sum that has one variable; none of others."""
+        """Upper bounds of a sum with one variable; an empty list for other sums."""
         if len(total.terms) != 1 or total.terms[0][1] < 0:
             return []
         ((variable, factor),) = total.terms
         return [high.times(factor).plus(Sum(total.number)) for high, by in self._highs[variable] if by == 1]
 
     def masked(self, a: Sum | None, b: Sum | None) -> Sum | None:
-        """What is left of an index of the bits of a number."""
+        """The bitwise and of two sums."""
         numbers = [operand.number for operand in (a, b) if operand is not None and not operand.terms and operand.number >= 0]
         return self.between(0, numbers[0]) if numbers else None
 
     def either(self, a: Sum | None, b: Sum | None, fact: Sum | None = None) -> Sum | None:
-        """One of two: the first where a fact is not negative, the second elsewhere. Without a fact, nobody knows which."""
+        """The result of a select: `a` if the fact is not negative, else `b`. Without a fact, it may be either."""
         chosen = self._between(a, b, least=None)
         if chosen is not None and a is not None and b is not None and fact is not None and not a.plus(b, -1).terms:
             self._choose(chosen, a, b, fact)
@@ -193,7 +193,7 @@ class IndexBounds:
         return chosen
 
     def _choose(self, chosen: Sum, a: Sum, b: Sum, fact: Sum) -> None:
-        """Bound what is `a` where a fact is not negative, and `b` where it is -1, less than which it never is."""
+        """Bound the result of a select between `a` (fact not negative) and `b` (fact is -1; it is never less)."""
         apart = a.number - b.number
         if not apart or self.least(fact) < -1:
             return
@@ -233,7 +233,7 @@ class IndexBounds:
     # -- accesses
     @contextmanager
     def assuming(self, facts: Sequence[Sum]) -> Iterator[None]:
-        """What is accessed inside is accessed only where these sums are not negative."""
+        """In the ``with`` block, assume that these sums are not negative."""
         before = self._facts
         self._facts = (*before, *facts)
         with self.unless(any(self.greatest(fact) < 0 for fact in facts)):
@@ -242,14 +242,14 @@ class IndexBounds:
 
     @contextmanager
     def unless(self, never: bool) -> Iterator[None]:
-        """What is written inside runs never, if that is so."""
+        """In the ``with`` block, ignore accesses if `never`: that code cannot run."""
         before = self._is_run
         self._is_run = before and not never
         yield
         self._is_run = before
 
     def access(self, root: int, place: Sum | None, size: int) -> None:
-        """Note an access of as many bytes, so many bytes behind where the pointer of a root points."""
+        """Note an access of `size` bytes at an offset (`place`, in bytes) from a root's pointer."""
         if not self._is_run:
             return
         if place is None:
@@ -260,7 +260,7 @@ class IndexBounds:
         self._accesses[key] = min(low, place.number), max(high, place.number + size)
 
     def footprints(self) -> dict[int, tuple[float, float]]:
-        """Of each root the first byte that is accessed, and the one after the last."""
+        """Root -> the first byte that is accessed, and the byte after the last."""
         self._greatest.clear()
         footprints: dict[int, tuple[float, float]] = dict.fromkeys(self._unbounded, (-inf, inf))
         for (root, terms, facts), (low, high) in self._accesses.items():
@@ -277,18 +277,18 @@ def _number(value: float) -> Sum | None:
 
 
 class Turns:
-    """What is known of a loop's index, and of the values that its turns hand on.
+    """Bounds of a loop's index and of the values that it carries.
 
     Attributes:
-        index: the index, if it is known.
-        are_none: whether there is no turn, whatever happens.
+        index: the index; None if it is unknown.
+        are_none: whether the loop certainly makes no turn.
     """
 
     def __init__(self, bounds: IndexBounds, start: Sum | None, stop: Sum | None, step: int) -> None:
         self._bounds = bounds
         self.are_none = False
         self._turn, self._count = bounds.variable([Sum(0)]), bounds.variable([Sum(0)])
-        """The number of a turn, from 0 on; how many turns there are."""
+        """The number of the current turn, from 0 on; the number of turns."""
         if start is not None and stop is not None:
             extent = stop.plus(start, -1)
             most = bounds.greatest(extent)
@@ -305,8 +305,13 @@ class Turns:
         self.index = start and start.plus(self._turn, step)
 
     def end(self, first: Sum | None, phi: Sum | None, last: Sum | None) -> Sum | None:
-        """Tell how a value goes on from turn to turn: `phi` is a variable without bounds that stands for it at the beginning of
-        a turn, `last` is what the turn makes of it. Returns what is known of it after the loop."""
+        """Bound a carried value, and return its bounds after the loop.
+
+        Args:
+            first: the value before the loop.
+            phi: a variable without bounds: the value at the start of a turn.
+            last: the value at the end of the turn, as a sum of `phi` and others.
+        """
         if first is None or phi is None or last is None:
             return None
         step = last.plus(phi, -1)
@@ -322,7 +327,7 @@ class Turns:
 
 
 def facts_of(relation: str, x: Sum, y: Sum) -> list[Sum]:
-    """Sums that are not negative where a relation holds; if it is one, it is negative elsewhere."""
+    """Sums that are not negative if a relation holds. If there is only one, it is negative if the relation does not hold."""
     less, more = y.plus(x, -1), x.plus(y, -1)
     return {
         "slt": [less.plus(Sum(-1))],

@@ -1,16 +1,16 @@
 """Writes functions in the text form of LLVM's intermediate language: values, loops with carried values, vectors.
 
-`Function` has a method for each instruction that kernels need. What it writes is in static single assignment form and needs no
-optimization but the code generator's: loops that should be unrolled are written unrolled, vectors are written as vectors.
+`Function` has a method for each instruction that kernels need. The text is in static single assignment form and needs no
+optimization passes before the code generator: unrolled loops are written unrolled, vectors are written as vectors.
 
-A *vector* has one element in each lane, for any number of lanes that is a power of two. A *number* is the same for all lanes:
-an index, a pointer, an element that is used many times. LLVM has one type for numbers and for vectors of one lane, the emitter
-has two: sums over lanes, stores of vectors and shuffles take vectors, `Function.splat` makes a vector of a number, and operands
-of one instruction are of one type, or it is a `TypeError` while the function is written. Numbers of Python stand for constants
-of the type of the other operand. Pointers are untyped; `Function.at` steps in elements of a type.
+A *vector* has one element per lane; the number of lanes is a power of two. A *number* is the same for all lanes: an index, a
+pointer, a broadcast element. LLVM has one type for numbers and for vectors of one lane; the emitter has two. Sums over lanes,
+vector stores and shuffles take vectors. `Function.splat` broadcasts a number. All operands of an instruction must have the same
+type, otherwise writing it raises `TypeError`. A Python number becomes a constant of the other operand's type. Pointers are
+untyped; `Function.at` counts in elements of a type.
 
-A pointer knows its root: the operand that it points into. In a module that is `checked`, each access through such a pointer asks
-first whether it lies within the operand (`Function.guard`).
+A pointer has a root: the operand that it points into. In a `checked` module, each access through such a pointer is tested
+against the operand's bounds (`Function.guard`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double
 
 @dataclass(frozen=True)
 class Type:
-    """A type of values: numbers, or vectors of so many lanes."""
+    """A type of values: a number, or a vector of `lanes` lanes."""
 
     element: str
     lanes: int = 1
@@ -65,7 +65,7 @@ class Type:
 
     @cache  # noqa: B019  types are few
     def of(self, lanes: int) -> Type:
-        """The type of vectors of such elements."""
+        """The vector type with these elements and `lanes` lanes."""
         return Type(self.element, lanes, True)
 
     @property
@@ -74,7 +74,7 @@ class Type:
         return _NUMBERS[self.element]
 
     def with_element(self, element: Type) -> Type:
-        """The type of numbers, or of vectors of as many lanes, with another element."""
+        """The same kind of type, with the same lanes, but another element type."""
         return element.of(self.lanes) if self.is_vector else element.number
 
     @property
@@ -93,7 +93,7 @@ class Type:
 
     @property
     def suffix(self) -> str:
-        """How intrinsics call the type: ``f32``, ``v8f32``, ``i64``."""
+        """The type's name in intrinsics: ``f32``, ``v8f32``, ``i64``."""
         name = {"float": "f32", "double": "f64"}.get(self.element, self.element)
         return name if self.lanes == 1 else f"v{self.lanes}{name}"
 
@@ -105,10 +105,11 @@ FLOAT, DOUBLE, POINTER = (_NUMBERS[element] for element in ("float", "double", "
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in a function: how the text names it, and its type.
+    """A value in a function: its name in the text, and its type.
 
-    Of an index of 64 bits also what is known of it (see `bounds`), and of a pointer the operand that it points into, and how
-    many bytes behind its first element.
+    Attributes:
+        root: the operand that a pointer points into; -1 if unknown.
+        affine: an index as an affine sum of variables (see `bounds`), or a pointer's byte offset from its root; None if unknown.
     """
 
     text: str
@@ -148,10 +149,10 @@ def zero(type_: Type) -> Value:
 
 
 class Module:
-    """Functions that are compiled together, and what they declare.
+    """Functions that are compiled together, with their declarations.
 
     Args:
-        checked: whether the kernels ask of each access to an operand if it lies within; for tests, since it is slow.
+        checked: whether kernels test each access to an operand against its bounds; slow, for tests.
     """
 
     def __init__(self, checked: bool = False) -> None:
@@ -160,7 +161,7 @@ class Module:
         self._functions: dict[str, str] = {}
         self._exported: list[str] = []
         self.footprints: dict[str, list[Footprint]] = {}
-        """Kernel -> what it accesses of each operand."""
+        """Kernel -> the footprint of each operand."""
 
     def declare(self, text: str) -> None:
         """Add a declaration such as ``declare float @llvm.fma.f32(float, float, float)``."""
@@ -187,14 +188,14 @@ class Module:
 
 @dataclass
 class Function:
-    """A function that is being written.
+    """Writes one function.
 
     Args:
-        module: where it is added by `end`.
-        name: its name.
-        parameters: the types of its parameters, which are in `arguments`.
-        result: the type that it returns; None for nothing.
-        linkage: ``"internal"`` for a function that only others of the module call.
+        module: `end` adds the function to this module.
+        name: the function's name.
+        parameters: the types of the parameters; their values are in `arguments`.
+        result: the return type; None for void.
+        linkage: ``"internal"`` if only functions of the module call it.
     """
 
     module: Module
@@ -208,16 +209,16 @@ class Function:
     _count: int = field(default=0, init=False)
     _block: str = field(default="entry", init=False)
     _reusable: dict[str, Value] = field(default_factory=dict, init=False)
-    """Instructions since the last label that have no effects -> what they give."""
+    """Text of an instruction without side effects, since the last label -> its value."""
     _guard: _Guard | None = field(default=None, init=False)
     _stacks: list[int] = field(default_factory=list, init=False)
     """The bytes of each `stack`."""
     bounds: IndexBounds = field(default_factory=IndexBounds, init=False)
-    """What is known of indices, and what is accessed."""
+    """Bounds of indices, and footprints of accesses."""
     _compared: dict[str, tuple[str, Sum, Sum]] = field(default_factory=dict, init=False)
-    """Text of a truth value -> the relation of indices that it says."""
+    """Name of a truth value -> the relation of indices that it tests."""
     _both: dict[str, tuple[Value, Value]] = field(default_factory=dict, init=False)
-    """Text of a truth value -> those that it is true with."""
+    """Name of a truth value -> the two truth values that it is the conjunction of."""
 
     def __post_init__(self) -> None:
         self.arguments = [Value(f"%a{number}", type_) for number, type_ in enumerate(self.parameters)]
@@ -228,11 +229,11 @@ class Function:
         return f"%v{self._count}"
 
     def write(self, line: str) -> None:
-        """Add an instruction that gives nothing."""
+        """Add an instruction without a result."""
         self._lines.append(f"  {line}")
 
     def value(self, instruction: str, type_: Type, root: int = -1, affine: Sum | None = None) -> Value:
-        """Add an instruction that gives a value."""
+        """Add an instruction with a result, and return it."""
         name = self._new()
         self._lines.append(f"  {name} = {instruction}")
         return Value(name, type_, root, affine)
@@ -243,13 +244,13 @@ class Function:
         self._reusable.clear()
 
     def _once(self, text: str, type_: Type, root: int = -1, affine: Sum | None = None) -> Value:
-        """The value that an instruction without effects gives, which is written once in a row of instructions."""
+        """The result of an instruction without side effects; the same text within a basic block is written once."""
         if text not in self._reusable:
             self._reusable[text] = self.value(text, type_, root, affine)
         return self._reusable[text]
 
     def end(self, result: Operand | None = None) -> None:
-        """Return, and add the function to its module."""
+        """Write the return, and add the function to its module."""
         returned = "void" if self.result is None else str(self.result)
         value = "" if result is None else f" {self._as(result, self.result or INT64)}"
         self.write(f"ret {returned}{value}")
@@ -268,12 +269,12 @@ class Function:
         at_least_once: bool = False,
         shows_index: bool = False,
     ) -> list[Value]:
-        """Write a loop: ``body(i, *values)`` is given the index and the carried values, and gives the next ones.
+        """Write a loop: ``body(i, *values)`` takes the index and the carried values, and returns the next ones.
 
-        Returns the carried values after the loop. A loop whose bounds are numbers is left out where it does not run, and
-        written without a loop where it runs once; with `at_least_once` a loop of other bounds does not ask before its first run.
-        Only with `shows_index` does the code generator look for pointers that step with the index, in place of addresses that are
-        computed of it: that takes it a quarter of its time, and few kernels gain by it.
+        Returns the carried values after the loop. With Python numbers as bounds, a loop of no turns is left out, and a loop of
+        one turn is written without a loop. With other bounds, `at_least_once` skips the test before the first turn. Only with
+        `shows_index` can the code generator replace addresses computed from the index by pointers that step with it; that takes
+        a quarter of its time, and few kernels gain by it.
         """
         if isinstance(start, int) and isinstance(stop, int):
             if start >= stop:
@@ -321,9 +322,9 @@ class Function:
         return results
 
     def search(self, start: Value, body: Callable[[Value], tuple[Value, Value]]) -> Value:
-        """Write a loop over values: ``body(value)`` gives whether it is the one that is looked for, and the next one to look at.
+        """Write a search loop: ``body(value)`` returns whether `value` matches, and the next value to try.
 
-        Returns the value for which the loop ends.
+        Returns the matching value.
         """
         self._count += 1
         number = self._count
@@ -343,7 +344,7 @@ class Function:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """What is written inside runs only where the condition holds."""
+        """Run the code that the ``with`` block writes only if the condition holds."""
         self._count += 1
         number = self._count
         self.write(f"br i1 {condition}, label %then{number}, label %end{number}")
@@ -353,19 +354,19 @@ class Function:
         self.write(f"br label %end{number}")
         self._label(f"end{number}")
 
-    # -- what is known
+    # -- bounds
     def between(self, index: Value, low: int, high: int) -> Value:
-        """The same index, which lies between two numbers, as who writes this knows, or has asked before."""
+        """The same index with bounds that the caller guarantees: `low` to `high`, inclusive."""
         return replace(index, affine=self.bounds.between(low, high))
 
     def _facts_of(self, condition: Value) -> list[Sum]:
-        """Sums that are not negative where a condition holds."""
+        """Sums that are not negative if a condition holds."""
         if condition.text in self._compared:
             return facts_of(*self._compared[condition.text])
         return [fact for part in self._both.get(condition.text, ()) for fact in self._facts_of(part)]
 
     def _fact_of(self, condition: Value) -> Sum | None:
-        """The sum that is not negative just where a condition holds; None for conditions of another kind."""
+        """The sum that is not negative if and only if a condition holds; None if there is none."""
         facts = self._facts_of(condition) if condition.text in self._compared else []
         return facts[0] if len(facts) == 1 else None
 
@@ -390,7 +391,7 @@ class Function:
         return a, b
 
     def splat(self, number: Value, lanes: int) -> Value:
-        """A number in all lanes of a vector."""
+        """Broadcast a number to all lanes of a vector."""
         _require_number(number)
         all_ = number.type.of(lanes)
         if lanes == 1:
@@ -400,10 +401,10 @@ class Function:
         return self.value(f"shufflevector {all_} {first}, {all_} poison, {zeros}", all_)
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Lanes of two vectors, those of the second counted on after the first's."""
+        """Select lanes of two vectors; the lane numbers of `b` follow those of `a`."""
         _require_vector(a)
         _require_vector(b)
-        if a.type.lanes == 1:  # which LLVM has as numbers
+        if a.type.lanes == 1:  # LLVM has no vectors of one lane
             assert len(lanes) == 1, "vectors of one lane have two lanes together"
             return (a, b)[lanes[0]]
         mask = f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
@@ -417,7 +418,7 @@ class Function:
         return self.value(f"extractelement {vector.type} {vector}, i64 {number}", vector.type.number)
 
     def convert(self, value: Value, element: Type) -> Value:
-        """A value in another element type, as C converts numbers; anything to BOOL is whether it is not zero."""
+        """Convert a value to another element type, as C does; conversion to BOOL tests for not zero."""
         old, new = value.type, value.type.with_element(element)
         if old.element == new.element:
             return value
@@ -435,7 +436,7 @@ class Function:
         return self.value(f"{'zext' if is_unsigned else 'sext'} {old} {value} to {new}", new)
 
     def bits_as(self, value: Value, element: Type) -> Value:
-        """The same bits in another element type of the same size."""
+        """Reinterpret the bits as another element type of the same size."""
         new = value.type.with_element(element)
         return self.value(f"bitcast {value.type} {value} to {new}", new)
 
@@ -463,14 +464,14 @@ class Function:
         return self._binary("fmul", "mul", a, b)
 
     def div(self, a: Operand, b: Operand) -> Value:
-        """The quotient; of integers, cut towards zero."""
+        """The quotient; truncated for integers."""
         return self._binary("fdiv", "sdiv", a, b)
 
     def rem(self, a: Operand, b: Operand) -> Value:
         return self._binary("frem", "srem", a, b)
 
     def divided(self, index: Value, by: int) -> tuple[Value, Value]:
-        """The quotient, and the remainder, of an index that is not negative."""
+        """Quotient and remainder of an index that is not negative."""
         if by == 1:
             return index, self.int64(0)
         quotient = self.div(index, by)
@@ -497,11 +498,11 @@ class Function:
         return self.value(f"shl {a.type} {a}, {self._as(by, a.type)}", a.type)
 
     def shift_right(self, a: Value, by: Operand) -> Value:
-        """Shifted, with copies of the sign coming in."""
+        """Arithmetic shift: fills with copies of the sign bit."""
         return self.value(f"ashr {a.type} {a}, {self._as(by, a.type)}", a.type)
 
     def shift_right_logical(self, a: Value, by: Operand) -> Value:
-        """Shifted, with zeros coming in."""
+        """Logical shift: fills with zeros."""
         affine = self.bounds.between(0, (1 << 64 - by) - 1) if a.type is INT64 and isinstance(by, int) and by > 0 else None
         return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type, affine=affine)
 
@@ -509,7 +510,7 @@ class Function:
         return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)
 
     def intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
-        """Call LLVM's intrinsic of this name for the type of the first operand."""
+        """Call an LLVM intrinsic, overloaded on the type of the first operand."""
         result = result or operands[0].type
         if any(operand.type.is_vector is not operands[0].type.is_vector for operand in operands):
             raise TypeError(f"{name} of {', '.join(repr(operand.type) for operand in operands)}")
@@ -523,8 +524,8 @@ class Function:
         return self.intrinsic("fma", a, self._as(b, a.type), self._as(c, a.type))
 
     def compare(self, relation: str, a: Operand, b: Operand) -> Value:
-        """Whether a relation holds: of floats ``oeq``, ``une``, ``olt``, ``ole``, ``ogt``, ``oge``, ``uno`` and the like; of
-        integers ``eq``, ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``."""
+        """Test a relation. Floats: ``oeq``, ``une``, ``olt``, ``ole``, ``ogt``, ``oge``, ``uno`` and the like. Integers: ``eq``,
+        ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``."""
         x, y = self._pair(a, b)
         result = self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", x.type.with_element(BOOL))
         if x.affine is not None and y.affine is not None:
@@ -532,7 +533,7 @@ class Function:
         return result
 
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
-        """`a` where the condition holds, `b` elsewhere. A number as condition decides for all lanes."""
+        """Select `a` in lanes where the condition holds, `b` elsewhere. A number as condition selects all lanes at once."""
         x, y = self._pair(a, b)
         if condition.type not in (BOOL, x.type.with_element(BOOL)):
             raise TypeError(f"{condition.type!r} chooses between {x.type!r} and another")
@@ -542,20 +543,20 @@ class Function:
         return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type, root, affine)
 
     def max(self, a: Operand, b: Operand) -> Value:
-        """The greater one; of floats `b` where either is NaN."""
+        """The maximum; for floats `b` if either is NaN."""
         x, y = self._pair(a, b)
         result = self.select(self.compare("ogt" if x.type.is_float else "sgt", x, y), x, y)
         return replace(result, affine=self.bounds.greater(x.affine, y.affine)) if x.type is INT64 else result
 
     def min(self, a: Operand, b: Operand) -> Value:
-        """The lesser one; of floats `b` where either is NaN."""
+        """The minimum; for floats `b` if either is NaN."""
         x, y = self._pair(a, b)
         result = self.select(self.compare("olt" if x.type.is_float else "slt", x, y), x, y)
         return replace(result, affine=self.bounds.lesser(x.affine, y.affine)) if x.type is INT64 else result
 
     # -- lanes together
     def across(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """All lanes combined to a number, halves with halves: the order does not depend on anything but the lanes."""
+        """Reduce all lanes to a number, half with half; the order depends on the number of lanes alone."""
         _require_vector(vector)
         while vector.type.lanes > 2:
             half = vector.type.lanes // 2
@@ -575,18 +576,18 @@ class Function:
 
     # -- memory
     def _hidden(self, index: Value) -> Value:
-        """The same index, of which the code generator does not know where it came from until it selects instructions.
+        """The same index, with its origin hidden from the code generator until instruction selection.
 
-        Unlike what is `opaque` it needs no register there.
+        Unlike `opaque`, this needs no register.
         """
         self.module.declare("declare i64 @llvm.expect.i64(i64, i64)")
         return self.value(f"call i64 @llvm.expect.i64(i64 {index}, i64 0)", INT64, affine=index.affine)
 
     def opaque(self, pointer: Value) -> Value:
-        """The same pointer, of which the code generator does not know where it came from.
+        """The same pointer, with its origin hidden from the code generator.
 
-        A loop that steps such a pointer on keeps it in a register and reads at fixed distances from it. Otherwise LLVM spends
-        half of the time of a compilation on looking for better ways to reach many addresses, and finds none.
+        A loop that advances such a pointer keeps it in a register and reads at constant offsets from it. Otherwise LLVM spends
+        half of the compile time searching for better addressing, and finds none.
         """
         return self.value(f'call ptr asm "", "=r,0"(ptr {pointer})', POINTER, pointer.root, pointer.affine)
 
@@ -600,7 +601,7 @@ class Function:
         return self._once(text, POINTER, pointer.root, affine)
 
     def load(self, pointer: Value, type_: Type, align: int | None = None) -> Value:
-        """Read a value, or as many neighbours as the type has lanes. Truth values lie in bytes."""
+        """Load a value of a type: one element, or consecutive elements for the lanes of a vector. Truth values are bytes."""
         if type_.element == "i1":
             return self.convert(self.load(pointer, type_.with_element(BYTE), align), BOOL)
         root = pointer.root if type_ == POINTER else -1
@@ -608,7 +609,7 @@ class Function:
         return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
 
     def load_first(self, pointer: Value, type_: Type, count: int) -> Value:
-        """Read as many neighbours into the first lanes; the other lanes are zero, and what would lie there is not touched."""
+        """Load `count` consecutive elements into the first lanes; the remaining lanes are zero and their memory is not read."""
         assert type_.is_vector, "a vector has lanes"
         if count == type_.lanes:
             return self.load(pointer, type_)
@@ -619,7 +620,7 @@ class Function:
         return self.value(f"call {type_} @{name}(ptr {pointer}, i32 {type_.bytes}, {lanes})", type_)
 
     def store_first(self, value: Value, pointer: Value, count: int) -> None:
-        """Write as many of the first lanes to neighbours; what lies behind them is not touched."""
+        """Store the first `count` lanes to consecutive elements; memory behind them is not touched."""
         _require_vector(value)
         type_ = value.type
         if count == type_.lanes:
@@ -631,7 +632,7 @@ class Function:
         self.write(f"call void @{name}({type_} {value}, ptr {pointer}, i32 {type_.bytes}, {lanes})")
 
     def load_steps(self, pointer: Value, type_: Type, step: int) -> Value:
-        """Read a vector whose elements are as many elements apart; where they are none apart, a number."""
+        """Load a vector with a stride of `step` elements; with a stride of 0, load one number."""
         if step in (0, 1):
             return self.load(pointer, type_.number if step == 0 else type_)
         vector = Value("poison", type_)
@@ -641,7 +642,7 @@ class Function:
         return vector
 
     def with_lane(self, vector: Value, lane: int, number: Value) -> Value:
-        """A vector with another number in one lane."""
+        """Replace one lane of a vector by a number."""
         _require_vector(vector)
         _require_number(number)
         if vector.type.lanes == 1:
@@ -649,19 +650,19 @@ class Function:
         return self.value(f"insertelement {vector.type} {vector}, {number.type} {number}, i64 {lane}", vector.type)
 
     def stack(self, type_: Type, count: int) -> Value:
-        """Memory for as many values, as long as the function runs."""
+        """Allocate stack memory for `count` values; it lives until the function returns."""
         name = self._new()
         self._stack.append(f"  {name} = alloca {type_}, i64 {count}, align 64")
         self._stacks.append(type_.bytes * type_.lanes * count)
         return Value(name, POINTER, -1 - len(self._stacks), Sum(0))
 
     def store(self, vector: Value, pointer: Value, align: int | None = None) -> None:
-        """Write the lanes of a vector to neighbours."""
+        """Store the lanes of a vector to consecutive elements."""
         _require_vector(vector)
         self._store(vector, pointer, align)
 
     def store_number(self, number: Value, pointer: Value) -> None:
-        """Write one element."""
+        """Store one element."""
         _require_number(number)
         self._store(number, pointer)
 
@@ -672,24 +673,24 @@ class Function:
         self.write(f"store {value.type} {value}, ptr {pointer}, align {align or value.type.bytes}")
 
     def guard(self, bounds: Sequence[tuple[Value, Value]], fault: Value) -> None:
-        """Ask from here on, of each access through a pointer with a root, whether it lies within the root's bounds.
+        """From here on, test each access through a pointer with a root against the bounds of the root.
 
-        An access that does not is recorded, unless one was before it, and reaches memory that serves for nothing else. A function
-        that is called has no guard of its own, and pointers that it is given no root.
+        The first access outside is recorded; all accesses outside are redirected to dummy memory. Called functions have no
+        guard, and their pointer arguments have no root.
 
         Args:
-            bounds: for each root the addresses of its first byte and of the one after its last, INT64.
-            fault: points at two words of 64 bits: root + 1, and the access's offset in bytes from the root's first.
+            bounds: per root, the addresses of its first byte and of the byte after its last, INT64.
+            fault: pointer to two words of 64 bits: root + 1, and the byte offset of the access from the root's first byte.
         """
         if _WITHIN not in self.module:
             _write_within(self.module)
         self._guard = _Guard(bounds, fault, self.value(f"alloca [{_NOWHERE_BYTES} x i8], align 64", POINTER))
 
     def footprints(self, operands: int) -> list[Footprint]:
-        """What a kernel accesses of each of so many operands.
+        """The footprint of each operand of a kernel.
 
         Raises:
-            ValueError: it may access what belongs to none of them, or nobody knows how much of one.
+            ValueError: the kernel may access memory outside of its operands, or the extent of an access is unknown.
         """
         by_root = self.bounds.footprints()
         for number, size in enumerate(self._stacks):
@@ -707,7 +708,7 @@ class Function:
         return footprints
 
     def within(self, pointer: Value, size: int) -> Value:
-        """The pointer for an access of as many bytes: in a function with a guard, one that is safe."""
+        """Note an access of `size` bytes, and return the pointer for it; a guard replaces pointers outside by safe ones."""
         self.bounds.access(pointer.root, pointer.affine, size)
         if self._guard is None or pointer.root < 0:
             return pointer
@@ -756,7 +757,7 @@ def _require_number(value: Value) -> None:
 
 @dataclass(frozen=True)
 class _Guard:
-    """What `Function.guard` was given, and memory for accesses that lie outside."""
+    """The arguments of `Function.guard`, and dummy memory for accesses outside."""
 
     bounds: Sequence[tuple[Value, Value]]
     fault: Value
@@ -768,7 +769,7 @@ _NOWHERE_BYTES = 1024
 
 
 def _write_within(module: Module) -> None:
-    """Write the function that a guard calls: it records an access outside, and returns where to go instead."""
+    """Write the function that a guard calls: it records an access outside, and returns the pointer to use instead."""
     f = Function(module, _WITHIN, [POINTER, INT64, INT64, INT64, INT64, POINTER, POINTER], POINTER, "internal")
     pointer, size, low, high, root, fault, nowhere = f.arguments
     address = f.value(f"ptrtoint ptr {pointer} to i64", INT64)

@@ -1,9 +1,9 @@
-"""What ops compute, as a graph of tensors: the form in which native code sees a program.
+"""The tensor graph: native code's intermediate representation of a program.
 
-A node is a tensor of fixed shape: an array of the plan (`PlanArray`), or what is computed of other nodes. `Map` applies a formula
-to each element, and broadcasts; `Reduction` sums, or takes the greatest, over axes; `Product` multiplies matrices. What only says
-where elements lie (`View`, `Reshaped`) computes nothing. Nodes do not say when they are computed, nor whether they get memory:
-that is found by `fusion`.
+A node is a tensor of fixed shape: an array of the plan (`PlanArray`), or the result of a computation on other nodes. `Map`
+applies a formula elementwise, with broadcasting; `Reduction` sums or takes maxima over axes; `Product` multiplies matrices.
+Aliases (`View`, `Reshaped`) compute nothing: they describe where elements lie. Nodes say neither when they are computed nor
+whether they get memory; `fusion` decides that.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Node:
     shape: Shape
     element: Type
     serial: int = field(default_factory=count().__next__, init=False, repr=False)
-    """Nodes are numbered as they are made."""
+    """Number of the node in order of creation."""
     halo: int = field(default=0, init=False)
-    """Pixels of zeros around images, where they lie in memory."""
+    """Width of the border of zeros around images in memory, in pixels."""
     within: View | None = field(default=None, init=False)
-    """Where the elements lie, if that is a part of another node's memory (`Joined`)."""
+    """The node's place in its container (`Joined`); None if it has memory of its own."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{list(self.shape)}"
@@ -102,14 +102,14 @@ class Node:
 
 @dataclass(eq=False, repr=False)
 class PlanArray(Node):
-    """An array of the plan, whose elements lie side by side, rows first."""
+    """An array of the plan, contiguous in row-major order."""
 
     value: Value
 
 
 @dataclass(eq=False, repr=False)
 class Drawn(PlanArray):
-    """Truth values that the kernel of the op draws, or fills in, before native code runs; `value` is where they are."""
+    """Truth values that the op's numpy kernel draws, or fills in, before native code runs, into the array of `value`."""
 
     value: Value = ("", 0)
 
@@ -128,7 +128,7 @@ class Position(Node):
 
 @dataclass(eq=False, repr=False)
 class Map(Node):
-    """A formula of the elements of operands, which have as many dimensions; those of extent 1 are broadcast."""
+    """An elementwise formula. Operands have the same number of dimensions; extents of 1 are broadcast."""
 
     formula: str
     operands: tuple[Node, ...]
@@ -136,7 +136,7 @@ class Map(Node):
 
 @dataclass(eq=False, repr=False)
 class Reduction(Node):
-    """Elements combined over `axes`, which remain with extent 1: ``sum`` or ``max``."""
+    """A reduction over `axes`, which remain with extent 1; `kind` is ``sum`` or ``max``."""
 
     kind: str
     source: Node
@@ -152,7 +152,7 @@ class Reshaped(Node):
 
 @dataclass(eq=False, repr=False)
 class View(Node):
-    """Elements of another node's memory: the first one's offset, and steps from one to the next by dimension, in elements."""
+    """A strided view of another node's memory; offset and strides are in elements."""
 
     source: Node
     offset: int
@@ -161,7 +161,7 @@ class View(Node):
 
 @dataclass(eq=False, repr=False)
 class Rows(Node):
-    """Rows of a table [V, width] by number: of `ids` [R, 1] the rows [R, width]."""
+    """Gather: the rows [R, width] of a table [V, width] at the numbers `ids` [R, 1]."""
 
     table: Node
     ids: Node
@@ -169,7 +169,7 @@ class Rows(Node):
 
 @dataclass(eq=False, repr=False)
 class Choice(Node):
-    """One element of each row of `source` [R, C], by number: of `ids` [R, 1] the elements [R, 1]."""
+    """Gather of one element per row: the elements [R, 1] of `source` [R, C] at the columns `ids` [R, 1]."""
 
     source: Node
     ids: Node
@@ -177,20 +177,20 @@ class Choice(Node):
 
 @dataclass(eq=False, repr=False)
 class Joined(Node):
-    """A tensor that consists of others, each of which is stored where it belongs."""
+    """A container: its parts are stored directly at their places in its memory."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(eq=False, repr=False)
 class Turned(Node):
-    """Images [N, C, H, W] of a node that has them as [N, H, W, C]. What is computed of them elementwise is computed there."""
+    """An alias of images [N, H, W, C] as [N, C, H, W]. Elementwise formulas of it are computed in the order [N, H, W, C]."""
 
     source: Node
 
 
 class Core(Node):
-    """What has a kernel of its own, with which a group may begin."""
+    """A node with a dedicated kernel; it can be the first node of a group."""
 
 
 @dataclass(eq=False, repr=False)
@@ -200,14 +200,14 @@ class Product(Core):
     left: Node
     right: Node
     packed: PackedMatrix | None = None
-    """The right one in the order in which it is read, where several products share it."""
+    """The right matrix, packed, if several products share it."""
 
 
 @dataclass(eq=False, repr=False)
 class Scattered(Core):
-    """A table [V, width] to whose rows of the numbers `ids` [R, 1] those of `rows` [R, width] are added, one after the other.
+    """Scatter-add: `rows` [R, width] are added in order to the rows `ids` [R, 1] of a table [V, width].
 
-    A negative number stands for no row. The table is one of zeros, or another one, in whose memory it stays.
+    Negative ids are skipped. The table is updated in place; without a table, the result starts as zeros.
     """
 
     rows: Node
@@ -217,15 +217,15 @@ class Scattered(Core):
 
 @dataclass(eq=False, repr=False)
 class Firsts(Core):
-    """For each of `ids` [R, 1] the place of the first one that is equal, [R, 1]; -1 for negative ones."""
+    """For each of `ids` [R, 1], the place of the first equal id, [R, 1]; -1 for negative ids."""
 
     ids: Node
 
 
 @dataclass(eq=False, repr=False)
 class Merged(Core):
-    """Rows [R, width], each added to the first one of its number (see `Firsts`), which the others leave zeros; behind them, a row
-    of zeros."""
+    """Rows [R, width] with duplicates merged: each row is added to the first row with its id (see `Firsts`); the duplicates
+    become zeros. A row of zeros follows at the end."""
 
     rows: Node
     firsts: Node
@@ -233,7 +233,7 @@ class Merged(Core):
 
 @dataclass(eq=False, repr=False)
 class Put(Core):
-    """A table, in its own memory, with other rows at the numbers `ids`: those of `rows` that are the first of their number."""
+    """A table, updated in place: `rows` replace its rows at `ids`; only the first row of each id counts."""
 
     table: Node
     rows: Node
@@ -243,7 +243,7 @@ class Put(Core):
 
 @dataclass(eq=False, repr=False)
 class Places(Core):
-    """For each row of a table [V, width] the place of the first of `ids` that is its number, [V, 1]; R where there is none."""
+    """For each row of a table [V, width], the place of the first id that names it, [V, 1]; R if there is none."""
 
     ids: Node
     firsts: Node
@@ -251,9 +251,9 @@ class Places(Core):
 
 @dataclass(eq=False, repr=False)
 class PackedMatrix(Core):
-    """A matrix [K, N] in the order in which products read it that have it on the right, and as many rows.
+    """A matrix [K, N] packed as the right operand of products with `rows` rows.
 
-    `fitting` says how many elements that has.
+    `fitting` sets its number of elements.
     """
 
     source: Node
@@ -262,7 +262,7 @@ class PackedMatrix(Core):
 
 @dataclass(frozen=True)
 class Windows:
-    """How windows go over images: rows and columns of each."""
+    """The windows of a convolution or pool; each attribute is (rows, columns)."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
@@ -273,9 +273,9 @@ class Windows:
 
 @dataclass(eq=False, repr=False)
 class PackedFilter(Core):
-    """A filter [M, C / groups, rows, columns] in the order in which a convolution, or the gradient of its input, reads it.
+    """A filter [M, C / groups, rows, columns] packed for a convolution or, if `for_input`, for the gradient of its input.
 
-    `fitting` says how many elements that has.
+    `fitting` sets its number of elements.
     """
 
     filter: Node
@@ -294,7 +294,7 @@ class Convolved(Core):
 
 @dataclass(eq=False, repr=False)
 class ConvolvedBack(Core):
-    """The gradient of a convolution's input, of that of its output."""
+    """The gradient of a convolution's input; `source` is the gradient of its output."""
 
     source: Node
     packed: PackedFilter
@@ -302,7 +302,7 @@ class ConvolvedBack(Core):
 
 @dataclass(eq=False, repr=False)
 class FilterGradient(Core):
-    """The gradient of a convolution's filter, of its input and the gradient of its output."""
+    """The gradient of a convolution's filter; `source` is the input, `gradient` the gradient of the output."""
 
     source: Node
     gradient: Node
@@ -311,7 +311,7 @@ class FilterGradient(Core):
 
 @dataclass(eq=False, repr=False)
 class Pooled(Core):
-    """The greatest elements of windows, or their averages: ``max``, ``average``, or ``inside`` of what lies within the image."""
+    """Maxima or averages of windows. `kind` is ``max``, ``average``, or ``inside`` (average without padding)."""
 
     kind: str
     source: Node
@@ -320,7 +320,7 @@ class Pooled(Core):
 
 @dataclass(eq=False, repr=False)
 class Positions(Core):
-    """Where in each window its greatest element is."""
+    """The position of the maximum in each window."""
 
     source: Node
     windows: Windows
@@ -328,7 +328,7 @@ class Positions(Core):
 
 @dataclass(eq=False, repr=False)
 class PooledBack(Core):
-    """The gradient of what was pooled, of that of the output, and of the positions of the greatest elements."""
+    """The gradient of a pool's input; `source` is the gradient of its output, `positions` the positions of the maxima."""
 
     kind: str
     source: Node
@@ -366,7 +366,7 @@ _OPERANDS: dict[type[Node], Callable[[Any], tuple[Node, ...]]] = {
 
 
 def operands_of(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node is computed of."""
+    """The operands of a node."""
     return _OPERANDS[type(node)](node)
 
 
@@ -376,7 +376,7 @@ def constant(number: float, element: Type) -> Constant:
 
 
 def strides_of(node: Node) -> Shape:
-    """The steps from one element of a node to the next, by dimension, in the memory where they lie."""
+    """The strides of a node in its memory, in elements."""
     if isinstance(node, View):
         return node.strides
     if node.within is not None:
@@ -392,7 +392,7 @@ def strides_of(node: Node) -> Shape:
 
 
 def offset_of(node: Node) -> int:
-    """Elements before the first one of a node, in the memory where they lie."""
+    """The offset of a node's first element in its memory, in elements."""
     if isinstance(node, View):
         return node.offset
     if node.within is not None:
@@ -404,7 +404,7 @@ def offset_of(node: Node) -> int:
 
 
 def memory_shape(node: Node) -> Shape:
-    """The shape of the memory of a node."""
+    """The shape of a node's memory, halo included."""
     if not node.halo:
         return node.shape
     images, height, width, channels = node.shape
@@ -412,18 +412,18 @@ def memory_shape(node: Node) -> Shape:
 
 
 def contiguous(shape: Sequence[int]) -> Shape:
-    """The strides of elements that lie side by side, rows first."""
+    """The row-major strides of a shape."""
     return tuple(accumulate((*shape[:0:-1],), mul, initial=1))[::-1] if shape else ()
 
 
 def aligned(node: Node, ndim: int) -> Node:
-    """A node with ones before its shape, so that it has as many dimensions."""
+    """Prepend extents of 1 to a node's shape, up to `ndim` dimensions."""
     return node if node.ndim == ndim else reshaped(node, (1,) * (ndim - node.ndim) + node.shape)
 
 
 def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
-    """A formula of operands that broadcast as in numpy; by default of the first one's element type."""
-    if any(isinstance(operand, Position) for operand in operands):  # which counts along the last axis as it is given
+    """A formula of operands, broadcast as in numpy; the default element type is the first operand's."""
+    if any(isinstance(operand, Position) for operand in operands):  # it counts along the last axis of [N, C, H, W]
         operands = tuple(_view(operand) if isinstance(operand, Turned) else operand for operand in operands)
     if any(isinstance(operand, Turned) for operand in operands):
         last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
@@ -458,15 +458,15 @@ def channels_last(node: Node) -> Node:
 
 
 def broadcast_to(node: Node, shape: Shape) -> Node:
-    """A node repeated along dimensions of extent 1, and leading ones that it lacks."""
+    """Broadcast a node to a shape, as numpy does."""
     node = aligned(node, len(shape))
     return node if node.shape == shape else Map(shape, node.element, "copy", (node,))
 
 
 def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
-    """A node reduced over axes, which remain with extent 1.
+    """Reduce a node over axes, which remain with extent 1.
 
-    Runs of neighbouring axes are reduced one after the other, the last ones first.
+    Each run of neighbouring axes becomes one reduction, the last run first.
     """
     if isinstance(source, Turned):
         last = reduced(kind, source.source, [(0, 3, 1, 2)[axis] for axis in axes])
@@ -483,7 +483,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
             runs.append([axis])
     for run in reversed(runs):
         before, after = prod(source.shape[: run[0]]), prod(source.shape[run[-1] + 1 :])
-        if after != 1 and (before != 1 or kind != "sum"):  # not along rows, nor a sum over them: the axes are brought to the end
+        if after != 1 and (before != 1 or kind != "sum"):  # neither along rows nor a sum over rows: move the axes to the end
             order = [axis for axis in range(source.ndim) if axis not in run] + run
             turned = Map(tuple(source.shape[axis] for axis in order), source.element, "copy", (transposed(source, order),))
             rows = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
@@ -495,7 +495,7 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
 
 
 def reshaped(node: Node, shape: Shape) -> Node:
-    """The same elements in another shape; what is no view of the memory that it stands for becomes a copy."""
+    """Reshape a node; a view whose strides do not allow the new shape is copied."""
     if node.shape == shape or isinstance(node, Constant):
         return node
     if isinstance(node, Reshaped):
@@ -511,7 +511,7 @@ def reshaped(node: Node, shape: Shape) -> Node:
 
 
 def _strides_reshaped(view: View, shape: Shape) -> Shape | None:
-    """The strides of a view in another shape; None if there are none."""
+    """The strides of a view reshaped to `shape`; None if no strides fit."""
     old = [(extent, stride) for extent, stride in zip(view.shape, view.strides, strict=True) if extent != 1]
     merged: list[tuple[int, int]] = []
     for extent, stride in old:
@@ -548,21 +548,21 @@ def _view(node: Node) -> View:
 
 
 def plain(node: Node) -> Node:
-    """A node whose elements lie side by side, rows first: a copy of one that is a view of others."""
+    """A contiguous node: the node, or a copy of it."""
     if isinstance(node, (View, Turned)) and strides_of(_view(node)) != contiguous(node.shape):
         return Map(node.shape, node.element, "copy", (_view(node),))
     return node
 
 
 def viewed(node: Node, shape: Shape, offset: int, strides: Shape) -> Node:
-    """A view whose offset and strides count elements of `node`, a tensor that lies side by side."""
+    """A strided view of a contiguous node."""
     base = _view(node)
     assert isinstance(base, View) and base.strides == contiguous(base.shape) and not base.offset
     return View(shape, node.element, base.source, offset, strides)
 
 
 def transposed(node: Node, axes: Sequence[int]) -> Node:
-    """A view with the dimensions in another order."""
+    """Transpose a node: a view with permuted dimensions."""
     if list(axes) == list(range(node.ndim)):
         return node
     base = _view(node)
@@ -579,20 +579,20 @@ def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node
 
 
 def put_within(node: Node, container: Joined, offset: int, strides: Shape) -> Node:
-    """Let the elements of a node, which nothing else decides, lie in the memory of another node."""
+    """Store a node within a container, at an offset and strides; it must not have a place yet."""
     node.within = View(node.shape, node.element, container, offset, strides)
     return node
 
 
 def memory_of(node: Node) -> Node:
-    """The node whose memory holds the elements of one that lies within others."""
+    """The outermost container of a node."""
     while node.within is not None:
         node = node.within.source
     return node
 
 
 def joined(parts: Sequence[Node], axis: int) -> Node:
-    """Tensors side by side along an axis."""
+    """Concatenate tensors along an axis."""
     first = parts[0]
     extents = [part.shape[axis] for part in parts]
     shape = (*first.shape[:axis], sum(extents), *first.shape[axis + 1 :])

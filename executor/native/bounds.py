@@ -1,9 +1,9 @@
-"""IndexBounds of indices, found while a kernel is written: so what it accesses is known without running it.
+"""Bounds of indices, computed while a kernel is written. They give the kernel's footprint without running it.
 
-An index is a `Sum`: a number, and factors times *variables*. A variable stands for what is known by its bounds alone: the turn of
-a loop, the number of a thread, a quotient, the lesser of two indices. Its bounds are sums of older variables, and there may be
-several of them, which all hold. The greatest value of a sum is found by putting an upper bound in place of its newest variable (a
-lower one, where its factor is negative), until a number is left; of several bounds, that which gives the least.
+An index is a `Sum`: a number plus factors times *variables*. A variable is known by its bounds alone: a loop counter, a thread
+number, a quotient, a minimum. Its bounds are sums of older variables; it may have several, and all hold. To find the greatest
+value of a sum, replace its newest variable by an upper bound (by a lower bound if the factor is negative), until only a number
+remains; with several bounds, take the smallest result.
 """
 
 from __future__ import annotations

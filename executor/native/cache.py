@@ -1,19 +1,19 @@
-"""Kernels compiled together, and kept on disk.
+"""The cache of compiled kernels, in memory and on disk.
 
-A kernel's key is a digest of all that its code depends on: its signature, which says what its text is made of, the sources of
-this package, which make it, processor, LLVM, and the format of this cache. So the text is written only where it is compiled.
-Kernels that are neither loaded in this process nor on disk are compiled in few modules, by threads, which takes half the time of
-a module for each, and the few objects that come of it are loaded in a third of the time of many. So a file of the cache is a
-bundle: the keys of kernels that were compiled together, and their objects. It is named by its keys: what a program needs again is
-found at once.
-Kernels that programs share are found by what each bundle says of itself.
+A kernel's key is a digest of everything that its code depends on: its signature (the inputs of its text), the sources of this
+package (which write the text), processor, LLVM, and the format of this cache. So a cached kernel needs no text.
 
-Plans lie beside them (`fluid.executor.planned.records`), under the same rules.
+Missing kernels are compiled by threads, many kernels per module: that takes half the time of one module per kernel, and loading
+the few objects takes a third of the time of loading many. A file of the cache is a bundle: keys and objects of kernels that were
+compiled together. Its name is a digest of its keys, so a program finds its bundle at once. Kernels that programs share are found
+by the list of keys in each bundle.
 
-Bundles lie in ``FLUID_NATIVE_CACHE`` (``0`` or nothing: no cache), or in the folder that the user's system has for such files. A
-folder is used only if it is the user's own, no link, and writable by nobody else; a file only if that is true of it and its
-digest is right. Any other is passed over, and written anew. Files take 64 MiB at most, and are 512 at most: those that were
-not used for longest go first. Where nothing can be written, there is one warning, and each process compiles for itself.
+Plans are stored beside the bundles (`fluid.executor.planned.records`), under the same rules.
+
+The folder is ``FLUID_NATIVE_CACHE`` (``0`` or empty: no cache), or else the system's folder for user caches. A folder is used only
+if it belongs to the user, is no link, and nobody else can write to it; a file only if the same is true of it and its digest is
+right. Other files are ignored and replaced. The limits are 64 MiB and 512 files; the least recently used files are removed first.
+If nothing can be written, one warning is issued, and each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ from .target import Target
 __all__ = ["PLAN", "Kernels", "available_kernels", "compile_kernels", "folder", "made_by", "read_sealed", "write_sealed"]
 
 _FORMAT = 4
-"""Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
+"""Version of the bundles' format, of the kernels' calling convention, and of the compiler's settings."""
 _HEAD = b"fluid kernels %d\n" % _FORMAT
 _KEY_BYTES = 32
 _MOST_BYTES, _MOST_FILES = 64 << 20, 512
 _LONG_TEXT = 200_000
-"""Characters of a text that take some 70 ms to compile; each module takes some 1.3 ms more."""
+"""Characters per module: this many take some 70 ms to compile, and each module adds some 1.3 ms."""
 _BUNDLE, PLAN = ".kernels", ".plan"
-"""How the names of files end: of bundles, and of plans (see `fluid.executor.planned.records`)."""
+"""File name suffixes of bundles, and of plans (see `fluid.executor.planned.records`)."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-"""How files are opened that must not be there."""
+"""Flags to create a file that must not exist."""
 _NAME = re.compile(rf"[0-9a-f]{{64}}(?:{_BUNDLE}|{PLAN})")
 _DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
 
 _loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
-"""Key of a kernel -> where it is loaded."""
+"""Key of a kernel -> the library that holds it."""
 _FOLDER = CacheFolder("FLUID_NATIVE_CACHE", "native", "native kernels")
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels that are loaded.
+    """Loaded kernels.
 
     Attributes:
-        addresses: signature -> address. They hold as long as this object lives.
-        footprints: signature -> what the kernel accesses of each operand.
+        addresses: signature -> address; valid as long as this object lives.
+        footprints: signature -> the footprint of each operand.
     """
 
     addresses: Mapping[str, int]
@@ -77,14 +77,14 @@ class Kernels:
 
 
 def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None) -> Kernels:
-    """Kernels ready to be called: those that are loaded already, those on disk, and the others written and compiled.
+    """Load kernels from memory or disk, and write and compile the missing ones.
 
     Args:
-        writers: signature of a kernel -> what writes its text. Equal signatures have to mean equal texts.
-        target: this processor, or an older one whose code runs here.
+        writers: signature of a kernel -> its writer. Equal signatures must mean equal texts.
+        target: this processor, or an older one with compatible code.
 
     Raises:
-        NativeUnavailable: they cannot be made here; says why.
+        NativeUnavailable: kernels cannot be compiled or loaded here; the message says why.
     """
     target = target or compiler.host()
     keys = {signature: _key(signature, target) for signature in writers}
@@ -100,18 +100,18 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
 
 
 def available_kernels(signatures: Iterable[str]) -> Kernels | None:
-    """Kernels of this processor that are loaded already or on disk; None if one of them is not."""
+    """Kernels of this processor, from memory or disk; None if one of them is missing."""
     keys = {signature: _key(signature, compiler.host()) for signature in signatures}
     libraries = _available_libraries(folder(), keys.values())
     return _kernels(keys, libraries) if libraries.keys() >= set(keys.values()) else None
 
 
 def _available_libraries(place: str | None, keys: Collection[bytes]) -> dict[bytes, Library]:
-    """Of those kernels that are loaded already or on disk, where they are loaded."""
+    """Key -> library, for the kernels that are in memory or on disk."""
     libraries = {key: library for key in keys if (library := _loaded.get(key))}
     missing = [key for key in keys if key not in libraries]
     for bundle in _on_disk(place, missing) if place and missing else ():
-        with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
+        with suppress(NativeUnavailable):  # kernels that fail to load are compiled again
             libraries.update(bundle.load())
     return libraries
 
@@ -125,31 +125,31 @@ def _kernels(keys: Mapping[str, bytes], libraries: dict[bytes, Library]) -> Kern
 
 @cache
 def _sources() -> str:
-    """A digest of the modules that write texts; one of this process alone where they are not there."""
+    """A digest of the modules that write kernels; random if the sources are not installed."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     parts = [source.read_bytes() for source in sources] or [os.urandom(32)]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def made_by() -> tuple[str, ...]:
-    """What plans with native code depend on besides programs and this package."""
+    """The toolchain and processor that stored plans depend on."""
     return versions(), repr(compiler.host())
 
 
 def _key(signature: str, target: Target) -> bytes:
-    """What a kernel is known by: 32 bytes."""
+    """A kernel's key: a digest of 32 bytes."""
     parts = (str(_FORMAT), versions(), _sources(), repr(target), signature)
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
 def _symbol(key: bytes) -> str:
-    """The name of a kernel in objects."""
+    """The symbol of a kernel in object files."""
     return f"k{key.hex()}"
 
 
 def _compiled(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
-    """Kernels compiled together. The next texts are written while other threads compile those before."""
-    from concurrent.futures import ThreadPoolExecutor  # some modules, for what is compiled
+    """Compile kernels to a bundle. This thread writes texts while other threads compile."""
+    from concurrent.futures import ThreadPoolExecutor  # imports several modules; needed only to compile
 
     footprints: dict[bytes, Sequence[Footprint]] = {}
     with ThreadPoolExecutor(min(get_num_threads(), available_cores())) as threads:
@@ -158,7 +158,7 @@ def _compiled(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
 
 
 def _modules(writers: Mapping[bytes, Writer], footprints: dict[bytes, Sequence[Footprint]]) -> Iterator[str]:
-    """The texts of modules of kernels, as few as are worth a thread each; notes what each kernel accesses."""
+    """Write kernels as the texts of a few long modules; also fills in `footprints`."""
     functions: list[str] = []
     declared: dict[str, None] = {}
     length = 0
@@ -176,7 +176,7 @@ def _modules(writers: Mapping[bytes, Writer], footprints: dict[bytes, Sequence[F
 
 
 def _with_private_names(symbol: str, write: Writer) -> WrittenKernel:
-    """A kernel with its own functions renamed, so that other kernels may have some of the same names."""
+    """Write a kernel, with its private functions renamed so that kernels of one module do not clash."""
     text, footprints = write(symbol)
     private_names = {name: f"@{symbol}.{name}" for name in _DEFINED.findall(text) if name != symbol}
     text = re.sub(r"@([\w.]+)", lambda match: private_names.get(match[1], match[0]), text) if private_names else text
@@ -185,7 +185,7 @@ def _with_private_names(symbol: str, write: Writer) -> WrittenKernel:
 
 @dataclass(frozen=True)
 class _Bundle:
-    """Kernels that were compiled together: what each of them accesses, by its key, and their objects."""
+    """Kernels that were compiled together: key -> footprints, and their object files."""
 
     footprints: Mapping[bytes, Sequence[Footprint]]
     objects: Sequence[bytes]
@@ -195,7 +195,7 @@ class _Bundle:
         return self.footprints.keys()
 
     def load(self) -> dict[bytes, Library]:
-        """The library of each kernel: one for all."""
+        """Key -> library; all kernels of a bundle share one library."""
         footprints = {_symbol(key): footprints for key, footprints in self.footprints.items()}
         return dict.fromkeys(self.keys, Library(self.objects, footprints))
 
@@ -207,7 +207,7 @@ class _Bundle:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
-        """The bundle that a file holds; None if it is damaged, or none."""
+        """Parse a file; None if it is no bundle or damaged."""
         body = _unsealed(_HEAD, data)
         if body is None:
             return None
@@ -222,12 +222,12 @@ class _Bundle:
 
 
 def _sealed(head: bytes, body: bytes) -> bytes:
-    """What a file holds: how it begins, the digest of its body, and that."""
+    """The contents of a file: head, digest of the body, body."""
     return b"".join((head, hashlib.sha256(body).digest(), body))
 
 
 def _unsealed(head: bytes, data: bytes) -> bytes | None:
-    """The body of what a file holds; None if it is damaged, or another file."""
+    """The body of a file; None if its head or digest is wrong."""
     start = len(head) + 32
     if not data.startswith(head) or hashlib.sha256(data[start:]).digest() != data[len(head) : start]:
         return None
@@ -235,7 +235,7 @@ def _unsealed(head: bytes, data: bytes) -> bytes | None:
 
 
 def _keys_in(data: bytes) -> list[bytes]:
-    """The keys that the beginning of a file says are in its bundle, which may be wrong."""
+    """The keys at the beginning of a bundle, unverified."""
     start = len(_HEAD) + 32
     if not data.startswith(_HEAD):
         return []
@@ -245,7 +245,7 @@ def _keys_in(data: bytes) -> list[bytes]:
 
 # -- on disk
 def folder() -> str | None:
-    """The folder of the cache, which is made where it is missing; None if there is none, or it cannot be trusted."""
+    """The folder of the cache, created if it is missing; None if there is no cache or the folder is not trusted."""
     return _FOLDER.path()
 
 
@@ -254,7 +254,7 @@ def _path(place: str, keys: Collection[bytes]) -> str:
 
 
 def _files(place: str) -> list[tuple[float, str, int]]:
-    """Of each file when it was last used, its path and its size, the last used first."""
+    """(time of last use, path, size) of each file, most recently used first."""
     files = []
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
@@ -266,17 +266,17 @@ def _files(place: str) -> list[tuple[float, str, int]]:
 
 
 def _read(path: str, most: int = _MOST_BYTES) -> bytes:
-    """The beginning of a file, as many bytes at most; nothing if it is not the user's own, no plain file, or cannot be read."""
+    """Read at most `most` bytes of a file; empty if it is not the user's, no regular file, or unreadable."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with suppress(OSError), open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and is_own(status):
-            return file.read(min(most, status.st_size))  # Python makes room for as many bytes as are asked for
+            return file.read(min(most, status.st_size))  # Python allocates the requested number of bytes
     return b""
 
 
 def _on_disk(place: str, keys: Collection[bytes]) -> Iterator[_Bundle]:
-    """Bundles that hold kernels, as few as may be: the one that holds just these, or those that hold the most of them."""
+    """Load few bundles with the given kernels: the bundle of exactly these, or those with most of them first."""
     paths = [_path(place, keys)]
     if not os.path.exists(paths[0]):
         bundles = [path for _, path, _ in _files(place) if path.endswith(_BUNDLE)]
@@ -297,7 +297,7 @@ def _note_use(path: str) -> None:
 
 
 def read_sealed(path: str, head: bytes) -> bytes | None:
-    """The body of a file of the cache that begins so; None if there is none, or it is damaged or not the user's own."""
+    """The body of a file of the cache with this head; None if it is missing, damaged or not the user's."""
     body = _unsealed(head, _read(path))
     if body is not None:
         _note_use(path)
@@ -305,7 +305,7 @@ def read_sealed(path: str, head: bytes) -> bytes | None:
 
 
 def write_sealed(path: str, head: bytes, body: bytes) -> None:
-    """Write such a file, in the folder of the cache."""
+    """Write a file with a head and a digest; the counterpart of `read_sealed`."""
     _write_file(path, _sealed(head, body))
 
 
@@ -314,12 +314,12 @@ def _write(place: str, bundle: _Bundle) -> None:
 
 
 def _write_file(path: str, data: bytes) -> None:
-    """Write a file of the cache, and remove those that are too many."""
+    """Write a file of the cache, then remove the oldest files above the limits."""
     place = os.path.dirname(path)
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
     try:
         with open(os.open(temporary, _NEW, 0o600), "wb") as file:
-            file.write(data)  # what does not arrive on the disk has a wrong digest
+            file.write(data)  # an incomplete file has a wrong digest
         os.replace(temporary, path)
     except OSError as error:
         with suppress(OSError):

@@ -1,6 +1,6 @@
 """Compiles functions in LLVM's text form to machine code for this processor.
 
-Whatever is in the way of native code is a `NativeUnavailable`, which says what: callers warn once, and go on without.
+Every obstacle to native code raises `NativeUnavailable` with the reason; callers warn once and continue without native code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OLDEST_LLVM = 20
 
 @cache
 def _llvm() -> Any:
-    """llvmlite's binding, ready for use."""
+    """Initialize llvmlite's binding and return it."""
     try:
         import llvmlite.binding as llvm
     except (ImportError, OSError) as error:
@@ -51,10 +51,10 @@ def versions() -> str:
 
 @cache
 def host() -> Target:
-    """This processor, without the features that ``FLUID_NATIVE_FEATURES`` takes from it (``-avx512f``, or several, with commas).
+    """This processor, without the features that ``FLUID_NATIVE_FEATURES`` removes (``-avx512f``, or several, with commas).
 
     Raises:
-        NativeUnavailable: kernels are not made for its kind, or it lacks what they are made of.
+        NativeUnavailable: the processor's family is not supported, or it lacks a required feature.
     """
     llvm = _llvm()
     triple = llvm.get_process_triple()
@@ -75,7 +75,7 @@ def host() -> Target:
 
 
 def _features_to_leave_out(features: Collection[str]) -> list[str]:
-    """The features, of these, that the user takes from this processor."""
+    """The features that the user removes with ``FLUID_NATIVE_FEATURES``."""
     removals = [word.strip() for word in os.environ.get("FLUID_NATIVE_FEATURES", "").split(",") if word.strip()]
     wrong = [word for word in removals if not word.startswith("-") or word[1:] not in features]
     if wrong:
@@ -84,7 +84,7 @@ def _features_to_leave_out(features: Collection[str]) -> list[str]:
 
 
 def _needs(feature: str, name: str) -> bool:
-    """Whether a feature is a part of another one that may be taken away: all of AVX-512 needs its foundation."""
+    """Whether a feature depends on another one: all of AVX-512 depends on avx512f."""
     return name == "avx512f" and feature.startswith("avx512")
 
 
@@ -97,13 +97,13 @@ def _machine(target: Target) -> Any:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """Machine code, as an object file, of the functions in a text. Several threads may do this at the same time.
+    """Compile the functions in a text to an object file. Thread-safe.
 
     Raises:
         NativeUnavailable: LLVM refuses the text, or the target.
     """
     llvm = _llvm()
-    context = llvm.create_context()  # what threads share of another one would keep them from working at the same time
+    context = llvm.create_context()  # with a shared context, threads could not compile at the same time
     try:
         with llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}\n{target.attributes}', context) as module:
             module.verify()
@@ -113,9 +113,9 @@ def compile_object(text: str, target: Target) -> bytes:
 
 
 def _emitted(module: Any, machine: Any) -> bytes:
-    """The object file that a code generator makes of a module.
+    """Generate the object file of a module.
 
-    llvmlite's own method holds a lock that all threads share, though LLVM needs none for modules of different contexts.
+    llvmlite's method for this holds a global lock, though LLVM needs none for modules of different contexts.
     """
     from llvmlite.binding import ffi
 
@@ -132,10 +132,10 @@ def _emitted(module: Any, machine: Any) -> bytes:
 
 @cache
 def _linker() -> Any:
-    """What loads libraries into this process.
+    """The JIT linker, which loads libraries into this process.
 
-    LLVM's older linker asks for memory section by section. Where these came to lie further apart than instructions reach, because
-    others had taken what was free in between, it ended the process.
+    LLVM's older linker (RuntimeDyld) allocates memory section by section. In a crowded address space, sections could end up
+    further apart than instructions reach; then it aborted the process.
     """
     return _llvm().create_lljit_compiler(_machine(host()), use_jit_link=True)
 
@@ -145,11 +145,11 @@ _numbers = count()
 
 @dataclass
 class Library:
-    """Machine code that is loaded into this process.
+    """Machine code, loaded into this process.
 
     Attributes:
-        footprints: name of a function -> what it accesses of each operand.
-        addresses: name of a function -> its address. They hold as long as the library lives.
+        footprints: name of a function -> the footprint of each operand.
+        addresses: name of a function -> its address, valid as long as the library lives.
 
     Raises:
         NativeUnavailable: the code cannot be loaded.

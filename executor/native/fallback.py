@@ -1,4 +1,4 @@
-"""Whether native code is used. Where it cannot be made, programs run on numpy, and one warning says why."""
+"""Decides whether native code is used. If it cannot be compiled, programs run on numpy, and one warning says why."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _warned: dict[str, WeakSet[Program]] = {}
 
 
 class NativeUnavailable(Unavailable):
-    """Native code cannot be made here; the message says why."""
+    """Native code cannot be compiled here; the message says why."""
 
     def warn(self, program: Program) -> None:
         warn_of(self, program)
 
 
 class NativeFault(NativeUnavailable):
-    """Native code cannot be made of one program, because of a fault of Fluid."""
+    """Native code of one program is wrong or cannot be compiled, because of a bug in Fluid."""
 
 
 def fault(problem: str) -> NativeFault:
-    """The error that says what is wrong with native code."""
+    """The error for a bug in native code."""
     return NativeFault(f"{problem}. {_WHAT_TO_DO}")
 
 
@@ -53,7 +53,7 @@ def _is_installed() -> bool:
 
 @contextmanager
 def or_unavailable() -> Iterator[None]:
-    """Inside the ``with``, errors that nobody expects become `NativeFault`."""
+    """In the ``with`` block, turn unexpected errors into `NativeFault`."""
     try:
         yield
     except NativeUnavailable:
@@ -63,23 +63,23 @@ def or_unavailable() -> Iterator[None]:
 
 
 def warn_of(error: NativeUnavailable, program: Program | None = None) -> None:
-    """Warn that a program runs on numpy: of a fault once for each program, of this machine once."""
+    """Warn that a program runs on numpy: once per program for a `NativeFault`, else once per process."""
     _warn(f"native code is not used, programs run on numpy: {error}", program if isinstance(error, NativeFault) else None)
 
 
 def warn_of_lowering(op_type: str, error: Exception, program: Program | None = None) -> None:
-    """Warn, once for each op type and program, that native code does not compute the op, as its lowering failed."""
+    """Warn, once per op type and program, that the op runs on numpy because its lowering failed."""
     _warn(f"native code does not compute {op_type}, numpy does: {_described(error)}", program)
 
 
 def _described(error: Exception) -> str:
-    """What an error says that nobody expects, where it was raised, and what to do."""
+    """Text for an unexpected error: its message, where it was raised, and what to do."""
     last = extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno}). {_WHAT_TO_DO}"
 
 
 def _warn(message: str, program: Program | None) -> None:
-    """Issue a warning at the user's line, once for each program; without a program, once."""
+    """Issue a warning at the user's line, once per program; without a program, once."""
     is_new = message not in _warned
     programs = _warned.setdefault(message, WeakSet())
     if program is not None:
@@ -87,5 +87,5 @@ def _warn(message: str, program: Program | None) -> None:
         programs.add(program)
     if is_new:
         ((code, line), *_) = current_frames(1) or ((None, 0),)
-        # Python shows a text once for each line and registry: with a registry of its own, each of these is shown.
+        # Python shows a text once per line and registry: with a fresh registry, each of these is shown.
         warnings.warn_explicit(message, RuntimeWarning, code.co_filename if code is not None else "<unknown>", line, registry={})

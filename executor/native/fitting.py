@@ -1,4 +1,4 @@
-"""Fits the graph of a plan to a processor, before it is known what is computed together."""
+"""Adapts the graph of a plan to a processor, before fusion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["fit"]
 
 
 def fit(nodes: Iterable[Node], target: Target) -> None:
-    """Say how large packed operands are, and cut long sums into rows, which threads share."""
+    """Set the sizes of packed operands, and split long sums into rows that threads can share."""
     for node in nodes:
         match node:
             case PackedFilter():
@@ -26,7 +26,7 @@ def fit(nodes: Iterable[Node], target: Target) -> None:
 
 
 def _cut(total: Reduction, limits: Limits) -> None:
-    """Let a reduction of many elements to one be that of rows, and then of what these come to."""
+    """Split a reduction of many elements to one: reduce rows first, then the results of the rows."""
     while row := _row_of(total.source, limits):
         elements, rows = total.source, total.source.size // row
         of_rows = Reduction((rows, 1), total.element, total.kind, reshaped(elements, (rows, row)), (1,))
@@ -36,9 +36,9 @@ def _cut(total: Reduction, limits: Limits) -> None:
 
 
 def _row_of(source: Node, limits: Limits) -> int:
-    """The length of the rows that many elements are reduced by, if they can be cut evenly; else 0.
+    """The row length for splitting a long reduction evenly; 0 if it is not long or no length fits.
 
-    Where the last dimensions are of such a length, what is computed of their rows can be reduced in the same kernel.
+    Prefers the product of the last dimensions, because then the kernel that computes such rows can also reduce them.
     """
     size = source.size
     if size <= limits.long_reduction:

@@ -1,4 +1,4 @@
-"""The formulas of `graph.Map` as code: name -> what writes it for operands of one type and as many lanes."""
+"""The formulas of `graph.Map`: name -> function that writes it, for operands of equal type and lanes."""
 
 from __future__ import annotations
 

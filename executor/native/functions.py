@@ -1,4 +1,4 @@
-"""Ops by themselves as native code: functions of arrays."""
+"""Single ops as native functions of arrays, without a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINE = 64
 
 @dataclass
 class _Op:
-    """What lowering asks of an operator of a program."""
+    """The attributes of an operator that lowering needs."""
 
     type: str
     attrs: Mapping[str, Any]
@@ -37,7 +37,7 @@ class _Op:
 
 @dataclass
 class _Instruction:
-    """What lowering asks of an instruction of a plan."""
+    """The attributes of a plan's instruction that lowering needs."""
 
     op: _Op
     definition: OpDef
@@ -56,7 +56,7 @@ class _Instruction:
 
 
 Slots = Sequence[tuple[str, Spec | None]]
-"""Slot and spec of each array, in order; None for gaps in slots of many, and for outputs that are not computed."""
+"""(slot, spec) of each array, in order; the spec is None for gaps in list slots, and for outputs that are not needed."""
 
 
 def native_function(
@@ -67,12 +67,13 @@ def native_function(
     outputs: Slots,
     into: Mapping[str, str] | None = None,
 ) -> tuple[Callable[..., Any], frozenset[int]] | None:
-    """A function that computes an op natively, and the positions of the arrays that it reads; None if the op is left to numpy.
+    """Compile an op to a native function; None if the op stays on numpy.
 
-    It takes the arrays of the inputs that are passed, C-contiguous ones; of the others it may need nothing but the shape. It
-    returns one array, or a tuple: new ones, or those that are overwritten. Several threads may call it at the same time.
+    The function takes the arrays of the inputs that are passed, C-contiguous, and returns one array or a tuple: new arrays, or
+    the overwritten ones. It is thread-safe. The second result holds the positions of the arrays that the function reads.
 
     Args:
+        passed: for each input, whether its array is passed; otherwise only its shape is used.
         into: output slot -> the input slot whose array it overwrites.
     """
     specs: dict[Value, Spec] = {}
@@ -113,7 +114,7 @@ def native_function(
 
 
 class NativeFunction:
-    """What computes an op: a table whose operands are exchanged for each call."""
+    """Computes an op with a table; each call sets the table's addresses to the arrays of the call."""
 
     def __init__(
         self,
@@ -126,9 +127,9 @@ class NativeFunction:
         outputs: Sequence[Spec | None],
     ) -> None:
         self._scratch: list[tuple[Value, int]] = []
-        """What is computed meanwhile, and where it lies in the scratch."""
+        """Intermediate values, with their offsets in the scratch memory."""
         self._cleared: list[tuple[int, int]] = []
-        """Where images lie in the scratch whose halos are zeros."""
+        """Start and end of images with a halo in the scratch memory; they are zeroed before each call."""
         size = 0
         for value, spec in specs.items():
             if value not in places:
@@ -140,13 +141,13 @@ class NativeFunction:
         self._scratch_bytes = size
         self._outputs: list[tuple[tuple[int, ...], Any] | None] = []
         self._results: list[int] = []
-        """Where results are among the arrays of a call."""
+        """Positions of the results among the arrays of a call."""
         for number, output in enumerate(outputs, inputs):
             self._outputs.append(None if output is None or number in targets else (output.shape, output.dtype.array_dtype))
             if output is not None:
                 self._results.append(position[targets[number]] if number in targets else len(position) + number - inputs)
         self._operands: list[tuple[Value, int]] = []
-        """Values of the op, and where their arrays are among those of a call: those passed, then new ones."""
+        """Values of the op, with the positions of their arrays in a call: first the passed arrays, then new ones."""
         used = {value for region in regions for value in (*region.read, *region.written)}
         for value, number in places.items():
             if value in used:

@@ -1,4 +1,4 @@
-"""What stands among the ops of a plan where native code is used. These are few lines, as each plan knows of them."""
+"""Native instructions of plans. This module is short because every plan imports it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
 ]  # fmt: skip
 
 NATIVE_PREFIX = "native."
-"""How the names of values begin that regions hand to each other."""
+"""Prefix of the names of values that regions pass to each other."""
 CLEARED = f"{NATIVE_PREFIX}images."
-"""How the names of those begin whose memory holds zeros before the first run: images with a halo."""
+"""Prefix of the names of images with a halo; their memory is zeroed before the first run."""
 
 
 class WrittenKernel(NamedTuple):
-    """The text of a module with a kernel, and what the kernel accesses of each operand.
+    """The text of a module with a kernel, and the footprint of each operand.
 
-    Other functions in the module are the kernel's own, whatever they are called.
+    All other functions of the module are private to the kernel, whatever their names.
     """
 
     text: str
@@ -40,23 +40,23 @@ class WrittenKernel(NamedTuple):
 
 
 Writer: TypeAlias = Callable[[str], WrittenKernel]
-"""Writes a kernel of a name."""
+"""Writes a kernel under a name."""
 Operand: TypeAlias = "tuple[Value | None, int]"
-"""What a kernel is given: the value in whose array it lies, and bytes from the start of that."""
+"""An operand of a kernel: a value, and an offset in bytes from the start of its array."""
 WORKSPACE: Operand = (None, 0)
-"""Stands for memory that a kernel uses while it runs."""
+"""The operand that stands for the kernel's workspace."""
 
 
 RECORD_WORDS = 4
-"""Words of a record in a table: a kernel, the addresses of its operands, and flags (see `kernel`)."""
+"""Words per record of a table: kernel, address of its operands' addresses, flags, and one unused (see `kernel`)."""
 SERIAL = 1
-"""Flag of a record that only the first thread computes."""
+"""Flag: only the first thread computes the record."""
 AFTER_BARRIER = 2
-"""Flag of a record that waits until all threads have done the records before it."""
+"""Flag: the record waits until all threads have finished the records before it."""
 
 
 class KernelCall(NamedTuple):
-    """A call of a kernel: the signature of the kernel, its operands, and whether the first thread computes it alone."""
+    """A kernel call: the kernel's signature, its operands, and whether the first thread computes it alone."""
 
     kernel: str
     operands: Sequence[Operand]
@@ -64,7 +64,7 @@ class KernelCall(NamedTuple):
 
 
 class _Reader:
-    """What reads values that no slots or names of an op tell."""
+    """Base of instructions with a list of read values, instead of an op's slots."""
 
     definition = None
     dynamic = False
@@ -78,33 +78,33 @@ class _Reader:
 
     @property
     def outer(self) -> dict[str, Value]:
-        """The values that are read, by a text that tells versions of one name apart."""
+        """The values that are read, by "name.version"."""
         return {f"{name}.{version}": (name, version) for name, version in self.read}
 
 
 def is_persistable(op: Operator, name: str) -> bool:
-    """Whether a name that an op writes is a variable of the scope, which keeps it from run to run."""
-    block: Block | None = op.block  # None for an op that is computed by itself
+    """Whether an op writes `name` as a variable of the scope, which persists between runs."""
+    block: Block | None = op.block  # None for a single op outside of programs
     var = block.vars.get(name) if block is not None else None
     return var is not None and var.persistable
 
 
 def values_read(instruction: Any) -> list[Value]:
-    """The values that an instruction of a plan may read, by blocks of its op, too; some of them twice."""
+    """The values that an instruction may read, also in sub-blocks of its op; may contain duplicates."""
     return instruction.read if isinstance(instruction, _Reader) else [*instruction.read, *instruction.outer.values()]
 
 
 class NativeInstruction(_Reader):
-    """What a table of native code computes (`regions.NativeRegion`): of ops, the reading and writing of values.
+    """An instruction that native code computes, such as `regions.NativeRegion`.
 
     Attributes:
-        ops: the ops, of which some may be computed by several regions.
-        read, written: values.
-        layouts: how values lie in memory that are no plain tensors.
-        shares: images with a halo that are written -> those whose memory they take over.
-        calls: the calls of kernels that compute it, in order.
-        writers: signature of each of these kernels -> what writes it.
-        workspace_bytes: the bytes of workspace that the kernels need.
+        ops: its ops; several instructions may compute parts of one op.
+        read, written: the values that it reads and writes.
+        layouts: value -> its memory layout, if it is not a plain tensor.
+        shares: written image with a halo -> the image whose memory it reuses.
+        calls: its kernel calls, in order.
+        writers: signature of a kernel -> its writer.
+        workspace_bytes: bytes of workspace that its kernels need.
     """
 
     is_native = True
@@ -123,7 +123,7 @@ class NativeInstruction(_Reader):
         return self.ops[-1]
 
     def describe(self) -> str:
-        """What is computed, in a line."""
+        """The computation, in one line."""
         raise NotImplementedError
 
     @property
@@ -142,7 +142,7 @@ class NativeInstruction(_Reader):
 
 
 class Check(_Reader):
-    """What looks at the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
+    """Checks the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
 
     def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
         self.instruction, self.op, self.specs = instruction, instruction.op, specs
@@ -165,7 +165,7 @@ class Check(_Reader):
         return f"check what {self.op.type} reads: {ins}"
 
     def call(self, array: Callable[[Value], Any]) -> Call:
-        """The call that checks; of what is not looked at it is given the shape alone."""
+        """The call of the check; values that it does not inspect are passed as stand-ins with the right shape."""
         definition = self.instruction.definition
 
         def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,5 +187,5 @@ class Check(_Reader):
 
 
 def stand_in(spec: Spec) -> Any:
-    """An array of which only shape and type matter."""
+    """A placeholder array; only its shape and type matter."""
     return np.broadcast_to(np.zeros((), spec.dtype.array_dtype), spec.shape)

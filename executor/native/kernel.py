@@ -1,12 +1,12 @@
 """Kernels: compiled functions that a table of records calls.
 
-A kernel is ``void kernel(ptr operands, i64 thread, i64 threads)``. `operands` points at one word of 64 bits for each operand, the
-address of its first element. Extents and strides are part of the code. All threads call the same kernels in the same order; each
-takes its share of the work, which is cut in chunks that depend on shapes alone, so that results do not depend on how many threads
-there are. A record of a table holds four words: the kernel's address, that of its operands, flags, and one that is not used.
+A kernel is ``void kernel(ptr operands, i64 thread, i64 threads)``. `operands` points to one 64-bit word per operand: the address
+of its first element. Extents and strides are constants in the code. All threads call the same kernels in the same order, and each
+computes its share of the chunks. Chunks depend on shapes alone, so results do not depend on the number of threads. A record of a
+table holds four words: the kernel's address, the address of its operands' addresses, flags, and one unused.
 
-A kernel of a module that is checked reads more words after the addresses: for each operand the addresses of its first byte and of
-the one after its last; then two that it writes when an access lies outside (`checked_words`, `fault_in`).
+A kernel in a checked module reads more words after the addresses: per operand, the addresses of its first byte and of the byte
+after its last; then two words that it writes if an access is outside (`checked_words`, `fault_in`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["Share", "checked_words", "fault_in", "write_kernel", "written_kernel
 
 @dataclass(frozen=True)
 class Share:
-    """The share of one thread: values in the function that is being written."""
+    """One thread's share of the work: values of the function being written."""
 
     thread: Value
     threads: Value
 
     def of(self, f: Function, chunks: int) -> tuple[Operand, Operand]:
-        """The bounds of the chunks, of as many, that this thread takes."""
+        """The first chunk of this thread, and the one after its last."""
         if chunks == 1:
             first = f.compare("eq", self.thread, 0)
             return 0, f.select(first, f.int64(1), f.int64(0))
@@ -43,11 +43,11 @@ class Share:
 
 
 Body: TypeAlias = "Callable[[Function, Sequence[Value], Share], None]"
-"""Writes what a kernel does with its operands."""
+"""Writes the body of a kernel, from the pointers to its operands and the thread's share."""
 
 
 def write_kernel(module: Module, name: str, operands: int, body: Body, most_threads: int = MOST_THREADS) -> None:
-    """Write a kernel, for so many threads at most."""
+    """Write a kernel for at most `most_threads` threads."""
     f = Function(module, name, [POINTER, INT64, INT64])
     words, thread, threads = f.arguments
     pointers = []
@@ -64,22 +64,22 @@ def write_kernel(module: Module, name: str, operands: int, body: Body, most_thre
 
 
 def written_kernel(name: str, operands: int, body: Body) -> WrittenKernel:
-    """A kernel that is alone in its module."""
+    """Write a kernel as the only kernel of a new module."""
     module = Module()
     write_kernel(module, name, operands, body)
     return WrittenKernel(module.text, module.footprints[name])
 
 
 def checked_words(operands: Sequence[tuple[int, int, int]]) -> Any:
-    """The words of operands for a kernel that is checked.
+    """The words of the operands of a checked kernel.
 
     Args:
-        operands: of each the addresses of its first element, of its first byte, and of the byte after its last.
+        operands: per operand, the addresses of its first element, of its first byte, and of the byte after its last.
     """
     return np.array([*(address for address, _, _ in operands), *(end for _, *ends in operands for end in ends), 0, 0], np.int64)
 
 
 def fault_in(words: Any) -> tuple[int, int] | None:
-    """The first access that lay outside, as the operand's number and the bytes from its first one; None if all lay within."""
+    """The first access outside its operand, as (operand, byte offset from its first byte); None if there was none."""
     root, offset = words[-2:].tolist()
     return (root - 1, offset) if root else None

@@ -1,4 +1,4 @@
-"""What regions come to: calls of kernels, as data, and what writes the kernels."""
+"""Turns regions into kernel calls (plain data) and the writers of these kernels."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["find_calls"]
 
 
 class Pointers:
-    """Where a kernel finds what it reads and stores.
+    """The pointers of a kernel to its operands and outputs.
 
-    `first` is the pointer to the first element of an operand, `start` that to the beginning of a node's memory, and `output`
-    that to the first element of a node that is stored.
+    `first` gives the pointer to an operand's first element, `start` to the start of a node's memory, and `output` to the first
+    element of a stored node.
     """
 
     def __init__(self, region: NativeRegion, pointers: Sequence[Value]) -> None:
@@ -44,7 +44,7 @@ class Pointers:
 
 
 def find_calls(regions: Iterable[NativeRegion]) -> None:
-    """Find the calls of regions; those that compute the same have the same kernels."""
+    """Set the calls and writers of regions; regions with equal computations share kernels."""
     finder = _Finder()
     for region in regions:
         region.calls = list(finder.calls_of(region))
@@ -54,7 +54,7 @@ def find_calls(regions: Iterable[NativeRegion]) -> None:
 class _Finder:
     def __init__(self) -> None:
         self._kernels: dict[tuple[Any, ...], tuple[list[str], int]] = {}
-        """What is described of a region -> its kernels, and the bytes of workspace that they need."""
+        """Description of a region -> its kernels, and their workspace in bytes."""
         self.writers: dict[str, Writer] = {}
 
     def calls_of(self, region: NativeRegion) -> Iterator[KernelCall]:
@@ -82,14 +82,14 @@ class _Finder:
         return self._kernels[description]
 
     def _totals(self, chunks: int, columns: int, element: Type, target: Target) -> str:
-        """The kernel that adds up sums over parts of the rows."""
+        """The kernel that adds up partial sums."""
         signature = signed("totals", chunks, columns, element.element)
         self.writers.setdefault(signature, partial(_kernel_of_totals, chunks, columns, element, target))
         return signature
 
 
 def _phases(region: NativeRegion) -> tuple[list[Phase], int]:
-    """What the kernels of a region do, one after the other, and the bytes of workspace that they need."""
+    """The writers of a region's kernels, in order, and their workspace in bytes."""
     nest = region.nest
     if nest is not None:
         return [lambda f, pointers, workspace, share: nest.write(f, pointers, share)], 0
@@ -97,7 +97,7 @@ def _phases(region: NativeRegion) -> tuple[list[Phase], int]:
 
 
 def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
-    """A kernel of a region."""
+    """Write one kernel of a region."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         phase(f, Pointers(region, pointers), pointers[-1], share)
@@ -106,7 +106,7 @@ def _kernel(region: NativeRegion, phase: Phase, name: str) -> WrittenKernel:
 
 
 def _kernel_of_totals(chunks: int, columns: int, element: Type, target: Target, name: str) -> WrittenKernel:
-    """A kernel that adds up rows, of which each is a part of the sums."""
+    """Write a kernel that adds up rows of partial sums."""
 
     def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
         parts, out = pointers

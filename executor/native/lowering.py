@@ -1,10 +1,10 @@
 """Lowers ops to the tensor graph: one function per op type, with the op's slots and attributes as parameters.
 
-A function under `lowers` takes tensors (`GraphTensor`; lists of them for slots of many, None for absent ones), attributes, and
-``wanted``, the set of output slots that are read; ``inputs``, ``attrs`` and ``specs`` are all of them by name. It returns the
-tensor of the first output, or slot -> tensor. Raising `NotLowered` leaves the op, with these shapes and attributes, to its
-kernel. Gradient ops are lowered by their rules, run over tensors, where they have no function of their own, or where that
-raises `ByRule`.
+A function under `lowers` takes tensors (`GraphTensor`; lists for list slots, None for absent inputs), attributes, and ``wanted``,
+the set of output slots that are read. The parameters ``inputs``, ``attrs`` and ``specs`` receive all inputs, attributes and
+output specs by name. The function returns the tensor of the first output, or slot -> tensor. If it raises `NotLowered`, the op,
+with these shapes and attributes, stays on its numpy kernel. A gradient op without such a function, or whose function raises
+`ByRule`, is lowered by running its gradient rule over tensors.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ ELEMENTS: dict[VarType, Type] = {
     VarType.INT64: INT64,
     VarType.BOOL: BOOL,
 }
-"""Element types that native code computes with."""
+"""Element types that native code supports."""
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 
 class NotLowered(Exception):
-    """The op is left to its kernel."""
+    """The op stays on its numpy kernel."""
 
 
 class ByRule(NotLowered):
-    """A gradient op is lowered by its rule, as what has a function does not do for its inputs."""
+    """The gradient op's lowering function does not support these inputs; lower the op by its gradient rule."""
 
 
 def element_of(dtype: VarType) -> Type:
-    """The type of elements in native code; `NotLowered` if it has none."""
+    """The native element type of a dtype; raises `NotLowered` if there is none."""
     if dtype not in ELEMENTS:
         raise NotLowered(f"elements of {dtype.text}")
     return ELEMENTS[dtype]
 
 
 def number_like(value: float, like: Node) -> Constant:
-    """A number, of the element type of a node."""
+    """A constant with the element type of a node."""
     return constant(value, like.element)
 
 
 class GraphTensor(ValueOperators):
-    """A node of the graph, as gradient rules see it."""
+    """A node of the graph with operators, for lowering functions and gradient rules."""
 
     __slots__ = ("node",)
 
@@ -106,9 +106,9 @@ class GraphTensor(ValueOperators):
         def __ge__(self, other: Any) -> GraphTensor: ...
         def astype(self, dtype: Any) -> GraphTensor: ...
 
-    # Arithmetic of floats is written down at once; asking for the op each time takes three times as long.
+    # Arithmetic of floats creates nodes directly; looking up the op each time takes three times as long.
     def _formula(self, formula: str, other: Any, swap: bool = False) -> GraphTensor | None:
-        """A formula of floats; None for other elements, and where the operands differ in theirs."""
+        """Apply a formula to floats; None if the element types differ or are no floats."""
         node = self.node
         if not node.element.is_float:
             return None
@@ -146,19 +146,19 @@ class GraphTensor(ValueOperators):
 
 
 def only_floats(*tensors: GraphTensor | None) -> None:
-    """`NotLowered` unless the elements of tensors are floats."""
+    """Raise `NotLowered` unless all tensors are of floats."""
     if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
         raise NotLowered("elements that are no floats")
 
 
 def only_numbers(*tensors: GraphTensor | None) -> None:
-    """`NotLowered` if the elements of tensors are truth values."""
+    """Raise `NotLowered` if any tensor is of truth values."""
     if any(tensor is not None and tensor.node.element == BOOL for tensor in tensors):
         raise NotLowered("truth values as numbers")
 
 
 def only_truths(*tensors: GraphTensor) -> None:
-    """`NotLowered` unless tensors hold truth values."""
+    """Raise `NotLowered` unless all tensors are of truth values."""
     if any(tensor.node.element != BOOL for tensor in tensors):
         raise NotLowered("elements that are no truth values")
 
@@ -204,12 +204,12 @@ def _specs(value: Any) -> Any:
 
 
 def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs of an op by slot, as tensors; `NotLowered` if it is left to its kernel.
+    """Lower an op to tensors, by output slot; raises `NotLowered` if it stays on its numpy kernel.
 
     Args:
-        inputs: tensors by slot, lists in slots of many.
+        inputs: tensors by slot; lists in list slots.
         attrs: all attributes, defaults included.
-        specs: the specs of the outputs that are wanted.
+        specs: the specs of the outputs that are needed.
     """
     entry = _LOWERINGS.get(definition.type)
     if entry is None:

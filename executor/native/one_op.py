@@ -1,4 +1,4 @@
-"""Single ops of eager mode as native code, where that is faster than numpy. The compiler is imported when it is needed."""
+"""Native code for single ops of eager mode, if it is faster than numpy. The compiler is imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["NativeOps"]
 
 
 class NativeOps:
-    """Compiles ops that native code computes faster by themselves than numpy."""
+    """Compiles single ops that native code computes faster than numpy."""
 
     def takes(self, op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:
         return is_enabled() and is_worth_it(op_type, attrs, specs)

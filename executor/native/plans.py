@@ -1,4 +1,4 @@
-"""Puts native code into plans. Importing this module imports everything that lowers ops."""
+"""Inserts native code into plans. Importing this module imports all modules that lower ops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
 
-from . import (  # noqa: F401  (say how ops are lowered)
+from . import (  # noqa: F401  (they register lowerings)
     activation_lowering,
     compiler,
     loss_lowering,
@@ -29,7 +29,7 @@ __all__ = ["with_native_code"]
 def with_native_code(
     instructions: Sequence[Any], specs: dict[Value, Spec], live_out: Iterable[Value], storage: Mapping[str, Spec], fewest: int
 ) -> list[Any]:
-    """The instructions of a plan, with native code of this processor in the place of ops (see `native_regions`)."""
+    """Replace ops of a plan by native regions for this processor, and verify the result (see `native_regions`)."""
     target = compiler.host()
     results = native_regions(instructions, specs, live_out, storage, target, fewest)
     results = in_blocks(results, specs, storage, target)

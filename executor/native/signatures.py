@@ -1,4 +1,4 @@
-"""Signatures of kernels: all that their texts depend on, so that a kernel that is loaded, or on disk, is not written again."""
+"""Signatures of kernels: digests of everything that a kernel's text depends on. They serve as cache keys."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["described", "signature_of", "signed"]
 
 
 def signed(*parts: Any) -> str:
-    """A digest of numbers, texts, and tuples of them."""
+    """A digest of numbers, strings, and nested tuples of them."""
     return sha256(repr(parts).encode()).hexdigest()
 
 
 def described(region: NativeRegion) -> tuple[Any, ...]:
-    """What a region computes, in which shapes, and where operands lie; not which arrays it reads and writes.
+    """Describe a region's computation, shapes and operand layouts, but not the arrays it reads and writes.
 
-    Numbers are texts: those that are equal may differ, such as two zeros.
+    Numbers are given as text, because equal numbers may differ: 0.0 and -0.0.
     """
     group = region.group
     describe = _Description(region)
@@ -34,13 +34,13 @@ def described(region: NativeRegion) -> tuple[Any, ...]:
 
 
 def signature_of(description: tuple[Any, ...]) -> str:
-    """A digest of what is `described` of a region."""
+    """A digest of a region's description."""
     *parts, breaks, output = description
     return signed(*parts, sorted(breaks), output)
 
 
 class _Description:
-    """Says of the nodes of a region what its text depends on."""
+    """Describes the nodes of a region as far as the kernel's text depends on them."""
 
     def __init__(self, region: NativeRegion) -> None:
         group = region.group
@@ -48,10 +48,10 @@ class _Description:
         self._by_start = region.by_start
         self._reads = {place: number for number, place in enumerate(region.sources)}
         self.places = {node: place for place, node in enumerate([*group.uniform, *group.nodes])}
-        """Node that the region computes -> its place among them."""
+        """Node that the region computes -> its index."""
 
     def node(self, node: Node) -> tuple[Any, ...]:
-        """What is computed, and where it lies."""
+        """Describe a node: its computation and its place in memory."""
         return (
             type(node).__name__, node.shape, node.element.element, node.halo, node.within and node.within.strides,
             node in self._per_row, node in self._sums, *[self._part(getattr(node, name)) for name in _parts_of(type(node))],
@@ -66,7 +66,7 @@ class _Description:
         return start, *self._operand(part)
 
     def _operand(self, node: Node) -> tuple[Any, ...]:
-        """Where an operand is found, among the nodes or by the number of a pointer, and how its elements lie there."""
+        """Describe an operand: its index among the nodes or the number of its pointer, and its layout."""
         if type(node) is Constant:
             return repr(node.number), node.element.element
         source = source_of(node)
@@ -81,7 +81,7 @@ _PARTS: dict[type[Node], list[str]] = {}
 
 
 def _parts_of(kind: type[Node]) -> list[str]:
-    """The fields that only some nodes have."""
+    """The fields of a node class that `Node` lacks."""
     if kind not in _PARTS:
         common = {field.name for field in fields(Node)}
         _PARTS[kind] = [field.name for field in fields(kind) if field.name not in common]
@@ -89,7 +89,7 @@ def _parts_of(kind: type[Node]) -> list[str]:
 
 
 def _packing_of(node: Node) -> Any:
-    """What those who read a packed operand ask of it, besides its elements; None for other nodes."""
+    """The properties of a packed operand that its readers depend on; None for other nodes."""
     match node:
         case PackedFilter():
             return node.windows, node.images, node.for_input, node.filter.shape

@@ -1,7 +1,7 @@
-"""Verifies plans with native code before they run: what is wrong is a `NativeFault`, and the program runs on numpy.
+"""Verifies plans with native code before they run: an error is a `NativeFault`, and the program then runs on numpy.
 
-Each of these faults gave wrong results silently before it was looked for here. To verify takes a small part of the time that
-planning takes, and nothing in a run.
+Each of these faults once gave silently wrong results. Verification takes a small part of the planning time, and no time in a
+run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["verify_accesses", "verify_order", "verify_partial_sums", "verify_wri
 
 
 def verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
-    """Each value is written before it is read, and read before its memory is overwritten.
+    """Verify that each value is written before it is read, and read before its memory is overwritten.
 
     Args:
         storage: names whose values live in the scope, where they are overwritten in place.
@@ -42,7 +42,7 @@ def verify_order(instructions: Sequence[Any], storage: Container[str]) -> None:
 
 
 def verify_writes(originals: Sequence[Any], instructions: Sequence[Any]) -> None:
-    """The last value of each variable of the scope that the given instructions write is still written."""
+    """Verify that `instructions` write the final value of each scope variable that the original instructions wrote."""
     stored = {value for instruction in instructions for value in instruction.written}
     last = {name: (name, version) for op in originals for name, version in op.written if is_persistable(op.op, name)}
     lost = [name for name, value in last.items() if value not in stored]
@@ -51,7 +51,7 @@ def verify_writes(originals: Sequence[Any], instructions: Sequence[Any]) -> None
 
 
 def verify_partial_sums(regions: Iterable[NativeRegion], storage: Container[str]) -> None:
-    """A kernel that keeps partial sums in its output reads nothing else in that memory."""
+    """Verify that a kernel with partial sums in its output reads nothing else from that memory."""
     for region in regions:
         if (output := region.keeps_partial_sums_in) is None:
             continue
@@ -66,11 +66,11 @@ def verify_accesses(
     size: Callable[[Value], int],
     workspace_bytes: int,
 ) -> None:
-    """What each kernel accesses lies within the arrays of its operands.
+    """Verify that each kernel accesses only memory within its operands' arrays.
 
     Args:
-        footprints: signature of a kernel -> what it accesses of each operand.
-        size: the bytes of a value's array.
+        footprints: signature of a kernel -> the footprint of each operand.
+        size: value -> bytes of its array.
     """
     sizes: dict[Value | None, int] = {None: workspace_bytes}
     for kernel, operands, _ in calls:

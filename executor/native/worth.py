@@ -1,7 +1,7 @@
-"""Which ops native code computes by themselves, outside of plans: those that it computes faster than numpy.
+"""Decides which single ops, outside of plans, run natively: those that are faster than on numpy.
 
-A single op hands arrays over in numpy's order, so what native code gains has to pay for images being turned to channels last and
-back. The bounds are where it was as fast as numpy, both with one thread; threads are gained on top.
+A single op takes and returns arrays in numpy's layout, so the gain must pay for converting images to channels last and back. At
+these bounds, native code was as fast as numpy, both with one thread; more threads are an extra gain.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ELEMENTS = {
     **dict.fromkeys(("exp", "momentum", "pool2d", "pool2d_grad", "sgd"), 1 << 17),
     **dict.fromkeys(("sigmoid_grad", "tanh", "tanh_grad"), 1 << 18),
 }
-"""Op -> the elements that its largest array has to have."""
+"""Op -> the minimal number of elements of its largest array."""
 _PRODUCTS = frozenset({"matmul", "matmul_grad", "matmul_v2", "matmul_v2_grad", "mul", "mul_grad"})
 _CONVOLUTIONS = frozenset({"conv2d", "conv2d_grad"})
 _MULTIPLICATIONS = 1 << 23
-"""What a product or a convolution has to have, about."""
+"""Minimal number of multiplications of a product or a convolution, about."""
 _PER_ELEMENT = 40
-"""Multiplications that a convolution has to have for each element of its images."""
+"""Minimal number of multiplications of a convolution per element of its images."""
 
 
 def is_worth_it(op_type: str, attrs: Mapping[str, Any], specs: Mapping[str, Spec]) -> bool:
-    """Whether an op is computed natively; `specs` are those of its inputs and outputs, by slot."""
+    """Whether to compute an op natively; `specs` are the specs of its inputs and outputs, by slot."""
     if op_type in _PRODUCTS:
         sizes = [specs[slot].size if slot in specs else specs["Out@GRAD"].size for slot in ("X", "Y", "Out")]
         return sqrt(prod(sizes)) >= _MULTIPLICATIONS  # of [m, k], [k, n] and [m, n]: m k n

@@ -1,4 +1,4 @@
-"""IndexBounds of indices beside the indices themselves: none lies outside, and where kernels ask for it, the bounds are exact."""
+"""Bounds of indices against the indices of a run: no index is outside, and the bounds that kernels rely on are exact."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ by the list of keys in each bundle.
 
 Plans are stored beside the bundles (`fluid.executor.planned.records`), under the same rules.
 
-The folder is ``FLUID_NATIVE_CACHE`` (``0`` or empty: no cache), or else the system's folder for user caches. A folder is used only
-if it belongs to the user, is no link, and nobody else can write to it; a file only if the same is true of it and its digest is
-right. Other files are ignored and replaced. The limits are 64 MiB and 512 files; the least recently used files are removed first.
-If nothing can be written, one warning is issued, and each process compiles for itself.
+The folder is ``FLUID_NATIVE_CACHE`` (``0`` or empty: no cache), or else the system's folder for user caches. It is used only if
+it belongs to the user, is no link, and nobody else can write to it. The same holds for a file, whose digest must also be right;
+other files are ignored and replaced. The limits are 64 MiB and 512 files; the least recently used files are removed first. If
+nothing can be written, one warning is issued, and each process compiles for itself.
 """
 
 from __future__ import annotations

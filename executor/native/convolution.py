@@ -1,14 +1,14 @@
-"""Convolutions as native kernels: images have their channels last, filters lie in panels, halos of zeros stand for padding.
+"""Native convolution kernels. Images have channels last, filters are packed in panels, and halos of zeros replace padding.
 
-A tile of outputs, some neighbours in a row times a panel of filters, is kept in registers while the taps of the filter and the
-channels of the image go by: each step multiplies one element of the image for each neighbour with one row of the panel. The
-gradient of the input is the same loop over the output's gradient with the filter turned around; of a convolution with strides it
-is one such loop for each place that an input may have within a stride. The gradient of the filter keeps a tile of the filter
-in registers while pixels go by; images are cut into groups, each with a partial sum of its own, which a second kernel adds
-up in their order.
+A tile of outputs (some neighbouring pixels of a row times a panel of filters) stays in registers while the kernel loops over the
+taps of the filter and the channels of the image. Each step multiplies one image element per pixel by one row of the panel.
 
-`Convolution` is the geometry. Filters are [M, C / groups, rows, columns] outside, and packed by `write_packed_filter` and
-`write_packed_filter_for_input` for the kernels here.
+The gradient of the input is the same loop over the output's gradient, with the filter reversed. A convolution with strides needs
+one such loop for each position of an input within a stride. The gradient of the filter keeps a tile of the filter in registers
+and loops over pixels. Images are split into groups with one partial sum each; a second kernel adds these up in order.
+
+`Convolution` is the geometry. Filters are [M, C / groups, rows, columns]; `write_packed_filter` and
+`write_packed_filter_for_input` pack them for these kernels.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_forward(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The output of a convolution; `packed_filter` comes from `write_packed_filter`. The halo of `y` is not written."""
+    """Write a kernel for a convolution's output; `packed_filter` comes from `write_packed_filter`. Leaves the halo of `y`."""
     require_halo(geometry.x, geometry.x_halo, "input")
     tiling = forward_tiling(geometry, target)
     rows = geometry.taps * geometry.channels
@@ -75,8 +75,11 @@ def write_input_gradient(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The gradient of a convolution's input; `packed_filter` comes from `write_packed_filter_for_input`. The halo of `dx` is
-    not written; that of `dy` has to be `Convolution.y_halo` wide, at least. `Convolution.places` says how much code it is."""
+    """Write a kernel for the gradient of a convolution's input; `packed_filter` comes from `write_packed_filter_for_input`.
+
+    The halo of `dx` is not written. The halo of `dy` must be at least `Convolution.y_halo` wide. The code grows with
+    `Convolution.places`.
+    """
     require_halo(geometry.y, geometry.y_halo, "gradient of the output")
     tiling = input_tiling(geometry, target)
     for walk in input_walks(geometry):
@@ -97,17 +100,17 @@ def _write_walk(
     limits: Limits,
     epilogue: Epilogue | None,
 ) -> None:
-    """Write a walk. A chunk is some rows of one image with one panel of filters; `packed_rows` is how many rows panels have."""
+    """Write a walk. A chunk is some rows of one image times one panel of filters; a panel has `packed_rows` rows."""
     panels = panels_of(walk.filters, tiling)
     if not prod(walk.extents) * walk.output.count:
         return
-    pixels = tiling.rows if walk.rows else 1  # zeros need no tiles, and many of them take LLVM long
+    pixels = tiling.rows if walk.rows else 1  # without taps, only zeros are stored, and large tiles of them take LLVM long
     width = width_of(panels)
     stays = walk.rows * width * g.groups * g.element.bytes <= limits.convolution_filter_bytes
     for panel in panels:
         count = g.groups * panel.count
         needed = -(-limits.convolution_chunks // (walk.output.count * count))
-        if stays:  # all panels go over a block of the source while it is in the nearest cache
+        if stays:  # all panels use a block of the source while it is in the L1 cache
             needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // limits.convolution_block_bytes)
         blocks = min(walk.extents[0], needed)
 
@@ -136,7 +139,7 @@ def _write_walk(
 
 @dataclass(frozen=True)
 class _Strip:
-    """Rows of one image with one panel of filters, as they are written in tiles."""
+    """Writes rows of one image times one panel of filters, tile by tile."""
 
     f: Function
     element: Type
@@ -151,7 +154,7 @@ class _Strip:
     epilogue: Epilogue | None
 
     def write(self, row: Value, most: int) -> None:
-        """One row of the grid, in tiles of at most as many pixels."""
+        """Write one row of the grid in tiles of at most `most` pixels."""
         taps = self._tap_rows(row)
         for start, size, count in split(self.walk.extents[1], most):
             self.f.loop(
@@ -163,7 +166,7 @@ class _Strip:
             )
 
     def _tap_rows(self, row: Value) -> tuple[Operand, Operand]:
-        """The rows of taps, from one up to another, that meet an image: the others would add zeros."""
+        """The range of tap rows that lie within the image; the remaining rows would only add zeros."""
         f, walk = self.f, self.walk
         if walk.is_inside:
             return 0, len(walk.taps[0])
@@ -185,7 +188,7 @@ class _Strip:
         self._store(row, column, size, sums)
 
     def _run(self, source: Value, size: int, tap_row: Value, tap_column: Value, sums: Sequence[Value]) -> list[Value]:
-        """Add the products under one tap, or under the taps of one row where these are neighbours."""
+        """Add the products under one tap, or under a whole row of taps if these are contiguous."""
         f, walk, panel = self.f, self.walk, self.panel
         (_, tap_columns), length = walk.runs
         x = f.at(source, affine(f, 0, (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1])), self.element)

@@ -1,7 +1,7 @@
-"""Depthwise convolutions, in which each channel has one filter of its own: neighbours in a vector are channels of one pixel.
+"""Depthwise convolutions: each channel has one filter. The lanes of a vector are channels of one pixel.
 
-Filters are packed as [taps][channels], by `write_packed_depthwise`, for the output and for the gradient of the input alike.
-A tile is some pixels of a row, with one vector of channels: what several of them read is loaded once.
+`write_packed_depthwise` packs filters as [taps][channels], both for the output and for the gradient of the input. A tile is some
+pixels of a row times one vector of channels; elements that several pixels read are loaded once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def is_depthwise(geometry: Convolution) -> bool:
-    """Whether the kernels here compute the convolution."""
+    """Whether a convolution is depthwise with one filter per channel, as these kernels require."""
     return geometry.groups == geometry.x.channels == geometry.y.channels
 
 
@@ -69,7 +69,7 @@ def write_depthwise(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The output of a depthwise convolution. The halo of `y` is not written."""
+    """Write a kernel for the output of a depthwise convolution. The halo of `y` is not written."""
     require_halo(geometry.x, geometry.x_halo, "input")
     _write_walk(f, geometry, forward_walk(geometry), x, packed_filter, y, share, target, epilogue)
 
@@ -84,20 +84,20 @@ def write_depthwise_input_gradient(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The gradient of a depthwise convolution's input. The halo of `dx` is not written; that of `dy` has to be
-    `Convolution.y_halo` wide, at least."""
+    """Write a kernel for the gradient of a depthwise convolution's input. The halo of `dx` is not written; the halo of `dy` must
+    be at least `Convolution.y_halo` wide."""
     require_halo(geometry.y, geometry.y_halo, "gradient of the output")
     for walk in input_walks(geometry):
         _write_walk(f, geometry, walk, dy, packed_filter, dx, share, target, epilogue)
 
 
 def _pixels(target: Target) -> int:
-    """Pixels of a tile, so many that it stays in registers."""
+    """The number of pixels of a tile, small enough to stay in registers."""
     return 6 if target.registers == 16 else 8
 
 
 def _blocks(images: int, rows: int, bytes_of_row: int, limits: Limits) -> int:
-    """Blocks of rows that images are cut into."""
+    """The number of blocks of rows that an image is cut into."""
     needed = max(-(-limits.convolution_chunks // images), -(-rows * bytes_of_row // limits.gradient_bytes))
     return max(1, min(rows, needed))
 
@@ -113,7 +113,7 @@ def _write_walk(
     target: Target,
     epilogue: Epilogue | None,
 ) -> None:
-    """Write a walk, in which every channel is a group. A chunk is some rows of an image."""
+    """Write a walk with one group per channel. A chunk is some rows of an image."""
     count, channels, element = walk.output.count, walk.output.channels, g.element
     if not prod(walk.extents) * count * channels:
         return
@@ -164,7 +164,7 @@ def _write_walk(
 def _products(
     f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value, size: int, lanes: int, most_taps: int
 ) -> list[Value]:
-    """The sums of a tile of as many pixels; at most so many taps are written without a loop."""
+    """Compute the sums of a tile of `size` pixels; at most `most_taps` taps are unrolled."""
     vector, channels = g.element.of(lanes), g.x.channels
     rows, columns = walk.taps
     sums = [zero(vector) for _ in range(size)]
@@ -195,26 +195,26 @@ def _products(
 
 # -------------------------------------------------------------------------------------------------- filters' gradients
 def _partials(g: Convolution, target: Target) -> int:
-    """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
+    """The number of partial sums. It depends on the geometry alone, so that results do not depend on threads."""
     return max(1, min(g.x.count, target.limits.gradient_partials))
 
 
 def depthwise_partial_elements(geometry: Convolution, target: Target) -> int:
-    """The elements that the partial sums of the filter's gradient take."""
+    """Number of elements of the partial sums of the filter's gradient."""
     return _partials(geometry, target) * geometry.taps * geometry.x.channels
 
 
 def write_depthwise_partial_filters(
     f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, target: Target
 ) -> None:
-    """Partial sums of the gradient of a depthwise convolution's filter, each over some of the images."""
+    """Write a kernel for partial sums, each over some images, of the gradient of a depthwise filter."""
     g, element, channels = geometry, geometry.element, geometry.x.channels
     require_halo(g.x, g.x_halo, "input")
     lanes, count, limits = target.vector_bytes // element.bytes, _partials(g, target), target.limits
     blocks = _blocks(limits.convolution_chunks, g.y.height, g.y.width * prod(g.strides) * channels * element.bytes, limits)
 
     def sums(partial: Value, first: Operand, vectors: tuple[Operand, Operand], lanes: int) -> None:
-        """Write the sums for some vectors of as many channels, which begin at a first one."""
+        """Write the sums for a range of vectors of `lanes` channels, counted from channel `first`."""
         output = f.at(partials, affine(f, 0, (partial, g.taps * channels), (first, 1)), element)
 
         def for_vectors(body: Callable[[Value], None]) -> None:
@@ -263,7 +263,7 @@ def _add_block(
     lanes: int,
     target: Target,
 ) -> None:
-    """Add what some rows of an image give to the sums of one vector of channels, some rows of taps at a time."""
+    """Add the products of some rows of an image to the sums of one vector of channels, some rows of taps at a time."""
     element, vector, walk = g.element, g.element.of(lanes), forward_walk(g)
     most_sums, pixels = target.limits.depthwise_sums, 2 if target.registers == 16 else 4
 
@@ -321,9 +321,9 @@ def write_depthwise_filter_gradient(
     target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
-    """The gradient of a depthwise convolution's filter, [C, 1, rows, columns], from its partial sums, which are overwritten.
+    """Write a kernel for the gradient of a depthwise filter, [C, 1, rows, columns]. It overwrites the partial sums.
 
-    ``epilogue(f, value, row, column)`` is given neighbours in the row of one channel, from a column on.
+    ``epilogue(f, value, row, column)`` takes consecutive elements of one channel's row, from a column on.
     """
     g, element, channels = geometry, geometry.element, geometry.x.channels
     filter_size = g.taps * channels
@@ -338,7 +338,7 @@ def write_depthwise_filter_gradient(
 
 
 def depthwise_filter_gradient_phases(geometry: Convolution, target: Target, epilogue: RowEpilogue | None = None) -> list[Writer]:
-    """As `filter_gradient_phases`; `depthwise_partial_elements` says how large ``partials`` is."""
+    """Like `filter_gradient_phases`; ``partials`` has `depthwise_partial_elements` elements."""
 
     def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
         write_depthwise_partial_filters(f, geometry, x, dy, partials, share, target)

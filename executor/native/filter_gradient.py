@@ -1,4 +1,4 @@
-"""The gradient of a convolution's filter: partial sums over groups of images, each in tiles, and then their sum."""
+"""The gradient of a convolution's filter: partial sums over groups of images, computed in tiles, then their total."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ __all__ = [
 
 
 RowEpilogue = Callable[[Function, Value, Value, Value], "Value | None"]
-"""``epilogue(f, value, row, column)``: what is stored in place of `value`, neighbours in a row of the filter from a column on;
-None where the epilogue has stored it elsewhere."""
+"""``epilogue(f, value, row, column)``: the vector to store in place of `value` (consecutive elements of a filter's row, from a
+column on); None if the epilogue has stored its results itself."""
 Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
 """``writer(f, x, dy, partials, d_filter, share)`` writes one of the kernels for a filter's gradient."""
 
@@ -49,13 +49,13 @@ def _gradient_tiling(g: Convolution, target: Target) -> Tiling:
 
 
 def _partials(g: Convolution, panels: Sequence[Panel], limits: Limits) -> int:
-    """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
+    """The number of partial sums. It depends on the geometry alone, so that results do not depend on threads."""
     partial_bytes = packed_rows(g) * width_of(panels) * g.groups * g.element.bytes
     return max(1, min(g.x.count, limits.gradient_partials, limits.gradient_partial_bytes // max(partial_bytes, 1)))
 
 
 def partial_elements(geometry: Convolution, target: Target) -> int:
-    """The elements that the partial sums of the filter's gradient take."""
+    """Number of elements of the partial sums of the filter's gradient."""
     panels = panels_of(geometry.filters, _gradient_tiling(geometry, target))
     return _partials(geometry, panels, target.limits) * geometry.groups * packed_rows(geometry) * width_of(panels)
 
@@ -63,7 +63,7 @@ def partial_elements(geometry: Convolution, target: Target) -> int:
 def write_partial_filters(
     f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, target: Target
 ) -> None:
-    """Partial sums of the gradient of a convolution's filter, each over some of the images."""
+    """Write a kernel for partial sums, each over some images, of the gradient of a filter."""
     g, walk = geometry, forward_walk(geometry)
     require_halo(g.x, g.x_halo, "input")
     tiling = _gradient_tiling(g, target)
@@ -85,10 +85,10 @@ def write_partial_filters(
 
 @dataclass(frozen=True)
 class _PartialSums:
-    """The gradient of the filters of a panel, summed over some images.
+    """Writes the gradient of the filters of a panel, summed over some images.
 
-    It consists of strips, one for each row of taps (or each tap, where the taps of a row are no neighbours) of each panel.
-    A tile is some rows of a strip.
+    It consists of strips: one per panel and row of taps, or per tap if the taps of a row are not contiguous. A tile is some rows
+    of a strip.
     """
 
     f: Function
@@ -107,7 +107,7 @@ class _PartialSums:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Images and rows of a block: so few that they stay in the near cache while all tiles go over them."""
+        """Images and rows of a block, so few that they stay in the L2 cache while all tiles use them."""
         g = self.g
         near = self.limits.gradient_bytes // ((g.channels * prod(g.strides) + g.filters) * g.element.bytes)
         pixels = min(self.limits.gradient_pixels, max(64, near))
@@ -115,7 +115,7 @@ class _PartialSums:
         return (max(1, pixels // max(g.y.height * g.y.width, 1)) if rows == g.y.height else 1), rows
 
     def write(self, output: Value, images: tuple[Operand, Operand], strips: tuple[Operand, Operand]) -> None:
-        """Write the strips within bounds, summed over the images within bounds."""
+        """Write a range of strips, summed over a range of images."""
         f, (images_at_once, rows_at_once) = self.f, self.block
         last_image, height = f.int64(images[1]), self.g.y.height
         f.loop(*strips, 1, [], lambda strip: self._clear(self._strip(output, strip)[0]))
@@ -131,8 +131,8 @@ class _PartialSums:
         f.loop(*images, images_at_once, [], block)
 
     def _strip(self, output: Value, strip: Value) -> tuple[Value, Value, Value, Value]:
-        """Where a strip lies, where the input's elements for its first row lie, and where the output's gradient does; and the
-        strip's row of taps."""
+        """Pointers to a strip, to the input's elements for its first row, and to the output's gradient; and the strip's row of
+        taps."""
         f, g, walk, panel = self.f, self.g, self.walk, self.panel
         (tap_rows, tap_columns), length = walk.runs
         filters, tap = f.divided(strip, tap_rows * tap_columns)
@@ -157,7 +157,7 @@ class _PartialSums:
         f.loop(0, length, 1, [], row)
 
     def _add(self, output: Value, strip: Value, images: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
-        """Add what some rows of some images give to a strip, tile by tile. Rows in which its taps meet the halo add nothing."""
+        """Add the products of some rows of some images to a strip, tile by tile. Rows with taps in the halo are skipped."""
         f, walk = self.f, self.walk
         output, x, dy, tap_row = self._strip(output, strip)
         if not walk.is_inside:
@@ -199,7 +199,7 @@ class _PartialSums:
             f.store(f.add(f.load(place, element.of(lanes)), total), place)
 
     def _row(self, x: Value, dy: Value, image: Value, row: Value, size: int, sums: Sequence[Value]) -> list[Value]:
-        """Add what one row of outputs gives to a tile."""
+        """Add the products of one row of outputs to a tile."""
         f, g, element = self.f, self.g, self.g.element
         x = f.at(x, affine(f, 0, (image, g.x.strides[0]), (row, self.walk.steps[0])), element)
         dy = f.at(dy, affine(f, 0, (image, g.y.strides[0]), (row, g.y.strides[1])), element)
@@ -222,9 +222,9 @@ def write_filter_gradient(
     target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
-    """The gradient of a convolution's filter, [M, C / groups, rows, columns], from its partial sums, which are overwritten.
+    """Write a kernel for the gradient of a filter, [M, C / groups, rows, columns]. It overwrites the partial sums.
 
-    ``epilogue(f, value, row, column)`` is given neighbours in the row of one filter, from a column on.
+    ``epilogue(f, value, row, column)`` takes consecutive elements of one filter's row, from a column on.
     """
     g, element = geometry, geometry.element
     panels = panels_of(g.filters, _gradient_tiling(g, target))
@@ -248,7 +248,7 @@ def write_filter_gradient(
 
 
 def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: Value, epilogue: RowEpilogue | None) -> RowOutput:
-    """Stores to the rows of a filter's gradient from a first one on, through the epilogue."""
+    """Stores to the rows of a filter's gradient, counted from `first`, through the epilogue."""
 
     def output(row: Value, column: Value) -> Store:
         number = f.add(first, row)
@@ -265,7 +265,7 @@ def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: V
 
 
 def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, apart: int, target: Target) -> None:
-    """Add the other partial sums to the first, in their order: `count` of as many elements, each `apart` from the next."""
+    """Add all partial sums to the first, in order: `count` sums of `size` elements, `apart` elements from one to the next."""
     if count == 1:
         return
     lanes = target.vector_bytes // element.bytes
@@ -288,7 +288,7 @@ def filter_gradient_phases(
     target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> list[Writer]:
-    """The kernels for the gradient of a filter. `partial_elements` says how large the partial sums are."""
+    """The kernels for the gradient of a filter, in order. ``partials`` has `partial_elements` elements."""
 
     def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
         write_partial_filters(f, geometry, x, dy, partials, share, target)

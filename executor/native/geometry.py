@@ -1,4 +1,4 @@
-"""The geometry of convolutions: what a user says of one, and the walks over images that compute it and its gradient."""
+"""The geometry of convolutions: the user's parameters, and the walks over images that compute output and gradient."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Convolution", "Walk", "forward_walk", "input_walks"]
 
 @dataclass(frozen=True)
 class Phase:
-    """Along one axis: every `stride`-th input from `first` on, and the taps of the filter that reach them.
+    """Inputs along one axis with the same position within a stride: every `stride`-th input, beginning at `first`.
 
     Attributes:
-        taps: in the order in which they meet outputs of rising number.
-        output: the number of the output that the first tap meets at the first input.
-        step: outputs from one tap to the next.
+        taps: the taps of the filter that reach these inputs, in the order of the outputs.
+        output: the index of the output for the first tap and the first input.
+        step: distance of the outputs of consecutive taps.
     """
 
     first: int
@@ -42,12 +42,12 @@ class _Axis(NamedTuple):
 
     @property
     def halo(self) -> int:
-        """How far the filter reaches over the input, at most, on either side."""
+        """How far the filter reaches beyond the input, at most, on either side."""
         end = (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation - self.pad
         return max(self.pad, end - (self.extent - 1))
 
     def phases(self) -> list[Phase]:
-        """The phases of the input: what lies at the same place within a stride is reached by the same taps."""
+        """The phases of the input. Inputs with the same position within a stride are reached by the same taps."""
         phases = []
         for first in range(min(self.stride, self.extent)):
             distances = {tap: first + self.pad - tap * self.dilation for tap in reversed(range(self.kernel))}
@@ -63,9 +63,9 @@ class Convolution:
     """The geometry of a convolution.
 
     Attributes:
-        x: how the input lies, or its gradient.
-        y: how the output lies, or its gradient. The output's extents say what padding there is at the far ends.
-        kernel: rows and columns of the filter; `strides`, `pads` (above and on the left) and `dilations` likewise.
+        x: the layout of the input, or its gradient.
+        y: the layout of the output, or its gradient. Its extents imply the padding at the bottom and on the right.
+        kernel: rows and columns of the filter; likewise `strides`, `pads` (at the top and on the left) and `dilations`.
     """
 
     x: Images
@@ -107,18 +107,18 @@ class Convolution:
 
     @property
     def places(self) -> int:
-        """How many places an input may have within a stride. The gradient of the input has code of its own for each, so that
-        large strides take long to compile: some 10 ms for each place."""
+        """The number of positions of an input within a stride. The gradient of the input has separate code for each, so large
+        strides compile slowly: some 10 ms per position."""
         return prod(map(len, self.phases))
 
     @property
     def x_halo(self) -> int:
-        """The halo that the input needs, at least: for the output, and for the filter's gradient."""
+        """The minimal halo of the input, for the output and for the filter's gradient."""
         return max(0, *(axis.halo for axis in self.axes))
 
     @property
     def y_halo(self) -> int:
-        """The halo that the gradient of the output needs, at least, for the gradient of the input."""
+        """The minimal halo of the output's gradient, for the gradient of the input."""
         needed = [0]
         for phases, extent in zip(self.phases, (self.y.height, self.y.width), strict=True):
             for phase in phases:
@@ -130,16 +130,16 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Walk:
-    """Sums of products over taps and channels, for pixels of `output` that lie on a grid. Steps are in elements.
+    """Sums of products over taps and channels, for a grid of pixels of `output`. Steps are in elements.
 
     Attributes:
-        extents: rows and columns of the grid; `first` and `apart` say which pixels of the output they are.
-        taps: which rows and columns of the filter's taps, in their order.
-        start: where the source's element under the first tap of the first pixel lies.
-        steps: from the source's element of a pixel to that of the next in the grid; `tap_steps`, from tap to tap.
-        rows_before: rows of packed filters, in each panel, that belong to other walks.
-        source_rows: the row of the source under the first tap of the first pixel, and how many rows further on it is for
-            the next row of the grid, and for the next row of taps.
+        extents: rows and columns of the grid; `first` and `apart` are its origin and spacing in the output.
+        taps: rows and columns of the filter's taps, in order of use.
+        start: offset of the source's element under the first tap of the first pixel.
+        steps: strides in the source per row and column of the grid; `tap_steps`, per row and column of taps.
+        rows_before: rows in each packed panel that belong to earlier walks.
+        source_rows: the source row under the first tap of the first pixel, and its increments per row of the grid and per
+            row of taps.
     """
 
     source: Images
@@ -158,14 +158,14 @@ class Walk:
 
     @property
     def is_inside(self) -> bool:
-        """Whether no row of taps meets the halo."""
+        """Whether no row of taps touches the halo."""
         first, step, tap_step = self.source_rows
         last = first + (self.extents[0] - 1) * step + (len(self.taps[0]) - 1) * tap_step
         return 0 <= first and last < self.source.height
 
     @property
     def runs(self) -> tuple[tuple[int, int], int]:
-        """Rows and columns of taps that loops go over, and the length of the runs of neighbours under each."""
+        """Rows and columns of taps to loop over, and the number of contiguous elements under each."""
         rows, columns = map(len, self.taps)
         if self.tap_steps[1] == self.channels:
             return (rows, 1), columns * self.channels
@@ -173,7 +173,7 @@ class Walk:
 
     @property
     def rows(self) -> int:
-        """Rows of packed filters, in each panel, that belong to this walk."""
+        """Rows in each packed panel that belong to this walk."""
         return prod(map(len, self.taps)) * self.channels
 
 

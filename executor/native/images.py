@@ -1,7 +1,7 @@
-"""Images as native convolutions and pools take them, and the way there from [N, C, H, W] and back.
+"""The image layout of native convolutions and pools, and conversions from and to [N, C, H, W].
 
-Channels lie next to each other, and around each image may be a halo: pixels that hold zeros and stand for the padding of
-convolutions. Whoever allocates an array of images clears its halo once. Kernels read it and never write there.
+Channels are contiguous. An image may have a halo: a border of zero pixels in place of a convolution's padding. The allocator of
+an array of images zeroes the halo once. Kernels read it and never write it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Pixel:
-    """A place in images: values in the function that is being written, each an i64.
+    """A pixel's coordinates: i64 values of the function being written.
 
     Attributes:
-        first: the column of the first pixel of the tile that this one is in, and `further`, how many columns further on it is.
-            Pixels of a tile differ in no other value, so that their place is computed once.
+        first: the column of the first pixel of the tile; `further` is the distance to this pixel. Pixels of a tile differ only
+            in `further`, so they share one address computation.
     """
 
     image: Value
@@ -55,24 +55,24 @@ class Pixel:
     further: int = 0
 
     def neighbour(self, f: Function, further: int) -> Pixel:
-        """The pixel in the same row that is so many columns further on."""
+        """The pixel `further` columns to the right."""
         return Pixel(self.image, self.row, f.add(self.column, further), self.column, further)
 
 
 Epilogue = Callable[[Function, Value, Pixel, Value], "Value | None"]
-"""``epilogue(f, value, pixel, channel)``: what is stored in place of `value`, the neighbours of a pixel from `channel` on;
-None where the epilogue has stored it elsewhere. `Images.offset` tells where the same pixel lies in other images."""
+"""``epilogue(f, value, pixel, channel)``: the vector to store in place of `value` (consecutive channels of a pixel, from
+`channel` on); None if the epilogue has stored its results itself. `Images.offset` gives the pixel's place in other images."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """How images lie in memory: [count, halo + height + halo, halo + width + halo, channels].
+    """The memory layout of images: [count, halo + height + halo, halo + width + halo, channels].
 
-    A pointer to images points to the first element of the array, which is in the halo where there is one.
+    A pointer to images points to the first element of the array, in the halo if there is one.
 
     Attributes:
-        halo: how many pixels of zeros are on each side of an image.
-        strides: elements from an image to the next, from a row to the next, and from a pixel to the next.
+        halo: pixels of zeros on each side of an image.
+        strides: strides of images, rows and pixels, in elements.
     """
 
     count: int
@@ -90,29 +90,29 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The shape of the array, with the halo."""
+        """The shape of the array, halo included."""
         return self.count, self.height + 2 * self.halo, self.width + 2 * self.halo, self.channels
 
     @property
     def start(self) -> int:
-        """Elements before the first pixel that is not halo."""
+        """Offset of the first pixel behind the halo, in elements."""
         return self.halo * (self.strides[1] + self.strides[2])
 
     def offset(self, f: Function, pixel: Pixel, channel: Operand = 0) -> Value:
-        """Where a channel of a pixel lies, in elements from the start of the array."""
+        """The offset of a pixel's channel from the start of the array, in elements."""
         column = pixel.column if pixel.first is None else pixel.first
         places = zip((pixel.image, pixel.row, column, channel), (*self.strides, 1), strict=True)
         return f.add(affine(f, 0, *places), self.start + pixel.further * self.strides[2])
 
 
 def require_halo(images: Images, least: int, label: str) -> None:
-    """Fail if images have a narrower halo than a kernel reads."""
+    """Raise ValueError if the halo of images is narrower than a kernel reads."""
     if images.halo < least:
         raise ValueError(f"the {label} has a halo of {images.halo} pixels; this kernel reads {least}")
 
 
 def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
-    """``start`` and the sum of values times numbers."""
+    """``start`` plus the sum of value * factor over all terms."""
     total: Operand = start
     for value, factor in terms:
         index = f.int64(value)
@@ -123,20 +123,20 @@ def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
 
 
 def bounds_of(f: Function, block: Value, blocks: int, extent: int) -> tuple[Operand, Operand]:
-    """Where a block begins and ends, of as many of nearly the same extent."""
+    """Start and end of one of `blocks` nearly equal blocks of an extent."""
     if blocks == 1:
         return 0, extent
     return f.div(f.mul(block, extent), blocks), f.div(f.mul(f.add(block, 1), extent), blocks)
 
 
 def within(f: Function, start: Value, step: int, extent: int) -> tuple[Value, Value]:
-    """The first number, and the one after the last, for which a start and so many steps lie from 0 up to an extent."""
+    """The range of numbers n with ``0 <= start + n * step < extent``: the first, and the one after the last."""
     first = f.div(f.max(f.sub(step - 1, start), 0), step)
     return first, f.div(f.max(f.sub(extent - 1 + step, start), 0), step)
 
 
 def parts(count: int, most: int) -> list[tuple[int, int]]:
-    """So many neighbours as vectors of powers of two of at most so many lanes: the first of each, and its lanes."""
+    """Cut `count` elements into vectors of at most `most` lanes, powers of two: (first element, lanes) of each."""
     cut, start, lanes = [], 0, most
     while start < count:
         while lanes > count - start:
@@ -147,7 +147,7 @@ def parts(count: int, most: int) -> list[tuple[int, int]]:
 
 
 def each_vector(f: Function, count: int, lanes: int, body: Callable[[Operand, int], None]) -> None:
-    """Write ``body(first, lanes)`` for so many neighbours: a loop over whole vectors, and what is left."""
+    """Write ``body(first, lanes)`` for `count` elements: a loop over full vectors, then narrower vectors for the remainder."""
     main = count // lanes * lanes
     f.loop(0, main, lanes, [], lambda first: body(first, lanes))
     for start, remaining_lanes in parts(count - main, lanes):
@@ -157,14 +157,14 @@ def each_vector(f: Function, count: int, lanes: int, body: Callable[[Operand, in
 def store_pixel(
     f: Function, images: Images, output: Value, value: Value, pixel: Pixel, channel: Value, epilogue: Epilogue | None
 ) -> None:
-    """Store neighbours of a pixel from a channel on, or what the epilogue makes of them."""
+    """Store consecutive channels of a pixel, after the epilogue if there is one."""
     last = value if epilogue is None else epilogue(f, value, pixel, channel)
     if last is not None:
         f.store(last, f.at(output, images.offset(f, pixel, channel), value.type))
 
 
 def lanes_of(f: Function, vector: Value, start: int, lanes: int) -> Value:
-    """Some neighbouring lanes of a vector."""
+    """Extract consecutive lanes of a vector."""
     if lanes == vector.type.lanes:
         return vector
     if lanes == 1:
@@ -173,7 +173,7 @@ def lanes_of(f: Function, vector: Value, start: int, lanes: int) -> Value:
 
 
 def transpose(f: Function, rows: list[Value]) -> list[Value]:
-    """The columns of a square matrix, of whose rows each is a vector."""
+    """Transpose a square matrix; each row is a vector."""
     lanes = len(rows)
     span = min(lanes, 16 // rows[0].type.bytes)  # lanes of 128 bits, within which shuffles are cheap
 
@@ -211,17 +211,17 @@ def transpose(f: Function, rows: list[Value]) -> list[Value]:
 
 
 Load = Callable[[int, int], Value]
-"""``load(further, lanes)``: neighbours in the row that is so many rows further on."""
+"""``load(further, lanes)``: loads consecutive elements, `further` rows below the start."""
 Store = Callable[[int, Value], None]
-"""``store(further, value)``: writes neighbours in the row that is so many rows further on."""
+"""``store(further, value)``: stores consecutive elements, `further` rows below the start."""
 Source = Callable[[Value, Value], Load]
-"""``source(row, column)``: what loads from rows of a matrix, from a row and a column on."""
+"""``source(row, column)``: a `Load` from a matrix that starts at a row and column."""
 RowOutput = Callable[[Value, Value], Store]
-"""``output(row, column)``: what stores to rows of a matrix, from a row and a column on."""
+"""``output(row, column)``: a `Store` to a matrix that starts at a row and column."""
 
 
 def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
-    """Loads from a matrix whose rows are as many elements apart."""
+    """Loads from a matrix with a row stride of `stride` elements."""
 
     def source(row: Value, column: Value) -> Load:
         at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
@@ -231,7 +231,7 @@ def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
 
 
 def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> RowOutput:
-    """Stores to a matrix whose rows are as many elements apart."""
+    """Stores to a matrix with a row stride of `stride` elements."""
 
     def output(row: Value, column: Value) -> Store:
         at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
@@ -241,7 +241,7 @@ def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> RowOutput
 
 
 def from_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Source:
-    """Loads from rows that each begin at a pointer of its own."""
+    """Loads from rows; ``place(row)`` gives the pointer to each."""
 
     def source(row: Value, column: Value) -> Load:
         return lambda further, lanes: f.load(f.at(place(f.add(row, further)), column, element), element.of(lanes))
@@ -250,7 +250,7 @@ def from_places(f: Function, element: Type, place: Callable[[Value], Value]) -> 
 
 
 def to_places(f: Function, element: Type, place: Callable[[Value], Value]) -> RowOutput:
-    """Stores to rows that each begin at a pointer of its own."""
+    """Stores to rows; ``place(row)`` gives the pointer to each."""
 
     def output(row: Value, column: Value) -> Store:
         return lambda further, value: f.store(value, f.at(place(f.add(row, further)), column, element))
@@ -259,7 +259,7 @@ def to_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Ro
 
 
 def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: Source, output: RowOutput) -> None:
-    """Turn over a matrix of as many rows and columns, in squares of `lanes` rows and columns and what is left one by one."""
+    """Transpose a matrix in squares of `lanes` rows and columns; the remaining elements one by one."""
     whole_rows, whole_columns = rows // lanes * lanes, columns // lanes * lanes
 
     def single(row: Value, column: Value) -> None:
@@ -289,14 +289,14 @@ def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: S
 
 
 def square_lanes(element: Type, target: Target) -> int:
-    """Rows and columns of the squares in which matrices are turned over: 256 bits, with which every processor is at its best."""
+    """Edge of the squares in which matrices are transposed: 256 bits, the fastest on every processor."""
     return min(target.vector_bytes, 32) // element.bytes
 
 
 def write_channels_last(
     f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, target: Target
 ) -> None:
-    """Lay out images [N, C, H, W] as `images` says. The halo is not written."""
+    """Convert images [N, C, H, W] to the layout `images`. The halo is not written."""
     pixels, lanes = images.height * images.width, square_lanes(element, target)
 
     def part(image: Value, first: Value, count: int) -> None:
@@ -312,7 +312,7 @@ def write_channels_last(
 def write_channels_first(
     f: Function, images: Images, element: Type, source: Value, output: Value, share: Share, target: Target
 ) -> None:
-    """Lay out images, which lie as `images` says, as [N, C, H, W]."""
+    """Convert images from the layout `images` to [N, C, H, W]."""
     pixels, lanes = images.height * images.width, square_lanes(element, target)
 
     def part(image: Value, first: Value, count: int) -> None:
@@ -324,7 +324,7 @@ def write_channels_first(
 
 
 def _place(f: Function, images: Images, element: Type, array: Value, image: Value, first: Value) -> Callable[[Value], Value]:
-    """What gives the pointer to the pixel of a number in its image, counted from a first one on."""
+    """A function from a pixel's number, counted from `first`, to the pointer to that pixel of an image."""
 
     def place(number: Value) -> Value:
         row, column = f.divided(f.add(first, number), max(images.width, 1))
@@ -334,8 +334,8 @@ def _place(f: Function, images: Images, element: Type, array: Value, image: Valu
 
 
 def _in_parts(f: Function, images: Images, share: Share, most: int, part: Callable[[Value, Value, int], None]) -> None:
-    """Call ``part(image, first, count)`` for at most so many pixels of each image at a time, which are one chunk: parts of one
-    size, if there is a good one, so that there is one kind of code."""
+    """Call ``part(image, first, count)`` for chunks of at most `most` pixels of each image. If possible, all chunks have the
+    same size, so that the code is written once."""
     pixels = images.height * images.width
     least = -(-pixels // most)
     size = next((pixels // count for count in range(max(least, 1), 2 * least + 1) if pixels % count == 0), most)

@@ -1,4 +1,4 @@
-"""Filters [M, C / groups, rows, columns] packed in panels for native convolutions."""
+"""Packs filters [M, C / groups, rows, columns] in panels for native convolutions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _AT_ONCE = 8
-"""Elements that are copied one by one in one turn of a loop."""
+"""Elements that one turn of a copy loop moves, one by one."""
 
 
 def forward_tiling(g: Convolution, target: Target) -> Tiling:
@@ -40,24 +40,24 @@ def input_tiling(g: Convolution, target: Target) -> Tiling:
 
 
 def packed_rows(g: Convolution) -> int:
-    """The rows that a panel of filters has: one for each tap and channel."""
+    """The number of rows of a panel of filters: one per tap and channel."""
     return g.taps * g.channels
 
 
 def packed_row(f: Function, g: Convolution, index: Value) -> Value:
-    """The row of a panel where an element of a filter is, which lies at an index within the filter."""
+    """The row of a panel for an element of a filter; `index` is the element's index within the filter."""
     channel, tap = f.divided(index, g.taps)
     return f.add(f.mul(tap, g.channels), channel)
 
 
 def packed_elements(geometry: Convolution, target: Target) -> int:
-    """The elements of the filter that `write_packed_filter` packs."""
+    """Number of elements that `write_packed_filter` writes."""
     panels = panels_of(geometry.filters, forward_tiling(geometry, target))
     return geometry.groups * packed_rows(geometry) * width_of(panels)
 
 
 def packed_elements_for_input(geometry: Convolution, target: Target) -> int:
-    """The elements of the filter that `write_packed_filter_for_input` packs."""
+    """Number of elements that `write_packed_filter_for_input` writes."""
     panels = panels_of(geometry.channels, input_tiling(geometry, target))
     return geometry.groups * geometry.taps * geometry.filters * width_of(panels)
 
@@ -87,7 +87,7 @@ def write_packed_filter(f: Function, geometry: Convolution, filter_: Value, pack
 
 
 def _clear_rest(f: Function, element: Type, packed: Value, rows: int, panel: Panel) -> None:
-    """Write zeros into the lanes of a packed panel that have no filter."""
+    """Zero the padding lanes of a packed panel."""
     if panel.filters == panel.width:
         return
 
@@ -130,8 +130,10 @@ def write_packed_filter_for_input(
 
 
 def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Value, output: Value) -> None:
-    """Copy the elements of one filter for the channels of a panel, [channels][taps], to a row of the panel for each tap of a
-    walk. All of a row is written before the next: rows lie far apart, often at distances that caches are bad at."""
+    """Copy one filter's elements for the channels of a panel, [channels][taps], to one row of the panel per tap of a walk.
+
+    Each row is finished before the next one: rows are far apart, often at distances that conflict in caches.
+    """
     rows, columns = walk.taps
     down, along = (taps[1] - taps[0] if len(taps) > 1 else 0 for taps in (rows, columns))
 
@@ -146,7 +148,7 @@ def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Va
 
 
 def _copy_row(f: Function, element: Type, source: Value, output: Value, apart: int, panel: Panel) -> None:
-    """Copy elements that are so far apart to a row of a panel, and zeros to what of it has no filter."""
+    """Copy elements with a stride of `apart` to a row of a panel, and zero its padding lanes."""
     main = panel.filters // _AT_ONCE * _AT_ONCE
 
     def some(start: Value) -> None:

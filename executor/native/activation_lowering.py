@@ -1,4 +1,4 @@
-"""How activations are lowered: as formulas of other ops, as their gradients are."""
+"""Lowers activations, as formulas of other ops; their gradients are lowered in the same way."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ f = NAMESPACE
 
 
 def at_least(x: GraphTensor, low: float) -> GraphTensor:
-    """The elements of x, or a number where they are below."""
+    """The maximum of x and a number, elementwise."""
     only_floats(x)
     return GraphTensor(mapped("max", number_like(low, x.node), x.node))
 
 
 def at_most(x: GraphTensor, high: float) -> GraphTensor:
-    """The elements of x, or a number where they are above."""
+    """The minimum of x and a number, elementwise."""
     only_floats(x)
     return GraphTensor(mapped("min", number_like(high, x.node), x.node))
 
 
 def chosen(condition: GraphTensor, a: GraphTensor, b: GraphTensor | float) -> GraphTensor:
-    """The elements of a where the condition holds, those of b elsewhere."""
+    """Select `a` where the condition holds, `b` elsewhere."""
     alternative = b.node if isinstance(b, GraphTensor) else number_like(b, a.node)
     return GraphTensor(mapped("select", condition.node, a.node, alternative, element=a.node.element))
 

@@ -1,8 +1,8 @@
-"""Runs neighbouring regions for some images at a time, where what they hand to each other for all images is too much for caches.
+"""Runs neighbouring regions block by block of images, if their intermediate values for all images exceed the caches.
 
-A convolution whose images are many leaves the first of them in memory, from where the next one has to fetch them. Where only
-regions that compute each image by itself read these values, all of the regions run for a block of images before they go on with
-the next block, and the values have room for one block only. How many images are in a block depends on shapes alone.
+After a convolution of many images, the first results are no longer in cache when the next region reads them. If all readers of
+an intermediate value treat images independently, the regions run for one block of images after the other, and the value has room
+for one block only. The block size depends on shapes alone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ImageBlocks(NativeInstruction):
 
     Attributes:
         regions: the regions of a block.
-        images: how many images are in a block.
-        count: how many blocks there are.
-        steps: value that has room for all images -> the bytes of a block of them.
+        images: images per block.
+        count: number of blocks.
+        steps: value with room for all images -> bytes of one block.
     """
 
     regions: list[NativeRegion]
@@ -56,7 +56,7 @@ class ImageBlocks(NativeInstruction):
         }
 
     def describe(self) -> str:
-        """What is computed, in a line for each region."""
+        """The blocks, and one line per region."""
         images = f"{self.images} images" if self.images > 1 else "1 image"
         return "\n".join([f"{self.count} blocks of {images}:", *(f"  {region.describe()}" for region in self.regions)])
 
@@ -70,7 +70,7 @@ class ImageBlocks(NativeInstruction):
         ]
 
     def _moved(self, operand: Operand, block: int) -> Operand:
-        """An operand as it is for a block."""
+        """Move an operand to the start of a block."""
         value, offset = operand
         return operand if value is None or value not in self.steps else (value, offset + block * self.steps[value])
 
@@ -84,7 +84,7 @@ class ImageBlocks(NativeInstruction):
 
 
 def regions_of(instructions: Sequence[Any]) -> Iterator[NativeRegion]:
-    """The regions among instructions, and those that run in blocks."""
+    """All native regions of a plan, also those within `ImageBlocks`."""
     for instruction in instructions:
         if isinstance(instruction, ImageBlocks):
             yield from instruction.regions
@@ -93,10 +93,10 @@ def regions_of(instructions: Sequence[Any]) -> Iterator[NativeRegion]:
 
 
 def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Mapping[str, Spec], target: Target) -> list[Any]:
-    """The instructions of a plan, with `ImageBlocks` in the place of regions where that pays.
+    """Replace neighbouring regions by `ImageBlocks` if that pays.
 
     Args:
-        specs: the specs of values; those that have room for one block only are replaced.
+        specs: the specs of values; updated for values that now have room for one block only.
         storage: names whose values live in the scope.
         target: the processor that native code is for.
     """
@@ -119,12 +119,12 @@ def in_blocks(instructions: Sequence[Any], specs: dict[Value, Spec], storage: Ma
 
 
 class _Run:
-    """Neighbouring regions that compute each image by itself, from a place on.
+    """The longest run of neighbouring regions, from a position on, that treat images independently.
 
     Attributes:
-        members: place -> the region there.
-        before: regions between them that read only the scope, such as those that pack filters, so that they may run before.
-        end: the place of the first instruction that is neither.
+        members: position -> region.
+        before: regions in between that read only the scope (they pack filters), so they may run before the members.
+        end: the position of the first instruction that is neither.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class _Run:
         self.members: dict[int, NativeRegion] = {}
         self.before: set[NativeRegion] = set()
         self.images = 0
-        """How many images there are."""
+        """The number of images."""
         self._write_position: dict[Value, int] = {}
-        """Value that a member writes -> the member's place."""
+        """Value that a member writes -> the member's position."""
         self.end = start
         while self.end < len(instructions) and isinstance(region := instructions[self.end], NativeRegion) and self._takes(region):
             self.end += 1
@@ -158,7 +158,7 @@ class _Run:
         return self._write_position.keys().isdisjoint(region.read)
 
     def _is_member(self, region: NativeRegion) -> bool:
-        """Whether a region computes each image of itself, or of the same image of others."""
+        """Whether a region computes each image only from images with the same number."""
         core = region.group.core
         if not isinstance(core, (Convolved, Pooled)) or core.shape[0] == 1 or core.shape[0] != (self.images or core.shape[0]):
             return False
@@ -182,12 +182,12 @@ class _Run:
         return source_of(node) is node and node.ndim == 4 and node.shape[0] == self.images and node.within is None
 
     def _is_one_for_all(self, region: NativeRegion, node: Node) -> bool:
-        """Whether an operand is the same for all images, and there before them."""
+        """Whether an operand is the same for all images and is not written by a member."""
         return (node.ndim < 4 or node.shape[0] == 1) and region.value_of.get(source_of(node)) not in self._write_position
 
     # -- blocks
     def stretch(self) -> tuple[int, int] | None:
-        """The first place of what is to run in blocks, and the one behind the last; None if that does not pay."""
+        """The range of positions to run in blocks: start and end; None if it does not pay."""
         most = self.target.limits.image_block_bytes
         large = [value for value in self._inner(0, self.end) if self.specs[value].nbytes > most]
         if not large:
@@ -195,7 +195,7 @@ class _Run:
         return min(self._write_position[value] for value in large), max(self.last_read[value] for value in large) + 1
 
     def _inner(self, first: int, end: int) -> list[Value]:
-        """The values that are read by nothing but the members between two places that come after what writes them."""
+        """The intermediate values that are written and read only between two positions."""
         return [
             value
             for value, place in self._write_position.items()
@@ -203,7 +203,7 @@ class _Run:
         ]
 
     def blocks(self, first: int, end: int) -> ImageBlocks:
-        """What runs the members between two places in blocks."""
+        """The instruction that runs the members between two positions in blocks."""
         inner = self._inner(first, end)
         most = self.target.limits.image_block_bytes
         largest = max(self.specs[value].nbytes for value in inner) // self.images
@@ -218,10 +218,10 @@ class _Run:
 
 
 class _Cut:
-    """The nodes of regions, of fewer images.
+    """Copies regions with fewer images: one block.
 
     Attributes:
-        images_of: value that holds images -> the node of those in a block.
+        images_of: value that holds images -> the node of one block.
     """
 
     def __init__(self, images: int, fewer: int) -> None:

@@ -1,4 +1,4 @@
-"""How losses are lowered, and the picking and placing of labelled elements of which their gradients are made."""
+"""Lowers losses, with helpers that pick and place the labelled elements for their gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ f = NAMESPACE
 
 # ------------------------------------------------------------------------------------------------------- hard labels
 def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> tuple[Node, Node]:
-    """The labels of rows, 0 for those to ignore; and which are not to be ignored."""
+    """The labels of rows, with 0 for ignored ones; and a mask of the valid labels."""
     if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
         raise NotLowered("labels that are no integers, or not one for each row")
     label = reshaped(Label.node, (*shape[:-1], 1))
@@ -26,14 +26,14 @@ def labels_of(Label: GraphTensor, shape: tuple[int, ...], ignore_index: int) -> 
 
 
 def picked(source: Node, ids: Node) -> Node:
-    """One element of each row of `source`, along its last axis."""
+    """Pick one element of each row of `source`, along its last axis."""
     rows = source.size // source.shape[-1]
     choice = Choice((rows, 1), source.element, reshaped(source, (rows, source.shape[-1])), reshaped(ids, (rows, 1)))
     return reshaped(choice, (*source.shape[:-1], 1))
 
 
 def is_label(shape: tuple[int, ...], label: Node) -> Node:
-    """Whether each element is the labelled one of its row."""
+    """A mask of the labelled element of each row."""
     ids = mapped("convert", label, element=INT32)
     return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
 
@@ -60,7 +60,7 @@ def place(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, axis: int, igno
 
 
 def minus_log(probabilities: Node) -> Node:
-    """The negative logarithm, as which that of 0 counts as 1e20."""
+    """The negative logarithm; 1e20 for 0."""
     is_zero = mapped("oeq", probabilities, number_like(0.0, probabilities), element=BOOL)
     logs = mapped("neg", mapped("log", probabilities))
     return mapped("select", is_zero, number_like(1e20, logs), logs, element=logs.element)
@@ -86,7 +86,7 @@ def cross_entropy2(X: GraphTensor, Label: GraphTensor, ignore_index: int, specs:
 
 # ---------------------------------------------------------------------------------------------------------- elementwise
 def _like(x: GraphTensor, label: GraphTensor) -> GraphTensor:
-    """Labels, which may be integers, with the element type of x."""
+    """Convert labels, which may be integers, to the element type of x."""
     return label if label.dtype is x.dtype else label.astype(x.dtype)
 
 

@@ -53,16 +53,16 @@ _INFINITY, _NAN = float("inf"), float("nan")
 
 @dataclass(frozen=True)
 class _Format:
-    """How floats of a type are laid out, and what depends on that."""
+    """The binary format of a float type, and constants that depend on it."""
 
     integer: Type
     """Integers of the same size."""
     fraction: int
     """Bits of the fraction."""
     bias: int
-    """What is added to exponents."""
+    """Bias of exponents."""
     ln2: tuple[float, float]
-    """The logarithm of 2: the nearest number of the type, and the rest."""
+    """The logarithm of 2: the nearest number of the type, and its error."""
     exp_bounds: tuple[float, float]
     """Below the first, exp rounds to 0; from the second on, to infinity."""
     exp: Sequence[float]
@@ -109,7 +109,7 @@ def _format(x: Value) -> _Format:
 
 
 def _polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
-    """The polynomial with these coefficients, that of the highest power first."""
+    """Evaluate a polynomial; the coefficient of the highest power comes first."""
     total = f.fma(x, coefficients[0], coefficients[1])
     for coefficient in coefficients[2:]:
         total = f.fma(total, x, coefficient)
@@ -135,8 +135,8 @@ def _modulo(f: Function, x: Value, period: Sequence[float], offset: int) -> tupl
 def _exp(f: Function, x: Value) -> Value:
     """exp of numbers within `exp_bounds`."""
     form = _format(x)
-    # Half of the integer, rounded down and up, ends in the exponents of two powers of 2 whose product is 2**n: neither overflows
-    # nor is denormal where the result does or is. The large number's own bits are zeros there.
+    # 2**n as a product of two powers of 2, with exponents n / 2 rounded down and up: neither overflows or is denormal, even if
+    # the result does or is. In the low bits, which become the exponent, the large constant of `_modulo` has zeros.
     bits, reduced = _modulo(f, x, form.ln2, 2 * form.bias)
     half = f.shift_right_logical(bits, 1)
     result = _polynomial(f, reduced, (*form.exp, 1.0, 1.0))
@@ -316,8 +316,8 @@ def log(f: Function, x: Value) -> Value:
     form = _format(x)
     is_denormal = f.compare("olt", x, 2.0 ** (1 - form.bias))
     bits = f.bits_as(f.select(is_denormal, f.mul(x, 2.0**form.fraction), x), form.integer)
-    # x = 2**k * (1 + m) with 1 + m from 2/3 to 4/3: what the bits of x are above those of 2/3 begins with k, and ends in those of
-    # 1 + m above 2/3. That k + bias is an integer from 0 on, and the last bits of 2**fraction + k + bias.
+    # x = 2**k * (1 + m) with 1 + m from 2/3 to 4/3. The bits of x minus the bits of 2/3 are k, followed by the bits of 1 + m minus
+    # those of 2/3. k + bias is an integer from 0 on: the last bits of the float 2**fraction + k + bias.
     two_thirds = form.one - (1 << form.fraction) + (1 << form.fraction) // 3
     above = f.add(bits, form.one - two_thirds)
     integer_offset = 2.0**form.fraction
@@ -415,7 +415,7 @@ def cos(f: Function, x: Value) -> Value:
 
 
 def _turned(f: Function, x: Value, name: str, quarters: int) -> Value:
-    """The sine of x and as many quarters of a turn; `name` is what LLVM calls that."""
+    """The sine of ``x + quarters * pi / 2``; `name` is LLVM's intrinsic for it."""
     if x.type.element == "float":
         return f.convert(_turned(f, f.convert(x, DOUBLE), name, quarters), FLOAT)
     quarter, reduced = _modulo(f, x, _HALF_PI, quarters)
@@ -450,7 +450,7 @@ _ATAN_DOUBLE = (
 """``(atan(x) / x - 1) / x**2`` in ``x * x`` for ``|x| <= tan(pi / 8)``; interpolated at Chebyshev's points."""
 _EIGHTH, _THREE_EIGHTHS = math.tan(math.pi / 8), math.tan(3 * math.pi / 8)
 _QUARTER_PI = {"float": (0.7853981852531433, -2.1855695000931213e-08), "double": (0.7853981633974483, 3.061616997868383e-17)}
-"""A quarter of pi: the nearest number of the type, and the rest."""
+"""A quarter of pi: the nearest number of the type, and its error."""
 
 
 def atan(f: Function, x: Value) -> Value:
@@ -488,7 +488,7 @@ def absolute(f: Function, x: Value) -> Value:
 
 
 def copysign(f: Function, size: Value, sign_of: Value) -> Value:
-    """The number of this size with the sign of another."""
+    """The magnitude of one number with the sign of another."""
     return f.intrinsic("copysign", size, sign_of)
 
 
@@ -498,28 +498,28 @@ def sign(f: Function, x: Value) -> Value:
 
 
 def floor(f: Function, x: Value) -> Value:
-    """The greatest integer that is not above."""
+    """Round down to an integer."""
     return f.intrinsic("floor", x)
 
 
 def ceil(f: Function, x: Value) -> Value:
-    """The least integer that is not below."""
+    """Round up to an integer."""
     return f.intrinsic("ceil", x)
 
 
 def trunc(f: Function, x: Value) -> Value:
-    """The integer towards zero."""
+    """Round towards zero to an integer."""
     return f.intrinsic("trunc", x)
 
 
 def round_(f: Function, x: Value) -> Value:
-    """The nearest integer; of two the even one."""
+    """Round to the nearest integer; halves to even."""
     return f.intrinsic("rint", x)
 
 
 # -- two numbers
 def maximum(f: Function, a: Value, b: Operand) -> Value:
-    """The greater one; NaN where either is NaN. Of two zeros it may be either."""
+    """The maximum; NaN if either is NaN. Of two zeros it may be either."""
     if not isinstance(b, Value):
         return f.max(b, a)
     if not a.type.is_float:
@@ -528,7 +528,7 @@ def maximum(f: Function, a: Value, b: Operand) -> Value:
 
 
 def minimum(f: Function, a: Value, b: Operand) -> Value:
-    """The lesser one; NaN where either is NaN. Of two zeros it may be either."""
+    """The minimum; NaN if either is NaN. Of two zeros it may be either."""
     if not isinstance(b, Value):
         return f.min(b, a)
     if not a.type.is_float:
@@ -537,12 +537,12 @@ def minimum(f: Function, a: Value, b: Operand) -> Value:
 
 
 def fmod(f: Function, a: Value, b: Operand) -> Value:
-    """What is left of a after a division by b that is cut towards zero, by the C library, number by number."""
+    """The remainder of a truncating division, C's fmod, called for each number."""
     return f.rem(a, b)
 
 
 def remainder(f: Function, a: Value, b: Value) -> Value:
-    """What is left of a after a division by b that is rounded down: numpy's ``a % b``, with the sign of b."""
+    """The remainder of a division rounded down: numpy's ``a % b``, with the sign of b."""
     result = f.rem(a, b)
     is_opposite = f.bit_xor(f.compare("olt", result, 0.0), f.compare("olt", b, 0.0))
     exact = f.compare("oeq", result, 0.0)

@@ -1,4 +1,4 @@
-"""How ops are lowered to the tensor graph."""
+"""Lowers the basic ops to the tensor graph."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from .sparse_lowering import masked_ids
 
 
 def _one(tensor: GraphTensor, ndim: int) -> Node:
-    """A tensor of one element, of as many dimensions."""
+    """Reshape a tensor of one element to `ndim` dimensions."""
     return reshaped(tensor.node, (1,) * ndim)
 
 
@@ -216,7 +216,7 @@ def fill_constant_batch_size_like(value: float, str_value: str, specs: dict[str,
 
 
 def _constant(value: float, text: str, element: Type) -> Constant:
-    """A number, which a text tells more exactly if it is not empty."""
+    """A number; the text gives it more exactly, if it is not empty."""
     number = float(text) if text else value
     if not element.is_float and (not number.is_integer() or abs(number) >= _EXACT):
         raise NotLowered("a constant that is no integer, or a large one")
@@ -224,7 +224,7 @@ def _constant(value: float, text: str, element: Type) -> Constant:
 
 
 _EXACT = 1 << 53
-"""Integers below this are floats, too; this one is also what larger ones are rounded to."""
+"""Integers below this are exact as floats; larger ones may round to it."""
 
 
 @lowers("where")
@@ -363,8 +363,8 @@ def _product(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool, alpha: 
 
 
 def _as_matrices(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool) -> tuple[Node, Node, Callable[[Shape], Shape]]:
-    """The factors of a product, where a vector is a row on the left and a column on the right; and what is the shape of the
-    product, of that with these dimensions."""
+    """The factors of a product as matrices: a vector becomes a row on the left, a column on the right. Also returns a function
+    from the shape of the matrix product to the shape of the result."""
     if (X.ndim == 1 and turn_x) or (Y.ndim == 1 and turn_y):
         raise ByRule
     left = reshaped(X.node, (1, X.node.size)) if X.ndim == 1 else X.node
@@ -374,7 +374,7 @@ def _as_matrices(X: GraphTensor, Y: GraphTensor, turn_x: bool, turn_y: bool) -> 
 
 
 def _of_stacks(left: Node, right: Node) -> Node:
-    """The product of stacks of matrices; where the right one is a matrix, all rows of the left make one."""
+    """Multiply stacks of matrices; if the right one is a single matrix, the left stack is joined to one tall matrix."""
     if right.ndim == 2 and left.ndim > 2 and not _is_view(left):
         rows = prod(left.shape[:-1])
         result = product(reshaped(left, (rows, left.shape[-1])), right)
@@ -387,9 +387,9 @@ def _is_view(node: Node) -> bool:
 
 
 def _product_to(left: Node, right: Node, shape: tuple[int, ...]) -> Node:
-    """A product summed over the leading dimensions that `shape` has not."""
+    """Multiply, and sum over the leading dimensions that `shape` lacks."""
     if len(shape) == 2 and left.ndim > 2 and left.shape[:-2] == right.shape[:-2]:
-        # The sum of the products of a stack is one product of matrices that are as long as the stack.
+        # The sum of products over a stack is one product of the joined matrices.
         turned = _turned(left, True)
         if not _is_view(turned) and not _is_view(right):
             count = prod(turned.shape[:-1])
@@ -469,7 +469,7 @@ def mul_grad(
 
 # ------------------------------------------------------------------------------------------------------ softmax and loss
 def _axis_last(tensor: GraphTensor, axis: int) -> tuple[Node, Callable[[Node], GraphTensor]]:
-    """A tensor with an axis at the end, where rows lie side by side; and what brings it back in a result of this shape."""
+    """Move an axis to the end, contiguously; also returns the function that moves it back in a result of the same shape."""
     only_floats(tensor)
     node, ndim = tensor.node, tensor.ndim
     if not node.size:
@@ -484,7 +484,7 @@ def _axis_last(tensor: GraphTensor, axis: int) -> tuple[Node, Callable[[Node], G
 
 
 def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
-    """Softmax along the last axis, and of each row the greatest element and the sum of exponentials."""
+    """Softmax along the last axis; also returns each row's maximum and sum of exponentials."""
     top = reduced("max", node, [axis])
     exponentials = mapped("exp", mapped("sub", node, top))
     total = reduced("sum", exponentials, [axis])
@@ -552,7 +552,7 @@ def softmax_with_cross_entropy(
 
 
 def _labels_last(Label: GraphTensor, axis: int) -> GraphTensor:
-    """Labels, of extent 1 along an axis, in the order of rows along that axis."""
+    """Labels (of extent 1 along an axis) in the order of rows along that axis."""
     order = [place for place in range(Label.ndim) if place != axis % Label.ndim]
     return GraphTensor(plain(transposed(Label.node, [*order, axis % Label.ndim])))
 
@@ -603,12 +603,12 @@ def _format_of(attrs: dict[str, Any]) -> str:
 
 
 def _channels_last(shape: Shape, data_format: str) -> Shape:
-    """The shape of images with their channels last."""
+    """The shape of images with channels last."""
     return shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
 
 
 def _windows_of_filter(shape: Shape, Filter: GraphTensor, attrs: dict[str, Any]) -> Windows:
-    """How a filter goes over images [N, H, W, C] of a shape."""
+    """The windows of a filter over images [N, H, W, C] of the given shape."""
     _, pads, dilations = conv_geometry(shape, Filter.shape[2:], {**attrs, "data_format": "NHWC"})
     kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
     return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
@@ -630,7 +630,7 @@ def conv2d(Input: GraphTensor, Filter: GraphTensor, attrs: dict[str, Any], specs
 
 
 def _convolved_back(Filter: GraphTensor, gradient: GraphTensor, shape: Shape, attrs: dict[str, Any]) -> GraphTensor:
-    """The gradient, for images of a shape, of a convolution, of that of its output."""
+    """The gradient of a convolution's input, for images of the given shape, from the gradient of the output."""
     data_format = _format_of(attrs)
     source, shape = _images_of(gradient, data_format), _channels_last(shape, data_format)
     packed = _packed(Filter, _windows_of_filter(shape, Filter, attrs), (shape, source.shape), True)
@@ -672,7 +672,7 @@ def _rows_of_channels(X: GraphTensor, data_layout: str) -> Node:
 
 
 def _of_channel_rows(result: Node, X: GraphTensor, x: Node) -> GraphTensor:
-    """A result as X is, computed of `x`, which is X with the channels in the last dimension."""
+    """Give a result the layout of X; it was computed from `x`, which is X with channels last."""
     return GraphTensor(result if x is X.node else reshaped(channels_first(result), X.shape))
 
 
@@ -738,7 +738,7 @@ def batch_norm_grad(
 
 
 def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
-    """The windows of a pool, how many there are along rows and columns, and its kind."""
+    """The windows of a pool, the extents of its output (rows, columns), and its kind."""
     out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
     if not all(sizes):
         raise NotLowered("windows of different sizes")

@@ -1,4 +1,4 @@
-"""How updates of parameters are lowered."""
+"""Lowers the optimizers' updates of parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ f = NAMESPACE
 
 
 def _number_for(tensor: GraphTensor, param: GraphTensor) -> GraphTensor:
-    """A tensor of one element, such as a learning rate, of as many dimensions as a parameter and of its precision."""
+    """Give a tensor of one element, such as a learning rate, the dimensions and precision of a parameter."""
     only_floats(tensor, param)
     node = reshaped(tensor.node, (1,) * param.ndim)
     same = node.element == param.node.element
@@ -25,19 +25,19 @@ def _number_for(tensor: GraphTensor, param: GraphTensor) -> GraphTensor:
 
 
 def _plain_update(*absent: Any) -> None:
-    """`NotLowered` if an update has more than its usual inputs, such as a copy of higher precision."""
+    """Raise `NotLowered` if an update has unusual inputs, such as a master copy of higher precision."""
     if any(isinstance(value, GraphTensor) or value for value in absent):
         raise NotLowered("an update with further inputs")
 
 
 def _rest_of(beta: float, like: GraphTensor) -> GraphTensor:
-    """What is missing to 1, of a number as the element type holds it: that of 0.999 is 5e-5 off what ``1 - 0.999`` rounds to."""
+    """``1 - beta``, computed in the element type: for 0.999 in float32 it differs by 5e-5 (relative) from rounded 0.001."""
     number = np.float32 if like.node.element == FLOAT else np.float64
     return GraphTensor(number_like(float(number(1) - number(beta)), like.node))
 
 
 def _average(mean: GraphTensor, value: GraphTensor, beta: float, one_minus_beta: GraphTensor | None = None) -> GraphTensor:
-    """``beta * mean + rest * value``; the rest is ``1 - beta`` if none is given."""
+    """``beta * mean + one_minus_beta * value``; `one_minus_beta` is ``1 - beta`` by default."""
     return mean * beta + value * (1.0 - beta if one_minus_beta is None else one_minus_beta)
 
 
@@ -235,12 +235,12 @@ def ftrl(
 
 # ------------------------------------------------------------------------------------------------------- rates by norms
 def _norm(tensor: GraphTensor) -> GraphTensor:
-    """The Euclidean norm, of as many dimensions."""
+    """The Euclidean norm; keeps the number of dimensions."""
     return f.sqrt(GraphTensor(reduced("sum", mapped("square", tensor.node), range(tensor.ndim))))
 
 
 def _ratio(above: GraphTensor, below: GraphTensor, *positive: GraphTensor) -> GraphTensor:
-    """``above / below``, or 1 unless some numbers are positive."""
+    """``above / below`` if all given numbers are positive, else 1."""
     usable = positive[0] > 0.0
     for number in positive[1:]:
         usable = f.logical_and(usable, number > 0.0)

@@ -1,12 +1,11 @@
 """Threads that run tables of kernels together.
 
-There is one pool in a process. The calling thread is its first thread; workers, which are threads of Python, stay inside one
-compiled function, without Python's lock. For each run the caller writes down what to run, moves on a number, the *epoch*, on
-which the workers wait, and takes part itself. Who waits spins for a moment, then stays awake but leaves its core to others, then
-sleeps (a futex). Where threads are often late, since other processes have the cores, workers sleep sooner between runs; where
-there are more threads than cores, at once.
+There is one pool per process. The calling thread is its first thread. Workers are Python threads that stay in one compiled
+function, without the GIL. For each run, the caller stores the table, increments the *epoch*, on which the workers wait, and takes
+part itself. A waiting thread first spins, then yields its core, then sleeps on a futex. If threads are often late because other
+processes use the cores, workers sleep sooner between runs; with more threads than cores, they sleep at once.
 
-Where the platform has no futex, there is one thread.
+On a platform without futex, there is one thread.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from .target import Target
 __all__ = ["Pool", "pool", "pool_text"]
 
 _SPIN = 50
-"""Turns of spinning, some 1.5 us: another thread may be waiting for this very core."""
+"""Turns of spinning, some 1.5 us. Not more, since another thread may be waiting for this core."""
 _AWAKE = 250
-"""Turns at a barrier before sleeping, some 50 us: several times what waking takes, or one sleep would lead to the next."""
+"""Turns at a barrier before sleeping, some 50 us: several times the wake-up time, or one sleep would cause the next."""
 _IDLE = 4
-"""How many times as long a worker is awake between two runs, at most."""
+"""A worker waits at most this many times longer between two runs than at a barrier before it sleeps."""
 
-# Where the parts of a context lie, in words of 32 bits. A line of the cache has 16. Behind a word on which threads wait lies the
-# number of those asleep; in the line of the epoch lies what to run, as a worker that has seen the epoch change has that line.
+# Layout of a context in 32-bit words; a cache line has 16. The word behind each word that threads wait on counts the sleepers.
+# The table to run is in the cache line of the epoch, because a worker that sees the epoch change already has that line.
 _EPOCH, _THREADS, _TURNS, _TABLE, _COUNT = 0, 2, 3, 4, 6
 _GENERATION, _ARRIVED, _PATIENCE = 16, 32, 48
 _CONTEXT_WORDS = 64
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
-"""The number of the system call on Linux."""
+"""Number of the futex system call on Linux."""
 _PAUSE = {"x86_64": ("llvm.x86.sse2.pause()", "()"), "aarch64": ("llvm.aarch64.hint(i32 1)", "(i32)")}
-"""What tells the processor that it spins: a call, and the types of its arguments."""
+"""The spin hint for the processor: a call, and the types of its arguments."""
 
 _TEXT = Template("""
 declare i64 @syscall(i64, ...)
@@ -263,7 +262,7 @@ done:
 
 
 def _family_of(target: Target) -> str | None:
-    """The processor family of a target on which there are threads; None elsewhere."""
+    """The processor family of a target; None if the pool has no threads there."""
     family, _, platform = target.triple.partition("-")
     return family if "linux" in platform and family in _FUTEX else None
 
@@ -272,8 +271,10 @@ _FUNCTIONS = ("run_alone", "run", "worker")
 
 
 def pool_text(target: Target, name: str = "functions") -> str:
-    """The functions of the pool in LLVM's text form, and one of a name that writes down their addresses, in the order of
-    `_FUNCTIONS`; where a target has no threads here, only the one that needs none."""
+    """The pool's functions in LLVM's text form, and a function `name` that stores their addresses in the order of `_FUNCTIONS`.
+
+    On targets without threads, only `run_alone`.
+    """
     family = _family_of(target)
     functions = _FUNCTIONS if family is not None else _FUNCTIONS[:1]
     stores = "".join(
@@ -306,7 +307,7 @@ def pool_text(target: Target, name: str = "functions") -> str:
 
 
 class Pool:
-    """Threads that run tables together. `pool()` gives that of the process."""
+    """Threads that run tables together. `pool()` returns the pool of the process."""
 
     def __init__(self) -> None:
         self._has_threads = _family_of(host()) is not None
@@ -321,20 +322,20 @@ class Pool:
             self._worker = CFUNCTYPE(None, c_void_p, c_int32, c_int32)(worker)
         memory = np.zeros(_CONTEXT_WORDS + 16, np.int32)
         start = -memory.ctypes.data // 4 % 16
-        self._context = memory[start : start + _CONTEXT_WORDS]  # at the start of a line of the cache
+        self._context = memory[start : start + _CONTEXT_WORDS]  # aligned to a cache line
         self._address = self._context.ctypes.data
         self._is_closed = False
         self._forget()
-        atexit.register(self._close)  # Python's end frees the code that workers are in
+        atexit.register(self._close)  # stop workers before Python's shutdown frees their code
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Begin without workers: a child process has those of its parent in memory alone."""
+        """Begin without workers. After a fork, the parent's workers do not exist in the child."""
         self._lock = threading.Lock()
         self._workers: list[threading.Thread] = []
         self._count = 1
-        """The number of threads that was asked for when the workers were started last."""
+        """The requested number of threads at the last start of workers."""
         self._context[:] = 0
         self._context[_THREADS] = 1
 
@@ -344,7 +345,7 @@ class Pool:
             self._resize(1)
 
     def _resize(self, count: int) -> None:
-        """Start workers, or let some go, so that there are as many threads in all. The caller has the lock."""
+        """Start or stop workers, so that there are `count` threads in total. The caller holds the lock."""
         self._count, context = count, self._context
         leaving = self._workers[max(count - 1, 0) :]
         if leaving:
@@ -358,17 +359,17 @@ class Pool:
             worker = threading.Thread(target=self._worker, args=arguments, name="fluid native", daemon=True)
             try:
                 worker.start()
-            except RuntimeError:  # the system has no more threads: those that there are do the work
+            except RuntimeError:  # the system refuses more threads: the present ones do the work
                 break
             self._workers.append(worker)
         context[_THREADS] = len(self._workers) + 1
         context[_TURNS] = context[_PATIENCE] = _AWAKE if len(self._workers) < available_cores() else 0
 
     def caller(self, table: Any) -> Callable[[], None]:
-        """A function that runs a table: an array of words (int64) of shape [records, `RECORD_WORDS`].
+        """A function that runs a table: an int64 array of shape [records, `RECORD_WORDS`].
 
-        What flags say is read now; kernels and operands may still be exchanged in the array, which has to stay where it is. A
-        table so small that threads do not pay says of all its records that they are serial, and no other thread is woken.
+        Flags are read now. Kernels and operands may change later, but the array must not move. If all records are serial, as in
+        a table too small for threads, no other thread is woken.
         """
         assert table.dtype == np.int64 and table.flags.c_contiguous and table.shape[1:] == (RECORD_WORDS,)
         address, count = table.ctypes.data, len(table)

@@ -1,9 +1,8 @@
-"""Pools as native kernels, on images with their channels last (`images`): neighbours in a vector are channels of one pixel.
+"""Native pooling kernels on images with channels last (`images`). The lanes of a vector are channels of one pixel.
 
-The gradient of maxima goes by positions: for each window, the place in it of its first maximum, which `write_max_pool` stores
-if it is asked to. Gradients are gathered: an element of the input adds up what it gets from the windows over it, in a fixed
-order, so that threads can share the rows of the input. Windows that would lie outside are read from the halo of the output's
-gradient, which holds zeros.
+The gradient of a max pool uses positions: the place of the first maximum in each window, which `write_max_pool` stores on
+request. Gradients are gathered: each element of the input sums the contributions of the windows over it, in a fixed order, so
+that threads can share the rows of the input. Windows outside are read as zeros from the halo of the output's gradient.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _Axis:
 
     @property
     def step(self) -> int:
-        """The stride; that of a single window, which has none, goes past the image."""
+        """The stride; for a single window, a step past the image."""
         return self.stride if self.out > 1 else max(self.size, self.extent + self.pad[0])
 
     @property
@@ -44,29 +43,29 @@ class _Axis:
 
     @property
     def ranges(self) -> list[tuple[int, int, bool]]:
-        """The windows, from one number up to another, and whether these lie within the image."""
+        """Ranges of windows: (first, end, whether they are within the image)."""
         first = min(-(-self.pad[0] // self.step), self.out)
         end = max(first, min(self.out, (self.extent - self.size + self.pad[0]) // self.step + 1))
         return [span for span in ((0, first, False), (first, end, True), (end, self.out, False)) if span[0] < span[1]]
 
     @property
     def overlap(self) -> int:
-        """The most windows that an element lies in."""
+        """The largest number of windows over one element."""
         return -(-self.size // self.step)
 
     def start(self, f: Function, window: Value) -> Value:
-        """Where a window begins, which may be before the image."""
+        """The start of a window; negative if it is before the image."""
         return f.sub(f.mul(window, self.step), self.pad[0])
 
     def bounds(self, f: Function, window: Value) -> tuple[Operand, Operand]:
-        """The first place in a window that lies within the image, and the one after the last."""
+        """The range of places in a window that are within the image: first and end."""
         if self.is_inside:
             return 0, self.size
         start = self.start(f, window)
         return f.max(f.neg(start), 0), f.min(f.sub(self.extent, start), self.size)
 
     def weight(self, f: Function, window: Value, element: Type, exclusive: bool) -> Value:
-        """One over the number of elements that a window counts."""
+        """One over the number of elements of a window; `exclusive` leaves out the padding."""
         if exclusive:
             first, end = self.bounds(f, window)
             count = f.sub(f.int64(end), first)
@@ -80,9 +79,9 @@ class PoolGeometry:
     """The geometry of a pool with windows of one size.
 
     Attributes:
-        x: how the input lies, or its gradient; `y`, how the output does. Positions lie like the output's gradient.
-        kernel: rows and columns of a window; `strides` likewise.
-        pads: what is added above and below, and on the left and right.
+        x: the layout of the input, or its gradient; `y`, of the output. Positions have the layout of the output's gradient.
+        kernel: rows and columns of a window; likewise `strides`.
+        pads: padding (top, bottom) and (left, right).
     """
 
     x: Images
@@ -102,13 +101,13 @@ class PoolGeometry:
 
     @property
     def x_halo(self) -> int:
-        """The halo that the input of averages needs, at least. Maxima need none."""
+        """The minimal halo of the input of an average pool; a max pool needs none."""
         ends = [(axis.out - 1) * axis.step + axis.size - axis.pad[0] - axis.extent for axis in (self.rows, self.columns)]
         return max(0, self.rows.pad[0], self.columns.pad[0], *ends)
 
     @property
     def y_halo(self) -> int:
-        """The halo that the gradient of the output needs, at least; positions have it, too."""
+        """The minimal halo of the output's gradient, and of the positions."""
         needed = [0]
         for axis in (self.rows, self.columns):
             last = (max(axis.extent, 1) - 1 + axis.pad[0]) // axis.step
@@ -117,7 +116,7 @@ class PoolGeometry:
 
     @property
     def position_row(self) -> int:
-        """How far the positions in a row of a window are from those in the next."""
+        """The difference of positions between consecutive rows of a window."""
         return self.columns.overlap * self.columns.step
 
     @property
@@ -136,9 +135,9 @@ def write_max_pool(
     positions: Value | None = None,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The maxima of windows, and the positions of the first ones, each where its array is given. NaN is greater than all.
+    """Write a kernel for the maxima of windows (if `y` is given) and their first positions (if `positions` is given).
 
-    Positions have the element type `PoolGeometry.position`, and lie like the output.
+    NaN is greater than all numbers. Positions have the element type `PoolGeometry.position` and the layout of the output.
     """
     integer = INT32 if pool.element.bits == 32 else INT64
     infinity = constant(-math.inf, pool.element)
@@ -176,7 +175,7 @@ def write_max_pool(
                 f.store(place, f.at(positions, pool.y.offset(f, pixel, further), pool.position))
             if y is not None:
                 maximum = after[number]
-                if lowest is not None:  # as windows that are cut off begin with it
+                if lowest is not None:  # padding counts as the lowest number, so maxima are not below it
                     maximum = f.select(f.compare("olt", maximum, lowest), lowest, maximum)
                 store_pixel(f, pool.y, y, maximum, pixel, further, epilogue)
 
@@ -195,8 +194,10 @@ def write_max_pool_gradient(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The gradient of maxima: what windows have goes to the elements at their positions. `dy` has a halo of zeros that is
-    `PoolGeometry.y_halo` wide, at least, and `positions` lies like it, whatever is in its halo."""
+    """Write a kernel for the gradient of a max pool: each window's gradient goes to the element at its position.
+
+    `dy` needs a halo of zeros, at least `PoolGeometry.y_halo` wide. `positions` has the same layout; its halo may hold anything.
+    """
     require_halo(pool.y, pool.y_halo, "gradient of the output")
 
     def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
@@ -223,8 +224,8 @@ def write_average_pool(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The averages of windows; if `exclusive`, of what of them lies within the image. `x` has a halo of zeros that is
-    `PoolGeometry.x_halo` wide, at least."""
+    """Write a kernel for the averages of windows; `exclusive` leaves out the padding. `x` needs a halo of zeros, at least
+    `PoolGeometry.x_halo` wide."""
     require_halo(pool.x, pool.x_halo, "input")
 
     def window(pixel: Pixel, channel: Value, vectors: Sequence[tuple[int, int]]) -> None:
@@ -256,7 +257,7 @@ def write_average_pool_gradient(
     target: Target,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """The gradient of averages. `dy` has a halo of zeros that is `PoolGeometry.y_halo` wide, at least."""
+    """Write a kernel for the gradient of an average pool. `dy` needs a halo of zeros, at least `PoolGeometry.y_halo` wide."""
     require_halo(pool.y, pool.y_halo, "gradient of the output")
 
     def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
@@ -277,7 +278,7 @@ def write_average_pool_gradient(
 
 _LOWEST = {FLOAT: -(2 - 2**-23) * 2.0**127, DOUBLE: -sys.float_info.max}
 _Windows = Sequence[tuple[Value, Value]]
-"""Windows along an axis: the number of each, and the place in it of the element that they are over."""
+"""Windows over an element, along one axis: (number of the window, place of the element in it)."""
 
 
 def _write_gathered(
@@ -301,13 +302,13 @@ def _write_gathered(
 
 
 def _windows(f: Function, axis: _Axis, element: Value) -> _Windows:
-    """The windows that an element may lie in, by rising places in them."""
+    """The windows that may contain an element, in the order of its place in them."""
     last, place = f.divided(f.add(element, axis.pad[0]), axis.step)
     return [(f.sub(last, number), f.add(place, number * axis.step)) for number in range(axis.overlap)]
 
 
 def _at(image: Value, row: tuple[Value, Value], column: tuple[Value, Value]) -> tuple[Pixel, Pixel]:
-    """A window as a pixel of the output, and a place in it."""
+    """A window as a pixel of the output, and a place in the window."""
     return Pixel(image, row[0], column[0]), Pixel(image, row[1], column[1])
 
 
@@ -323,7 +324,7 @@ def _over(
     body: Callable[..., list[Value]],
     most: int,
 ) -> list[Value]:
-    """Two loops, one inside the other, those of at most so many turns written without a loop: ``body(i, j, *values)``."""
+    """Two nested loops, ``body(i, j, *values)``; a loop of at most `most` turns is unrolled."""
 
     def row(number: Value, *values: Value) -> list[Value]:
         return _loop(f, inner, values, lambda inner_number, *further: body(number, inner_number, *further), most)
@@ -334,7 +335,7 @@ def _over(
 def _loop(
     f: Function, bounds: tuple[Operand, Operand], carried: Sequence[Value], body: Callable[..., list[Value]], most: int
 ) -> list[Value]:
-    """A loop, written without one where it has at most so many turns."""
+    """A loop; unrolled if it has at most `most` turns."""
     start, stop = bounds
     if isinstance(start, int) and isinstance(stop, int) and stop - start <= most:
         values = list(carried)
@@ -353,8 +354,8 @@ def _each_pixel(
     target: Target,
     body: Callable[[Pixel, Value, Sequence[tuple[int, int]]], None],
 ) -> None:
-    """``body(pixel, channel, vectors)`` for some columns of the images, and some vectors of neighbouring channels at a time,
-    which are (first, lanes) from the channel on. A chunk is some rows of an image."""
+    """Write ``body(pixel, channel, vectors)`` for a range of columns. Each call handles some vectors of channels: (first, lanes),
+    counted from `channel`. A chunk is some rows of an image."""
     if not images.count * images.height * images.channels:
         return
     lanes = target.vector_bytes // element.bytes

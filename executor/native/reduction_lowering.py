@@ -1,4 +1,4 @@
-"""How reductions and norms are lowered, and products with vectors."""
+"""Lowers reductions, norms, and products with vectors."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def clip_by_norm(X: GraphTensor, max_norm: float) -> GraphTensor:
 
 
 def _normalized(x: Node, epsilon: float) -> tuple[Node, Node, Node, Node]:
-    """Rows with mean 0 and variance 1; the means, the variances and the inverse deviations."""
+    """Normalize rows to mean 0 and variance 1; also returns means, variances and inverse deviations."""
     share = number_like(1.0 / max(x.shape[1], 1), x)
     mean = mapped("mul", _total(x, [1]), share)
     centered = mapped("sub", x, mean)
@@ -129,7 +129,7 @@ def _normalized(x: Node, epsilon: float) -> tuple[Node, Node, Node, Node]:
 
 
 def _scaled(node: Node, Scale: GraphTensor | None, Bias: GraphTensor | None, axis: int) -> Node:
-    """A node with a factor and a term for each channel."""
+    """Multiply each channel by a factor and add a term."""
     for formula, tensor in (("mul", Scale), ("add", Bias)):
         if tensor is not None:
             if tensor.node.element != node.element:

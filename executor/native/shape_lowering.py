@@ -1,4 +1,4 @@
-"""How ops are lowered that move elements: they cut, join, pad and repeat tensors, and take rows by number."""
+"""Lowers ops that move elements: slice, concatenate, pad, tile, gather."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from .graph import (
 from .lowering import GraphTensor, NotLowered, lowers, number_like, only_floats
 
 _OF_CHANNELS_LAST = (0, 3, 1, 2)
-"""Where the dimensions of images [N, C, H, W] are among [N, H, W, C]."""
+"""Dimension of images [N, C, H, W] -> its place in [N, H, W, C]."""
 
 
 def _none(*tensors: Any) -> None:
-    """`NotLowered` where tensors say at run time what attributes might say."""
+    """Raise `NotLowered` if tensors are given in place of attributes."""
     if any(tensors):
         raise NotLowered("bounds or numbers in tensors")
 
 
 def _none_but(inputs: dict[str, Any], *slots: str) -> None:
-    """As `_none`, of all inputs in other slots."""
+    """Like `_none`, for all inputs except the given slots."""
     _none(*(value for slot, value in inputs.items() if slot not in slots))
 
 
 # ------------------------------------------------------------------------------------------------------------ cut, joined
 def _cut(node: Node, axis: int, places: range) -> Node:
-    """A view of the elements at some places along an axis."""
+    """A view of a range of elements along an axis."""
     if places.step < 0:
         raise NotLowered("elements in the other direction")
     if isinstance(node, Turned):
@@ -56,7 +56,7 @@ def _cut(node: Node, axis: int, places: range) -> Node:
 
 
 def _joined(nodes: Sequence[Node], axis: int) -> Node:
-    """Tensors side by side along an axis; images stay as they lie in memory if any of them has its channels last."""
+    """Concatenate tensors along an axis; if any of them are images with channels last, the result is, too."""
     if len({node.element for node in nodes}) > 1:
         raise NotLowered("tensors of several element types")
     if any(isinstance(node, Turned) for node in nodes):
@@ -65,7 +65,7 @@ def _joined(nodes: Sequence[Node], axis: int) -> Node:
 
 
 def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, range]]:
-    """The axes that a slice cuts, and which places it takes."""
+    """Axis -> the places that a slice selects."""
     axes = attrs["axes"]
     strides = attrs.get("strides") or [1] * len(axes)
     return [
@@ -112,7 +112,7 @@ def split(
 
 
 def _parts(X: GraphTensor, axis: int, sizes: Sequence[int]) -> list[GraphTensor]:
-    """X cut along an axis."""
+    """Split X along an axis."""
     start, parts = 0, []
     for size in sizes:
         parts.append(GraphTensor(mapped("copy", _cut(X.node, axis, range(start, start + size)))))
@@ -152,7 +152,7 @@ def stack(X: list[GraphTensor], axis: int) -> GraphTensor:
 
 # ---------------------------------------------------------------------------------------------------------------- padded
 def _padded(node: Node, pads: Sequence[tuple[int, int]], number: float) -> Node:
-    """A node with as many numbers before and after it, by dimension."""
+    """Pad a node with a number; `pads` gives the elements before and after, per dimension."""
     for axis, sizes in enumerate(pads):
         before, after = (
             [broadcast_to(number_like(number, node), (*node.shape[:axis], size, *node.shape[axis + 1 :]))] if size else []
@@ -200,7 +200,7 @@ def expand_as_v2(X: GraphTensor, specs: dict[str, Any]) -> GraphTensor:
 
 
 def _in_tiles(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a large tensor in tiles of a small one: for each dimension how many there are, and the tile's extent."""
+    """The shape of a large tensor as tiles of a small one: (number of tiles, extent of a tile) per dimension, flattened."""
     small = (1,) * (len(large) - len(small)) + tuple(small)
     return tuple(number for extent, full_extent in zip(small, large, strict=True) for number in (full_extent // extent, extent))
 
@@ -237,7 +237,7 @@ def _ids_of(tensor: GraphTensor) -> Node:
 
 
 def _table(node: Node, rows: int) -> Node:
-    """A tensor as rows, each of the dimensions behind some first ones."""
+    """Reshape a tensor to a matrix: the first `rows` dimensions become rows."""
     return reshaped(plain(node), (prod(node.shape[:rows]), prod(node.shape[rows:])))
 
 
@@ -274,7 +274,7 @@ def scatter_add_like(X: GraphTensor, Index: GraphTensor, Like: GraphTensor, Axis
 
 
 def _flat_ids(Index: GraphTensor, shape: Sequence[int]) -> Node:
-    """The numbers of rows, of indices along each of the dimensions that come before them."""
+    """Combine indices along the leading dimensions to row numbers."""
     if Index.node.element not in (INT32, INT64) or not Index.shape[-1]:
         raise NotLowered("indices that are no integers, or none")
     depth = Index.shape[-1]

@@ -1,6 +1,6 @@
-"""Kernels on rows of tables: added up, merged, put where they belong.
+"""Kernels on rows of tables: scatter-add, merge duplicates, put.
 
-Threads share the columns, so that each row is computed by one thread, of its parts in their order.
+Threads share the columns. So one thread adds all rows of a column, in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["RowSource", "hash_bytes", "write_firsts", "write_merged", "write_pla
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows that are read: a pointer to the first element, steps to the next row and column, extents, and the type of elements."""
+    """Rows to read: a pointer to the first element, strides of rows and columns, shape, and element type."""
 
     pointer: Value
     strides: Sequence[int]
@@ -30,18 +30,18 @@ class RowSource:
         return f.convert(f.load(f.at(self.pointer, affine(f, 0, (row, self.strides[0])), self.element), self.element), INT64)
 
     def index(self, f: Function, row: Value, end: int) -> Value:
-        """The integer in a row, where it is known to be an index below an end."""
+        """The integer in a row; the caller guarantees that it is from 0 to `end - 1`."""
         return f.between(self.number(f, row), 0, end - 1)
 
     def part(self, f: Function, row: Value, column: Value, start: int, lanes: int) -> Value:
-        """Neighbouring elements of a row, from a column on."""
+        """A vector of consecutive elements of a row, from column + start on."""
         step = self.strides[1]
         at = f.at(self.pointer, affine(f, start * step, (row, self.strides[0]), (column, step)), self.element)
         return f.load_steps(at, self.element.of(lanes), step) if step else f.splat(f.load(at, self.element), lanes)
 
 
 def _by_columns(f: Function, width: int, element: Type, share: Share, target: Target, body: Callable[..., None]) -> None:
-    """Write ``body(first, vectors)`` for each thread's columns; `vectors` are as `images.parts` says, from the first on."""
+    """Write ``body(first, vectors)`` for each thread's columns; `vectors` come from `images.parts`, relative to `first`."""
     most = target.vector_bytes // element.bytes
     block = most * max(1, min(target.limits.table_vectors, -(-width // most) // 2))
     full_blocks, remaining_columns = divmod(width, block)
@@ -53,7 +53,7 @@ def _by_columns(f: Function, width: int, element: Type, share: Share, target: Ta
 def write_scattered(
     f: Function, rows: RowSource, ids: RowSource, table: Value, height: int, cleared: int, share: Share, target: Target
 ) -> None:
-    """Add rows to those of a table of a height, of which as many are zeros before; negative ids name none."""
+    """See `graph.Scattered`; `height` is the number of rows of the table, and the first `cleared` rows are zeroed before."""
     (count, width), element = rows.shape, rows.element
 
     def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
@@ -106,7 +106,7 @@ def write_merged(f: Function, rows: RowSource, firsts: RowSource, merged: Value,
 def write_put(
     f: Function, rows: RowSource, ids: RowSource, firsts: RowSource, table: Value, height: int, share: Share, target: Target
 ) -> None:
-    """See `graph.Put`; the table has as many rows as `height` says."""
+    """See `graph.Put`; `height` is the number of rows of the table."""
     (count, width), element = rows.shape, rows.element
 
     def columns(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
@@ -151,28 +151,28 @@ def write_places(
 
 
 def _segments(count: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Runs of vectors: the first element, the number of vectors, and their lanes."""
+    """Runs of vectors: (first element, number of vectors, lanes)."""
     full_vectors = count // lanes
     return [(0, full_vectors, lanes), (full_vectors * lanes, count - full_vectors * lanes, 1)]
 
 
 # ---------------------------------------------------------------------------------------------------------- equal ids
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
-"""What ids are multiplied by, so that the upper bits depend on all of them: 2^64 divided by the golden ratio."""
+"""Multiplier of the hash, 2^64 divided by the golden ratio: the upper bits of the product depend on all bits of the id."""
 
 
 def _slots(count: int) -> int:
-    """The slots of a hash table of as many ids: a power of two, at least twice as many."""
+    """The number of slots of a hash table for `count` ids: a power of two, at least twice `count`."""
     return 1 << max(2 * count - 1, 1).bit_length()
 
 
 def hash_bytes(count: int) -> int:
-    """The bytes of workspace that `write_firsts` needs for as many ids."""
+    """The bytes of workspace that `write_firsts` needs for `count` ids."""
     return _slots(count) * INT32.bytes
 
 
 def write_firsts(f: Function, ids: RowSource, firsts: Value, slots: Value, share: Share) -> None:
-    """See `graph.Firsts`. A slot holds the place of an id, counted from 1; 0 where it is free."""
+    """See `graph.Firsts`. A slot of the hash table holds the place of an id, counted from 1; 0 if it is free."""
     count, size = ids.shape[0], _slots(ids.shape[0])
 
     def entry(slot: Value) -> Value:

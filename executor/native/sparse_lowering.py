@@ -1,7 +1,7 @@
-"""Lowers ops on sparse gradients: some rows of a table's gradient, with their numbers.
+"""Lowers ops on sparse gradients: some rows of a table's gradient, with their ids.
 
-A plan knows how many ids it is fed, so such a gradient is a pair of tensors there. Only the ops below take it. Where another one
-reads it, or it is fetched, the op that makes it is left to its kernel.
+The number of ids is fixed in a plan, so a sparse gradient is a pair of tensors. Only the ops below accept it. If another op reads
+it, or it is fetched, the op that creates it stays on its numpy kernel.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["SparseTensor", "lower_sparse", "makes_sparse_gradient", "masked_ids"
 
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
-    """Some rows of a tensor; the others are zeros. A row that is there several times counts as the sum.
+    """A tensor given by some of its rows; all absent rows are zeros. Rows with the same id are added.
 
     Attributes:
-        shape: of the whole tensor, [V, width].
-        rows: [R, width].
-        ids: their numbers, [R, 1]; a negative one stands for no row.
-        table_ids: the same with the number of some row in the place of negative ones.
+        shape: shape of the dense tensor, [V, width].
+        rows: the rows, [R, width].
+        ids: their row numbers, [R, 1]; rows with a negative id are ignored.
+        table_ids: `ids` with negative ids replaced by a valid one.
         firsts: see `graph.Firsts`.
-        is_merged: whether all rows but the first one of each number are zeros.
-        is_stored: whether this is the tensor of the rows that are stored, as get_tensor_from_selected_rows gives it.
+        is_merged: whether all rows except the first one of each id are zeros.
+        is_stored: whether it stands for the tensor of its rows, the result of get_tensor_from_selected_rows.
     """
 
     shape: tuple[int, int]
@@ -47,7 +47,7 @@ class SparseTensor:
         return self.rows.shape[0]
 
     def merged(self) -> SparseTensor:
-        """The same tensor with the sum of rows of one number in the first of them."""
+        """The same tensor with duplicates merged: the first row of each id holds their sum."""
         if self.is_merged:
             return self
         return replace(self, rows=sliced(self._merged_and_zeros(), 0, 0, self.count), is_merged=True)
@@ -56,12 +56,12 @@ class SparseTensor:
         return Merged((self.count + 1, self.shape[1]), self.rows.element, self.rows, self.firsts)
 
     def dense(self) -> Node:
-        """The whole tensor, row by row as it is asked for."""
+        """The dense tensor; each row is gathered when it is read."""
         places = Places((self.shape[0], 1), INT64, self.ids, self.firsts)
         return Rows(self.shape, self.rows.element, self._merged_and_zeros(), places)
 
     def of_table(self, table: Node) -> Node:
-        """The rows of a table that have the same numbers."""
+        """The rows of a table at the same ids."""
         return Rows(self.rows.shape, table.element, table, self.table_ids)
 
 
@@ -72,7 +72,7 @@ def _sparse(shape: tuple[int, ...], rows: Node, ids: Node, table_ids: Node) -> S
 
 
 def masked_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
-    """Ids [R, 1] with -1 for `padding_idx` and with 0 for it, and which are others; None where all are (`padding_idx` is -1)."""
+    """Ids [R, 1] with `padding_idx` replaced by -1, and by 0; and a mask of the valid ids (None if `padding_idx` is -1)."""
     ids = reshaped(plain(ids), (ids.size, 1))
     if padding_idx == -1:
         return ids, ids, None
@@ -81,11 +81,11 @@ def masked_ids(ids: Node, padding_idx: int) -> tuple[Node, Node, Node | None]:
     return negative, zero, is_kept
 
 
-# -------------------------------------------------------------------------------------------------------------- what ops do
+# ---------------------------------------------------------------------------------------------------------------- ops
 _Lowering = Callable[[OpDef, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 _LOWERINGS: dict[str, _Lowering] = {}
 _TAKE_STORED = ("square", "reduce_sum")
-"""Ops that take the tensor of the rows that are stored, of which they make the same with rows of zeros between."""
+"""Ops that accept an `is_stored` tensor: additional rows of zeros do not change their results."""
 
 
 def _lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
@@ -97,7 +97,7 @@ def _lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
 
 
 def makes_sparse_gradient(definition: OpDef, attrs: Mapping[str, Any]) -> bool:
-    """Whether an op is lowered that makes a sparse gradient."""
+    """Whether an op creates a sparse gradient and can be lowered."""
     is_sparse = definition.forward is not None and bool(definition.forward.sparse_grad) and bool(attrs.get("is_sparse"))
     return is_sparse and definition.type in _LOWERINGS
 
@@ -105,7 +105,7 @@ def makes_sparse_gradient(definition: OpDef, attrs: Mapping[str, Any]) -> bool:
 def lower_sparse(
     definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """As `lower`, where inputs or outputs are `SparseTensor`s."""
+    """Like `lower`, for ops with inputs or outputs that are `SparseTensor`s."""
     if definition.type not in _LOWERINGS:
         raise NotLowered(f"no lowering of {definition.type} with sparse rows")
     for value in inputs.values():
@@ -141,7 +141,7 @@ def _sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, An
 
 
 def _on_rows(definition: OpDef, X: SparseTensor, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
-    """What an op that leaves zeros as they are makes of the rows."""
+    """Apply an op that maps zero to zero to the rows."""
     if any(isinstance(value, SparseTensor) for slot, value in inputs.items() if slot != "X"):
         raise NotLowered("several sparse inputs")
     result = lower(definition, {**inputs, "X": GraphTensor(X.rows)}, attrs, specs)["Out"].node
@@ -206,7 +206,7 @@ def _reduce_sum(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[
 # ------------------------------------------------------------------------------------------------------------- optimizers
 @_lowers("sgd")
 def _sgd(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
-    """Rows are subtracted one after the other, unless they are merged anyway."""
+    """Subtract rows in order, without merging; update merged rows row by row."""
     grad, param, rate = inputs["Grad"], inputs["Param"].node, inputs["LearningRate"].node
     if grad.is_merged:
         return _row_by_row(definition, inputs, attrs, specs)
@@ -217,13 +217,13 @@ def _sgd(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, An
 
 
 def _tables(inputs: Any) -> list[str]:
-    """The slots that hold a number for each element of the parameter, but for the gradient."""
+    """The input slots with the shape of the parameter, without the gradient."""
     shape = inputs["Param"].shape
     return [slot for slot, value in inputs.items() if slot != "Grad" and isinstance(value, GraphTensor) and value.shape == shape]
 
 
 def _row_by_row(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
-    """Update the rows that the gradient has, and nothing else."""
+    """Update only the rows of the gradient."""
     grad = inputs["Grad"].merged()
     tables = {slot: inputs[slot].node for slot in _tables(inputs)}
     gathered = {slot: GraphTensor(grad.of_table(table)) for slot, table in tables.items()}
@@ -247,5 +247,5 @@ _lowers("momentum")(_everywhere)
 
 @_lowers("adam")
 def _adam(definition: OpDef, inputs: Any, attrs: Any, specs: Any) -> dict[str, Any]:
-    """With `lazy_mode`, rows without a gradient keep their moments too."""
+    """In `lazy_mode`, the moments of rows without a gradient stay unchanged, too."""
     return (_row_by_row if attrs["lazy_mode"] else _everywhere)(definition, inputs, attrs, specs)

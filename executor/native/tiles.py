@@ -1,4 +1,4 @@
-"""Tiles of products that are kept in registers while the terms of their sums go by, and panels of packed filters."""
+"""Tiles of sums that stay in registers while a kernel adds products, and panels of packed filters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .target import Target
 __all__ = ["Panel", "Tiling", "add_products", "panels_of", "split", "tiling_of", "unrolled", "width_of"]
 
 _ALIASED_BYTES = 4096
-"""Lines at multiples of this distance take the same places of the nearest cache, of which there are `_WAYS`, less one that is
-needed for something else."""
+"""Cache lines at multiples of this distance map to the same set of the L1 cache. A set has `_WAYS` ways for them; one more way
+is left for other data."""
 _WAYS = 7
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """What is kept in registers: at most `rows` rows of as many vectors of `lanes` lanes."""
+    """The size of a tile in registers: at most `rows` rows of `vectors` vectors of `lanes` lanes."""
 
     rows: int
     vectors: int
@@ -28,14 +28,14 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Panel:
-    """Panels of packed filters, all alike: filters side by side, as vectors.
+    """Equal panels of packed filters. A row of a panel holds one element of each filter, as vectors.
 
     Attributes:
-        vectors: the lanes of each vector.
-        filters: how many filters are in a panel; the lanes that are left hold zeros.
-        count: how many such panels there are.
-        first: the first filter in them.
-        before: lanes of other panels that lie before them.
+        vectors: the lanes of each vector of a row.
+        filters: filters per panel; the remaining lanes hold zeros.
+        count: number of panels.
+        first: number of the first filter.
+        before: lanes of the panels stored before these.
     """
 
     vectors: tuple[int, ...]
@@ -50,15 +50,15 @@ class Panel:
 
     @property
     def columns(self) -> list[tuple[int, int]]:
-        """The lanes of each vector, and the first column in it."""
+        """(lanes, first column) of each vector."""
         return [(lanes, sum(self.vectors[:number])) for number, lanes in enumerate(self.vectors)]
 
     def load_padded(self, f: Function, element: Type, row: Value) -> list[Value]:
-        """Load a row of a packed panel, which is padded with zeros to whole vectors."""
+        """Load a row of a packed panel, padded with zeros to full vectors."""
         return [f.load(f.at(row, column, element), element.of(lanes)) for lanes, column in self.columns]
 
     def load_filters(self, f: Function, element: Type, row: Value) -> list[Value]:
-        """Load one number for each filter; lanes without a filter are zero, and memory behind the last filter is not read."""
+        """Load one element per filter; lanes without a filter are zero, and memory behind the last filter is not read."""
         return [
             f.load_first(f.at(row, column, element), element.of(lanes), min(lanes, self.filters - column))
             for lanes, column in self.columns
@@ -66,7 +66,7 @@ class Panel:
 
 
 def panels_of(filters: int, tiling: Tiling) -> list[Panel]:
-    """Filters in panels as wide as tiles, and one narrower panel for those that are left."""
+    """Cut filters into panels as wide as tiles, plus a narrower panel for the remaining filters."""
     lanes, width = tiling.lanes, tiling.lanes * tiling.vectors
     full_panels, remaining_filters = divmod(filters, width)
     panels = [Panel((lanes,) * tiling.vectors, width, full_panels, 0, 0)] if full_panels else []
@@ -83,7 +83,7 @@ def width_of(panels: Sequence[Panel]) -> int:
 
 
 def split(count: int, most: int) -> list[tuple[int, int, int]]:
-    """`count` in nearly equal parts of at most `most`, the sizes of which differ by one: (start, size, how many) of each size."""
+    """Cut `count` into parts of at most `most`, with sizes that differ by at most one: (start, size, count) of each size."""
     parts = -(-count // most)
     if not parts:
         return []
@@ -93,11 +93,11 @@ def split(count: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int, least: int = 1) -> Tiling:
-    """The tiles that take the least time for as many rows and filters, by an estimate.
+    """Choose the fastest tiles for `rows` rows and `filters` filters, by an estimate.
 
-    A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most. Each
-    row reads memory of its own: fewer of them are fetched ahead better. What they read is `apart` from each other, and should
-    stay in the nearest cache until its neighbours are read. Tiles have room for `least` rows, if any have.
+    A step of a tile takes as long as the slowest of its products, its loads and the latency of the sums. Each row is a separate
+    stream of memory, and the prefetcher handles few streams better. Rows are `apart` elements from each other; their cache lines
+    should stay in the L1 cache until the neighbouring elements are read. Tiles have at least `least` rows, if possible.
     """
     registers = target.registers
     lanes = target.vector_bytes // element.bytes
@@ -109,7 +109,7 @@ def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int
             for _, size, count in parts:
                 products, loads = size * len(panel.vectors), size + len(panel.vectors)
                 total += panel.count * count * (max(products, loads, 8) + size / 4)
-        return total * (1 + len(panels) * len(parts) / 50)  # each kind of tile is code of its own
+        return total * (1 + len(panels) * len(parts) / 50)  # each tile size is separate code
 
     most = max(1, min(4, -(-filters // lanes)))
     ways = _WAYS if apart * element.bytes % _ALIASED_BYTES == 0 else registers
@@ -120,7 +120,7 @@ def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int
 def add_products(
     f: Function, element: Type, sums: Sequence[Value], scalars: Sequence[Value], panel: Panel, vectors: Sequence[Value]
 ) -> list[Value]:
-    """Add the products of some elements, each at a pointer, and the vectors of one row of a panel."""
+    """Add the outer product of elements (loaded from `scalars`) and the vectors of one row of a panel to the sums."""
     following = []
     for number, pointer in enumerate(scalars):
         splat = f.splat(f.load(pointer, element), panel.vectors[0])
@@ -139,10 +139,10 @@ def unrolled(
     step: Callable[[Sequence[Value], Sequence[Value]], list[Value]],
     most: int,
 ) -> list[Value]:
-    """The sums after as many steps, each with `work` products, in a loop that is unrolled as far as it pays; runs of at most
-    `most` products are written without a loop.
+    """Write `count` steps of `work` products each, as a loop unrolled as far as it pays. At most `most` products are fully
+    unrolled.
 
-    ``step(pointers, sums)`` is given pointers that begin at `starts` and go on by as many elements with each step.
+    ``step(pointers, sums)`` returns the new sums. `starts` are (pointer, elements to advance per step).
     """
     times = count if count * work <= most else max(1, min(count, 64 // max(work, 1), 8))
     while times > 1 and count % times and count // times > 8:

@@ -1,12 +1,12 @@
-"""Convolutions of 3 x 3 taps by the algorithm of Winograd, F(2 x 2, 3 x 3): 16 products where the definition has 36.
+"""Convolutions of 3 x 3 taps by Winograd's algorithm F(2 x 2, 3 x 3): 16 products instead of 36.
 
-Four outputs that are neighbours are linear in the 16 elements of the image under them: with ``y = A^T [(G g G^T) * (B^T d B)] A``
-for a filter g and a part d of an image, both of one channel, where ``*`` multiplies element by element (Lavin and Gray, Fast
-Algorithms for Convolutional Neural Networks, 2015, section 4.1). So images are transformed, each of the 16 places is a product of
-matrices of its own, over the channels, and the sums are transformed back. Results are rounded otherwise than those of the
-definition, and not worse: sums over channels are shorter. Where an output reads an infinity, there may be a NaN.
+2 x 2 outputs are linear in the 16 image elements under them: ``y = A^T [(G g G^T) * (B^T d B)] A`` for a filter g and a part d of
+an image, both of one channel; ``*`` multiplies elementwise (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
+2015, section 4.1). So the kernel transforms the image, computes one matrix product over the channels for each of the 16 places,
+and transforms the sums back. Rounding errors differ from the direct algorithm but are not larger, as sums over channels are
+shorter. If an output reads an infinity, it may become NaN.
 
-A block of work is some rows of tiles of 2 x 2 outputs. It is transformed to the workspace of its thread, and multiplied there.
+A block of work is some rows of tiles of 2 x 2 outputs. It is transformed into the workspace of its thread and multiplied there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PLACES = 16
 """Places of a transformed tile."""
 TAPS = 9
 _ALIASED_BYTES = 1024
-"""Several rows at multiples of this distance take the same places of the nearest cache."""
+"""Rows at multiples of this distance map to the same sets of the L1 cache."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Tiles:
 
     Attributes:
         of_image: rows of tiles in an image, and tiles in a row.
-        rows: rows of tiles in a block; a block may go on in the next image.
+        rows: rows of tiles in a block; a block may continue in the next image.
     """
 
     walk: Walk
@@ -77,26 +77,25 @@ class Tiles:
 
     @property
     def apart(self) -> int:
-        """Elements from a transformed tile to the next, in a block of the workspace: [places][tiles][channels]."""
+        """Stride of transformed tiles in a block of the workspace, [places][tiles][channels], in elements."""
         return self.row_of(self.walk.channels)
 
     def row_of(self, count: int) -> int:
-        """Elements from a row of as many to the next: whole vectors, and one more where rows would take the same places of a
-        cache."""
+        """Stride of rows of `count` elements: full vectors, plus one vector if rows would alias in the cache."""
         padded = -(-count // self.lanes) * self.lanes
         return padded + self.lanes if padded * FLOAT.bytes % _ALIASED_BYTES == 0 else padded
 
     def bytes_with(self, row: int) -> int:
-        """Bytes of workspace for a block of transformed tiles, and for as many rows of so many elements, at each place."""
+        """Bytes of workspace for a block of transformed tiles, and for one row with stride `row` per tile, at each place."""
         return PLACES * (self.plane_of(self.apart) + self.plane_of(row)) * FLOAT.bytes
 
     def plane_of(self, row: int) -> int:
-        """Elements from one place of all tiles to the next, for rows of as many elements."""
+        """Stride from one place of all tiles to the next, for rows with stride `row`, in elements."""
         return self.size * row + self.lanes
 
 
 def tiles_of(g: Convolution, walk: Walk, target: Target, fewest: int) -> Tiles | None:
-    """The tiles of a walk, if this algorithm computes it, and faster; `fewest` tiles are needed for that."""
+    """The tiles of a walk; None if this algorithm does not apply or is slower. It needs at least `fewest` tiles."""
     if g.element != FLOAT or g.groups != 1 or tuple(map(len, walk.taps)) != (3, 3):
         return None
     are_neighbours = (g.strides, g.dilations, walk.apart) == ((1, 1),) * 3
@@ -115,13 +114,13 @@ def tiles_of(g: Convolution, walk: Walk, target: Target, fewest: int) -> Tiles |
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a convolution's output, or the gradient of its input, is computed in blocks of tiles."""
+    """The blocks of tiles for a convolution's output, or for the gradient of its input."""
 
     tiles: Tiles
 
     @cached_property
     def parts(self) -> int:
-        """How many parts the filters are cut into where there are few blocks. Each part transforms the images for itself."""
+        """The number of parts of the filters, more than one if there are few blocks. Each part repeats the image transform."""
         panels = self.panels[0].count if len(self.panels) == 1 else 1
         choices = [parts for parts in range(1, panels + 1) if panels % parts == 0]
         least = self.tiles.target.limits.convolution_chunks
@@ -138,7 +137,7 @@ class Blocks:
 
     @property
     def filter_elements(self) -> int:
-        """Elements of the transformed filter: [places][panels][channels][filters of a panel]."""
+        """Number of elements of the transformed filter: [places][panels][channels][filters of a panel]."""
         return PLACES * self.tiles.walk.channels * width_of(self.panels)
 
     @property
@@ -148,7 +147,7 @@ class Blocks:
 
     @property
     def sums_apart(self) -> int:
-        """Elements from the sums of a tile to those of the next."""
+        """Stride of the sums of tiles, in elements."""
         return self.tiles.row_of(width_of(self.panels) // self.parts)
 
     @property
@@ -158,13 +157,13 @@ class Blocks:
 
 
 def forward_blocks(g: Convolution, target: Target) -> Blocks | None:
-    """The blocks of a convolution's output, if this algorithm computes it, and faster."""
+    """The blocks of a convolution's output; None if this algorithm does not apply or is slower."""
     tiles = tiles_of(g, forward_walk(g), target, target.limits.winograd_tiles)
     return Blocks(tiles) if tiles is not None else None
 
 
 def input_blocks(g: Convolution, target: Target) -> Blocks | None:
-    """The blocks of the gradient of a convolution's input, if this algorithm computes it, and faster."""
+    """The blocks of the gradient of a convolution's input; None if this algorithm does not apply or is slower."""
     if g.strides != (1, 1) or not (g.x.height and g.x.width):
         return None
     tiles = tiles_of(g, input_walks(g)[0], target, target.limits.winograd_tiles)
@@ -176,7 +175,7 @@ Row = Sequence[Value]
 
 
 def in_rows_and_columns(matrix: Sequence[Row], transform: Callable[[Row], Row]) -> list[Value]:
-    """A matrix whose columns, and then whose rows, are transformed; its elements in their order."""
+    """Transform the columns and then the rows of a matrix; returns its elements, row by row."""
     columns = [transform(column) for column in zip(*matrix, strict=True)]
     return [value for row in zip(*columns, strict=True) for value in transform(row)]
 
@@ -199,7 +198,7 @@ def _of_sums(f: Function, m: Row) -> Row:
 
 
 def write_transformed_filter(f: Function, blocks: Blocks, packed: Value, output: Value, share: Share) -> None:
-    """Transform a filter that lies in the panels of `blocks`: [panels][taps][channels][filters of a panel]."""
+    """Transform a filter that is packed in the panels of `blocks`: [panels][taps][channels][filters of a panel]."""
     channels, width = blocks.tiles.walk.channels, width_of(blocks.panels)
     for panel in blocks.panels:
 
@@ -239,7 +238,7 @@ class ImageTiles:
 
     Attributes:
         source: the images.
-        output: where a block of transformed tiles lies.
+        output: the pointer to a block of transformed tiles.
     """
 
     f: Function
@@ -248,11 +247,11 @@ class ImageTiles:
     output: Value
 
     def transform(self, first: Value) -> None:
-        """Write the transformation of a block, from a row of tiles on."""
+        """Write the transformation of a block; `first` is its first row of tiles."""
         self.for_tiles(first, self._transform)
 
     def for_tiles(self, first: Value, body: Callable[[Tile], None]) -> None:
-        """Write ``body(tile)`` for the tiles of a block, from a row of tiles on."""
+        """Write ``body(tile)`` for the tiles of a block; `first` is its first row of tiles."""
         f, (rows, columns) = self.f, self.tiles.of_image
 
         def row(further: Value) -> None:
@@ -267,7 +266,7 @@ class ImageTiles:
         f.loop(0, self.tiles.rows, 1, [], row)
 
     def at_place(self, place: Value) -> Value:
-        """Where the elements at one place of all transformed tiles begin."""
+        """The pointer to the elements at one place of all transformed tiles."""
         return self.f.at(self.output, self.f.mul(place, self.tiles.plane_of(self.tiles.apart)), FLOAT)
 
     def _transform(self, tile: Tile) -> None:
@@ -286,21 +285,21 @@ class ImageTiles:
         each_vector(f, walk.channels, tiles.lanes, some)
 
     def _steps(self, axis: int, first: Value) -> list[Operand]:
-        """How far the four elements under a tile are from the first along an axis. The last is read twice where only one output
-        is there, to which the other does not belong: it may lie outside."""
+        """Offsets of the four elements under a tile along an axis. If the tile has only one output there, the fourth element may
+        be outside, and the third is read twice."""
         f, step = self.f, self.tiles.walk.tap_steps[axis]
         has_two = self.has_two(axis, first)
         last: Operand = 3 * step if has_two is None else f.select(has_two, f.int64(3 * step), f.int64(2 * step))
         return [0, step, 2 * step, last]
 
     def has_two(self, axis: int, first: Value) -> Value | None:
-        """Whether a tile has two outputs along an axis; None if all have."""
+        """Whether a tile has two outputs along an axis; None if all tiles have."""
         extent = self.tiles.walk.extents[axis]
         return self.f.compare("slt", first, extent - 1) if extent % 2 else None
 
 
 def store_places(f: Function, values: Sequence[Value], output: Value, plane: int) -> None:
-    """Store what is at the places of a tile, in planes that are so far apart."""
+    """Store the values of a tile, one per place, with a stride of `plane` elements."""
     for place, value in enumerate(values):
         f.store(value, f.at(output, place * plane, FLOAT))
 
@@ -316,7 +315,7 @@ def write_blocks(
     share: Share,
     epilogue: Epilogue | None,
 ) -> None:
-    """Write a walk; `filter_` comes from `write_transformed_filter`, `workspace` points to `Blocks.bytes` for each thread."""
+    """Write a walk. `filter_` comes from `write_transformed_filter`; `workspace` has `Blocks.bytes` per thread."""
     tiles = blocks.tiles
     images = ImageTiles(f, tiles, source, f.at(workspace, f.mul(share.thread, blocks.bytes), BYTE))
     sums = f.at(images.output, PLACES * tiles.plane_of(tiles.apart), FLOAT)
@@ -334,7 +333,7 @@ def write_blocks(
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of tiles with a part of the filters, as it is written."""
+    """Writes a block of tiles times a part of the filters."""
 
     f: Function
     blocks: Blocks
@@ -346,7 +345,7 @@ class _Block:
     epilogue: Epilogue | None
 
     def multiply(self, place: Value) -> None:
-        """Multiply what is at one place of all tiles with what is there of all filters."""
+        """Write the matrix product at one place: tiles times filters, over the channels."""
         f, blocks, tiles = self.f, self.blocks, self.blocks.tiles
         channels, width = tiles.walk.channels, width_of(blocks.panels)
         sums = f.at(self.sums, f.mul(place, tiles.plane_of(blocks.sums_apart)), FLOAT)

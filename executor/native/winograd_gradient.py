@@ -1,8 +1,8 @@
-"""The gradient of a filter of 3 x 3 taps by the algorithm of Winograd, which is that of `winograd.py` the other way round.
+"""The gradient of a filter of 3 x 3 taps by Winograd's algorithm: the transpose of the algorithm in `winograd.py`.
 
 The outputs of a tile are ``A^T [(G g G^T) * (B^T d B)] A``, so the gradient of g is ``G^T [(A dy A^T) * (B^T d B)] G``, summed
-over all tiles: of each place of transformed tiles a product of matrices, over tiles, and one transformation in the end. Sums are
-kept for parts of the tiles, and added up in their order.
+over all tiles. That is one matrix product over tiles for each place, and one transformation at the end. Partial sums over parts
+of the tiles are added up in order.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["GradientBlocks", "gradient_blocks", "write_filter_gradient", "write_
 
 @dataclass(frozen=True)
 class GradientBlocks:
-    """How the gradient of a filter is computed in blocks of tiles: a chunk is some blocks and one part of the filters."""
+    """The blocks of tiles for the gradient of a filter. A chunk is some blocks times one part of the filters."""
 
     tiles: Tiles
     gradient: Images
-    """How the gradient of the output lies."""
+    """The layout of the output's gradient."""
 
     @cached_property
     def tiling(self) -> Tiling:
@@ -43,24 +43,24 @@ class GradientBlocks:
 
     @property
     def parts(self) -> int:
-        """Parts of the filters: panels, where all are alike."""
+        """The number of parts of the filters: the panels if all are alike, else 1."""
         return self.panels[0].count if len(self.panels) == 1 else 1
 
     @property
     def elements(self) -> int:
-        """Elements of the sums over some of the tiles: [panels][places][channels][filters of a panel]."""
+        """Number of elements of one partial sum: [panels][places][channels][filters of a panel]."""
         return PLACES * self.tiles.walk.channels * width_of(self.panels)
 
     @property
     def partials(self) -> int:
-        """How many sums over some of the tiles there are."""
+        """The number of partial sums."""
         limits = self.tiles.target.limits
         fitting = min(limits.gradient_partials, limits.winograd_partial_bytes // (self.elements * FLOAT.bytes))
         return min(self.tiles.blocks, max(fitting, -(-limits.winograd_gradient_chunks // self.parts), 1))
 
     @property
     def apart(self) -> int:
-        """Elements from a transformed tile of the output's gradient to the next."""
+        """Stride of the transformed tiles of the output's gradient, in elements."""
         return self.tiles.row_of(width_of(self.panels) // self.parts)
 
     @property
@@ -70,12 +70,12 @@ class GradientBlocks:
 
     @property
     def bytes(self) -> int:
-        """Bytes of workspace that each thread needs besides."""
+        """Bytes of workspace per thread, in addition to the shared bytes."""
         return self.tiles.bytes_with(self.apart)
 
 
 def gradient_blocks(g: Convolution, target: Target) -> GradientBlocks | None:
-    """The blocks for the gradient of a convolution's filter, if this algorithm computes it, and faster."""
+    """The blocks for the gradient of a convolution's filter; None if this algorithm does not apply or is slower."""
     tiles = tiles_of(g, forward_walk(g), target, target.limits.winograd_gradient_tiles)
     return GradientBlocks(tiles, g.y) if tiles is not None else None
 
@@ -93,7 +93,7 @@ def _of_products(f: Function, s: Row) -> Row:
 
 
 def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value, workspace: Value, share: Share) -> None:
-    """The sums of products over some of the tiles each; the workspace has the shared bytes, and then those of each thread."""
+    """Write a kernel for the partial sums. The workspace holds the shared bytes, then the bytes of each thread."""
     tiles = blocks.tiles
     local = f.at(workspace, affine(f, blocks.shared_bytes, (share.thread, blocks.bytes)), BYTE)
     images = ImageTiles(f, tiles, x, local)
@@ -118,13 +118,13 @@ def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value,
 
 @dataclass(frozen=True)
 class _Sums:
-    """The sums over some of the tiles, for a part of the filters."""
+    """Writes one partial sum, for a part of the filters."""
 
     f: Function
     blocks: GradientBlocks
     images: ImageTiles
     gradients: Value
-    """Where a block of transformed tiles of the output's gradient lies."""
+    """The pointer to a block of transformed tiles of the output's gradient."""
     dy: Value
     sums: Value
     part: Value
@@ -133,7 +133,7 @@ class _Sums:
         self.f.store(zero(FLOAT.of(lanes)), self.f.at(self.sums, first, FLOAT))
 
     def transform(self, tile: Tile) -> None:
-        """Transform the output's gradient under a tile; what lies outside of the image is zero."""
+        """Transform the output's gradient under a tile, with zeros outside of the image."""
         f, blocks, tiles, images = self.f, self.blocks, self.blocks.tiles, self.blocks.gradient
         filters = tiles.walk.filters // blocks.parts
         places = zip((tile.image, tile.row, tile.column, f.mul(self.part, filters)), (*images.strides, 1), strict=True)
@@ -215,7 +215,7 @@ def write_filter_gradient(
     target: Target,
     epilogue: RowEpilogue | None = None,
 ) -> None:
-    """The gradient of the filter, [M, C, 3, 3], from the partial sums, which are overwritten; `epilogue` as in
+    """Write a kernel for the gradient of the filter, [M, C, 3, 3]. It overwrites the partial sums. For `epilogue`, see
     `filter_gradient.write_filter_gradient`."""
     channels, rows = blocks.tiles.walk.channels, packed_rows(g)
     for panel in blocks.panels:
@@ -237,7 +237,7 @@ def write_filter_gradient(
 
 
 def _transform_back(f: Function, sums: Value, channels: int, channel: Value, panel: Panel, lanes: int) -> None:
-    """Transform the sums for one channel, from 16 places to 9 taps, where they lie."""
+    """Transform the sums of one channel in place, from 16 places to 9 taps."""
 
     def some(column: Operand, lanes: int) -> None:
         at = f.opaque(f.at(sums, affine(f, 0, (channel, panel.width), (column, 1)), FLOAT))

@@ -1,12 +1,12 @@
 """Elementary functions of vectors, written as instructions: `exp`, `log`, `tanh`, `erf` and the like.
 
-Each takes the function that is being written and a value of FLOAT or DOUBLE elements, with any number of lanes, and gives a value
-of that type. NaN, infinities, signed zeros and denormal numbers are as numpy has them: nothing is flushed to zero.
+Each takes the function being written and a value of FLOAT or DOUBLE elements, with any number of lanes, and returns a value of
+the same type. NaN, infinities, signed zeros and denormal numbers behave as in numpy: nothing is flushed to zero.
 
-Errors are in units in the last place (ulp) of the exact result, the largest that were seen, for FLOAT and DOUBLE: over millions
-of numbers of all exponents, and over every FLOAT where exp, sigmoid, expm1, tanh, erf, log and log1p bend. The bounds that
-``tests/native/test_mathematics.py`` holds are little above. Polynomials and the rational function are minimax approximations,
-computed for this file by Remez exchange with 50 digits. Their coefficients stand from the highest power to the lowest.
+Errors are the largest ones measured, in units in the last place (ulp) of the exact result, for FLOAT and DOUBLE: over millions of
+numbers of all exponents, and over every FLOAT in the curved range of exp, sigmoid, expm1, tanh, erf, log and log1p. The bounds
+in ``tests/native/test_mathematics.py`` are slightly larger. Polynomials and the rational function are minimax approximations,
+computed for this file by Remez exchange with 50 digits; coefficients go from the highest power to the lowest.
 """
 
 from __future__ import annotations
@@ -117,10 +117,10 @@ def _polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _modulo(f: Function, x: Value, period: Sequence[float], offset: int) -> tuple[Value, Value]:
-    """An integer whose last bits are those of ``n + offset``, and ``x - n * period``, where ``n = round(x / period)``.
+    """Reduce an argument: an integer that ends in the bits of ``n + offset``, and ``x - n * period``; ``n = round(x / period)``.
 
-    The period is the sum of numbers, the greatest first, so that the difference is as good as exact. The sum with a large number
-    rounds, and leaves n in its last bits.
+    The period is given as a sum of numbers, the greatest first, so that the difference is nearly exact. Adding a large number
+    rounds the quotient, and leaves n in the last bits of the sum.
     """
     form = _format(x)
     large = 1.5 * 2.0**form.fraction + offset
@@ -316,8 +316,8 @@ def log(f: Function, x: Value) -> Value:
     form = _format(x)
     is_denormal = f.compare("olt", x, 2.0 ** (1 - form.bias))
     bits = f.bits_as(f.select(is_denormal, f.mul(x, 2.0**form.fraction), x), form.integer)
-    # x = 2**k * (1 + m) with 1 + m from 2/3 to 4/3. The bits of x minus the bits of 2/3 are k, followed by the bits of 1 + m minus
-    # those of 2/3. k + bias is an integer from 0 on: the last bits of the float 2**fraction + k + bias.
+    # x = 2**k * (1 + m) with 1 + m from 2/3 to 4/3. The bits of x minus the bits of 2/3 are k, followed by the bits of 1 + m
+    # minus those of 2/3. k + bias is an integer from 0 on: the last bits of the float 2**fraction + k + bias.
     two_thirds = form.one - (1 << form.fraction) + (1 << form.fraction) // 3
     above = f.add(bits, form.one - two_thirds)
     integer_offset = 2.0**form.fraction

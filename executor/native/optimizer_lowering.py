@@ -30,7 +30,7 @@ def _plain_update(*absent: Any) -> None:
         raise NotLowered("an update with further inputs")
 
 
-def _rest_of(beta: float, like: GraphTensor) -> GraphTensor:
+def _one_minus(beta: float, like: GraphTensor) -> GraphTensor:
     """``1 - beta``, computed in the element type: for 0.999 in float32 it differs by 5e-5 (relative) from rounded 0.001."""
     number = np.float32 if like.node.element == FLOAT else np.float64
     return GraphTensor(number_like(float(number(1) - number(beta)), like.node))
@@ -96,8 +96,8 @@ def adam(
     if attrs.get("with_decay"):
         rate = rate * attrs["lr_ratio"]
         param = Param * (1.0 - rate * attrs["coeff"])
-    first = _average(Moment1, Grad, beta1, _rest_of(beta1, Grad))
-    second = _average(Moment2, f.square(Grad), beta2, _rest_of(beta2, Grad))
+    first = _average(Moment1, Grad, beta1, _one_minus(beta1, Grad))
+    second = _average(Moment2, f.square(Grad), beta2, _one_minus(beta2, Grad))
     step = first / (f.sqrt(second) + root * attrs["epsilon"])
     results = {"ParamOut": param - step * (rate * root / rest1), "Moment1Out": first, "Moment2Out": second}
     return results | _raised(Beta1Pow, Beta2Pow, *((1.0, 1.0) if attrs["use_global_beta_pow"] else (beta1, beta2)))

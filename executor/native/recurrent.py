@@ -1,6 +1,7 @@
-"""How recurrent networks are lowered.
+"""Lowers recurrent networks.
 
-All steps are computed at once where that can be; the rest goes step by step, as products with a matrix that is packed once.
+Products that do not depend on the state are computed for all steps at once. The remaining products go step by step, with a matrix
+that is packed once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .graph import (
 from .lowering import GraphTensor, NotLowered, lowers
 
 _MOST_STEPS = 256
-"""Steps are written down one by one, so there may not be too many."""
+"""Maximal number of steps: each step adds nodes to the graph."""
 
 
 def _turned(matrix: Node) -> Node:
@@ -42,8 +43,8 @@ def _turned(matrix: Node) -> Node:
 
 @dataclass(frozen=True)
 class _ReserveLayout:
-    """What `cudnn_lstm` keeps for its gradient, in one array: of each layer the gates [step, direction, batch, gate, hidden], and
-    the states [state, step + 1, direction, batch, hidden]."""
+    """The layout of the array that `cudnn_lstm` saves for its gradient. Per layer: the gates [step, direction, batch, gate,
+    hidden], then the states [state, step + 1, direction, batch, hidden]."""
 
     g: Geometry
     steps: int
@@ -54,7 +55,7 @@ class _ReserveLayout:
         return self.g.reserve_size(self.steps, self.batch) // self.g.layers
 
     def gate(self, layer: int, direction: int, step: int, number: int) -> tuple[int, tuple[int, int]]:
-        """Where a gate of a step lies: the offset of its first element, and the strides of rows and columns."""
+        """The place of a gate of a step: offset of its first element, and strides of rows and columns."""
         hidden = self.g.hidden
         row = (step * self.g.directions + direction) * self.batch * 4 + number
         return layer * self._layer + row * hidden, (4 * hidden, 1)
@@ -68,7 +69,7 @@ class _ReserveLayout:
 
 @dataclass(frozen=True)
 class _Weights:
-    """The weights of one direction of a layer: of what comes in, of the hidden state, and their biases."""
+    """The weights of one direction of a layer: for the input, for the hidden state, and the biases."""
 
     input: Node
     hidden: Node
@@ -107,7 +108,7 @@ def _product_with(left: Node, right: Node, packed: PackedMatrix) -> Product:
 
 
 def _step_of(array: Node, step: int, columns: tuple[int, int]) -> Node:
-    """One step [batch, size] of an array [time, batch, features]: some of its columns."""
+    """A view [batch, size] of some columns of one step of an array [time, batch, features]."""
     _, batch, features = array.shape
     dense = reshaped(plain(array), array.shape)
     return viewed(dense, (batch, columns[1]), step * batch * features + columns[0], (features, 1))

@@ -65,7 +65,7 @@ def _joined(nodes: Sequence[Node], axis: int) -> Node:
 
 
 def _slices(shape: Sequence[int], attrs: dict[str, Any]) -> list[tuple[int, range]]:
-    """Axis -> the places that a slice selects."""
+    """(axis, places that the slice selects) for each sliced axis."""
     axes = attrs["axes"]
     strides = attrs.get("strides") or [1] * len(axes)
     return [
@@ -230,7 +230,7 @@ def untile(X: GraphTensor, Like: GraphTensor) -> GraphTensor:
 
 # --------------------------------------------------------------------------------------------------------- rows by number
 def _ids_of(tensor: GraphTensor) -> Node:
-    """Indices as a column."""
+    """Reshape indices to a column."""
     if tensor.node.element not in (INT32, INT64):
         raise NotLowered("indices that are no integers")
     return reshaped(plain(tensor.node), (tensor.node.size, 1))

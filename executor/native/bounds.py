@@ -194,12 +194,12 @@ class IndexBounds:
 
     def _choose(self, chosen: Sum, a: Sum, b: Sum, fact: Sum) -> None:
         """Bound the result of a select between `a` (fact not negative) and `b` (fact is -1; it is never less)."""
-        apart = a.number - b.number
-        if not apart or self.least(fact) < -1:
+        difference = a.number - b.number
+        if not difference or self.least(fact) < -1:
             return
         ((variable, factor),) = chosen.terms
-        bound = b.plus(fact.plus(Sum(1)), apart).plus(Sum(chosen.number), -1)
-        low, high = (None, bound) if apart > 0 else (bound, None)
+        bound = b.plus(fact.plus(Sum(1)), difference).plus(Sum(chosen.number), -1)
+        low, high = (None, bound) if difference > 0 else (bound, None)
         self.bound(Sum(0, ((variable, 1),)), low, high, factor)
 
     def lesser(self, a: Sum | None, b: Sum | None) -> Sum | None:
@@ -214,16 +214,16 @@ class IndexBounds:
             if bound is None or least is None:
                 return None
             return self.variable([], [bound]) if least else self.variable([bound], [])
-        apart = b.plus(a, -1)
-        nearest, furthest = self.least(apart), self.greatest(apart)
-        if nearest == furthest == 0:
+        difference = b.plus(a, -1)
+        least_difference, greatest_difference = self.least(difference), self.greatest(difference)
+        if least_difference == greatest_difference == 0:
             return a
-        if least is not None and (nearest >= 0 or furthest <= 0):
-            return a if least == (nearest >= 0) else b
+        if least is not None and (least_difference >= 0 or greatest_difference <= 0):
+            return a if least == (least_difference >= 0) else b
         unit = gcd(a.unit, b.unit)
         if unit > 1:
             return self._between(a.divided(unit), b.divided(unit), least).times(unit)  # type: ignore[union-attr]
-        ahead, behind = _number(max(furthest, 0)), _number(max(-nearest, 0))
+        ahead, behind = _number(max(greatest_difference, 0)), _number(max(-least_difference, 0))
         """How far `b` may be above `a`, and below it."""
         low, high = self.hull(a, b)
         lows = [low, behind and a.plus(behind, -1), ahead and b.plus(ahead, -1)]

@@ -215,12 +215,12 @@ class _Strip:
         f, walk, panel = self.f, self.walk, self.panel
         first = Pixel(
             self.image,
-            affine(f, walk.first[0], (row, walk.apart[0])),
-            affine(f, walk.first[1], (column, walk.apart[1])),
+            affine(f, walk.first[0], (row, walk.spacing[0])),
+            affine(f, walk.first[1], (column, walk.spacing[1])),
         )
         output = f.at(self.output, walk.output.offset(f, first, self.channel), self.element)
         for number in range(size):
-            further = number * walk.apart[1]
+            further = number * walk.spacing[1]
             for (lanes, start), total in zip(panel.columns, sums[number * len(panel.vectors) :], strict=False):
                 for at, number_of_lanes in parts(min(lanes, panel.filters - start), lanes):
                     value = lanes_of(f, total, at, number_of_lanes)

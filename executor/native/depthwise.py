@@ -142,12 +142,12 @@ def _write_walk(
                 sums = _products(f, g, walk, x, filter_, size, lanes, target.limits.depthwise_taps)
                 first = Pixel(
                     image,
-                    affine(f, walk.first[0], (row, walk.apart[0])),
-                    affine(f, walk.first[1], (column, walk.apart[1])),
+                    affine(f, walk.first[0], (row, walk.spacing[0])),
+                    affine(f, walk.first[1], (column, walk.spacing[1])),
                 )
                 y = f.at(output, walk.output.offset(f, first, channel), element)
                 for place, total in enumerate(sums):
-                    further = place * walk.apart[1]
+                    further = place * walk.spacing[1]
                     last: Value | None = total
                     if epilogue is not None:
                         last = epilogue(f, total, first.neighbour(f, further), f.int64(channel))

@@ -264,8 +264,8 @@ def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: V
     return output
 
 
-def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, apart: int, target: Target) -> None:
-    """Add all partial sums to the first, in order: `count` sums of `size` elements, `apart` elements from one to the next."""
+def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, stride: int, target: Target) -> None:
+    """Add all partial sums to the first, in order: `count` sums of `size` elements, `stride` elements from one to the next."""
     if count == 1:
         return
     lanes = target.vector_bytes // element.bytes
@@ -274,7 +274,7 @@ def add_partials(f: Function, element: Type, sums: Value, size: int, count: int,
         place = f.opaque(f.at(sums, number, element))
         total = f.load(place, element.of(lanes))
         for partial in range(1, count):
-            total = f.add(total, f.load(f.at(place, partial * apart, element), element.of(lanes)))
+            total = f.add(total, f.load(f.at(place, partial * stride, element), element.of(lanes)))
         f.store(total, place)
 
     main = size // lanes * lanes

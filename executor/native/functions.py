@@ -164,12 +164,12 @@ class NativeFunction:
         scratch = memory[start - memory.ctypes.data :]
         for begin, end in self._cleared:
             scratch[begin:end].fill(0)
-        let_lie = self._tables.let_lie
+        set_address = self._tables.set_address
         with self._lock:
             for value, place in self._operands:
-                let_lie(value, operands[place].__array_interface__["data"][0])
+                set_address(value, operands[place].__array_interface__["data"][0])
             for value, offset in self._scratch:
-                let_lie(value, start + offset)
+                set_address(value, start + offset)
             self._run()
         spare.give_back(memory)
         return operands[self._results[0]] if len(self._results) == 1 else tuple([operands[place] for place in self._results])

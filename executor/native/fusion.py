@@ -138,7 +138,7 @@ class Group:
     """Nodes that the group reads from memory."""
     touched: set[Node] = field(default_factory=set)
     """Nodes that the group reads or computes."""
-    apart: set[Node] = field(default_factory=set)
+    scattered_reads: set[Node] = field(default_factory=set)
     """Nodes that the group reads not only at the element it computes."""
     updates: bool = False
     """Whether the group overwrites arrays that it reads, so that it may pass over its elements only once."""
@@ -168,9 +168,9 @@ class FusionSchedule:
         self.deferred: dict[Node, None] = {}
         """Formulas that wait for their first reader and join its group; their operands are in memory, or will be."""
         self._fitting: dict[tuple[Group, Node, int], bool] = {}
-        self.lasting: set[Node] = set()
+        self.always_stored: set[Node] = set()
         """Nodes that always get memory, because their readers are in other groups."""
-        self.apart: set[Node] = set()
+        self.computed_once: set[Node] = set()
         """Nodes that always get memory and are computed once."""
         self.overwrites: dict[Node, Node | None] = {}
         """Node -> the node whose memory it overwrites; all reads of the old node come first."""
@@ -231,7 +231,7 @@ class FusionSchedule:
             self._materialize_readers(node, old)
             after = self._last_read(old)
         reads = self._reads(node)
-        is_free = isinstance(node, Map) and node.within is None and node not in self.apart
+        is_free = isinstance(node, Map) and node.within is None and node not in self.computed_once
         if is_free and not updates and node.size == 1 and self._are_numbers(node):
             self.uniform.add(node)
             for operand in reads:
@@ -245,7 +245,9 @@ class FusionSchedule:
 
     def _is_deferrable(self, node: Node, reads: Sequence[Node]) -> bool:
         """Whether all operands are in memory, or will be, and the chain of deferred formulas is short enough."""
-        are_in_memory = all(type(operand) in _LEAVES or operand in self.deferred or operand in self.lasting for operand in reads)
+        are_in_memory = all(
+            type(operand) in _LEAVES or operand in self.deferred or operand in self.always_stored for operand in reads
+        )
         return are_in_memory and len(self._deferred_chain(node)) < self.limits.deferred_nodes
 
     def _latest(self, nodes: Sequence[Node]) -> int:
@@ -291,7 +293,7 @@ class FusionSchedule:
             if self.home[operand] != position and type(operand) not in _NUMBERS:
                 group.operands.add(operand)
                 group.touched.add(operand)
-        group.apart.update(source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand))
+        group.scattered_reads.update(source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand))
         op = self._op_of.get(node)
         if op is not None and (not group.ops or group.ops[-1] is not op):
             group.ops.append(op)
@@ -351,21 +353,23 @@ class FusionSchedule:
         if read_position <= write_position:
             return write_position + 1 if write_position >= 0 else -1
         item = self.items[read_position]
-        is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.apart
+        is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.scattered_reads
         return read_position if is_elementwise else read_position + 1
 
     def _materialize_number(self, node: Node) -> None:
         """Compute a uniform formula in a group, because its reader needs it in memory."""
         if node in self.uniform:
             self.uniform.discard(node)
-            self.apart.add(node)
+            self.computed_once.add(node)
             del self.home[node]
             self.place(node)
 
     def _are_numbers(self, node: Node) -> bool:
         """Whether all sources of a formula are scalars in memory or uniform."""
         return all(
-            isinstance(source, (Constant, PlanArray)) or source in self.uniform or (source.size == 1 and source in self.apart)
+            isinstance(source, (Constant, PlanArray))
+            or source in self.uniform
+            or (source.size == 1 and source in self.computed_once)
             for source in reads_of(node)
         )
 

@@ -133,7 +133,7 @@ class Walk:
     """Sums of products over taps and channels, for a grid of pixels of `output`. Steps are in elements.
 
     Attributes:
-        extents: rows and columns of the grid; `first` and `apart` are its origin and spacing in the output.
+        extents: rows and columns of the grid; `first` and `spacing` are its origin and spacing in the output.
         taps: rows and columns of the filter's taps, in order of use.
         start: offset of the source's element under the first tap of the first pixel.
         steps: strides in the source per row and column of the grid; `tap_steps`, per row and column of taps.
@@ -148,7 +148,7 @@ class Walk:
     filters: int
     extents: tuple[int, int]
     first: tuple[int, int]
-    apart: tuple[int, int]
+    spacing: tuple[int, int]
     taps: tuple[tuple[int, ...], tuple[int, ...]]
     start: int
     steps: tuple[int, int]
@@ -186,7 +186,7 @@ def forward_walk(g: Convolution) -> Walk:
         g.filters,
         extents=(g.y.height, g.y.width),
         first=(0, 0),
-        apart=(1, 1),
+        spacing=(1, 1),
         taps=(tuple(range(g.kernel[0])), tuple(range(g.kernel[1]))),
         start=g.x.start - g.pads[0] * row - g.pads[1] * pixel,
         steps=(g.strides[0] * row, g.strides[1] * pixel),
@@ -209,7 +209,7 @@ def input_walks(g: Convolution) -> list[Walk]:
                 g.channels,
                 extents=(rows.count, columns.count),
                 first=(rows.first, columns.first),
-                apart=g.strides,
+                spacing=g.strides,
                 taps=(rows.taps, columns.taps),
                 start=g.y.start + rows.output * row + columns.output * pixel,
                 steps=(row, pixel),

@@ -112,7 +112,7 @@ class Nest:
                 inner *= extent
             rows.reverse()
         for node in group.nodes:
-            if _lies_apart(node) and node in self.stored:
+            if _is_strided(node) and node in self.stored:
                 if node.size == group.total:
                     results.append(steps_over(node, node.shape, extents))
                 elif rows and (steps := steps_over(node, node.shape, rows)) is not None:
@@ -372,7 +372,7 @@ class Nest:
     def _row_pointer(self, node: Node, step: int) -> Value:
         """The pointer to the start of the current row of a stored node."""
         key = node, "stored"
-        if _lies_apart(node) and key not in self._row.pointers:
+        if _is_strided(node) and key not in self._row.pointers:
             outer = self._stored_steps(node)[: len(self.row_extents)]
             self._row.pointers[key] = self._stepped(self.pointers.output(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
@@ -394,7 +394,7 @@ class Nest:
         """Store a vector of neighbouring columns of a node."""
         f = self.f
         pointer = self._row_pointer(node, self._row_size)
-        inner = self._stored_steps(node)[len(self.row_extents) :] if _lies_apart(node) else [1]
+        inner = self._stored_steps(node)[len(self.row_extents) :] if _is_strided(node) else [1]
         if inner == [1]:
             f.store(value, f.at(pointer, self._column, node.element))
             return
@@ -423,7 +423,7 @@ class Nest:
             return self._row.scalars[source]
         if source in self._memo:
             return self._memo[source]
-        if self.stage[source] < self._now and source in self.pointers.stored and not _lies_apart(source):
+        if self.stage[source] < self._now and source in self.pointers.stored and not _is_strided(source):
             value = f.load(
                 f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width)
             )
@@ -477,7 +477,7 @@ class Nest:
 
     def _place_of_row(self, node: Node) -> Value:
         """The pointer to the current row's element of a per-row node."""
-        if not _lies_apart(node):
+        if not _is_strided(node):
             return self.f.at(self.pointers.output(node), self._row.number, node.element)
         steps = steps_over(node, node.shape, self.row_extents)
         assert steps is not None
@@ -554,7 +554,7 @@ def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Valu
     return FORMULAS[node.formula](f, *values)
 
 
-def _lies_apart(node: Node) -> bool:
+def _is_strided(node: Node) -> bool:
     """Whether a node is not contiguous in memory: it has a halo, or is part of a larger array."""
     return bool(node.halo) or node.within is not None
 

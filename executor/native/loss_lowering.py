@@ -144,8 +144,8 @@ def kldiv_loss(X: GraphTensor, Target: GraphTensor, reduction: str, specs: dict[
 
 @lowers("rank_loss")
 def rank_loss(Label: GraphTensor, Left: GraphTensor, Right: GraphTensor) -> GraphTensor:
-    apart = Left - Right
-    return log1p_exp(apart) - Label * apart
+    difference = Left - Right
+    return log1p_exp(difference) - Label * difference
 
 
 @lowers("margin_rank_loss")
@@ -174,21 +174,21 @@ def smooth_l1_loss(
     X: GraphTensor, Y: GraphTensor, InsideWeight: GraphTensor | None, OutsideWeight: GraphTensor | None, sigma: float
 ) -> dict[str, GraphTensor]:
     only_floats(X)
-    apart, square = X - Y, sigma * sigma
+    difference, square = X - Y, sigma * sigma
     if InsideWeight is not None:
-        apart = apart * InsideWeight
-    size = f.abs(apart)
-    losses = chosen(size * square < 1.0, apart * apart * (0.5 * square), size - 0.5 / square)
+        difference = difference * InsideWeight
+    size = f.abs(difference)
+    losses = chosen(size * square < 1.0, difference * difference * (0.5 * square), size - 0.5 / square)
     if OutsideWeight is not None:
         losses = losses * OutsideWeight
     total = f.reduce_sum(losses, dim=list(range(1, X.ndim)), keep_dim=True)
-    return {"Diff": apart, "Out": GraphTensor(reshaped(total.node, (X.shape[0], 1)))}
+    return {"Diff": difference, "Out": GraphTensor(reshaped(total.node, (X.shape[0], 1)))}
 
 
 @lowers("squared_l2_distance")
 def squared_l2_distance(X: GraphTensor, Y: GraphTensor) -> dict[str, GraphTensor]:
-    apart = f.flatten2(X - Y, axis=1)
-    return {"sub_result": apart, "Out": f.reduce_sum(f.square(apart), dim=[1], keep_dim=True)}
+    difference = f.flatten2(X - Y, axis=1)
+    return {"sub_result": difference, "Out": f.reduce_sum(f.square(difference), dim=[1], keep_dim=True)}
 
 
 @lowers("cos_sim")

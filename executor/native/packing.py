@@ -147,22 +147,22 @@ def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Va
         f.loop(0, len(rows), 1, [], lambda row: f.loop(0, len(columns), 1, [], lambda column: tap(row, column)))
 
 
-def _copy_row(f: Function, element: Type, source: Value, output: Value, apart: int, panel: Panel) -> None:
-    """Copy elements with a stride of `apart` to a row of a panel, and zero its padding lanes."""
+def _copy_row(f: Function, element: Type, source: Value, output: Value, stride: int, panel: Panel) -> None:
+    """Copy elements with a stride of `stride` elements to a row of a panel, and zero its padding lanes."""
     main = panel.filters // _AT_ONCE * _AT_ONCE
 
     def some(start: Value) -> None:
-        copy(f.opaque(f.at(source, f.mul(start, apart), element)), f.opaque(f.at(output, start, element)), _AT_ONCE)
+        copy(f.opaque(f.at(source, f.mul(start, stride), element)), f.opaque(f.at(output, start, element)), _AT_ONCE)
 
     def copy(at: Value, to: Value, count: int) -> None:
         for number in range(count):
-            f.store_number(f.load(f.at(at, number * apart, element), element), f.at(to, number, element))
+            f.store_number(f.load(f.at(at, number * stride, element), element), f.at(to, number, element))
 
-    if apart == 1:
+    if stride == 1:
         for start, lanes in parts(panel.filters, panel.vectors[0]):
             f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(output, start, element))
     else:
         f.loop(0, main, _AT_ONCE, [], some)
-        copy(f.at(source, main * apart, element), f.at(output, main, element), panel.filters - main)
+        copy(f.at(source, main * stride, element), f.at(output, main, element), panel.filters - main)
     for column in range(panel.filters, panel.width):
         f.store_number(zero(element), f.at(output, column, element))

@@ -96,8 +96,8 @@ def p_norm(X: GraphTensor, porder: float, axis: int, asvector: bool, specs: dict
 
 @lowers("dist")
 def dist(X: GraphTensor, Y: GraphTensor, p: float, specs: dict[str, Any]) -> GraphTensor:
-    apart = X - Y
-    return _norm_of(apart, range(apart.ndim), p, specs)
+    difference = X - Y
+    return _norm_of(difference, range(difference.ndim), p, specs)
 
 
 @lowers("l1_norm")

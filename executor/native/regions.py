@@ -174,15 +174,15 @@ def native_regions(
     fit(_needed(owners), target)
     needed = _needed(owners)
     stored = set(owners.values())
-    _give_halos(needed, stored)
+    _choose_halos(needed, stored)
     schedule = FusionSchedule(target.limits)
-    schedule.apart = stored
-    schedule.lasting = _lasting(needed) | stored
+    schedule.computed_once = stored
+    schedule.always_stored = _always_stored(needed) | stored
     schedule.overwrites = {owners[value]: graph.overwritten_by(value) for value in graph.former if value in owners}
     for number, instruction in enumerate(instructions):
         results = graph.lowered.get(number)
         if results is None:
-            _leave(schedule, graph, instruction)
+            _add_opaque(schedule, graph, instruction)
             continue
         if (check := graph.checks.get(number)) is not None:
             schedule.add_opaque(check, [graph.node_of(value) for value in check.read], [])
@@ -214,7 +214,7 @@ def _graph_of(
         as_rows |= refused
 
 
-def _leave(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None:
+def _add_opaque(schedule: FusionSchedule, graph: PlanGraph, instruction: Any) -> None:
     """Leave an op to its numpy kernel: place its operands in memory first."""
     reads = {value: graph.nodes[value] for value in values_read(instruction) if value in graph.nodes}
     for node in reads.values():
@@ -259,23 +259,23 @@ def _needed(owners: Mapping[Value, Node]) -> set[Node]:
     return needed
 
 
-def _lasting(needed: set[Node]) -> set[Node]:
+def _always_stored(needed: set[Node]) -> set[Node]:
     """Nodes that always get memory: operands of cores, views and the like, and sums over rows, read by other groups."""
-    lasting: set[Node] = set()
+    nodes: set[Node] = set()
     for node in needed:
         if isinstance(node, Reduction):
-            lasting.add(node)
-            lasting.update(source for source in reads_of(node) if isinstance(source, Core))  # computed in another group
+            nodes.add(node)
+            nodes.update(source for source in reads_of(node) if isinstance(source, Core))  # computed in another group
         elif isinstance(node, (Core, View, Turned, Rows, Choice, Joined)):
-            lasting.update(reads_of(node))
-    return {node for node in lasting if not isinstance(node, (PlanArray, Constant, Position))}
+            nodes.update(reads_of(node))
+    return {node for node in nodes if not isinstance(node, (PlanArray, Constant, Position))}
 
 
 _READS_DENSE = (View, Reshaped, Rows, Choice, Product, PackedFilter, Scattered, Merged, Put)
 """Nodes whose operands have no halo."""
 
 
-def _give_halos(needed: set[Node], owners: set[Node]) -> None:
+def _choose_halos(needed: set[Node], owners: set[Node]) -> None:
     """Choose the halo width of each image in memory; copy images that cannot have a halo."""
     halos = {node: sources for node in needed if isinstance(node, Core) and (sources := halos_of(node))}
     if not halos:
@@ -320,7 +320,7 @@ def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, N
     must = set(owners.values())
     for position, item in enumerate(schedule.items):
         if isinstance(item, Group):
-            must |= _must_store(schedule, item, position)
+            must |= _nodes_to_store(schedule, item, position)
             must.update(node for node in item.nodes if node.within is not None)
         else:
             must |= {source_of(graph.nodes[value]) for value in item.read if value in graph.nodes}
@@ -347,7 +347,7 @@ class _Values:
         self.graph.specs[value] = Spec(shape, _DTYPES[element])
         return value
 
-    def give(self, node: Node) -> None:
+    def assign(self, node: Node) -> None:
         """Assign memory to a node: part of its container's memory, if it has a container."""
         container = memory_of(node)
         value = self.of.get(container) or self.of.get(node)
@@ -365,7 +365,7 @@ def _region(group: Group, stored: set[Node], values: _Values, target: Target) ->
     if core_output is not None and core_output not in stored:
         in_order.insert(0, core_output)
     for node in in_order:
-        values.give(node)
+        values.assign(node)
     for node in [*group.uniform, *group.nodes]:
         for source in reads_of(node):
             if isinstance(source, PlanArray):
@@ -378,7 +378,7 @@ def _region(group: Group, stored: set[Node], values: _Values, target: Target) ->
     return NativeRegion(values.graph.ops_of(group), group, nest, values.of, in_order, partial, core_output, target)
 
 
-def _must_store(schedule: FusionSchedule, group: Group, position: int) -> set[Node]:
+def _nodes_to_store(schedule: FusionSchedule, group: Group, position: int) -> set[Node]:
     """Nodes of the group that other groups, or later passes of this group, read from memory."""
     must: set[Node] = set(group.sums)
     stage = stages_of(group)[0] if group.core is None else {}

@@ -151,7 +151,7 @@ class Tables:
         spans = sorted((array.ctypes.data, array.ctypes.data + array.nbytes - 1) for array in overwritten if array.nbytes)
         return FeedReader(default, self._places.get(value, ()), spans)
 
-    def let_lie(self, value: PlanValue, address: int) -> None:
+    def set_address(self, value: PlanValue, address: int) -> None:
         """Set the address of a value's array for the next runs; a no-op if no table uses the value."""
         for words, place, offset in self._places.get(value, ()):
             words[place] = address + offset

@@ -92,11 +92,11 @@ def split(count: int, most: int) -> list[tuple[int, int, int]]:
     return [span for span in sizes if span[2]]
 
 
-def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int, least: int = 1) -> Tiling:
+def tiling_of(rows: int, filters: int, element: Type, target: Target, stride: int, least: int = 1) -> Tiling:
     """Choose the fastest tiles for `rows` rows and `filters` filters, by an estimate.
 
     A step of a tile takes as long as the slowest of its products, its loads and the latency of the sums. Each row is a separate
-    stream of memory, and the prefetcher handles few streams better. Rows are `apart` elements from each other; their cache lines
+    stream of memory, and the prefetcher handles few streams better. Rows are `stride` elements apart; their cache lines
     should stay in the L1 cache until the neighbouring elements are read. Tiles have at least `least` rows, if possible.
     """
     registers = target.registers
@@ -112,7 +112,7 @@ def tiling_of(rows: int, filters: int, element: Type, target: Target, apart: int
         return total * (1 + len(panels) * len(parts) / 50)  # each tile size is separate code
 
     most = max(1, min(4, -(-filters // lanes)))
-    ways = _WAYS if apart * element.bytes % _ALIASED_BYTES == 0 else registers
+    ways = _WAYS if stride * element.bytes % _ALIASED_BYTES == 0 else registers
     choices = [Tiling(min((registers - 1 - vectors) // vectors, ways), vectors, lanes) for vectors in range(1, most + 1)]
     return min([tiling for tiling in choices if tiling.rows >= least] or choices, key=cost)
 
@@ -151,14 +151,14 @@ def unrolled(
 
     def steps(pointers: Sequence[Value], totals: Sequence[Value], number: int) -> Sequence[Value]:
         for further in range(number):
-            at = [f.at(pointer, further * apart, element) for pointer, (_, apart) in zip(pointers, starts, strict=True)]
+            at = [f.at(pointer, further * stride, element) for pointer, (_, stride) in zip(pointers, starts, strict=True)]
             totals = step(at, totals)
         return totals
 
     def body(_: Value, *values: Value) -> list[Value]:
         pointers = values[: len(starts)]
         totals = steps(pointers, values[len(starts) :], times)
-        following = [f.at(pointer, times * apart, element) for pointer, (_, apart) in zip(pointers, starts, strict=True)]
+        following = [f.at(pointer, times * stride, element) for pointer, (_, stride) in zip(pointers, starts, strict=True)]
         return [*map(f.opaque, following), *totals]
 
     after = f.loop(0, main, times, [*(pointer for pointer, _ in starts), *sums], body)

@@ -76,7 +76,7 @@ class Tiles:
         return self.rows * self.of_image[1]
 
     @property
-    def apart(self) -> int:
+    def tile_stride(self) -> int:
         """Stride of transformed tiles in a block of the workspace, [places][tiles][channels], in elements."""
         return self.row_of(self.walk.channels)
 
@@ -87,7 +87,7 @@ class Tiles:
 
     def bytes_with(self, row: int) -> int:
         """Bytes of workspace for a block of transformed tiles, and for one row with stride `row` per tile, at each place."""
-        return PLACES * (self.plane_of(self.apart) + self.plane_of(row)) * FLOAT.bytes
+        return PLACES * (self.plane_of(self.tile_stride) + self.plane_of(row)) * FLOAT.bytes
 
     def plane_of(self, row: int) -> int:
         """Stride from one place of all tiles to the next, for rows with stride `row`, in elements."""
@@ -98,7 +98,7 @@ def tiles_of(g: Convolution, walk: Walk, target: Target, fewest: int) -> Tiles |
     """The tiles of a walk; None if this algorithm does not apply or is slower. It needs at least `fewest` tiles."""
     if g.element != FLOAT or g.groups != 1 or tuple(map(len, walk.taps)) != (3, 3):
         return None
-    are_neighbours = (g.strides, g.dilations, walk.apart) == ((1, 1),) * 3
+    are_neighbours = (g.strides, g.dilations, walk.spacing) == ((1, 1),) * 3
     if not are_neighbours or min(walk.channels, walk.filters) < target.limits.winograd_channels:
         return None
     rows, columns = -(-walk.extents[0] // 2), -(-walk.extents[1] // 2)
@@ -129,7 +129,7 @@ class Blocks:
     @cached_property
     def tiling(self) -> Tiling:
         tiles = self.tiles
-        return tiling_of(tiles.size, tiles.walk.filters, FLOAT, tiles.target, tiles.apart)
+        return tiling_of(tiles.size, tiles.walk.filters, FLOAT, tiles.target, tiles.tile_stride)
 
     @cached_property
     def panels(self) -> list[Panel]:
@@ -146,14 +146,14 @@ class Blocks:
         return TAPS * self.tiles.walk.channels * width_of(self.panels) * FLOAT.bytes
 
     @property
-    def sums_apart(self) -> int:
+    def sums_stride(self) -> int:
         """Stride of the sums of tiles, in elements."""
         return self.tiles.row_of(width_of(self.panels) // self.parts)
 
     @property
     def bytes(self) -> int:
         """Bytes of workspace that a thread needs."""
-        return self.tiles.bytes_with(self.sums_apart)
+        return self.tiles.bytes_with(self.sums_stride)
 
 
 def forward_blocks(g: Convolution, target: Target) -> Blocks | None:
@@ -267,20 +267,20 @@ class ImageTiles:
 
     def at_place(self, place: Value) -> Value:
         """The pointer to the elements at one place of all transformed tiles."""
-        return self.f.at(self.output, self.f.mul(place, self.tiles.plane_of(self.tiles.apart)), FLOAT)
+        return self.f.at(self.output, self.f.mul(place, self.tiles.plane_of(self.tiles.tile_stride)), FLOAT)
 
     def _transform(self, tile: Tile) -> None:
         f, tiles, walk = self.f, self.tiles, self.tiles.walk
         places = (tile.image, walk.source.strides[0]), (tile.row, walk.steps[0]), (tile.column, walk.steps[1])
         under = f.at(self.source, affine(f, walk.start, *places), FLOAT)
         down, along = (self._steps(axis, first) for axis, first in enumerate((tile.row, tile.column)))
-        output = f.at(self.output, f.mul(tile.number, tiles.apart), FLOAT)
+        output = f.at(self.output, f.mul(tile.number, tiles.tile_stride), FLOAT)
 
         def some(channel: Operand, lanes: int) -> None:
             at = f.opaque(f.at(under, channel, FLOAT))
             rows = [[f.load(f.at(f.at(at, row, FLOAT), column, FLOAT), FLOAT.of(lanes)) for column in along] for row in down]
             transformed = in_rows_and_columns(rows, lambda d: _of_image(f, d))
-            store_places(f, transformed, f.opaque(f.at(output, channel, FLOAT)), tiles.plane_of(tiles.apart))
+            store_places(f, transformed, f.opaque(f.at(output, channel, FLOAT)), tiles.plane_of(tiles.tile_stride))
 
         each_vector(f, walk.channels, tiles.lanes, some)
 
@@ -318,7 +318,7 @@ def write_blocks(
     """Write a walk. `filter_` comes from `write_transformed_filter`; `workspace` has `Blocks.bytes` per thread."""
     tiles = blocks.tiles
     images = ImageTiles(f, tiles, source, f.at(workspace, f.mul(share.thread, blocks.bytes), BYTE))
-    sums = f.at(images.output, PLACES * tiles.plane_of(tiles.apart), FLOAT)
+    sums = f.at(images.output, PLACES * tiles.plane_of(tiles.tile_stride), FLOAT)
 
     def chunk(number: Value) -> None:
         part, block_index = f.divided(number, tiles.blocks)
@@ -348,7 +348,7 @@ class _Block:
         """Write the matrix product at one place: tiles times filters, over the channels."""
         f, blocks, tiles = self.f, self.blocks, self.blocks.tiles
         channels, width = tiles.walk.channels, width_of(blocks.panels)
-        sums = f.at(self.sums, f.mul(place, tiles.plane_of(blocks.sums_apart)), FLOAT)
+        sums = f.at(self.sums, f.mul(place, tiles.plane_of(blocks.sums_stride)), FLOAT)
         of_part = affine(f, 0, (place, channels * width), (self.part, channels * width // blocks.parts))
         filters, images = f.at(self.filter, of_part, FLOAT), self.images.at_place(place)
         for panel in blocks.panels:
@@ -368,33 +368,33 @@ class _Block:
     def _rows(self, first: Value, size: int, panel: Panel, images: Value, packed: Value, sums: Value) -> None:
         """Multiply some rows of transformed tiles with a panel."""
         f, tiles = self.f, self.blocks.tiles
-        x = f.at(images, f.mul(first, tiles.apart), FLOAT)
+        x = f.at(images, f.mul(first, tiles.tile_stride), FLOAT)
 
         def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
             at, row = pointers
-            scalars = [f.at(at, number * tiles.apart, FLOAT) for number in range(size)]
+            scalars = [f.at(at, number * tiles.tile_stride, FLOAT) for number in range(size)]
             return add_products(f, FLOAT, totals, scalars, panel, panel.load_padded(f, FLOAT, row))
 
         totals = [zero(FLOAT.of(lanes)) for _ in range(size) for lanes in panel.vectors]
         work = size * len(panel.vectors)
         most = tiles.target.limits.unrolled_products
         totals = unrolled(f, FLOAT, tiles.walk.channels, work, [(x, 1), (packed, panel.width)], totals, step, most)
-        out = f.opaque(f.at(sums, f.mul(first, self.blocks.sums_apart), FLOAT))
+        out = f.opaque(f.at(sums, f.mul(first, self.blocks.sums_stride), FLOAT))
         for number in range(size):
             for (_, column), total in zip(panel.columns, totals[number * len(panel.vectors) :], strict=False):
-                f.store(total, f.at(out, number * self.blocks.sums_apart + column, FLOAT))
+                f.store(total, f.at(out, number * self.blocks.sums_stride + column, FLOAT))
 
     def store(self, tile: Tile) -> None:
         """Transform the sums of a tile back, and store its outputs."""
         f, blocks, tiles, walk = self.f, self.blocks, self.blocks.tiles, self.blocks.tiles.walk
-        sums = f.at(self.sums, f.mul(tile.number, blocks.sums_apart), FLOAT)
+        sums = f.at(self.sums, f.mul(tile.number, blocks.sums_stride), FLOAT)
         row, column = f.add(tile.row, walk.first[0]), f.add(tile.column, walk.first[1])
         has_two = [self.images.has_two(axis, first) for axis, first in enumerate((tile.row, tile.column))]
         filters = walk.filters // blocks.parts
         before = f.mul(self.part, filters)
 
         def some(number: Operand, lanes: int) -> None:
-            at, plane = f.opaque(f.at(sums, number, FLOAT)), tiles.plane_of(blocks.sums_apart)
+            at, plane = f.opaque(f.at(sums, number, FLOAT)), tiles.plane_of(blocks.sums_stride)
             values = [f.load(f.at(at, place * plane, FLOAT), FLOAT.of(lanes)) for place in range(PLACES)]
             rows = [values[first : first + 4] for first in range(0, PLACES, 4)]
             channel = f.add(before, number)

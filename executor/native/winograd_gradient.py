@@ -59,7 +59,7 @@ class GradientBlocks:
         return min(self.tiles.blocks, max(fitting, -(-limits.winograd_gradient_chunks // self.parts), 1))
 
     @property
-    def apart(self) -> int:
+    def tile_stride(self) -> int:
         """Stride of the transformed tiles of the output's gradient, in elements."""
         return self.tiles.row_of(width_of(self.panels) // self.parts)
 
@@ -71,7 +71,7 @@ class GradientBlocks:
     @property
     def bytes(self) -> int:
         """Bytes of workspace per thread, in addition to the shared bytes."""
-        return self.tiles.bytes_with(self.apart)
+        return self.tiles.bytes_with(self.tile_stride)
 
 
 def gradient_blocks(g: Convolution, target: Target) -> GradientBlocks | None:
@@ -97,7 +97,7 @@ def write_partial_sums(f: Function, blocks: GradientBlocks, x: Value, dy: Value,
     tiles = blocks.tiles
     local = f.at(workspace, affine(f, blocks.shared_bytes, (share.thread, blocks.bytes)), BYTE)
     images = ImageTiles(f, tiles, x, local)
-    gradients = f.at(local, PLACES * tiles.plane_of(tiles.apart), FLOAT)
+    gradients = f.at(local, PLACES * tiles.plane_of(tiles.tile_stride), FLOAT)
 
     def chunk(number: Value) -> None:
         part, partial = f.divided(number, blocks.partials)
@@ -138,7 +138,7 @@ class _Sums:
         filters = tiles.walk.filters // blocks.parts
         places = zip((tile.image, tile.row, tile.column, f.mul(self.part, filters)), (*images.strides, 1), strict=True)
         at = f.at(self.dy, affine(f, images.start, *places), FLOAT)
-        output = f.at(self.gradients, f.mul(tile.number, blocks.apart), FLOAT)
+        output = f.at(self.gradients, f.mul(tile.number, blocks.tile_stride), FLOAT)
         has_two = [self.images.has_two(axis, first) for axis, first in enumerate((tile.row, tile.column))]
         steps: list[Operand] = [
             step if condition is None else f.select(condition, f.int64(step), f.int64(0))
@@ -157,7 +157,7 @@ class _Sums:
                 return value
 
             transformed = in_rows_and_columns([[element(0, 0), element(0, 1)], [element(1, 0), element(1, 1)]], self._row)
-            store_places(f, transformed, f.opaque(f.at(output, number, FLOAT)), tiles.plane_of(blocks.apart))
+            store_places(f, transformed, f.opaque(f.at(output, number, FLOAT)), tiles.plane_of(blocks.tile_stride))
 
         each_vector(f, filters, tiles.lanes, some)
 
@@ -169,7 +169,7 @@ class _Sums:
         f, blocks, tiles = self.f, self.blocks, self.blocks.tiles
         channels = tiles.walk.channels
         images = self.images.at_place(place)
-        gradients = f.at(self.gradients, f.mul(place, tiles.plane_of(blocks.apart)), FLOAT)
+        gradients = f.at(self.gradients, f.mul(place, tiles.plane_of(blocks.tile_stride)), FLOAT)
         for panel in blocks.panels:
 
             def with_panel(panel_index: Value, panel: Panel = panel) -> None:
@@ -198,7 +198,7 @@ class _Sums:
         sums = f.opaque(sums)
         places = [(number * panel.width + column, lanes) for number in range(size) for lanes, column in panel.columns]
         totals = [f.load(f.at(sums, at, FLOAT), FLOAT.of(lanes)) for at, lanes in places]
-        starts = [(x, tiles.apart), (columns, self.blocks.apart)]
+        starts = [(x, tiles.tile_stride), (columns, self.blocks.tile_stride)]
         most = tiles.target.limits.unrolled_products
         totals = unrolled(f, FLOAT, tiles.size, size * len(panel.vectors), starts, totals, step, most)
         for (at, _), total in zip(places, totals, strict=True):

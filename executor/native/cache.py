@@ -92,7 +92,7 @@ def compile_kernels(writers: Mapping[str, Writer], target: Target | None = None)
     libraries = _available_libraries(place, keys.values())
     missing = {key: writers[signature] for signature, key in keys.items() if key not in libraries}
     if missing:
-        bundle = _compiled(missing, target)
+        bundle = _compile(missing, target)
         libraries.update(bundle.load())
         if place:
             _write(place, bundle)
@@ -147,7 +147,7 @@ def _symbol(key: bytes) -> str:
     return f"k{key.hex()}"
 
 
-def _compiled(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
+def _compile(writers: Mapping[bytes, Writer], target: Target) -> _Bundle:
     """Compile kernels to a bundle. This thread writes texts while other threads compile."""
     from concurrent.futures import ThreadPoolExecutor  # imports several modules; needed only to compile
 
@@ -203,12 +203,12 @@ class _Bundle:
         parts = [json.dumps(list(self.footprints.values())).encode(), *self.objects]
         sizes = [len(parts), *map(len, parts)]
         numbers = b"".join(size.to_bytes(4, "little") for size in sizes)
-        return _sealed(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *parts)))
+        return _seal(_HEAD, b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, numbers, *parts)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> _Bundle | None:
         """Parse a file; None if it is no bundle or damaged."""
-        body = _unsealed(_HEAD, data)
+        body = _unseal(_HEAD, data)
         if body is None:
             return None
         keys = _keys_in(data)
@@ -221,12 +221,12 @@ class _Bundle:
         return cls(dict(zip(keys, json.loads(footprints), strict=True)), objects)
 
 
-def _sealed(head: bytes, body: bytes) -> bytes:
+def _seal(head: bytes, body: bytes) -> bytes:
     """The contents of a file: head, digest of the body, body."""
     return b"".join((head, hashlib.sha256(body).digest(), body))
 
 
-def _unsealed(head: bytes, data: bytes) -> bytes | None:
+def _unseal(head: bytes, data: bytes) -> bytes | None:
     """The body of a file; None if its head or digest is wrong."""
     start = len(head) + 32
     if not data.startswith(head) or hashlib.sha256(data[start:]).digest() != data[len(head) : start]:
@@ -298,7 +298,7 @@ def _note_use(path: str) -> None:
 
 def read_sealed(path: str, head: bytes) -> bytes | None:
     """The body of a file of the cache with this head; None if it is missing, damaged or not the user's."""
-    body = _unsealed(head, _read(path))
+    body = _unseal(head, _read(path))
     if body is not None:
         _note_use(path)
     return body
@@ -306,7 +306,7 @@ def read_sealed(path: str, head: bytes) -> bytes | None:
 
 def write_sealed(path: str, head: bytes, body: bytes) -> None:
     """Write a file with a head and a digest; the counterpart of `read_sealed`."""
-    _write_file(path, _sealed(head, body))
+    _write_file(path, _seal(head, body))
 
 
 def _write(place: str, bundle: _Bundle) -> None:

@@ -107,12 +107,12 @@ def compile_object(text: str, target: Target) -> bytes:
     try:
         with llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}\n{target.attributes}', context) as module:
             module.verify()
-            return _emitted(module, _machine(target))
+            return _emit_object(module, _machine(target))
     except RuntimeError as error:
         raise NativeUnavailable(f"LLVM makes no code of a kernel: {error}") from None
 
 
-def _emitted(module: Any, machine: Any) -> bytes:
+def _emit_object(module: Any, machine: Any) -> bytes:
     """Generate the object file of a module.
 
     llvmlite's method for this holds a global lock, though LLVM needs none for modules of different contexts.

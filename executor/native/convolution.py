@@ -220,13 +220,13 @@ class _Strip:
         )
         output = f.at(self.output, walk.output.offset(f, first, self.channel), self.element)
         for number in range(size):
-            further = number * walk.spacing[1]
+            shift = number * walk.spacing[1]
             for (lanes, start), total in zip(panel.columns, sums[number * len(panel.vectors) :], strict=False):
                 for at, number_of_lanes in parts(min(lanes, panel.filters - start), lanes):
                     value = lanes_of(f, total, at, number_of_lanes)
                     last: Value | None = value
                     if self.epilogue is not None:
-                        pixel = first.neighbour(f, further)
+                        pixel = first.neighbour(f, shift)
                         last = self.epilogue(f, value, pixel, f.add(self.channel, start + at))
                     if last is not None:
-                        f.store(last, f.at(output, further * walk.output.strides[2] + start + at, self.element))
+                        f.store(last, f.at(output, shift * walk.output.strides[2] + start + at, self.element))

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from . import convolution, depthwise, matmul, pooling, sparse, winograd, winograd_gradient
 from .emitter import Function, Value, constant
-from .fusion import Group, extents_of, source_of, steps_over
+from .fusion import Group, extents_of, source_of, strides_over
 from .graph import (
     Constant,
     Convolved,
@@ -39,7 +39,7 @@ from .graph import (
 )  # fmt: skip
 from .images import Images, Pixel, affine
 from .kernel import Share
-from .loops import applied, numbers_of, positions, spread
+from .loops import apply_formula, broadcast, column_numbers, write_uniforms
 from .target import Target
 
 __all__ = [
@@ -159,25 +159,25 @@ def output_of(group: Group, stored: Iterable[Node], target: Target) -> Node:
             continue
         if node.within is None:
             return node
-        steps = steps_over(node, node.shape, extents_of(core)) if isinstance(core, Product) and core.ndim == 2 else None
+        steps = strides_over(node, node.shape, extents_of(core)) if isinstance(core, Product) and core.ndim == 2 else None
         if steps is not None and steps[1] == 1:
             return node
     return core
 
 
-class _After:
+class _EpilogueWriter:
     """Writes the epilogue of a core: the other nodes of its group, at one place of the index space."""
 
     def __init__(self, f: Function, group: Group, pointers: Any) -> None:
         assert group.core is not None
         self.f, self.group, self.pointers, self.core = f, group, pointers, group.core
         self.extents = extents_of(group.core)
-        self.numbers = numbers_of(f, group, pointers)
+        self.numbers = write_uniforms(f, group, pointers)
         self.output = pointers.core_output
         """The node that the core's kernel stores directly."""
 
     @property
-    def epilogue(self) -> Callable[..., Value | None] | None:
+    def callback(self) -> Callable[..., Value | None] | None:
         """The callback for each vector of the core's result; None if the group has only the core."""
         if not any(isinstance(node, Map) for node in self.group.nodes):
             return None
@@ -188,10 +188,10 @@ class _After:
 
     def _of_pixel(self, f: Function, value: Value, pixel: Pixel, channel: Value) -> Value | None:
         column = pixel.column if pixel.first is None else pixel.first
-        return self._at(value, [pixel.image, pixel.row, column, channel], pixel.further)
+        return self._at(value, [pixel.image, pixel.row, column, channel], pixel.shift)
 
-    def _at(self, value: Value, places: Sequence[Value], further: int = 0) -> Value:
-        """Compute the epilogue at `places`, moved by `further` columns, and return the vector for the output."""
+    def _at(self, value: Value, places: Sequence[Value], shift: int = 0) -> Value:
+        """Compute the epilogue at `places`, shifted by `shift` columns, and return the vector for the output."""
         f, width = self.f, value.type.lanes
         values: dict[Node, Value] = {**self.numbers, self.core: value}
         stores: list[Callable[[], None]] = []
@@ -200,33 +200,33 @@ class _After:
             if isinstance(operand, Constant):
                 return constant(operand.number, operand.element)
             if isinstance(operand, Position):
-                return positions(f, places[-1], width, operand.element)
+                return column_numbers(f, places[-1], width, operand.element)
             source = source_of(operand)
             if source in values:
                 return values[source]
-            steps = steps_over(operand, shape, self.extents)
+            steps = strides_over(operand, shape, self.extents)
             assert steps is not None, "operands of a group fit its index space"
-            pointer = self._place(self.pointers.first(operand), places, steps, further, operand.element)
+            pointer = self._place(self.pointers.first(operand), places, steps, shift, operand.element)
             return f.load_steps(pointer, operand.element.of(width), steps[-1])
 
         for node in self.group.nodes:
             if isinstance(node, Map):
-                values[node] = applied(f, node, [operand_value(operand, node.shape) for operand in node.operands], width)
+                values[node] = apply_formula(f, node, [operand_value(operand, node.shape) for operand in node.operands], width)
             if node in self.pointers.stored and node is not self.output and node in values:
-                steps = steps_over(node, node.shape, self.extents)
+                steps = strides_over(node, node.shape, self.extents)
                 assert steps is not None
-                stores.append(partial(self._store, spread(f, values[node], width), node, places, steps, further))
+                stores.append(partial(self._store, broadcast(f, values[node], width), node, places, steps, shift))
         for store in stores:  # after all loads: an output may alias an operand
             store()
-        return spread(f, values[self.output], width)
+        return broadcast(f, values[self.output], width)
 
-    def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int], further: int) -> None:
-        self.f.store(value, self._place(self.pointers.output(node), places, steps, further, node.element))
+    def _store(self, value: Value, node: Node, places: Sequence[Value], steps: Sequence[int], shift: int) -> None:
+        self.f.store(value, self._place(self.pointers.output(node), places, steps, shift, node.element))
 
-    def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], further: int, element: Any) -> Value:
-        """The pointer to `places`, moved by `further` columns. Pixels of a tile share the address of the first pixel."""
+    def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], shift: int, element: Any) -> Value:
+        """The pointer to `places`, shifted by `shift` columns. Pixels of a tile share the address of the first pixel."""
         first = self.f.at(pointer, affine(self.f, 0, *zip(places, steps, strict=True)), element)
-        return self.f.at(first, further * steps[-2], element) if further else first
+        return self.f.at(first, shift * steps[-2], element) if shift else first
 
 
 def phases_of(group: Group, target: Target, threads: int) -> tuple[list[Phase], int]:
@@ -255,12 +255,12 @@ def _product_phases(group: Group, core: Product, target: Target, threads: int) -
     packed = core.packed
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        after = _After(f, group, pointers)
+        epilogue = _EpilogueWriter(f, group, pointers)
         left, right = (pointers.first(operand) for operand in (core.left, packed or core.right))
-        output = after.output
-        steps = steps_over(output, output.shape, after.extents) if core.ndim == 2 else None
+        output = epilogue.output
+        steps = strides_over(output, output.shape, epilogue.extents) if core.ndim == 2 else None
         strided = product if steps is None else replace(product, c_stride=steps[0] if core.shape[0] > 1 else core.shape[1])
-        matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, target, after.epilogue)
+        matmul.write_product(f, strided, left, right, pointers.output(output), share, workspace, target, epilogue.callback)
 
     return [write], matmul.workspace_bytes(product, target) * threads
 
@@ -354,18 +354,18 @@ def _convolution_phases(group: Group, core: Convolved | ConvolvedBack, target: T
     is_forward = isinstance(core, Convolved)
 
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        after = _After(f, group, pointers)
-        source, output = _images(core.source), _images(core, after.output.halo)
+        epilogue = _EpilogueWriter(f, group, pointers)
+        source, output = _images(core.source), _images(core, epilogue.output.halo)
         x, y = (source, output) if is_forward else (output, source)
         geometry = _convolution(x, y, core.packed.windows, core.element)
-        operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(after.output)
+        operands = pointers.start(core.source), pointers.first(core.packed), pointers.start(epilogue.output)
         if (blocks := _blocks_of(geometry, core.packed.for_input, target)) is not None:
-            winograd.write_blocks(f, blocks, *operands, workspace, share, after.epilogue)
+            winograd.write_blocks(f, blocks, *operands, workspace, share, epilogue.callback)
             return
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
         if depthwise.is_depthwise(geometry):
             convolve = depthwise.write_depthwise if is_forward else depthwise.write_depthwise_input_gradient
-        convolve(f, geometry, *operands, share, target, after.epilogue)
+        convolve(f, geometry, *operands, share, target, epilogue.callback)
 
     dense = _of_shapes(core.packed.images, core.packed.windows, core.element)
     blocks = _blocks_of(dense, core.packed.for_input, target)
@@ -386,13 +386,13 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, target: Target, 
         write(f, geometry, x, dy, workspace, share, target)
 
     def total(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
-        after = _After(f, group, pointers)
-        output = pointers.output(after.output)
+        epilogue = _EpilogueWriter(f, group, pointers)
+        output = pointers.output(epilogue.output)
         if blocks is not None:
-            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, output, share, target, after.epilogue)
+            winograd_gradient.write_filter_gradient(f, geometry, blocks, workspace, output, share, target, epilogue.callback)
             return
         write = depthwise.write_depthwise_filter_gradient if is_depthwise else convolution.write_filter_gradient
-        write(f, geometry, workspace, output, share, target, after.epilogue)
+        write(f, geometry, workspace, output, share, target, epilogue.callback)
 
     if blocks is not None:
         size = blocks.shared_bytes + blocks.bytes * threads
@@ -410,22 +410,22 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, target: Target
             pool = _pool(_images(core.source), _images(core), core.windows, core.source.element)
             pooling.write_max_pool(f, pool, source, None, share, target, pointers.start(core))
             return
-        after = _After(f, group, pointers)
-        output = pointers.start(after.output)
+        epilogue = _EpilogueWriter(f, group, pointers)
+        output = pointers.start(epilogue.output)
         if isinstance(core, Pooled):
-            pool = _pool(_images(core.source), _images(core, after.output.halo), core.windows, core.element)
+            pool = _pool(_images(core.source), _images(core, epilogue.output.halo), core.windows, core.element)
             if core.kind == "max":
-                pooling.write_max_pool(f, pool, source, output, share, target, None, after.epilogue)
+                pooling.write_max_pool(f, pool, source, output, share, target, None, epilogue.callback)
             else:
-                pooling.write_average_pool(f, pool, source, output, core.kind == "inside", share, target, after.epilogue)
+                pooling.write_average_pool(f, pool, source, output, core.kind == "inside", share, target, epilogue.callback)
             return
-        pool = _pool(_images(core, after.output.halo), _images(core.source), core.windows, core.element)
+        pool = _pool(_images(core, epilogue.output.halo), _images(core.source), core.windows, core.element)
         if core.positions is not None:
             positions = pointers.start(core.positions)
-            pooling.write_max_pool_gradient(f, pool, positions, source, output, share, target, after.epilogue)
+            pooling.write_max_pool_gradient(f, pool, positions, source, output, share, target, epilogue.callback)
         else:
             is_exclusive = core.kind == "inside"
-            pooling.write_average_pool_gradient(f, pool, source, output, is_exclusive, share, target, after.epilogue)
+            pooling.write_average_pool_gradient(f, pool, source, output, is_exclusive, share, target, epilogue.callback)
 
     return write
 

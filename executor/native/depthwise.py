@@ -147,12 +147,12 @@ def _write_walk(
                 )
                 y = f.at(output, walk.output.offset(f, first, channel), element)
                 for place, total in enumerate(sums):
-                    further = place * walk.spacing[1]
+                    shift = place * walk.spacing[1]
                     last: Value | None = total
                     if epilogue is not None:
-                        last = epilogue(f, total, first.neighbour(f, further), f.int64(channel))
+                        last = epilogue(f, total, first.neighbour(f, shift), f.int64(channel))
                     if last is not None:
-                        f.store(last, f.at(y, further * walk.output.strides[2], element))
+                        f.store(last, f.at(y, shift * walk.output.strides[2], element))
 
             f.loop(*rows, 1, [], row, at_least_once=True)
 
@@ -282,8 +282,8 @@ def _add_block(
                     tiles,
                     1,
                     totals,
-                    lambda tile, *further, start=start, size=size: tile_of(
-                        inputs, gradients, affine(f, start, (tile, size)), size, further
+                    lambda tile, *carried, start=start, size=size: tile_of(
+                        inputs, gradients, affine(f, start, (tile, size)), size, carried
                     ),
                 )
             return totals

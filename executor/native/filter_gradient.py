@@ -254,10 +254,10 @@ def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: V
         number = f.add(first, row)
         at = f.opaque(f.at(d_filter, affine(f, 0, (number, length), (column, 1)), element))
 
-        def store(further: int, value: Value) -> None:
-            last = value if epilogue is None else epilogue(f, value, f.add(number, further), column)
+        def store(row_shift: int, value: Value) -> None:
+            last = value if epilogue is None else epilogue(f, value, f.add(number, row_shift), column)
             if last is not None:
-                f.store(last, f.at(at, further * length, element))
+                f.store(last, f.at(at, row_shift * length, element))
 
         return store
 

@@ -52,7 +52,7 @@ from .graph import (
 )
 from .target import Limits
 
-__all__ = ["HEAVY", "FusionSchedule", "Group", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
+__all__ = ["HEAVY", "FusionSchedule", "Group", "base_of", "is_elementwise", "reads_of", "source_of", "strides_over"]
 
 _LEAVES = frozenset({Constant, PlanArray, Drawn, Position})
 """Nodes that need no computation."""
@@ -157,7 +157,7 @@ class FusionSchedule:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.items: list[Any] = []
-        self.home: dict[Node, int] = {}
+        self.position_of: dict[Node, int] = {}
         """Node -> position of the item that computes it; -1 for arrays that exist before the first item."""
         self.last_reader: dict[Node, int] = {}
         """Node -> position of its last reader so far."""
@@ -187,17 +187,17 @@ class FusionSchedule:
         for node in reads:
             self.last_reader[source_of(node)] = position
         for node in writes:
-            self.home[node] = position
+            self.position_of[node] = position
 
     def place(self, node: Node) -> int:
         """Place a node and all nodes it depends on; returns the node's position."""
         pending = [node]
         while pending:
             current = pending[-1]
-            if current in self.home:
+            if current in self.position_of:
                 pending.pop()
                 continue
-            missing = [operand for operand in operands_of(current) if operand not in self.home]
+            missing = [operand for operand in operands_of(current) if operand not in self.position_of]
             if missing:
                 pending += missing
                 continue
@@ -205,17 +205,17 @@ class FusionSchedule:
             self._op_of.setdefault(current, self.op)
             kind = type(current)
             if kind in _LEAVES:
-                self.home[current] = -1
+                self.position_of[current] = -1
             elif kind is Joined:
-                self.home[current] = max(self.home[part] for part in operands_of(current))
+                self.position_of[current] = max(self.position_of[part] for part in operands_of(current))
             elif kind in _ELSEWHERE:
                 source = source_of(current)
                 if kind is not Reshaped:
                     self._materialize_number(source)
-                self.home[current] = self.home[source]
+                self.position_of[current] = self.position_of[source]
             else:
                 self._place_computed(current)
-        return self.home[node]
+        return self.position_of[node]
 
     def _place_computed(self, node: Node) -> None:
         """Make a computed node uniform, or deferred, or add it to a group."""
@@ -236,10 +236,10 @@ class FusionSchedule:
             self.uniform.add(node)
             for operand in reads:
                 self.uniform_of.setdefault(operand, []).append(node)
-            self.home[node] = self._latest(reads)
+            self.position_of[node] = self._latest(reads)
         elif is_free and self._is_deferrable(node, reads):
             self.deferred[node] = None
-            self.home[node] = self._latest(reads)
+            self.position_of[node] = self._latest(reads)
         else:
             self._place_in_group(node, reads, after, updates)
 
@@ -252,11 +252,11 @@ class FusionSchedule:
 
     def _latest(self, nodes: Sequence[Node]) -> int:
         """The position of the last item that computes one of the nodes."""
-        return max((self.home[node] for node in nodes), default=-1)
+        return max((self.position_of[node] for node in nodes), default=-1)
 
     def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
-        least = max([after, *(self._ready(operand) for operand in reads)])
-        places = self._candidates(node, reads, least)
+        least = max([after, *(self._ready_position(operand) for operand in reads)])
+        places = self._candidate_positions(node, reads, least)
         position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
         if position is None:
             position = len(self.items)
@@ -264,7 +264,7 @@ class FusionSchedule:
             for operand in reads:
                 if operand not in self.deferred:
                     continue
-                need = self._need_of_all(operand)
+                need = self._combined_requirements(operand)
                 if need is not None and self._fits(group, operand, position, False):
                     _, breaks, columns = need  # the next operands have to fit these, too
                     group.breaks, group.columns = group.breaks | breaks, group.columns or columns
@@ -287,10 +287,10 @@ class FusionSchedule:
         group.updates |= updates
         if (old := self.overwrites.get(node)) is not None:
             group.overwritten[node] = old
-        self.home[node] = position
+        self.position_of[node] = position
         for operand in reads:
             self.last_reader[operand] = max(self.last_reader.get(operand, -1), position)
-            if self.home[operand] != position and type(operand) not in _NUMBERS:
+            if self.position_of[operand] != position and type(operand) not in _NUMBERS:
                 group.operands.add(operand)
                 group.touched.add(operand)
         group.scattered_reads.update(source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand))
@@ -326,11 +326,11 @@ class FusionSchedule:
         for number in self.uniform_of.pop(old, ()) if old is not None else ():
             self._materialize_number(number)
 
-    def _ready(self, node: Node) -> int:
+    def _ready_position(self, node: Node) -> int:
         """The first position where a node can be read; for a deferred formula, where its materialized sources can be read."""
         if node not in self.deferred:
-            return self.home[node]
-        return max((self.home[leaf] for leaf in self._materialized_sources(node)), default=-1)
+            return self.position_of[node]
+        return max((self.position_of[leaf] for leaf in self._materialized_sources(node)), default=-1)
 
     def _deferred_chain(self, node: Node) -> set[Node]:
         """A node and all deferred formulas that it depends on."""
@@ -349,7 +349,7 @@ class FusionSchedule:
         """The first position where the memory of `old` may be overwritten: after its write and its last read."""
         if old is None:
             return -1
-        write_position, read_position = self.home.get(old, -1), self.last_reader.get(old, -1)
+        write_position, read_position = self.position_of.get(old, -1), self.last_reader.get(old, -1)
         if read_position <= write_position:
             return write_position + 1 if write_position >= 0 else -1
         item = self.items[read_position]
@@ -361,7 +361,7 @@ class FusionSchedule:
         if node in self.uniform:
             self.uniform.discard(node)
             self.computed_once.add(node)
-            del self.home[node]
+            del self.position_of[node]
             self.place(node)
 
     def _are_numbers(self, node: Node) -> bool:
@@ -389,7 +389,7 @@ class FusionSchedule:
                 self._add_uniform(group, source)
                 group.uniform.append(source)
 
-    def _candidates(self, node: Node, reads: Sequence[Node], least: int) -> Iterator[int]:
+    def _candidate_positions(self, node: Node, reads: Sequence[Node], least: int) -> Iterator[int]:
         if isinstance(node, Core):
             return
         if 0 <= least < len(self.items):
@@ -408,7 +408,7 @@ class FusionSchedule:
             return False  # the group would pass over its elements more than once
         if len(group.nodes) >= self.limits.group_nodes or len(group.operands) >= self.limits.group_operands:
             return False
-        need = self._need_of_all(node)
+        need = self._combined_requirements(node)
         if need is None:
             return False
         total, breaks, columns = need
@@ -431,14 +431,14 @@ class FusionSchedule:
             return False
         return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
 
-    def _need_of_all(self, node: Node) -> tuple[int, frozenset[int], int | None] | None:
+    def _combined_requirements(self, node: Node) -> tuple[int, frozenset[int], int | None] | None:
         """The `_need` of a node together with its deferred operands; None if no group can satisfy all of them."""
-        need = _need(node)
+        need = _requirements(node)
         if need is None:
             return None
         total, breaks, columns = need
         for formula in self._deferred_chain(node) - {node}:
-            its_need = _need(formula)
+            its_need = _requirements(formula)
             assert its_need is not None, formula
             _, its_breaks, its_columns = its_need
             if columns is not None and its_columns not in (None, columns):
@@ -458,7 +458,7 @@ class FusionSchedule:
         source = source_of(operand)
         if source in self.deferred:
             return self._fits_deferred(group, source, position)
-        if self.home[source] != position:
+        if self.position_of[source] != position:
             return True
         if source in self.uniform or isinstance(source, Joined):
             return False  # computed before the loops, or its parts are stored by other nodes
@@ -484,7 +484,7 @@ class FusionSchedule:
         if node.halo and node.shape != group.core.shape:
             return False
         if node.within is not None:  # kernels of cores store the last dimension in vectors
-            steps = steps_over(node, node.shape, extents)
+            steps = strides_over(node, node.shape, extents)
             if steps is None or (steps[-1] != 1 and extents[-1] != 1):
                 return False
         for operand in node.operands:
@@ -492,7 +492,7 @@ class FusionSchedule:
             if source in self.deferred:
                 if not self._fits_deferred(group, source, position):
                     return False
-            elif self.home[source] == position:
+            elif self.position_of[source] == position:
                 if (
                     source in self.uniform
                     or isinstance(source, Joined)
@@ -503,7 +503,7 @@ class FusionSchedule:
             elif isinstance(operand, Position):
                 if node.shape[-1] != extents[-1]:  # a core's kernel counts along the last dimension of the core
                     return False
-            elif not isinstance(operand, Constant) and steps_over(operand, node.shape, extents) is None:
+            elif not isinstance(operand, Constant) and strides_over(operand, node.shape, extents) is None:
                 return False
         return _is_chain(breaks_of(node.shape) | breaks_of(extents))
 
@@ -511,7 +511,7 @@ class FusionSchedule:
     def _join(group: Group, node: Node) -> None:
         group.nodes.append(node)
         group.touched.add(node)
-        need = _need(node)
+        need = _requirements(node)
         if need is None:
             return
         total, breaks, columns = need
@@ -564,7 +564,7 @@ def _is_along_rows(node: Reduction) -> bool:
     return all(extent == 1 for extent in node.shape[min(node.axes) :])
 
 
-def _need(node: Node) -> tuple[int, frozenset[int], int | None] | None:
+def _requirements(node: Node) -> tuple[int, frozenset[int], int | None] | None:
     """The node's requirements for a group: size of the index space, breaks, and columns (None: any)."""
     match node:
         case Map():
@@ -585,13 +585,13 @@ def _need(node: Node) -> tuple[int, frozenset[int], int | None] | None:
 
 
 def _new_group(node: Node) -> Group:
-    need = _need(node)
+    need = _requirements(node)
     assert need is not None, node
     total, breaks, columns = need
     return Group(total, breaks, node if isinstance(node, Core) else None, columns)
 
 
-def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
+def strides_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
     """The strides of an operand over the dimensions of an index space, in elements.
 
     Args:
@@ -602,13 +602,13 @@ def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> l
     Returns:
         None if the stride is not constant within a dimension of the space.
     """
-    steps = _steps(operand.shape, strides_of(operand), tuple(shape), tuple(extents))
+    steps = _strides_over(operand.shape, strides_of(operand), tuple(shape), tuple(extents))
     return None if steps is None else list(steps)
 
 
 @lru_cache(1 << 12)
-def _steps(operand_shape: Shape, strides: Shape, shape: Shape, extents: Shape) -> list[int] | None:
-    """`steps_over` for an operand with the given shape and strides."""
+def _strides_over(operand_shape: Shape, strides: Shape, shape: Shape, extents: Shape) -> list[int] | None:
+    """`strides_over` for an operand with the given shape and strides."""
     breaks = breaks_of(shape) | breaks_of(extents)
     if not _is_chain(breaks):
         return None

@@ -44,19 +44,19 @@ class Pixel:
     """A pixel's coordinates: i64 values of the function being written.
 
     Attributes:
-        first: the column of the first pixel of the tile; `further` is the distance to this pixel. Pixels of a tile differ only
-            in `further`, so they share one address computation.
+        first: the column of the first pixel of the tile; `shift` is the distance to this pixel. Pixels of a tile differ only
+            in `shift`, so they share one address computation.
     """
 
     image: Value
     row: Value
     column: Value
     first: Value | None = None
-    further: int = 0
+    shift: int = 0
 
-    def neighbour(self, f: Function, further: int) -> Pixel:
-        """The pixel `further` columns to the right."""
-        return Pixel(self.image, self.row, f.add(self.column, further), self.column, further)
+    def neighbour(self, f: Function, shift: int) -> Pixel:
+        """The pixel `shift` columns to the right."""
+        return Pixel(self.image, self.row, f.add(self.column, shift), self.column, shift)
 
 
 Epilogue = Callable[[Function, Value, Pixel, Value], "Value | None"]
@@ -102,7 +102,7 @@ class Images:
         """The offset of a pixel's channel from the start of the array, in elements."""
         column = pixel.column if pixel.first is None else pixel.first
         places = zip((pixel.image, pixel.row, column, channel), (*self.strides, 1), strict=True)
-        return f.add(affine(f, 0, *places), self.start + pixel.further * self.strides[2])
+        return f.add(affine(f, 0, *places), self.start + pixel.shift * self.strides[2])
 
 
 def require_halo(images: Images, least: int, label: str) -> None:
@@ -211,9 +211,9 @@ def transpose(f: Function, rows: list[Value]) -> list[Value]:
 
 
 Load = Callable[[int, int], Value]
-"""``load(further, lanes)``: loads consecutive elements, `further` rows below the start."""
+"""``load(row_shift, lanes)``: loads consecutive elements, `row_shift` rows below the start."""
 Store = Callable[[int, Value], None]
-"""``store(further, value)``: stores consecutive elements, `further` rows below the start."""
+"""``store(row_shift, value)``: stores consecutive elements, `row_shift` rows below the start."""
 Source = Callable[[Value, Value], Load]
 """``source(row, column)``: a `Load` from a matrix that starts at a row and column."""
 RowOutput = Callable[[Value, Value], Store]
@@ -225,7 +225,7 @@ def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
 
     def source(row: Value, column: Value) -> Load:
         at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
-        return lambda further, lanes: f.load(f.at(at, further * stride, element), element.of(lanes))
+        return lambda row_shift, lanes: f.load(f.at(at, row_shift * stride, element), element.of(lanes))
 
     return source
 
@@ -235,7 +235,7 @@ def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> RowOutput
 
     def output(row: Value, column: Value) -> Store:
         at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
-        return lambda further, value: f.store(value, f.at(at, further * stride, element))
+        return lambda row_shift, value: f.store(value, f.at(at, row_shift * stride, element))
 
     return output
 
@@ -244,7 +244,7 @@ def from_places(f: Function, element: Type, place: Callable[[Value], Value]) -> 
     """Loads from rows; ``place(row)`` gives the pointer to each."""
 
     def source(row: Value, column: Value) -> Load:
-        return lambda further, lanes: f.load(f.at(place(f.add(row, further)), column, element), element.of(lanes))
+        return lambda row_shift, lanes: f.load(f.at(place(f.add(row, row_shift)), column, element), element.of(lanes))
 
     return source
 
@@ -253,7 +253,7 @@ def to_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Ro
     """Stores to rows; ``place(row)`` gives the pointer to each."""
 
     def output(row: Value, column: Value) -> Store:
-        return lambda further, value: f.store(value, f.at(place(f.add(row, further)), column, element))
+        return lambda row_shift, value: f.store(value, f.at(place(f.add(row, row_shift)), column, element))
 
     return output
 

@@ -14,7 +14,7 @@ from .graph import Node, offset_of
 from .instructions import WORKSPACE, KernelCall, Operand, Writer, WrittenKernel
 from .kernel import Share, written_kernel
 from .regions import NativeRegion
-from .signatures import described, signature_of, signed
+from .signatures import describe_region, digest_of, signature_of
 from .target import Target
 
 __all__ = ["find_calls"]
@@ -72,18 +72,18 @@ class _Finder:
             yield KernelCall(kernel, [(value, 0), (value_of[node], 0)], is_serial=True)
 
     def _kernels_of(self, region: NativeRegion) -> tuple[list[str], int]:
-        description = described(region)
+        description = describe_region(region)
         if description not in self._kernels:
             signature = signature_of(description)
             phases, workspace_bytes = _phases(region)
-            kernels = [signed(signature, number) for number in range(len(phases))]
+            kernels = [digest_of(signature, number) for number in range(len(phases))]
             self._kernels[description] = kernels, workspace_bytes
             self.writers.update((kernel, partial(_kernel, region, phase)) for kernel, phase in zip(kernels, phases, strict=True))
         return self._kernels[description]
 
     def _totals(self, chunks: int, columns: int, element: Type, target: Target) -> str:
         """The kernel that adds up partial sums."""
-        signature = signed("totals", chunks, columns, element.element)
+        signature = digest_of("totals", chunks, columns, element.element)
         self.writers.setdefault(signature, partial(_kernel_of_totals, chunks, columns, element, target))
         return signature
 

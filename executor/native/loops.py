@@ -10,12 +10,12 @@ from typing import Any
 
 from .emitter import INT64, Function, Operand, Type, Value, constant, zero
 from .formulas import FORMULAS
-from .fusion import HEAVY, Group, source_of, steps_over
+from .fusion import HEAVY, Group, source_of, strides_over
 from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 from .kernel import Share
 from .target import Target
 
-__all__ = ["Nest", "applied", "numbers_of", "positions", "spread", "stages_of"]
+__all__ = ["Nest", "apply_formula", "broadcast", "column_numbers", "stages_of", "write_uniforms"]
 
 
 def stages_of(group: Group) -> tuple[dict[Node, int], int]:
@@ -61,11 +61,11 @@ class Nest:
         self.lanes = max(8 * target.vector_bytes // max(widest, 32), 1)
         self.stage, self.passes = stages_of(group)
         self._members = {*group.nodes, *group.uniform}
-        self._space()
-        self._chunks()
+        self._merge_dimensions()
+        self._choose_chunks()
 
     # -- the index space
-    def _space(self) -> None:
+    def _merge_dimensions(self) -> None:
         """Merge dimensions that are contiguous in all operands; the last dimension is the columns."""
         group = self.group
         breaks = sorted(group.breaks | ({group.columns} if group.columns else set()), reverse=True)
@@ -77,7 +77,7 @@ class Nest:
             of_row.append(columns is not None and inner < columns)
             inner *= extent
         of_row.reverse()
-        all_steps = [steps for steps in self._all_steps(extents) if steps is not None]
+        all_steps = [steps for steps in self._all_strides(extents) if steps is not None]
         merged: list[tuple[int, bool]] = []
         for place, (extent, is_row) in enumerate(zip(extents, of_row, strict=True)):
             mergeable = (
@@ -100,7 +100,7 @@ class Nest:
         """Whether an operand is in memory that another group has written."""
         return source_of(operand) not in self._members and not isinstance(operand, (Constant, Position))
 
-    def _all_steps(self, extents: Sequence[int]) -> list[list[int] | None]:
+    def _all_strides(self, extents: Sequence[int]) -> list[list[int] | None]:
         group, rows = self.group, None
         results = []
         if group.columns:
@@ -114,23 +114,23 @@ class Nest:
         for node in group.nodes:
             if _is_strided(node) and node in self.stored:
                 if node.size == group.total:
-                    results.append(steps_over(node, node.shape, extents))
-                elif rows and (steps := steps_over(node, node.shape, rows)) is not None:
+                    results.append(strides_over(node, node.shape, extents))
+                elif rows and (steps := strides_over(node, node.shape, rows)) is not None:
                     results.append(_with_columns(steps, extents))
             if isinstance(node, Reduction):
                 if source_of(node.source) not in self._members:
-                    results.append(steps_over(node.source, node.source.shape, extents))
+                    results.append(strides_over(node.source, node.source.shape, extents))
             elif isinstance(node, Map) and node.size == group.total and node not in group.per_row:
-                results += [steps_over(operand, node.shape, extents) for operand in node.operands if self._is_outside(operand)]
+                results += [strides_over(operand, node.shape, extents) for operand in node.operands if self._is_outside(operand)]
             elif isinstance(node, Map) and rows:
                 for operand in node.operands:
                     if self._is_outside(operand):
-                        steps = steps_over(operand, node.shape, rows)
+                        steps = strides_over(operand, node.shape, rows)
                         if steps is not None:  # rows can merge only where these operands can merge, too
                             results.append(_with_columns(steps, extents))
         return results
 
-    def _chunks(self) -> None:
+    def _choose_chunks(self) -> None:
         cost = 1 + sum(6 if isinstance(node, Map) and node.formula in HEAVY else 1 for node in self.group.nodes)
         total = self.rows * self.columns
         has_rows = any(isinstance(node, Rows) for node in self.group.nodes)
@@ -166,28 +166,28 @@ class Nest:
     def write(self, f: Function, pointers: Any, share: Share) -> None:
         """Write the loops; `pointers` holds the pointers to operands and outputs."""
         self.f, self.pointers = f, pointers
-        self._numbers = numbers_of(f, self.group, pointers)
+        self._numbers = write_uniforms(f, self.group, pointers)
         start, stop = (0, self.all_chunks) if self.is_serial else share.of(f, self.all_chunks)
         if not self.all_chunks:
             return
 
         def chunk(number: Value) -> None:
             if not self.remaining_columns:
-                self._chunk(number)
+                self._write_chunk(number)
                 return
             if self.chunks:
                 with f.when(f.compare("slt", number, self.chunks)):
-                    self._chunk(number)
+                    self._write_chunk(number)
             with f.when(f.compare("eq", number, self.chunks)):
                 columns, self.columns = self.columns, self.remaining_columns
                 self.column_extents = [self.remaining_columns]
                 self._strip_places: list[Value] = []
-                self._one_row(f.int64(self.rows), columns, {})
+                self._write_row(f.int64(self.rows), columns, {})
                 self.columns, self.column_extents = columns, [columns]
 
         f.loop(start, stop, 1, [], chunk)
 
-    def _chunk(self, number: Value) -> None:
+    def _write_chunk(self, number: Value) -> None:
         f = self.f
         first: Operand
         last: Operand
@@ -212,10 +212,10 @@ class Nest:
 
             def row(index: Value, *values: Value) -> list[Value]:
                 register_sums = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
-                self._one_row(index, self.columns, register_sums)
+                self._write_row(index, self.columns, register_sums)
                 return [register_sums[node, at] for node, at, _ in places]
 
-            for (node, at, _), value in zip(places, self._rows(first, last, begin, row), strict=True):
+            for (node, at, _), value in zip(places, self._loop_rows(first, last, begin, row), strict=True):
                 f.store(value, f.at(targets[node], at, node.element))
             return
         for node in sums:
@@ -226,9 +226,9 @@ class Nest:
 
                 f.loop(0, count, 1, [], clear)
 
-        self._rows(first, last, [], lambda index: self._one_row(index, self.columns, None))
+        self._loop_rows(first, last, [], lambda index: self._write_row(index, self.columns, None))
 
-    def _rows(self, first: Any, last: Any, begin: Sequence[Value], body: Callable[..., Any]) -> list[Value]:
+    def _loop_rows(self, first: Any, last: Any, begin: Sequence[Value], body: Callable[..., Any]) -> list[Value]:
         """Loop over strips and their rows; `begin` are the initial values of the sums that the loops carry."""
         f = self.f
 
@@ -243,11 +243,11 @@ class Nest:
                 self._last_place = place
                 return list(body(f.add(first_row, place), *inner) or ())
 
-            return self._summed(0, self.strip, self.strip, self.limits.summed_rows, values, row)
+            return self._loop_in_parts(0, self.strip, self.strip, self.limits.summed_rows, values, row)
 
-        return self._summed(first, last, self.chunk, max(self.limits.summed_rows // self.strip, 1), begin, strip)
+        return self._loop_in_parts(first, last, self.chunk, max(self.limits.summed_rows // self.strip, 1), begin, strip)
 
-    def _summed(
+    def _loop_in_parts(
         self, first: Operand, last: Operand, count: int, most: int, totals: Sequence[Value], body: Callable[..., list[Value]]
     ) -> list[Value]:
         """Loop over at most `count` numbers. Sums restart after `most` of them, so that rounding errors do not grow."""
@@ -274,18 +274,18 @@ class Nest:
         return runs
 
     # -- a row
-    def _one_row(self, number: Value, row_size: int, register_sums: dict[Any, Value] | None) -> None:
+    def _write_row(self, number: Value, row_size: int, register_sums: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
         self._row = _Row(number, [*self._strip_places, self._last_place] if self._strip_places else [number])
         self._row_size = row_size
         for stage in range(self.passes):
-            self._now = stage
+            self._current_pass = stage
             for node in group.nodes:
                 if node in group.per_row and self.stage[node] == stage and not isinstance(node, Reduction):
-                    value = self._row.scalars[node] = self._of_row(node)
+                    value = self._row.scalars[node] = self._compute_per_row(node)
                     if node in self.pointers.stored:
-                        f.store_number(value, self._place_of_row(node))
-            self._pass(stage, register_sums)
+                        f.store_number(value, self._per_row_pointer(node))
+            self._write_pass(stage, register_sums)
 
     def _coordinates(self, number: Value, extents: Sequence[int]) -> list[Value]:
         """Split a linear index into one index per dimension."""
@@ -297,7 +297,7 @@ class Nest:
             number = f.div(number, extent)
         return [number, *reversed(places)]
 
-    def _pass(self, stage: int, register_sums: dict[Any, Value] | None) -> None:
+    def _write_pass(self, stage: int, register_sums: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
         here = [node for node in group.nodes if self.stage[node] == stage]
         writes = [node for node in here if node in self.pointers.stored and node not in group.per_row and node not in group.sums]
@@ -316,16 +316,16 @@ class Nest:
                     column = f.add(f.mul(index, width), at + turn * width)
                     self._place = column
                     self._static = None
-                    self._vector(column, width, writes, sums, register_sums, None)
+                    self._write_vector(column, width, writes, sums, register_sums, None)
                     for position, node in enumerate(along):
-                        value = self._full(node.source, node.source.shape, width)
+                        value = self._operand(node.source, node.source.shape, width)
                         results[position * times + turn] = _combine(f, node, results[position * times + turn], value)
                 return results
 
             if register_sums is not None and sums:
                 for vector in range(count):
                     column = at + vector * width
-                    self._vector(f.int64(column), width, writes, sums, register_sums, column)
+                    self._write_vector(f.int64(column), width, writes, sums, register_sums, column)
                     for node in along:
                         totals[node].append(self._across(node, width))
                 continue
@@ -333,18 +333,18 @@ class Nest:
             ends = f.loop(0, main, times, begin, vectors) if main else []
             for position, node in enumerate(along):
                 parts = ends[position * times : (position + 1) * times]
-                totals[node] += [_across(f, node, _tree(f, node, parts))] if parts else []
+                totals[node] += [_across(f, node, _combine_pairwise(f, node, parts))] if parts else []
             for vector in range(main, count):
-                self._vector(f.int64(at + vector * width), width, writes, sums, register_sums, None)
+                self._write_vector(f.int64(at + vector * width), width, writes, sums, register_sums, None)
                 for node in along:
                     totals[node].append(self._across(node, width))
         for node in along:
-            total = _tree(f, node, totals[node])
+            total = _combine_pairwise(f, node, totals[node])
             self._row.scalars[node] = total
             if node in self.pointers.stored:
-                f.store_number(total, self._place_of_row(node))
+                f.store_number(total, self._per_row_pointer(node))
 
-    def _vector(
+    def _write_vector(
         self,
         column: Value,
         width: int,
@@ -357,8 +357,8 @@ class Nest:
         f = self.f
         self._column, self._memo = column, {}
         for node in writes:
-            self._memo[node] = spread(f, self._full(node, node.shape, width), width)
-        of_sums = [(node, spread(f, self._full(node.source, node.source.shape, width), width)) for node in sums]
+            self._memo[node] = broadcast(f, self._operand(node, node.shape, width), width)
+        of_sums = [(node, broadcast(f, self._operand(node.source, node.source.shape, width), width)) for node in sums]
         for node in writes:  # after all loads: an output may alias an operand
             self._store(self._memo[node], node)
         for node, value in of_sums:
@@ -373,20 +373,20 @@ class Nest:
         """The pointer to the start of the current row of a stored node."""
         key = node, "stored"
         if _is_strided(node) and key not in self._row.pointers:
-            outer = self._stored_steps(node)[: len(self.row_extents)]
-            self._row.pointers[key] = self._stepped(self.pointers.output(node), self._row.places, outer, node.element)
+            outer = self._stored_strides(node)[: len(self.row_extents)]
+            self._row.pointers[key] = self._strided_pointer(self.pointers.output(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
             self._row.pointers[key] = self.f.at(self.pointers.output(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
 
-    def _stored_steps(self, node: Node) -> list[int]:
+    def _stored_strides(self, node: Node) -> list[int]:
         """The strides of a stored node."""
-        return self._steps(node, node.shape)
+        return self._operand_strides(node, node.shape)
 
-    def _steps(self, node: Node, shape: Sequence[int]) -> list[int]:
+    def _operand_strides(self, node: Node, shape: Sequence[int]) -> list[int]:
         """The strides of an operand, broadcast to `shape`, over the dimensions of rows and columns."""
         extents = [prod(shape)] if self.flat else [*self.row_extents, *self.column_extents]
-        steps = steps_over(node, shape, extents)
+        steps = strides_over(node, shape, extents)
         assert steps is not None, "dimensions are merged only where operands allow it"
         return [steps[0] * self._row_size, steps[0]] if self.flat else steps
 
@@ -394,61 +394,61 @@ class Nest:
         """Store a vector of neighbouring columns of a node."""
         f = self.f
         pointer = self._row_pointer(node, self._row_size)
-        inner = self._stored_steps(node)[len(self.row_extents) :] if _is_strided(node) else [1]
+        inner = self._stored_strides(node)[len(self.row_extents) :] if _is_strided(node) else [1]
         if inner == [1]:
             f.store(value, f.at(pointer, self._column, node.element))
             return
         for lane in range(value.type.lanes):
             places = self._coordinates(f.add(self._column, lane), self.column_extents)
-            f.store_number(f.lane(value, lane), self._stepped(pointer, places, inner, node.element))
+            f.store_number(f.lane(value, lane), self._strided_pointer(pointer, places, inner, node.element))
 
     def _across(self, node: Reduction, width: int) -> Value:
         """Reduce the current vector of columns to one number."""
-        return _across(self.f, node, spread(self.f, self._full(node.source, node.source.shape, width), width))
+        return _across(self.f, node, broadcast(self.f, self._operand(node.source, node.source.shape, width), width))
 
     # -- values
-    def _full(self, node: Node, shape: Sequence[int], width: int) -> Value:
+    def _operand(self, node: Node, shape: Sequence[int], width: int) -> Value:
         """The value of an operand, broadcast to `shape`, at the current columns; a number if it is the same for all columns."""
         f = self.f
         if isinstance(node, Constant):
             return constant(node.number, node.element)
         if isinstance(node, Position):
-            return positions(f, self._column, width, node.element)
+            return column_numbers(f, self._column, width, node.element)
         source = source_of(node)
         if source in self._numbers:
             return self._numbers[source]
         if source not in self._members:
-            return self._leaf(node, shape, width)
+            return self._load_operand(node, shape, width)
         if source in self.group.per_row:
             return self._row.scalars[source]
         if source in self._memo:
             return self._memo[source]
-        if self.stage[source] < self._now and source in self.pointers.stored and not _is_strided(source):
+        if self.stage[source] < self._current_pass and source in self.pointers.stored and not _is_strided(source):
             value = f.load(
                 f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width)
             )
         else:
-            value = self._computed(source, width)
+            value = self._compute(source, width)
         self._memo[source] = value
         return value
 
-    def _computed(self, node: Node, width: int) -> Value:
+    def _compute(self, node: Node, width: int) -> Value:
         f = self.f
         if isinstance(node, Rows):
             key = node, "row"
             if key not in self._row.pointers:
-                number = f.between(f.convert(self._scalar(node.ids, node.ids.shape), INT64), 0, node.table.shape[0] - 1)
+                number = f.between(f.convert(self._per_row_operand(node.ids, node.ids.shape), INT64), 0, node.table.shape[0] - 1)
                 self._row.pointers[key] = f.at(self.pointers.first(node.table), f.mul(number, node.shape[-1]), node.element)
             return f.load(f.at(self._row.pointers[key], self._column, node.element), node.element.of(width))
         assert isinstance(node, Map)
-        values = [self._full(operand, node.shape, width) for operand in node.operands]
-        return applied(f, node, values, width)
+        values = [self._operand(operand, node.shape, width) for operand in node.operands]
+        return apply_formula(f, node, values, width)
 
-    def _of_row(self, node: Node) -> Value:
+    def _compute_per_row(self, node: Node) -> Value:
         """Compute a per-row node for the current row."""
         f = self.f
         if isinstance(node, Choice):
-            number = f.between(f.convert(self._scalar(node.ids, node.ids.shape), INT64), 0, node.source.shape[-1] - 1)
+            number = f.between(f.convert(self._per_row_operand(node.ids, node.ids.shape), INT64), 0, node.source.shape[-1] - 1)
             if source_of(node.source) in self._members:
                 start = self._row_pointer(source_of(node.source), self._row_size)
             else:
@@ -456,9 +456,9 @@ class Nest:
                 start = f.at(self.pointers.first(node.source), place, node.element)
             return f.load(f.at(start, number, node.element), node.element)
         assert isinstance(node, Map)
-        return applied(f, node, [self._scalar(operand, node.shape) for operand in node.operands], 1)
+        return apply_formula(f, node, [self._per_row_operand(operand, node.shape) for operand in node.operands], 1)
 
-    def _scalar(self, node: Node, shape: Sequence[int]) -> Value:
+    def _per_row_operand(self, node: Node, shape: Sequence[int]) -> Value:
         """The value of a per-row operand in the current row."""
         if isinstance(node, Constant):
             return constant(node.number, node.element)
@@ -469,34 +469,34 @@ class Nest:
             return self._row.scalars[source]
         key = node, tuple(shape), "scalar"
         if key not in self._row.scalars:
-            steps = steps_over(node, shape, self.row_extents)
+            steps = strides_over(node, shape, self.row_extents)
             assert steps is not None
-            pointer = self._stepped(self.pointers.first(node), self._row.places, steps, node.element)
+            pointer = self._strided_pointer(self.pointers.first(node), self._row.places, steps, node.element)
             self._row.scalars[key] = self.f.load(pointer, node.element)
         return self._row.scalars[key]
 
-    def _place_of_row(self, node: Node) -> Value:
+    def _per_row_pointer(self, node: Node) -> Value:
         """The pointer to the current row's element of a per-row node."""
         if not _is_strided(node):
             return self.f.at(self.pointers.output(node), self._row.number, node.element)
-        steps = steps_over(node, node.shape, self.row_extents)
+        steps = strides_over(node, node.shape, self.row_extents)
         assert steps is not None
-        return self._stepped(self.pointers.output(node), self._row.places, steps, node.element)
+        return self._strided_pointer(self.pointers.output(node), self._row.places, steps, node.element)
 
-    def _stepped(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Type) -> Value:
+    def _strided_pointer(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Type) -> Value:
         f = self.f
         for place, step in zip(places, steps, strict=True):
             if step:
                 pointer = f.at(pointer, f.mul(place, step), element)
         return pointer
 
-    def _leaf(self, node: Node, shape: Sequence[int], width: int) -> Value:
+    def _load_operand(self, node: Node, shape: Sequence[int], width: int) -> Value:
         f, row = self.f, self._row
-        steps = self._steps(node, shape)
+        steps = self._operand_strides(node, shape)
         key = node, tuple(shape)
         outer, inner = steps[: len(self.row_extents)], steps[len(self.row_extents) :]
         if key not in row.pointers:
-            row.pointers[key] = self._stepped(self.pointers.first(node), row.places, outer, node.element)
+            row.pointers[key] = self._strided_pointer(self.pointers.first(node), row.places, outer, node.element)
         pointer = row.pointers[key]
         if not any(inner):
             if key not in row.scalars:
@@ -508,12 +508,12 @@ class Nest:
         vector = Value("poison", node.element.of(width))
         for lane in range(width):
             places = self._coordinates(f.add(self._column, lane), self.column_extents)
-            item = f.load(self._stepped(pointer, places, inner, node.element), node.element)
+            item = f.load(self._strided_pointer(pointer, places, inner, node.element), node.element)
             vector = f.with_lane(vector, lane, item)
         return vector
 
 
-def positions(f: Function, column: Value, width: int, element: Type) -> Value:
+def column_numbers(f: Function, column: Value, width: int, element: Type) -> Value:
     """A vector of consecutive column numbers, starting at `column`."""
     first = f.splat(column, width)
     if width == 1:
@@ -522,7 +522,7 @@ def positions(f: Function, column: Value, width: int, element: Type) -> Value:
     return f.convert(f.add(first, steps), element)
 
 
-def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
+def write_uniforms(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
     """Compute the uniform scalars of a group, before its loops."""
     numbers: dict[Node, Value] = {}
     for node in group.uniform:
@@ -536,21 +536,21 @@ def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
                 values.append(numbers[source])
             else:
                 values.append(f.load(pointers.first(operand), operand.element))
-        numbers[node] = applied(f, node, values, 1)
+        numbers[node] = apply_formula(f, node, values, 1)
     return numbers
 
 
-def spread(f: Function, value: Value, lanes: int) -> Value:
+def broadcast(f: Function, value: Value, lanes: int) -> Value:
     """Broadcast a number to all lanes; vectors stay as they are."""
     return value if value.type.is_vector else f.splat(value, lanes)
 
 
-def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Value:
+def apply_formula(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Value:
     """Apply the formula of a node: to numbers, or to vectors of `lanes` lanes if any value is a vector."""
     if node.formula == "convert":
         return f.convert(values[0], node.element)
     if any(value.type.is_vector for value in values):
-        values = [spread(f, value, lanes) for value in values]
+        values = [broadcast(f, value, lanes) for value in values]
     return FORMULAS[node.formula](f, *values)
 
 
@@ -570,7 +570,7 @@ def _neutral(node: Reduction, width: int) -> Value:
 
 def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:
     if total.type.is_vector:
-        value = spread(f, value, total.type.lanes)
+        value = broadcast(f, value, total.type.lanes)
     return f.add(total, value) if node.kind == "sum" else FORMULAS["max"](f, value, total)
 
 
@@ -578,7 +578,7 @@ def _across(f: Function, node: Reduction, vector: Value) -> Value:
     return f.across(vector, lambda a, b: _combine(f, node, a, b))
 
 
-def _tree(f: Function, node: Reduction, parts: Sequence[Value]) -> Value:
+def _combine_pairwise(f: Function, node: Reduction, parts: Sequence[Value]) -> Value:
     """Combine values pairwise, as a tree."""
     values = list(parts)
     while len(values) > 1:

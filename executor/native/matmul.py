@@ -296,7 +296,7 @@ _Group: TypeAlias = "tuple[int, int, int, int]"
 """Neighbouring tiles of one size: number of the first tile, count, size, start of the first tile."""
 
 
-def _even(extent: int, most: int) -> list[_Group]:
+def _split_evenly(extent: int, most: int) -> list[_Group]:
     """Cut an extent into the fewest parts of at most `most`; sizes differ by at most one."""
     parts = -(-extent // most)
     size, longer = divmod(extent, parts)
@@ -361,7 +361,7 @@ class _Writer:
         self.is_one_column = self.tiling.way == "turned" and _is_one_column(_turned(product))
         panels, remaining = divmod(product.columns, width)
         self.panels: list[_Group] = [(0, panels, width, 0), (panels, int(remaining > 0), remaining, panels * width)]
-        self.tiles = _even(product.rows, self.tiling.rows)
+        self.tiles = _split_evenly(product.rows, self.tiling.rows)
         counts = {"batch": product.items}
         counts |= {axis: sum(group[1] for group in groups) for axis, groups in (("columns", self.panels), ("rows", self.tiles))}
         self.bounds: dict[str, tuple[Operand, Operand]] = {axis: (0, count) for axis, count in counts.items()}
@@ -370,7 +370,7 @@ class _Writer:
     def at(self, pointer: Value, index: Operand) -> Value:
         return self.f.at(pointer, index, self.product.element)
 
-    def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int = 1) -> tuple[Value, Value]:
+    def _advanced(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int = 1) -> tuple[Value, Value]:
         """Advance two pointers by `steps` strides."""
         first, second = (self.f.opaque(self.at(place, steps * stride)) for place, stride in zip(pointers, strides, strict=True))
         return first, second
@@ -396,11 +396,11 @@ class _Writer:
                 index, outer = f.rem(outer, extent), f.div(outer, extent)
                 pointers = [self.at(pointer, f.mul(index, stride)) for pointer, stride in zip(pointers, strides, strict=True)]
             a_item, b_item, c_item = pointers
-            self._parts(_Item(a_item, b_item, c_item, f.mul(number, rows)), rows_of_a)
+            self._loop_parts(_Item(a_item, b_item, c_item, f.mul(number, rows)), rows_of_a)
 
         self._loop(*self.bounds["batch"], 1, [], item)
 
-    def _parts(self, item: _Item, rows_of_a: Value) -> None:
+    def _loop_parts(self, item: _Item, rows_of_a: Value) -> None:
         f, inner, depth, a_inner = self.f, self.product.inner, self.tiling.depth, self.product.a_strides[1]
 
         def part(start: Value) -> None:
@@ -412,7 +412,7 @@ class _Writer:
             if self.tiling.packs_a:
                 self._pack_rows(a, rows_of_a, this.extent)
                 a = rows_of_a
-            self.for_panels(lambda column, width: self._panel(item, a, this, column, width))
+            self.for_panels(lambda column, width: self._write_panel(item, a, this, column, width))
 
         self._loop(0, max(inner, 1), depth, [], part)
 
@@ -433,7 +433,7 @@ class _Writer:
             if group[1]:
                 loop(*group)
 
-    def _panel(self, item: _Item, a: Value, part: _Part, column: Value, width: int) -> None:
+    def _write_panel(self, item: _Item, a: Value, part: _Part, column: Value, width: int) -> None:
         """Write all tiles of a panel of columns."""
         f, product, tiling = self.f, self.product, self.tiling
         pitch = -(-width // tiling.lanes) * tiling.lanes
@@ -475,7 +475,7 @@ class _Writer:
             def column(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
                 for begin in range(0, rows, lanes):  # surplus lanes are overwritten by the next store
                     f.store(f.load_first(self.at(source, begin), self.vector, min(lanes, rows - begin)), self.at(to, begin))
-                return self._moved((source, to), (a_inner, rows))
+                return self._advanced((source, to), (a_inner, rows))
 
             self._loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
 
@@ -490,7 +490,7 @@ class _Writer:
             for begin in range(0, width, lanes):
                 vector = f.load_first(self.at(source, begin), self.vector, min(lanes, width - begin))
                 f.store(vector, self.at(to, begin))
-            return self._moved((source, to), (b_inner, pitch))
+            return self._advanced((source, to), (b_inner, pitch))
 
         def strided_row(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
             def one(column: Value) -> None:
@@ -498,7 +498,7 @@ class _Writer:
 
             self._loop(0, width, 1, [], one)
             self._loop(width, pitch, 1, [], lambda column: f.store_number(zero(self.product.element), self.at(to, column)))
-            return self._moved((source, to), (b_inner, pitch))
+            return self._advanced((source, to), (b_inner, pitch))
 
         if b_column != 1 and b_inner == 1:
             self._pack_transposed(source, to, depth, width, pitch)
@@ -564,7 +564,7 @@ class _Writer:
             return [f.fma(x, y, value) for (x, y), value in zip(factors, sums, strict=True)]
 
         count = rows * len(vectors)
-        sums = self._along(extent, 1 if count >= _IN_FLIGHT else 2, (a, b), (a_inner, pitch), count, step)[2]
+        sums = self._inner_loop(extent, 1 if count >= _IN_FLIGHT else 2, (a, b), (a_inner, pitch), count, step)[2]
         places = itertools.product(range(rows), vectors)
         return [_Piece(row, begin, value, count) for (row, (begin, count)), value in zip(places, sums, strict=True)]
 
@@ -581,7 +581,7 @@ class _Writer:
             return [f.fma(*pair, value) for pair, value in zip(itertools.product(x, y), sums, strict=True)]
 
         full_vectors, remaining_lanes = divmod(product.inner, lanes)
-        a, b, sums = self._along(full_vectors, 1, (a, b), (lanes, lanes), rows * columns, step)
+        a, b, sums = self._inner_loop(full_vectors, 1, (a, b), (lanes, lanes), rows * columns, step)
         if remaining_lanes:
             sums = step(0, a, b, sums, remaining_lanes)
         pieces = []
@@ -591,7 +591,7 @@ class _Writer:
             pieces.append(_Piece(row, column, _totals(f, sums[first : first + count]), count))
         return pieces
 
-    def _along(
+    def _inner_loop(
         self,
         extent: Operand,
         unrolled: int,
@@ -612,10 +612,10 @@ class _Writer:
             parts = [list(sums[begin : begin + count]) for begin in range(0, len(sums), count)]
             for number in range(unrolled):
                 parts[number % copies] = step(number, a, b, parts[number % copies])
-            return *self._moved((a, b), strides, unrolled), *itertools.chain(*parts)
+            return *self._advanced((a, b), strides, unrolled), *itertools.chain(*parts)
 
         def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
-            return *self._moved((a, b), strides), *step(0, a, b, sums)
+            return *self._advanced((a, b), strides), *step(0, a, b, sums)
 
         main = self._multiple(extent, unrolled)
         a, b, *sums = self._loop(0, main, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
@@ -631,14 +631,14 @@ class _Writer:
         """Store a tile, after the epilogue if there is one."""
         f, part, stride = self.f, tile.part, self.product.c_stride
         if self.product.accumulates or part.is_first is not None:
-            pieces = [piece._replace(vector=self._added(tile, piece)) for piece in pieces]
+            pieces = [piece._replace(vector=self._accumulated(tile, piece)) for piece in pieces]
         if self.epilogue is None:
             self._store(pieces, tile.c, stride)
         elif part.is_last is None:
-            self._conclude(self.epilogue, tile, pieces)
+            self._apply_epilogue(self.epilogue, tile, pieces)
         else:
             with f.when(part.is_last):
-                self._conclude(self.epilogue, tile, pieces)
+                self._apply_epilogue(self.epilogue, tile, pieces)
             with f.when(f.bit_xor(part.is_last, 1)):
                 self._store(pieces, tile.c, stride)
 
@@ -663,7 +663,7 @@ class _Writer:
         self._loop(0, main, edge, [], partial(some, rows=edge))
         self._loop(main, tile.rows, edge, [], partial(some, rows=tile.rows - main))
 
-    def _added(self, tile: _Tile, piece: _Piece) -> Value:
+    def _accumulated(self, tile: _Tile, piece: _Piece) -> Value:
         """Add the old contents of C to a piece, except in the first part of a product that does not accumulate."""
         f, is_first = self.f, tile.part.is_first
         place = self.at(tile.c, piece.row * self.product.c_stride + piece.column)
@@ -674,7 +674,7 @@ class _Writer:
         for row, column, vector, lanes in pieces:
             self.f.store_first(vector, self.at(to, row * stride + column), lanes)
 
-    def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+    def _apply_epilogue(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
         """Apply the epilogue to a tile in a loop, so that there are few copies of its code, and store the results."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
         staged = f.stack(product.element, tile.rows * tile.columns)

@@ -180,7 +180,7 @@ class PlanGraph:
             raise NotLowered("indices that nobody checks")
         nodes = self._nodes_of(instruction, outputs)
         self._draw(instruction, outputs)
-        return self._in_order(nodes, first)
+        return self._order_outputs(nodes, first)
 
     def _inputs(self, definition: OpDef, reads: Mapping[str, list[Value | None]]) -> dict[str, Any]:
         """The tensors that an op reads, by slot."""
@@ -241,7 +241,7 @@ class PlanGraph:
                     continue
                 spec = self.specs.get(value) or Spec(node.shape, tensor.dtype)  # inference may not know how many rows there are
                 if isinstance(node, (Scattered, Put)) and node.table is not None:
-                    self._must_overwrite(value, node.table)
+                    self._require_in_place_update(value, node.table)
                 if node.size != spec.size or node.element != element_of(spec.dtype):
                     raise NotLowered(f"no {slot} of {op.type}")
                 nodes[value] = node if node.shape == spec.shape else reshaped(node, spec.shape)
@@ -256,7 +256,7 @@ class PlanGraph:
             tensor.node.value, self.nodes[value] = value, tensor.node
             self.draws.append(instruction.drawing(slot, self.specs))
 
-    def _in_order(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
+    def _order_outputs(self, results: dict[Value, Node], first: int) -> dict[Value, Node]:
         """Order the outputs of an op: reads of old memory before its overwriting.
 
         Args:
@@ -294,7 +294,7 @@ class PlanGraph:
             raise NotLowered("a sparse gradient that is read as one")
         self.sparse[value] = tensor
 
-    def _must_overwrite(self, value: Value, table: Node) -> None:
+    def _require_in_place_update(self, value: Value, table: Node) -> None:
         """Raise `NotLowered` unless `value` updates `table` in place."""
         former = self.latest.get(value[0], (value[0], 0))
         if value[0] not in self.storage or self.nodes.get(former) is not table:

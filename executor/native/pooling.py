@@ -169,15 +169,15 @@ def write_max_pool(
 
         after = _over(f, rows, columns, [*maxima, *places], tap, target.limits.pool_unrolled)
         for number, (start, _) in enumerate(vectors):
-            further = f.add(channel, start)
+            vector_channel = f.add(channel, start)
             if positions is not None:
                 place = f.convert(after[len(vectors) + number], pool.position)
-                f.store(place, f.at(positions, pool.y.offset(f, pixel, further), pool.position))
+                f.store(place, f.at(positions, pool.y.offset(f, pixel, vector_channel), pool.position))
             if y is not None:
                 maximum = after[number]
                 if lowest is not None:  # padding counts as the lowest number, so maxima are not below it
                     maximum = f.select(f.compare("olt", maximum, lowest), lowest, maximum)
-                store_pixel(f, pool.y, y, maximum, pixel, further, epilogue)
+                store_pixel(f, pool.y, y, maximum, pixel, vector_channel, epilogue)
 
     for first, end, is_inside in pool.columns.ranges:
         body = functools.partial(window, is_inside=is_inside)
@@ -295,8 +295,8 @@ def _write_gathered(
     def pixel(at: Pixel, channel: Value, vectors: Sequence[tuple[int, int]]) -> None:
         rows, columns = _windows(f, pool.rows, at.row), _windows(f, pool.columns, at.column)
         for start, lanes in vectors:
-            further = f.add(channel, start)
-            store_pixel(f, pool.x, dx, gathered(at.image, rows, columns, further, lanes), at, further, epilogue)
+            vector_channel = f.add(channel, start)
+            store_pixel(f, pool.x, dx, gathered(at.image, rows, columns, vector_channel, lanes), at, vector_channel, epilogue)
 
     _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, target, pixel)
 
@@ -327,7 +327,7 @@ def _over(
     """Two nested loops, ``body(i, j, *values)``; a loop of at most `most` turns is unrolled."""
 
     def row(number: Value, *values: Value) -> list[Value]:
-        return _loop(f, inner, values, lambda inner_number, *further: body(number, inner_number, *further), most)
+        return _loop(f, inner, values, lambda inner_number, *inner_values: body(number, inner_number, *inner_values), most)
 
     return _loop(f, outer, carried, row, most)
 

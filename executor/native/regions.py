@@ -308,7 +308,7 @@ def _with_regions(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Va
         if isinstance(item, Group):
             if position in stored:
                 items.append(_region(item, stored[position], values, target))
-        elif isinstance(item, Check) and all(schedule.home[source_of(graph.nodes[value])] < 0 for value in item.read):
+        elif isinstance(item, Check) and all(schedule.position_of[source_of(graph.nodes[value])] < 0 for value in item.read):
             first.append(item)
         else:
             items.append(item)
@@ -326,7 +326,7 @@ def _stored(schedule: FusionSchedule, graph: PlanGraph, owners: Mapping[Value, N
             must |= {source_of(graph.nodes[value]) for value in item.read if value in graph.nodes}
     stored: dict[int, set[Node]] = {}
     for node in must:
-        position = schedule.home.get(node, -1)
+        position = schedule.position_of.get(node, -1)
         if position >= 0 and isinstance(schedule.items[position], Group):
             stored.setdefault(position, set()).add(node)
     return stored
@@ -387,7 +387,7 @@ def _nodes_to_store(schedule: FusionSchedule, group: Group, position: int) -> se
             source = source_of(operand)
             if isinstance(source, (Constant, Position)) or source in group.uniform:
                 continue
-            home = schedule.home[source]
+            home = schedule.position_of[source]
             if (
                 home != position
                 or (isinstance(node, Choice) and operand is node.source)

@@ -12,15 +12,15 @@ from .graph import Constant, Node, PackedFilter, PackedMatrix, Turned, View, off
 if TYPE_CHECKING:
     from .regions import NativeRegion
 
-__all__ = ["described", "signature_of", "signed"]
+__all__ = ["describe_region", "digest_of", "signature_of"]
 
 
-def signed(*parts: Any) -> str:
+def digest_of(*parts: Any) -> str:
     """A digest of numbers, strings, and nested tuples of them."""
     return sha256(repr(parts).encode()).hexdigest()
 
 
-def described(region: NativeRegion) -> tuple[Any, ...]:
+def describe_region(region: NativeRegion) -> tuple[Any, ...]:
     """Describe a region's computation, shapes and operand layouts, but not the arrays it reads and writes.
 
     Numbers are given as text, because equal numbers may differ: 0.0 and -0.0.
@@ -36,7 +36,7 @@ def described(region: NativeRegion) -> tuple[Any, ...]:
 def signature_of(description: tuple[Any, ...]) -> str:
     """A digest of a region's description."""
     *parts, breaks, output = description
-    return signed(*parts, sorted(breaks), output)
+    return digest_of(*parts, sorted(breaks), output)
 
 
 class _Description:

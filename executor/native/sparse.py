@@ -89,8 +89,8 @@ def write_merged(f: Function, rows: RowSource, firsts: RowSource, merged: Value,
             for start, lanes in vectors:
                 first_row = f.select(f.splat(is_first, lanes), rows.part(f, row, first, start, lanes), zero(element.of(lanes)))
                 f.store(first_row, place(row, start))
-            is_further = f.bit_and(f.compare("sge", number, 0), f.bit_xor(is_first, 1))
-            with f.when(is_further):
+            is_duplicate = f.bit_and(f.compare("sge", number, 0), f.bit_xor(is_first, 1))
+            with f.when(is_duplicate):
                 number = f.between(number, 0, count - 1)
                 for start, lanes in vectors:
                     at = place(number, start)

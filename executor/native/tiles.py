@@ -150,8 +150,8 @@ def unrolled(
     main = count // times * times
 
     def steps(pointers: Sequence[Value], totals: Sequence[Value], number: int) -> Sequence[Value]:
-        for further in range(number):
-            at = [f.at(pointer, further * stride, element) for pointer, (_, stride) in zip(pointers, starts, strict=True)]
+        for turn in range(number):
+            at = [f.at(pointer, turn * stride, element) for pointer, (_, stride) in zip(pointers, starts, strict=True)]
             totals = step(at, totals)
         return totals
 

@@ -254,11 +254,11 @@ class ImageTiles:
         """Write ``body(tile)`` for the tiles of a block; `first` is its first row of tiles."""
         f, (rows, columns) = self.f, self.tiles.of_image
 
-        def row(further: Value) -> None:
-            image, row = f.divided(f.add(first, further), rows)
+        def row(block_row: Value) -> None:
+            image, row = f.divided(f.add(first, block_row), rows)
 
             def tile(column: Value) -> None:
-                number = affine(f, 0, (further, columns), (column, 1))
+                number = affine(f, 0, (block_row, columns), (column, 1))
                 body(Tile(number, image, f.mul(row, 2), f.mul(column, 2)))
 
             f.loop(0, columns, 1, [], tile)

@@ -15,7 +15,7 @@ import fluid
 from fluid import layers
 from fluid.executor.native import kernel_calls
 from fluid.executor.native.regions import NativeRegion
-from fluid.executor.native.signatures import described, signature_of
+from fluid.executor.native.signatures import describe_region, signature_of
 
 
 def formulas(order: int) -> Any:
@@ -89,7 +89,7 @@ def test_a_signature_determines_the_text(monkeypatch: pytest.MonkeyPatch) -> Non
     for build in PROGRAMS:
         for region in regions_of(build, monkeypatch):
             count += 1
-            signature = signature_of(described(region))
+            signature = signature_of(describe_region(region))
             text = "\n".join(kernel_calls._kernel(region, phase, "kernel").text for phase in kernel_calls._phases(region)[0])
             assert text_of.setdefault(signature, text) == text, region.describe()
             signatures_of[text].add(signature)
